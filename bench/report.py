@@ -1,0 +1,88 @@
+"""What `fd.report` costs a training loop, and whether reports and prints arrive complete, on a hub's two workers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from farandole.driver.cluster import Cluster
+from farandole.driver.store import read_lines
+
+from bench.record import Record, median_of
+from bench.site import bench_hub, quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from farandole.driver.runs import Run
+
+LOOPS = Path(__file__).parent / "loops"
+REPORTS = 20_000
+PRINTS = 5_000
+
+REPORTING = f"""
+import farandole as fd
+for step in range({REPORTS}):
+    fd.report(step=step, loss=1 / (step + 1))
+"""
+PRINTING = f"""
+for number in range({PRINTS}):
+    print("line", number)
+"""
+
+
+def measure(repeats: int) -> Iterator[Record]:
+    """Yield what a report costs (one rank), then what is lost and how fast the rest arrives (two ranks)."""
+    start = Cluster.start
+    with bench_hub():
+        with start(workers=1, profile="bench", backend="none", progress=quiet) as cluster:
+            yield from cost(cluster, repeats)
+        with start(workers=2, profile="bench", backend="none", progress=quiet) as cluster:
+            yield from arrivals(
+                "reports", [send(cluster, REPORTING, REPORTS * 2, _reports_kept) for _ in range(repeats)]
+            )
+            yield from arrivals("prints", [send(cluster, PRINTING, PRINTS * 2, _prints_kept) for _ in range(repeats)])
+
+
+def cost(cluster: Cluster, repeats: int) -> Iterator[Record]:
+    """Yield report_overhead_percent and report_microseconds."""
+    runs = [cluster.train(_loop("report_step.py")).result for _ in range(repeats)]
+    note = f"200 a second, steps of {median(run['step_ms'] for run in runs):.1f} ms"
+    yield median_of(
+        "report_overhead_percent", (run["overhead_percent"] for run in runs), "%", limit="<= 2.0", note=note
+    )
+    calls = [cluster.train(_loop("report_call.py")).result["microseconds"] for _ in range(repeats)]
+    yield median_of("report_microseconds", calls, "us a call")
+
+
+def send(cluster: Cluster, code: str, sent: int, kept: Callable[[Run], int]) -> tuple[float, float]:
+    """Return how many got lost, and how many came per second from the cell's start to its end."""
+    began = time.perf_counter()
+    run = cluster.train(code)
+    seconds = time.perf_counter() - began
+    return float(sent - kept(run)), sent / seconds
+
+
+def arrivals(what: str, runs: list[tuple[float, float]]) -> Iterator[Record]:
+    """Yield <what>_lost, of the worst run, and <what>_per_second."""
+    lost, rates = zip(*runs, strict=True)
+    yield Record(name=f"{what}_lost", value=max(lost), unit=what, runs=lost, limit="<= 0", note="worst run")
+    yield median_of(f"{what}_per_second", rates, f"{what} / s")
+
+
+def _reports_kept(run: Run) -> int:
+    """Count the different reports on disk: what came twice would not make up for what is missing."""
+    files = sorted((run.folder / "metrics").glob("rank-*.jsonl"))
+    return sum(len({record["step"] for record in read_lines(file)}) for file in files)
+
+
+def _prints_kept(run: Run) -> int:
+    files = sorted((run.folder / "logs").glob("rank-*.log"))
+    wanted = {f"line {number}" for number in range(PRINTS)}
+    return sum(len(wanted.intersection(file.read_text().splitlines())) for file in files)
+
+
+def _loop(name: str) -> str:
+    return (LOOPS / name).read_text()

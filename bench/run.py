@@ -1,0 +1,64 @@
+"""Run the benches, print a table and write results.json beside this file: ``make bench``.
+
+``--only fanout --repeats 2`` runs a part of them, quickly; the other results in the file stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+sys.path[:0] = [str(FOLDER.parent)]
+
+from bench.record import Record, save, table  # noqa: E402 - needs the line above
+from bench.site import THREADS, environment  # noqa: E402
+from hub.up import stop_on_signals  # noqa: E402
+
+BENCHES = ("fanout", "growth", "start", "report", "throughput")
+REPEATS = 5
+
+
+def main() -> int:
+    """Return 0 when every limit is kept."""
+    options = parse(sys.argv[1:])
+    stop_on_signals()
+    records: list[Record] = []
+    # ipyparallel keeps its profile there; the user's own must not be touched.
+    with (
+        tempfile.TemporaryDirectory(prefix="farandole-ipython-") as folder,
+        environment(THREADS | {"IPYTHONDIR": folder}),
+    ):
+        for name in options.only or BENCHES:
+            records += run(name, options.repeats)
+            save(records, FOLDER / "results.json")
+    print("\n" + table(records))
+    return 0 if all(record.kept for record in records) else 1
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", choices=BENCHES, help="run this one; may be given again")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="paired runs of each (default: %(default)s)")
+    return parser.parse_args(arguments)
+
+
+def run(name: str, repeats: int) -> list[Record]:
+    """Run one bench, with one thread a process on every side, and say what it gives as it comes."""
+    print(f"{name} ...", flush=True)
+    began = time.perf_counter()
+    records = []
+    for record in importlib.import_module(f"bench.{name}").measure(repeats):
+        print(f"  {record.name} {record.value:.4g} {record.unit} {record.note}", flush=True)
+        records.append(record)
+    print(f"  took {time.perf_counter() - began:.0f} s", flush=True)
+    return records
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Samples per second of one training loop: in a %%distributed_train cell on two workers, and under the usual launcher.
+
+Both live at the same time and train in short turns: on a shared machine the drift of a few seconds is larger than what
+is looked for. While one waits its ranks look for a file, and its Horovod, if any, idles: each side pays that for the
+other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.notebook import farandole, make_shell, seconds
+from bench.record import Record, ratio_of_pairs
+from bench.site import THREADS, bench_hub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+LOOPS = Path(__file__).parent / "loops"
+LAUNCHER_SECONDS = 300
+TURNS = 20
+TURN_SECONDS = 2.0
+PROGRAMS = Path(sys.executable).parent
+
+
+def measure(repeats: int) -> Iterator[Record]:
+    """Yield throughput_ratio_horovod and throughput_ratio_torch; which side begins changes from pair to pair."""
+    launchers = {
+        "horovod": [str(PROGRAMS / "horovodrun"), "-np", "2", "--gloo", sys.executable],
+        "torch": [str(PROGRAMS / "torchrun"), "--standalone", "--nproc-per-node", "2"],
+    }
+    loops = {"horovod": LOOPS / "horovod.py", "torch": LOOPS / "torch_ddp.py"}
+    shell = make_shell()
+    with bench_hub():
+        for backend, launcher in launchers.items():
+            loop = loops[backend].read_text()
+            pairs = [_pair(shell, backend, loop, launcher, ours_first=run % 2 == 0) for run in range(repeats)]
+            yield ratio_of_pairs(f"throughput_ratio_{backend}", pairs, limit=">= 0.98", note="samples / s")
+
+
+def _pair(
+    shell: InteractiveShell, backend: str, loop: str, launcher: list[str], *, ours_first: bool
+) -> tuple[float, float]:
+    """Return samples per second of both sides, in the ratio that is the median of their turns' ratios."""
+    with tempfile.TemporaryDirectory(prefix="farandole-turns-") as name:
+        folder = Path(name)
+        turns = (LOOPS / "turns.py").read_text()
+        cell, script = (
+            "\n".join([_constants(folder, side, first=(side == "ours") == ours_first), loop, turns, end])
+            for side, end in [("ours", "import farandole as fd\nfd.result(rates)"), ("theirs", _WRITE_RATES)]
+        )
+        (folder / "loop.py").write_text(script)
+        with (
+            farandole(shell, f"--workers 2 --profile bench --backend {backend}"),
+            subprocess.Popen(
+                [*launcher, str(folder / "loop.py")],
+                env=os.environ | THREADS | {"PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"},
+            ) as process,
+        ):
+            try:
+                seconds(shell, "distributed_train", "-o run", cell)
+                if status := process.wait(LAUNCHER_SECONDS):
+                    raise subprocess.CalledProcessError(status, launcher)
+            finally:
+                process.terminate()
+        ours = shell.user_ns["run"].result
+        theirs = json.loads((folder / "rates").read_text())
+    rate = median(theirs)
+    return rate * median(mine / other for mine, other in zip(ours, theirs, strict=True)), rate
+
+
+_WRITE_RATES = """
+if rank == 0:
+    import json
+    (turns / "rates").write_text(json.dumps(rates))
+"""
+
+
+def _constants(folder: Path, side: str, *, first: bool) -> str:
+    other = "theirs" if side == "ours" else "ours"
+    return (
+        f"FOLDER, SIDE, OTHER, FIRST = {str(folder)!r}, {side!r}, {other!r}, {first}\n"
+        f"TURNS, SECONDS = {TURNS}, {TURN_SECONDS}"
+    )

@@ -1,0 +1,77 @@
+"""Farandole: a notebook cell trains on many nodes and its metrics stream back live.
+
+On the ranks, and in any Python process: ``import farandole as fd``; ``fd.rank()``, ``fd.report(loss=loss)`` and so on.
+In the notebook that leads: ``%load_ext farandole``, or the `Cluster` class.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from farandole.driver.cluster import Cluster
+    from farandole.driver.store import load_run
+    from farandole.ranks.context import device, local_rank, local_size, rank, size
+    from farandole.ranks.prepare import prepare
+    from farandole.ranks.report import report
+    from farandole.ranks.result import result
+    from farandole.ranks.track import track
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Cluster": "farandole.driver.cluster",
+    "load_run": "farandole.driver.store",
+    "device": "farandole.ranks.context",
+    "local_rank": "farandole.ranks.context",
+    "local_size": "farandole.ranks.context",
+    "rank": "farandole.ranks.context",
+    "size": "farandole.ranks.context",
+    "prepare": "farandole.ranks.prepare",
+    "report": "farandole.ranks.report",
+    "result": "farandole.ranks.result",
+    "track": "farandole.ranks.track",
+}
+
+__all__ = [
+    "Cluster",
+    "device",
+    "load_run",
+    "local_rank",
+    "local_size",
+    "prepare",
+    "rank",
+    "report",
+    "result",
+    "size",
+    "track",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: a rank pays for no driver, and a driver for no torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'farandole' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Register the magics and how a run is shown: ``%load_ext farandole``."""
+    from farandole.notebook.chart import show_runs
+    from farandole.notebook.magics import FarandoleMagics
+
+    shell.register_magics(FarandoleMagics)
+    show_runs(shell)
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "farandole.server"}]

@@ -1,0 +1,1 @@
+"""The side of Farandole that runs in the kernel that leads."""

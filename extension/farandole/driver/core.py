@@ -1,0 +1,241 @@
+"""The cluster as the event loop sees it: workers, ranks and their world, kept whole."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from farandole.driver.backends import choose_backend
+from farandole.driver.group import RankGroup, call
+from farandole.driver.kernels import RankKernel, Records, Reply, Sink
+from farandole.driver.workers import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
+from farandole.driver.world import ANSWER_SECONDS, World
+from farandole.exceptions import ClusterExistsError, NoClusterError, WorkerStartError
+
+BOOT_SECONDS = 60.0
+PRELOAD_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crew:
+    """A worker, what it says of itself, and the kernels of its ranks."""
+
+    worker: Worker
+    info: WorkerInfo
+    kernels: list[RankKernel]
+
+
+class ClusterCore:
+    """Starts, keeps and stops the workers and ranks of one cluster; belongs to one event loop."""
+
+    def __init__(self, name: str, source: WorkerSource, *, backend: str | None, on_records: Records) -> None:
+        self.name = name
+        self.source = source
+        self.group = RankGroup()
+        self.world: World | None = None
+        self._crews: list[Crew] = []
+        self._wanted = backend
+        self._on_records = on_records
+        self._options = WorkerOptions(cluster=name)
+        self._timeout = 0.0
+        # One cell at a time: a second one would mix its collectives with those of the first.
+        self._cell = asyncio.Lock()
+
+    @property
+    def crews(self) -> Sequence[Crew]:
+        """The workers with their kernels, in the order of the ranks."""
+        return self._crews
+
+    async def start(self, workers: int, options: WorkerOptions, progress: Progress, timeout: float) -> None:
+        """Start workers and ranks and form the world; whatever fails, nothing is left behind."""
+        self._options, self._timeout = options, timeout
+        if self.name in await self.source.clusters():
+            raise ClusterExistsError(
+                f"cluster {self.name!r} is there already. Use `%cluster attach {self.name}`, stop it with "
+                f"`%cluster stop {self.name}`, or choose another `--name`."
+            )
+        names = [worker_name(self.name, index) for index in range(workers)]
+        try:
+            self._crews = await self._start_crews(names, progress)
+            await self._settle()
+        except BaseException:
+            await self._drop([crew.worker.name for crew in self._crews])
+            raise
+
+    async def attach(self, progress: Progress, timeout: float) -> None:
+        """Find the workers and ranks of a running cluster; ranks that still run a cell are left to it."""
+        self._timeout = timeout
+        workers = await self.source.find(self.name)
+        if not workers:
+            raise NoClusterError(f"no cluster {self.name!r} runs. `%cluster list` shows those that do.")
+        self._crews = list(await asyncio.gather(*(self._crew_of(worker, found=True) for worker in workers)))
+        first = self._crews[0].info
+        self._options = WorkerOptions(cluster=self.name, profile=first.profile or None, ranks=first.ranks)
+        self._seat()
+        progress(f"attached to {len(workers)} workers with {len(self.group.kernels)} ranks")
+
+    async def scale(self, workers: int, progress: Progress) -> None:
+        """Start or stop workers until there are so many; the ranks that stay keep their variables."""
+        async with self._cell:
+            now = [crew.worker.name for crew in self._crews]
+            if workers == len(now):
+                return
+            if workers < len(now):
+                await self._drop(now[workers:])
+            else:
+                self._crews += await self._start_crews(self._free_names(workers - len(now)), progress)
+            await self._settle()
+
+    async def run(
+        self,
+        code: str,
+        ranks: Sequence[int] | None,
+        sink: Sink,
+        progress: Progress,
+        *,
+        before: str = "",
+        after: str = "",
+    ) -> list[Reply]:
+        """Make the cluster whole, execute a cell on its ranks and return how it ended on each."""
+        async with self._cell:
+            await self.mend(progress)
+            kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
+            together = self.backend != "none"
+            replies = await self.group.run(code, kernels, sink, before=before, after=after, together=together)
+            if any(reply.status != "ok" for reply in replies) or self.group.interrupted:
+                self._world.taint()
+            return replies
+
+    async def interrupt(self) -> None:
+        """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""
+        self._world.taint()
+        if self.group.busy:
+            await self.group.interrupt(together=self.backend != "none")
+        elif not self._cell.locked():
+            await self.group.free(together=self.backend != "none")
+
+    async def mend(self, progress: Progress) -> None:
+        """Put new ranks in the place of dead ones and form the world anew, where that is needed."""
+        for crew in list(self._crews):
+            if lost := [kernel for kernel in crew.kernels if not kernel.alive]:
+                await self._refill(crew, lost, progress)
+        if not self._world.formed:
+            await self._settle()
+
+    async def use(self, backend: str) -> None:
+        """Change the backend before the next cell."""
+        self._world.use(choose_backend(backend, [crew.info.backends for crew in self._crews]))
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend in use."""
+        return self._world.backend.name
+
+    @property
+    def _world(self) -> World:
+        if self.world is None:
+            raise NoClusterError("the cluster has not been started")
+        return self.world
+
+    async def stop(self) -> None:
+        """Stop all workers and wait until they are gone."""
+        await self.group.close()
+        await self.source.stop([crew.worker.name for crew in self._crews])
+        self._crews = []
+
+    async def close(self) -> None:
+        """Let go of the cluster without stopping it."""
+        await self.group.close()
+        await self.source.close()
+
+    async def _start_crews(self, names: Sequence[str], progress: Progress) -> list[Crew]:
+        staying = [crew.worker.name for crew in self._crews if crew.worker.name not in names]
+        options = replace(self._options, workers=len(staying) + len(names), together=len(names))
+        workers = await self.source.start(names, options, progress, self._timeout)
+        try:
+            return list(await asyncio.gather(*(self._crew_of(worker) for worker in workers)))
+        except BaseException:
+            # Only what this start made is stopped: where the source refused, the names belong to somebody else.
+            await self.source.stop(names)
+            raise
+
+    def _free_names(self, count: int) -> list[str]:
+        """Return names for new workers; there are gaps where a cluster was attached after a worker was lost."""
+        taken = {crew.worker.name for crew in self._crews}
+        names = (worker_name(self.name, index) for index in itertools.count())
+        return list(itertools.islice((name for name in names if name not in taken), count))
+
+    async def _crew_of(self, worker: Worker, *, found: bool = False) -> Crew:
+        info = await worker.info()
+        running = await worker.kernels() if found else {}
+        slots = sorted({*running, *range(info.ranks)})
+        kernels = await asyncio.gather(*(self._kernel(worker, slot, running.get(slot)) for slot in slots))
+        return Crew(worker=worker, info=info, kernels=list(kernels))
+
+    async def _kernel(self, worker: Worker, slot: int, kernel_id: str | None = None) -> RankKernel:
+        kernel = RankKernel(
+            worker, kernel_id or await worker.start_kernel(slot), slot=slot, on_records=self._on_records
+        )
+        kernel.prepared = kernel_id is not None
+        await kernel.connect()
+        return kernel
+
+    def _seat(self) -> None:
+        self.group.seat([kernel for crew in self._crews for kernel in crew.kernels])
+        if self.world is None:
+            offered = [crew.info.backends for crew in self._crews]
+            self.world = World(self.group, choose_backend(self._wanted, offered))
+
+    async def _settle(self) -> None:
+        """Seat the ranks and form their world."""
+        self._seat()
+        environment = {"FARANDOLE_CLUSTER": self.name}
+        fresh = any(not kernel.prepared for kernel in self.group.kernels)
+        await self.group.control(
+            call("prepare", environment), what="preparing the ranks", timeout=BOOT_SECONDS if fresh else ANSWER_SECONDS
+        )
+        for kernel in self.group.kernels:
+            kernel.prepared = True
+        await self.group.control(
+            call("preload", self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS
+        )
+        each = [crew for crew in self._crews for _ in crew.kernels]
+        await self._world.form([crew.worker for crew in each], [crew.info for crew in each])
+
+    async def _refill(self, crew: Crew, lost: Sequence[RankKernel], progress: Progress) -> None:
+        for kernel in lost:
+            progress(
+                f"rank {kernel.rank} on worker {crew.worker.name} is gone ({kernel.death}); "
+                "starting it anew, with empty variables"
+            )
+            await kernel.close()
+        index = self._crews.index(crew)
+        try:
+            await crew.worker.info()
+        except WorkerStartError:
+            self._crews[index] = await self._replace(crew, progress)
+            return
+        # Whoever was only out of reach must not be taken for its own successor.
+        await asyncio.gather(*(crew.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
+        fresh = {kernel.slot: await self._kernel(crew.worker, kernel.slot) for kernel in lost}
+        kernels = [fresh.get(kernel.slot, kernel) for kernel in crew.kernels]
+        self._crews[index] = Crew(worker=crew.worker, info=crew.info, kernels=kernels)
+
+    async def _replace(self, crew: Crew, progress: Progress) -> Crew:
+        progress(f"worker {crew.worker.name} is gone as well; starting it anew")
+        await self.source.stop([crew.worker.name])
+        return (await self._start_crews([crew.worker.name], progress))[0]
+
+    async def _drop(self, names: Sequence[str]) -> None:
+        going = [crew for crew in self._crews if crew.worker.name in names]
+        self._crews = [crew for crew in self._crews if crew.worker.name not in names]
+        for crew in going:
+            await asyncio.gather(*(kernel.close() for kernel in crew.kernels))
+        await self.source.stop(names)
+
+
+def worker_name(cluster: str, index: int) -> str:
+    """Return the name of a cluster's worker: ``<cluster>-w<index>``."""
+    return f"{cluster}-w{index}"

@@ -1,0 +1,29 @@
+"""The last words of each rank, kept in the driver."""
+
+from __future__ import annotations
+
+from collections import deque
+
+KEPT_CHARACTERS = 1_000_000
+
+
+class RankLogs:
+    """Keeps about the last million characters of each rank's output."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, deque[str]] = {}
+        self._sizes: dict[int, int] = {}
+
+    def add(self, rank: int, text: str) -> None:
+        """Take what a rank printed."""
+        texts = self._texts.setdefault(rank, deque())
+        texts.append(text)
+        self._sizes[rank] = self._sizes.get(rank, 0) + len(text)
+        while self._sizes[rank] > KEPT_CHARACTERS and len(texts) > 1:
+            self._sizes[rank] -= len(texts.popleft())
+
+    def tail(self, rank: int, lines: int) -> str:
+        """Return a rank's last lines, as one text."""
+        # A tuple first: the loop's thread may add meanwhile.
+        text = "".join(tuple(self._texts.get(rank, ())))
+        return "\n".join(text.splitlines()[-lines:])

@@ -1,0 +1,77 @@
+"""The event loop that the driver's client runs on, in a thread of its own: a blocked or busy cell still streams."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
+
+PUMP_SECONDS = 0.1
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """One asyncio loop in one daemon thread; `call` is the only bridge from synchronous code."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="farandole-driver", daemon=True)
+        self._thread.start()
+
+    def call(
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        on_interrupt: Callable[[], Awaitable[None]] | None = None,
+        pump: Callable[[], None] | None = None,
+    ) -> T:
+        """Run a coroutine on the loop and return its result; meanwhile `pump` is called here ten times a second.
+
+        The pump is where the calling cell shows what has come: output printed by another thread would land in the
+        cell that started that thread.
+        A KeyboardInterrupt in the calling thread first awaits `on_interrupt` on the loop, then cancels what is left of
+        the work and waits until it has cleaned up; then it is raised again.
+        """
+        tasks: list[asyncio.Task[Any]] = []
+        try:
+            return _wait(asyncio.run_coroutine_threadsafe(_noted(work, tasks), self.loop), pump)
+        except KeyboardInterrupt:
+            asyncio.run_coroutine_threadsafe(_ended(tasks, on_interrupt), self.loop).result()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and join its thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+def _wait(future: Future[T], pump: Callable[[], None] | None) -> T:
+    if pump is None:
+        return future.result()
+    try:
+        while not wait([future], PUMP_SECONDS).done:
+            pump()
+        return future.result()
+    finally:
+        pump()
+
+
+async def _noted(work: Coroutine[Any, Any, T], tasks: list[asyncio.Task[Any]]) -> T:
+    task = asyncio.current_task()
+    assert task is not None
+    tasks.append(task)
+    return await work
+
+
+async def _ended(tasks: list[asyncio.Task[Any]], first: Callable[[], Awaitable[None]] | None) -> None:
+    try:
+        if first is not None:
+            await first()
+    finally:
+        for task in tasks:
+            task.cancel()
+            await asyncio.wait([task])

@@ -1,0 +1,202 @@
+"""The files of one run, written so that a killed driver or a full disk loses as little as possible.
+
+What is added waits in memory; a thread appends it four times a second. After an `OSError` nothing is dropped (only very
+long logs are): it is tried again every few seconds and goes on in the middle of a line where it stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from farandole.protocol import float_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FLUSH_SECONDS = 0.25
+RETRY_SECONDS = 5.0
+LOG_LIMIT = 4_000_000
+"""Bytes of log that one file may hold back in memory while nothing can be written."""
+
+
+class Sink(Protocol):
+    """Where a run keeps what it is told."""
+
+    def append(self, name: str, text: str) -> None:
+        """Append text to a file of the run."""
+
+    def replace(self, name: str, text: str) -> None:
+        """Replace a whole file of the run."""
+
+    def flush(self, *, force: bool = False) -> None:
+        """Hand everything to the operating system; ``force`` retries at once after an error."""
+
+    def close(self) -> None:
+        """Flush for the last time."""
+
+
+class Nowhere:
+    """The sink of a run that was read from disk: keeps nothing."""
+
+    def append(self, name: str, text: str) -> None:
+        """Do nothing."""
+
+    def replace(self, name: str, text: str) -> None:
+        """Do nothing."""
+
+    def flush(self, *, force: bool = False) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class RunFiles:
+    """The folder of a run that is being written.
+
+    Two locks: ``_pending`` guards what waits and is never held while writing, so that adding never waits for a slow
+    disk; ``_writing`` lets one thread write at a time. No lock is held while ``tell`` is called.
+    """
+
+    def __init__(self, folder: Path, *, retry_seconds: float = RETRY_SECONDS) -> None:
+        self.folder = folder
+        self._tell: Callable[[str], None] | None = None
+        self._retry_seconds = retry_seconds
+        self._appends: dict[str, bytearray] = {}
+        self._replaces: dict[str, bytes] = {}
+        self._pending = threading.Lock()
+        self._writing = threading.Lock()
+        self._closed = threading.Event()
+        self._failed_at: float | None = None
+        self._thread = threading.Thread(target=self._flush_often, name="farandole-run-files", daemon=True)
+
+    def start(self, tell: Callable[[str], None]) -> None:
+        """Write what is there, then go on in the background.
+
+        ``tell`` is called with one sentence when writing first fails, and again when it works once more.
+        """
+        self._tell = tell
+        self.flush()
+        self._thread.start()
+
+    def append(self, name: str, text: str) -> None:
+        """Append text to a file of the run."""
+        data = text.encode("utf-8", "replace")
+        with self._pending:
+            waiting = self._appends.setdefault(name, bytearray())
+            waiting += data
+            if self._failed_at is not None and name.startswith("logs/") and len(waiting) > LOG_LIMIT:
+                del waiting[: len(waiting) - LOG_LIMIT]
+
+    def replace(self, name: str, text: str) -> None:
+        """Replace a whole file of the run; readers see the old one or the new one."""
+        with self._pending:
+            self._replaces[name] = text.encode("utf-8", "replace")
+
+    def flush(self, *, force: bool = False) -> None:
+        """Hand everything to the operating system; after an error only every few seconds, unless forced."""
+        with self._writing:
+            news = self._try_to_write() if force or self._may_try() else None
+        if news and self._tell:
+            self._tell(news)
+
+    def close(self) -> None:
+        """Flush for the last time and end the thread; it stays while something could not be written."""
+        self._closed.set()
+        self.flush(force=True)
+
+    def _flush_often(self) -> None:
+        while not self._closed.wait(FLUSH_SECONDS):
+            self.flush()
+        pause = threading.Event()
+        while self._has_unwritten():
+            pause.wait(self._retry_seconds)
+            self.flush(force=True)
+
+    def _has_unwritten(self) -> bool:
+        with self._writing, self._pending:  # not in mid-write, when what is being written is in neither
+            return bool(self._appends or self._replaces)
+
+    def _may_try(self) -> bool:
+        return self._failed_at is None or time.monotonic() - self._failed_at >= self._retry_seconds
+
+    def _try_to_write(self) -> str | None:
+        """Write all that waits; return a sentence for the user when that fails first, or works again."""
+        failed_before = self._failed_at is not None
+        try:
+            self._write_all()
+        except OSError as error:
+            self._failed_at = time.monotonic()
+            return None if failed_before else self._cannot_write(error)
+        self._failed_at = None
+        return f"Run {self.folder.name} is written again; none of its metrics are missing" if failed_before else None
+
+    def _cannot_write(self, error: OSError) -> str:
+        return (
+            f"Run {self.folder.name} cannot be written: {error.strerror or error}: {self.folder}; metrics are kept in "
+            "memory and written once it works again (free some space, or set FARANDOLE_RUNS to another folder)"
+        )
+
+    def _write_all(self) -> None:
+        for name in list(self._appends):
+            self._append_now(name)
+        for name in list(self._replaces):
+            with self._pending:
+                data = self._replaces[name]
+            write_atomically(self.folder / name, data)
+            with self._pending:
+                if self._replaces[name] is data:
+                    del self._replaces[name]
+
+    def _append_now(self, name: str) -> None:
+        with self._pending:
+            data = bytes(self._appends.pop(name))
+        written = 0
+        try:
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                while written < len(data):
+                    written += os.write(descriptor, data[written : written + 1_000_000])
+            finally:
+                os.close(descriptor)
+        finally:
+            if written < len(data):
+                with self._pending:
+                    self._appends[name] = bytearray(data[written:]) + self._appends.get(name, b"")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file so that a reader, or a crash, finds the old content or the new one, never half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def strict_json(value: Any, *, indent: int | None = None) -> str:
+    """Return a value as strict JSON: floats that are not finite become strings, unknown objects their text."""
+    return json.dumps(_strict(value), indent=indent, allow_nan=False, default=str, ensure_ascii=False)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return float_to_json(value)
+    if isinstance(value, dict):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return value

@@ -1,0 +1,242 @@
+"""Metrics of a run: the full table of each rank, and a short version of each series for the screen.
+
+The full table is kept in flat arrays (8 bytes a number). Beside it each series keeps an *envelope*: at most
+`POINTS` buckets of mean, minimum and maximum. When there are too many, neighbours are joined, so that adding a point
+and drawing the series cost the same after a minute as after a day.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+    from farandole.protocol import Report
+
+POINTS = 300
+"""Largest number of points drawn for a line."""
+
+
+class Axis:
+    """Places the reports of one series on its x axis: by step, else by epoch, else by their order."""
+
+    def __init__(self) -> None:
+        self.label = "report"
+        self._last = -1
+        self._offset = 0
+        self._epoch: int | None = None
+
+    def place(self, step: int | None, epoch: int | None) -> int:
+        """Return the x of a report; a step that starts again with a new epoch goes on from the last one."""
+        if step is not None:
+            self.label = "step"
+            x = self._continued(step, epoch)
+        elif epoch is not None:
+            self.label, x = "epoch", epoch
+        else:
+            x = self._last + 1
+        self._last, self._epoch = x, epoch
+        return x
+
+    def _continued(self, step: int, epoch: int | None) -> int:
+        new_epoch = epoch is not None and self._epoch is not None and epoch > self._epoch
+        if new_epoch and step + self._offset <= self._last:
+            self._offset = self._last + 1 - step if step <= 0 else self._last
+        return step + self._offset
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What is kept of the values of neighbouring x: count, sum, minimum and maximum of the finite ones."""
+
+    count: int = 0
+    total: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+    bad: int = 0
+    """How many values were NaN or infinite."""
+
+    def add(self, value: float) -> None:
+        """Take one more value in."""
+        if not math.isfinite(value):
+            self.bad += 1
+            return
+        self.count += 1
+        self.total += value
+        self.low = min(self.low, value)
+        self.high = max(self.high, value)
+
+    def join(self, other: Bucket) -> None:
+        """Take in all values of another bucket."""
+        self.count += other.count
+        self.total += other.total
+        self.low = min(self.low, other.low)
+        self.high = max(self.high, other.high)
+        self.bad += other.bad
+
+    @property
+    def mean(self) -> float:
+        """Mean of the finite values, NaN where there is none."""
+        return self.total / self.count if self.count else math.nan
+
+
+class Envelope:
+    """At most `POINTS` buckets, each ``width`` (a power of two) units of x wide, so that ranks line up."""
+
+    def __init__(self, limit: int = POINTS) -> None:
+        self.width = 1
+        self.buckets: dict[int, Bucket] = {}
+        self._limit = limit
+
+    def add(self, x: int, value: float) -> None:
+        """Take one point in."""
+        bucket = self.buckets.get(x // self.width)
+        if bucket is None:
+            bucket = self.buckets[x // self.width] = Bucket()
+        bucket.add(value)
+        while len(self.buckets) > self._limit:
+            self.buckets = self.at(self.width * 2)
+            self.width *= 2
+
+    def at(self, width: int) -> dict[int, Bucket]:
+        """Return the buckets at a coarser width (a multiple of this one's)."""
+        coarse: dict[int, Bucket] = {}
+        for key, bucket in self.buckets.items():
+            coarse.setdefault(key * self.width // width, Bucket()).join(bucket)
+        return coarse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One drawn point; ``mean`` is NaN where no value is finite, ``bad`` counts those that are not."""
+
+    x: float
+    mean: float
+    low: float
+    high: float
+    bad: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A series as it is drawn: the mean over the ranks with minimum and maximum, and a line for each rank."""
+
+    name: str
+    x_label: str
+    points: list[Point]
+    ranks: dict[int, list[Point]]
+    first: float
+    """Mean over the ranks of their first values."""
+    last_of: dict[int, float]
+    """Last value of each rank."""
+
+    @property
+    def last(self) -> float:
+        """Mean over the ranks of their last values."""
+        return _mean(list(self.last_of.values()))
+
+    @property
+    def bad(self) -> int:
+        """How many values are NaN or infinite."""
+        return sum(point.bad for point in self.points)
+
+    @property
+    def low(self) -> float:
+        """Smallest finite value, NaN where there is none."""
+        return min((p.low for p in self.points if math.isfinite(p.mean)), default=math.nan)
+
+    @property
+    def high(self) -> float:
+        """Largest finite value, NaN where there is none."""
+        return max((p.high for p in self.points if math.isfinite(p.mean)), default=math.nan)
+
+
+@dataclass(slots=True)
+class Column:
+    """One series of one rank: all values, the rows of the table they belong to, and the envelope."""
+
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    axis: Axis = field(default_factory=Axis)
+    envelope: Envelope = field(default_factory=Envelope)
+
+
+class RankTable:
+    """All reports of one rank, as columns."""
+
+    def __init__(self) -> None:
+        self.time: array[float] = array("d")
+        self.step: array[float] = array("d")
+        self.epoch: array[float] = array("d")
+        self.columns: dict[str, Column] = {}
+
+    def add(self, report: Report) -> None:
+        """Append one report."""
+        row = len(self.time)
+        self.time.append(report.time)
+        self.step.append(math.nan if report.step is None else report.step)
+        self.epoch.append(math.nan if report.epoch is None else report.epoch)
+        for name, value in report.values.items():
+            column = self.columns.setdefault(name, Column())
+            column.rows.append(row)
+            column.values.append(value)
+            column.envelope.add(column.axis.place(report.step, report.epoch), value)
+
+    def frame(self, rank: int) -> pd.DataFrame:
+        """Return the reports as a data frame: rank, time, step, epoch and one column a series."""
+        import pandas as pd
+
+        frame = pd.DataFrame({"rank": rank, "time": list(self.time)})
+        for name, whole in (("step", self.step), ("epoch", self.epoch)):
+            frame[name] = pd.Series(list(whole), dtype="float64").astype("Int64")
+        for name, column in self.columns.items():
+            frame[name] = pd.Series(list(column.values), index=list(column.rows), dtype="float64")
+        return frame
+
+
+def drawn(tables: Mapping[int, RankTable]) -> list[Series]:
+    """Return all series of some ranks in the order in which they first appeared."""
+    names = dict.fromkeys(name for table in tables.values() for name in table.columns)
+    return [
+        _series(name, {rank: table.columns[name] for rank, table in tables.items() if name in table.columns})
+        for name in names
+    ]
+
+
+def _series(name: str, columns: Mapping[int, Column]) -> Series:
+    width = max(column.envelope.width for column in columns.values())
+    lines = {rank: column.envelope.at(width) for rank, column in columns.items()}
+    return Series(
+        name=name,
+        x_label=next(iter(columns.values())).axis.label,
+        points=_over_ranks(lines, width),
+        ranks={rank: [_point(key, width, [line[key]]) for key in sorted(line)] for rank, line in lines.items()},
+        first=_mean([column.values[0] for column in columns.values()]),
+        last_of={rank: column.values[-1] for rank, column in columns.items()},
+    )
+
+
+def _over_ranks(lines: Mapping[int, Mapping[int, Bucket]], width: int) -> list[Point]:
+    keys = sorted({key for line in lines.values() for key in line})
+    return [_point(key, width, [line[key] for line in lines.values() if key in line]) for key in keys]
+
+
+def _point(key: int, width: int, buckets: list[Bucket]) -> Point:
+    finite = [bucket for bucket in buckets if bucket.count]
+    return Point(
+        x=key * width + (width - 1) / 2,
+        mean=_mean([bucket.mean for bucket in finite]),
+        low=min((bucket.low for bucket in finite), default=math.nan),
+        high=max((bucket.high for bucket in finite), default=math.nan),
+        bad=sum(bucket.bad for bucket in buckets),
+    )
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else math.nan

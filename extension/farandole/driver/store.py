@@ -1,0 +1,227 @@
+"""The run store: a folder a run, readable with any tool.
+
+``<runs>/<id>/`` holds ``run.json``, ``code.py``, ``metrics/rank-<n>.jsonl`` (one report a line),
+``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from farandole.driver.runfiles import RunFiles
+from farandole.driver.runs import Run, RunInfo
+from farandole.exceptions import RunNotFoundError
+from farandole.protocol import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+GIT_SECONDS = 3.0
+LOG_TAIL_BYTES = 8_000
+
+
+def default_folder() -> Path:
+    """Return ``$FARANDOLE_RUNS``, or ``farandole/runs`` in the home folder."""
+    return Path(os.environ.get("FARANDOLE_RUNS") or Path.home() / "farandole" / "runs")
+
+
+class RunStore:
+    """All runs of one folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = Path(folder or default_folder()).expanduser().absolute()
+
+    def create(
+        self,
+        *,
+        code: str,
+        backend: str,
+        size: int,
+        workers: Sequence[str],
+        name: str | None = None,
+        cluster: str = "",
+        options: Mapping[str, Any] | None = None,
+        versions: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+    ) -> Run:
+        """Start a run; where its folder cannot be written it goes on in memory and says so in a notice."""
+        run_id = self._new_id()
+        cwd = Path(cwd or Path.cwd())
+        info = RunInfo(
+            id=run_id,
+            folder=self.folder / run_id,
+            name=name or "",
+            started=time.time(),
+            backend=backend,
+            cluster=cluster,
+            size=size,
+            workers=tuple(workers),
+            options=dict(options or {}),
+            versions=dict(versions or {}),
+            git=git_state(cwd),
+            cwd=str(cwd),
+            driver=this_process(),
+        )
+        return self._open(info, code)
+
+    def _open(self, info: RunInfo, code: str) -> Run:
+        files = RunFiles(info.folder)
+        run = Run(info, code, files)
+        files.replace("code.py", code)
+        files.replace("run.json", info.to_json())
+        files.start(tell=run.notice)
+        return run
+
+    def _new_id(self) -> str:
+        while True:
+            run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+            if not (self.folder / run_id).exists():
+                return run_id
+
+    def list(self) -> list[RunInfo]:
+        """Return all runs, newest first; folders that cannot be read are left out with a warning."""
+        return sorted(self._readable(), key=lambda info: (info.started, info.id), reverse=True)
+
+    def _readable(self) -> Iterator[RunInfo]:
+        for folder in self._folders():
+            try:
+                yield read_info(folder)
+            except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+                warnings.warn(f"Run folder {folder} cannot be read and is left out: {error}", stacklevel=3)
+
+    def _folders(self) -> Iterator[Path]:
+        try:
+            entries = sorted(self.folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            warnings.warn(f"The run store {self.folder} cannot be read: {error}", stacklevel=4)
+            return
+        yield from (entry for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+    def find(self, key: str) -> RunInfo:
+        """Return the run of an id, of the unique beginning of one, or the newest of a name.
+
+        Raises RunNotFoundError when there is none, or when several ids begin with ``key``.
+        """
+        runs = self.list()
+        exact = [info for info in runs if info.id == key] or [info for info in runs if info.name == key and key]
+        if exact:
+            return exact[0]
+        begun = [info for info in runs if key and info.id.startswith(key)]
+        if len(begun) == 1:
+            return begun[0]
+        raise RunNotFoundError(_not_found(key, begun, runs, self.folder))
+
+    def load(self, key: str) -> Run:
+        """Return a run as it stands on disk, for reading only; ``key`` as in `find`."""
+        info = self.find(key)
+        run = Run(info, _text(info.folder / "code.py"))
+        for kind in ("metrics", "usage"):
+            for rank, path in _rank_files(info.folder / kind, ".jsonl"):
+                for record in read_lines(path):
+                    run.add_record(rank, record)
+        for rank, path in _rank_files(info.folder / "logs", ".log"):
+            run.add_log(rank, _tail(path))
+        return run
+
+    def load_run(self, key: str) -> pd.DataFrame:
+        """Return the reports of a run as a data frame; ``key`` as in `find`."""
+        return self.load(key).dataframe()
+
+
+def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
+    """Return the reports of a run (its id, the beginning of one, or a name) as a pandas data frame.
+
+    Columns are rank, time (seconds since the epoch), step, epoch and one for each series.
+    """
+    return RunStore(folder).load_run(key)
+
+
+def read_info(folder: Path) -> RunInfo:
+    """Return what ``run.json`` says; a run whose driver is gone is lost. Raises OSError, ValueError and the like."""
+    info = RunInfo.from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")), folder)
+    if info.status is Status.RUNNING and driver_is_gone(info.driver):
+        return replace(info, status=Status.LOST, error=info.error or "the driver ended before the run did")
+    return info
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a JSON-lines file; lines that are torn are skipped."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                yield record
+
+
+def this_process() -> dict[str, Any]:
+    """Return what tells this process from any other: host, process id and start time."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
+
+
+def driver_is_gone(driver: Mapping[str, Any]) -> bool:
+    """Say whether the process of a driver has ended; False where it ran on another host, which cannot be asked."""
+    if driver.get("host") != socket.gethostname():
+        return False
+    try:
+        started = psutil.Process(int(driver["pid"])).create_time()
+    except psutil.NoSuchProcess:
+        return True
+    return abs(started - float(driver["started"])) > 1
+
+
+def git_state(cwd: Path) -> dict[str, Any] | None:
+    """Return commit and ``dirty`` of the repository around a folder, or None where there is none."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=GIT_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    commit, dirty, _ = done.stdout.strip().partition("-dirty")
+    return {"commit": commit, "dirty": bool(dirty)}
+
+
+def _not_found(key: str, begun: Sequence[RunInfo], runs: Sequence[RunInfo], folder: Path) -> str:
+    if begun:
+        return f"{len(begun)} runs begin with {key!r}: {', '.join(info.id for info in begun[:5])}; give more of the id"
+    if not runs:
+        return f"No run {key!r}: there are no runs in {folder} (set FARANDOLE_RUNS to read another folder)"
+    newest = ", ".join(info.id for info in runs[:3])
+    return f"No run {key!r} in {folder}; the newest are {newest} (%runs lists all)"
+
+
+def _rank_files(folder: Path, suffix: str) -> Iterator[tuple[int, Path]]:
+    for path in sorted(folder.glob(f"rank-*{suffix}")):
+        number = path.stem.removeprefix("rank-")
+        if number.isdigit():
+            yield int(number), path
+
+
+def _tail(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+        return file.read().decode("utf-8", "replace")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""

@@ -1,0 +1,89 @@
+"""The world of a cluster: when it has to be formed anew, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.driver.backends.base import LOOPBACK, Backend, Endpoint, Host, Seat, seats
+from farandole.driver.backends.horovod import slot
+from farandole.driver.group import RankGroup, call
+from farandole.driver.workers import Worker, WorkerInfo
+
+ANSWER_SECONDS = 10.0
+FORM_SECONDS = 120.0
+
+
+class World:
+    """Keeps the ranks of a group in one process group of one backend."""
+
+    def __init__(self, group: RankGroup, backend: Backend) -> None:
+        self._group = group
+        self.backend = backend
+        self._members: tuple[str, ...] | None = None
+
+    @property
+    def formed(self) -> bool:
+        """True while the ranks that formed the world are those of the group, and nothing has happened to them."""
+        return self._members == self._present()
+
+    def taint(self) -> None:
+        """Have the world formed anew before the next cell: after an interrupt or a failure nobody knows its state."""
+        self._members = None
+
+    def use(self, backend: Backend) -> None:
+        """Change the backend, where it is another one."""
+        if backend.name != self.backend.name:
+            self.backend = backend
+            self.taint()
+
+    async def form(self, workers: Sequence[Worker], infos: Sequence[WorkerInfo]) -> None:
+        """Form the world; both sequences hold for each rank the worker that it runs on.
+
+        All ranks must answer first: with a peer missing, Horovod's init can abort healthy processes.
+        """
+        await self._group.control(
+            call("identity"), what="asking the ranks before they form a world", timeout=ANSWER_SECONDS
+        )
+        placed = seats(infos)
+        alone = len({info.node for info in infos}) == 1
+        endpoint = await self._meet(workers[0], placed, LOOPBACK if alone else "")
+        expressions = [
+            call(
+                "form",
+                common(seat, self.backend)
+                | self.backend.environment(seat, endpoint, interface="lo" if alone else None),
+            )
+            for seat in placed
+        ]
+        await self._group.control(
+            expressions, what=f"forming the world with backend {self.backend.name}", timeout=FORM_SECONDS
+        )
+        self._members = self._present()
+
+    async def _meet(self, first: Worker, placed: Sequence[Seat], host: str) -> Endpoint:
+        port = 0
+        if self.backend.host is Host.FIRST_WORKER:
+            port = await first.open_rendezvous([slot(seat) for seat in placed], host=host)
+        elif self.backend.host is Host.RANK_0:
+            [port] = await self._group.control(
+                call("open_store", host),
+                what="opening rank 0's store",
+                timeout=FORM_SECONDS,
+                kernels=self._group.kernels[:1],
+            )
+        return Endpoint(host=placed[0].address or LOOPBACK, port=port)
+
+    def _present(self) -> tuple[str, ...]:
+        return tuple(kernel.kernel_id for kernel in self._group.kernels)
+
+
+def common(seat: Seat, backend: Backend) -> dict[str, str]:
+    """Return the variables that `farandole.ranks.context` reads, whatever the backend."""
+    return {
+        "FARANDOLE_RANK": str(seat.rank),
+        "FARANDOLE_SIZE": str(seat.size),
+        "FARANDOLE_LOCAL_RANK": str(seat.local_rank),
+        "FARANDOLE_LOCAL_SIZE": str(seat.local_size),
+        "FARANDOLE_WORKER": seat.worker,
+        "FARANDOLE_BACKEND": backend.name,
+    }

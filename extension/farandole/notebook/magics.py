@@ -1,0 +1,261 @@
+"""The magics: they parse, delegate to `Cluster` and display."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.display_functions import display, publish_display_data
+from IPython.core.error import UsageError as IPythonUsageError
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from farandole.driver.backends import BACKENDS
+from farandole.driver.cluster import START_SECONDS, Cluster
+from farandole.driver.output import parse_ranks
+from farandole.driver.runs import Run
+from farandole.driver.store import RunStore
+from farandole.exceptions import NoClusterError, TransferError, UsageError
+from farandole.notebook.chart import static_bundle
+from farandole.notebook.dashboard import Dashboard
+from farandole.notebook.listing import RunList
+from farandole.notebook.show import RankPrinter
+from farandole.notebook.tensorboard import TensorBoardWriter, check_tensorboard
+
+ACTIONS = ("start", "status", "scale", "stop", "attach", "list", "logs", "interrupt")
+
+
+@magics_class
+class FarandoleMagics(Magics):
+    """``%cluster``, ``%%distributed``, ``%%distributed_train``, ``%push``, ``%pull`` and ``%runs``."""
+
+    cluster: Cluster | None = None
+
+    @magic_arguments()
+    @argument("action", help="start, status, scale N, stop, attach [NAME], list, logs RANK or interrupt")
+    @argument("value", nargs="?", help="the number of workers, the cluster's name or the rank")
+    @argument("--workers", "-w", type=int, help="how many workers to start (default 2; 1 with --local)")
+    @argument("--profile", "-p", help="the workers' profile, one of those on the hub's spawn page")
+    @argument("--ranks", "-r", type=int, help="ranks on each worker (default: the profile's number)")
+    @argument("--backend", "-b", help="horovod, torch or none (default: horovod where it is installed)")
+    @argument("--name", "-n", help="the cluster's name (default: main)")
+    @argument("--timeout", type=float, default=START_SECONDS, help="seconds within which the workers must be ready")
+    @argument("--lines", type=int, default=100, help="how many lines of the log to show")
+    @argument("--wait", action="store_true", help="queue while no GPU is free")
+    @argument("--local", action="store_true", help="ranks on this machine, without a hub")
+    @line_magic("cluster")  # type: ignore[arg-type]  # IPython's types forbid what its documentation teaches
+    def cluster_magic(self, line: str) -> Any:
+        """Start, look at, change and stop the cluster that the other magics use."""
+        options = _parse(self.cluster_magic, line)
+        if options.action not in ACTIONS:
+            raise UsageError(f"%cluster cannot {options.action!r}; it can {', '.join(ACTIONS)}")
+        action: Callable[[argparse.Namespace], Any] = getattr(self, f"_{options.action}")
+        return action(options)
+
+    @magic_arguments()
+    @argument("--ranks", "-r", help="the ranks to run on, such as 0,2-3 (default: all)")
+    @cell_magic
+    def distributed(self, line: str, cell: str) -> None:
+        """Run the cell on the ranks; what they print is labelled, and like output is shown once."""
+        options = _parse(self.distributed, line)
+        ranks = parse_ranks(options.ranks) if options.ranks is not None else None
+        self._cluster().run(cell, ranks=ranks, show=RankPrinter())
+
+    @magic_arguments()
+    @argument("--backend", "-b", help="horovod, torch or none (default: the cluster's)")
+    @argument("--name", "-n", help="a name for the run")
+    @argument(
+        "--output", "-o", metavar="VARIABLE", help="put the run into this variable: its .result, .dataframe() ..."
+    )
+    @argument("--tensorboard", action="store_true", help="write TensorBoard event files into the run's folder too")
+    @cell_magic
+    def distributed_train(self, line: str, cell: str) -> None:
+        """Train: run the cell on all ranks as a run, with a live dashboard; code, metrics and logs are kept."""
+        options = _parse(self.distributed_train, line)
+        cluster = self._cluster()
+        if options.tensorboard:
+            check_tensorboard()
+        watcher = _Watcher(cluster, tensorboard=options.tensorboard)
+        try:
+            cluster.train(
+                cell,
+                name=options.name,
+                backend=options.backend,
+                options={"line": line.strip()},
+                show=RankPrinter(),
+                watch=watcher,
+            )
+        finally:
+            watcher.leave_picture()
+            if options.output and watcher.run is not None:
+                self._namespace()[options.output] = watcher.run
+
+    @magic_arguments()
+    @argument("names", nargs="+", help="variables of this notebook, such as x, y")
+    @argument("--ranks", "-r", help="the ranks to push to, such as 0,2-3 (default: all)")
+    @line_magic
+    def push(self, line: str) -> None:
+        """Copy variables of this notebook to the ranks."""
+        options = _parse(self.push, line)
+        names = _names(options.names)
+        namespace = self._namespace()
+        if missing := [name for name in names if name not in namespace]:
+            raise TransferError(f"{missing[0]!r} is not defined in this notebook; assign it before you push it")
+        ranks = parse_ranks(options.ranks) if options.ranks is not None else None
+        self._cluster().push({name: namespace[name] for name in names}, ranks=ranks)
+
+    @magic_arguments()
+    @argument("names", nargs="+", help="variables on the ranks, such as acc, loss")
+    @argument(
+        "--rank", "-r", type=int, help="the rank to pull from (default: all; then each variable is a dict by rank)"
+    )
+    @line_magic
+    def pull(self, line: str) -> None:
+        """Copy variables of ranks into this notebook."""
+        options = _parse(self.pull, line)
+        names = _names(options.names)
+        values = self._cluster().pull(*names, ranks=None if options.rank is None else [options.rank])
+        for name in names:
+            by_rank = {rank: found[name] for rank, found in values.items()}
+            self._namespace()[name] = by_rank if options.rank is None else by_rank[options.rank]
+
+    @magic_arguments()
+    @argument("action", nargs="?", default="list", help="list (the default) or show")
+    @argument("id", nargs="?", help="the run: its id, the beginning of it, or its name")
+    @argument("--limit", type=int, default=20, help="how many runs to list")
+    @line_magic
+    def runs(self, line: str) -> Any:
+        """List past and present runs, or show one with its picture and table."""
+        options = _parse(self.runs, line)
+        store = self.cluster.store if self.cluster else RunStore()
+        if options.action == "list":
+            return RunList(store.list()[: options.limit])
+        if options.action != "show" or options.id is None:
+            raise UsageError("write `%runs` for the list, or `%runs show ID`")
+        publish_display_data(static_bundle(store.load(options.id)))
+        return None
+
+    def _start(self, options: argparse.Namespace) -> Cluster:
+        if self.cluster is not None:
+            raise UsageError(
+                f"this notebook leads cluster {self.cluster.name!r} already; `%cluster stop` it first, or use "
+                "`%cluster scale N`"
+            )
+        # `%cluster start 4` means four workers; `%cluster start digits` a name.
+        workers, name = (int(options.value), None) if _is_number(options.value) else (options.workers, options.value)
+        self.cluster = Cluster.start(
+            workers,
+            name=options.name or name or "main",
+            profile=options.profile,
+            ranks=options.ranks,
+            backend=_known_backend(options.backend),
+            timeout=options.timeout,
+            wait=options.wait,
+            local=options.local,
+        )
+        return self.cluster
+
+    def _attach(self, options: argparse.Namespace) -> Cluster:
+        cluster = Cluster.attach(options.name or options.value or "main", timeout=options.timeout)
+        if self.cluster is not None:
+            self.cluster.close()
+        self.cluster = cluster
+        return cluster
+
+    def _status(self, _options: argparse.Namespace) -> Any:
+        return self._cluster().status()
+
+    def _scale(self, options: argparse.Namespace) -> Any:
+        text = options.value if options.value is not None else options.workers
+        try:
+            count = int(text)
+        except (TypeError, ValueError) as exc:
+            raise UsageError(f"`%cluster scale` needs a number of workers, not {text!r}") from exc
+        self._cluster().scale(count)
+        return self._cluster().status()
+
+    def _stop(self, options: argparse.Namespace) -> None:
+        wanted = options.name or options.value
+        if self.cluster is not None and wanted in {None, self.cluster.name}:
+            wanted, cluster, self.cluster = self.cluster.name, self.cluster, None
+            cluster.stop()
+        elif wanted is not None:
+            Cluster.stop_named(wanted)
+        else:
+            self._cluster()
+        print(f"cluster {wanted!r} is stopped")
+
+    def _list(self, _options: argparse.Namespace) -> None:
+        clusters = Cluster.running()
+        for name, workers in clusters.items():
+            print(f"{name}: {workers} worker{'' if workers == 1 else 's'}")
+        if not clusters:
+            print("no cluster runs; `%cluster start` starts one")
+
+    def _logs(self, options: argparse.Namespace) -> None:
+        if options.value is None or not options.value.isdigit():
+            raise UsageError(f"`%cluster logs` needs the number of a rank, not {options.value!r}")
+        print(self._cluster().logs(int(options.value), lines=options.lines))
+
+    def _interrupt(self, _options: argparse.Namespace) -> None:
+        self._cluster().interrupt()
+
+    def _cluster(self) -> Cluster:
+        if self.cluster is None:
+            raise NoClusterError(
+                "there is no cluster yet. Start one with `%cluster start --workers 2`, or take up one that runs with "
+                "`%cluster attach`; without a hub, `%cluster start --local --ranks 2`."
+            )
+        return self.cluster
+
+    def _namespace(self) -> dict[str, Any]:
+        assert self.shell is not None
+        namespace: dict[str, Any] = self.shell.user_ns
+        return namespace
+
+
+class _Watcher:
+    """Shows a run's dashboard while it goes on, and leaves its picture."""
+
+    def __init__(self, cluster: Cluster, *, tensorboard: bool) -> None:
+        self._cluster = cluster
+        self._tensorboard = tensorboard
+        self.run: Run | None = None
+        self._writer: TensorBoardWriter | None = None
+
+    def __call__(self, run: Run) -> Callable[[], None]:
+        self.run = run
+        dashboard = Dashboard(run, on_stop=self._cluster.interrupt)
+        display(dashboard)
+        if self._tensorboard:
+            self._writer = TensorBoardWriter(run)
+        return dashboard.refresh
+
+    def leave_picture(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if self.run is not None:
+            publish_display_data(static_bundle(self.run))
+
+
+def _parse(magic: Any, line: str) -> argparse.Namespace:
+    try:
+        options: argparse.Namespace = parse_argstring(magic, line)
+    except IPythonUsageError as exc:
+        raise UsageError(str(exc)) from exc
+    return options
+
+
+def _names(words: list[str]) -> list[str]:
+    return [name for word in words for name in word.split(",") if name]
+
+
+def _is_number(text: str | None) -> bool:
+    return text is not None and text.lstrip("-").isdigit()
+
+
+def _known_backend(name: str | None) -> str | None:
+    if name is not None and name not in BACKENDS:
+        raise UsageError(f"there is no backend {name!r}; choose one of {', '.join(BACKENDS)}")
+    return name

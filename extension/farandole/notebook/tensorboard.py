@@ -1,0 +1,78 @@
+"""TensorBoard event files of a run, written by the driver while reports come in."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from farandole.driver.series import Axis
+from farandole.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from farandole.driver.runs import Run
+    from farandole.protocol import Report
+
+
+def check_tensorboard() -> None:
+    """Raise UsageError when event files cannot be written; call it before a run starts."""
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            f"--tensorboard needs the packages torch and tensorboard beside the driver ({error}): "
+            "`%pip install tensorboard`, or leave the option out"
+        ) from error
+
+
+class TensorBoardWriter:
+    """Writes ``<run>/tensorboard/rank-<n>``: the same series of all ranks share one chart in TensorBoard.
+
+    An OSError ends the event files, not the run; the user is told once.
+    """
+
+    def __init__(self, run: Run) -> None:
+        check_tensorboard()
+        self._run = run
+        self._lock = threading.Lock()
+        self._writers: dict[int, Any] = {}
+        self._axes: dict[tuple[int, str], Axis] = {}
+        self._broken = False
+        run.listen(self.add)
+
+    def add(self, report: Report) -> None:
+        """Write one report."""
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                self._write(report)
+            except OSError as error:
+                self._give_up(error)
+
+    def close(self) -> None:
+        """Write what is left; call it when the run has ended."""
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                for writer in self._writers.values():
+                    writer.close()
+            except OSError as error:
+                self._give_up(error)
+
+    def _write(self, report: Report) -> None:
+        writer = self._writers.get(report.rank) or self._open(report.rank)
+        for name, value in report.values.items():
+            axis = self._axes.setdefault((report.rank, name), Axis())
+            writer.add_scalar(name, value, axis.place(report.step, report.epoch), walltime=report.time)
+
+    def _open(self, rank: int) -> Any:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = self._run.folder / "tensorboard" / f"rank-{rank}"
+        self._writers[rank] = SummaryWriter(str(folder), flush_secs=2)
+        return self._writers[rank]
+
+    def _give_up(self, error: OSError) -> None:
+        self._broken = True
+        self._run.notice(f"TensorBoard's event files are not complete: {error}; the run's own metrics are")

@@ -1,0 +1,89 @@
+"""Wire types that the driver, the ranks and the browser share.
+
+A rank talks to its driver in *rank messages*: JSON objects with a ``kind``, carried in batches by one Jupyter comm
+(target ``farandole``), so they travel in order with the cell's own output. Nothing here imports anything heavy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+COMM_TARGET = "farandole"
+"""Comm target on which a rank sends ``{"run": id or "", "rank": n, "records": [rank message, ...]}``."""
+
+PUSH_TARGET = "farandole.push"
+"""Comm target on which a driver sends a pickled value to a rank: data ``{"key": str}``, one buffer."""
+
+
+class Kind(StrEnum):
+    """What a rank message is about."""
+
+    REPORT = "report"
+    PROGRESS = "progress"
+    USAGE = "usage"
+    RESULT = "result"
+    VALUE = "value"
+
+
+class Status(StrEnum):
+    """Where a run stands."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    LOST = "lost"
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing more will happen to the run."""
+        return self is not Status.RUNNING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """One metrics record of one rank.
+
+    ``time`` is seconds since the epoch on the rank's clock; ``values`` maps a series name to a float (NaN and
+    infinity included); ``step`` and ``epoch`` are integers or None.
+    """
+
+    rank: int
+    time: float
+    step: int | None = None
+    epoch: int | None = None
+    values: dict[str, float] = field(default_factory=dict)
+
+
+def float_to_json(value: float) -> float | str:
+    """Return a float as strict JSON: NaN and infinities become the strings ``NaN``, ``Infinity``, ``-Infinity``."""
+    if math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def report_to_json(report: Report) -> dict[str, Any]:
+    """Return a report as a JSON object, absent fields left out."""
+    record: dict[str, Any] = {"kind": Kind.REPORT, "rank": report.rank, "time": report.time}
+    if report.step is not None:
+        record["step"] = report.step
+    if report.epoch is not None:
+        record["epoch"] = report.epoch
+    record["values"] = {name: float_to_json(value) for name, value in report.values.items()}
+    return record
+
+
+def report_from_json(record: dict[str, Any]) -> Report:
+    """Return the report that `report_to_json` wrote."""
+    return Report(
+        rank=record["rank"],
+        time=record["time"],
+        step=record.get("step"),
+        epoch=record.get("epoch"),
+        values={name: float(value) for name, value in record["values"].items()},
+    )

@@ -1,0 +1,82 @@
+"""What the driver calls on a rank, always as one expression that leaves the user's namespace alone."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+
+from farandole.ranks import context, lean, reporter, transfer, world
+
+
+def prepare(environment: dict[str, str]) -> None:
+    """Make this kernel a rank: set its environment, connect it to the driver."""
+    os.environ.update(environment)
+    reporter.install()
+    transfer.install()
+    lean.make_lean()
+
+
+def preload(backend: str) -> None:
+    """Import what the backend needs, so that forming the world is quick."""
+    if backend != "none":
+        import torch  # noqa: F401
+    if backend == "horovod":
+        import horovod.torch  # noqa: F401
+
+
+def form(environment: dict[str, str]) -> None:
+    """Leave the world this rank may be in and join the one that the environment describes."""
+    world.current().leave()
+    os.environ.update(environment)
+    world.current().form()
+
+
+def leave() -> None:
+    """Leave the world; a rank that blocks in a collective is released."""
+    world.current().leave()
+
+
+def open_store(host: str) -> int:
+    """Open the torch backend's store here, at `host` or everywhere where it is empty; return its port."""
+    return world.open_store(host)
+
+
+def begin(run: str) -> None:
+    """Attribute what this rank reports from now on to a run."""
+    reporter.begin(run)
+
+
+def end() -> None:
+    """Send all that belongs to the run and leave it."""
+    reporter.end()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that matter to a run: python and the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for package in ("torch", "horovod", "farandole", "numpy"):
+        if package in sys.modules or package == "farandole":
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def identity() -> dict[str, int | str]:
+    """Return who this rank thinks it is and its process id."""
+    return {"rank": context.rank(), "size": context.size(), "backend": context.backend(), "pid": os.getpid()}
+
+
+def accept(key: str) -> None:
+    """Put pushed values into the user's namespace."""
+    transfer.accept(key)
+
+
+def accept_broadcast(key: str) -> None:
+    """Get pushed values from rank 0 over the backend and put them into the user's namespace."""
+    transfer.accept_broadcast(key)
+
+
+def give(names: list[str]) -> None:
+    """Send variables of the user's namespace to the driver."""
+    transfer.give(names)

@@ -1,0 +1,166 @@
+"""The world as one rank forms and leaves it, once for each backend."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import threading
+from abc import ABC, abstractmethod
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from farandole.exceptions import UsageError
+from farandole.ranks import context
+from farandole.ranks.sockets import OpenedSockets
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+"""torch's own default: ranks may be uneven, and the driver tells a dead rank long before."""
+
+
+class World(ABC):
+    """A backend's process group; `form` and `leave` may be called again and again in one process."""
+
+    @abstractmethod
+    def form(self) -> None:
+        """Join the others; the environment says where and as whom."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Leave the world, also from another thread while this rank blocks in a collective; harmless outside one."""
+
+
+class NoWorld(World):
+    """Ranks without a process group."""
+
+    def form(self) -> None:
+        """Do nothing."""
+
+    def leave(self) -> None:
+        """Do nothing."""
+
+
+class HorovodWorld(World):
+    """Horovod."""
+
+    def form(self) -> None:
+        """Initialise Horovod."""
+        import horovod.torch as hvd
+
+        hvd.init()
+        share_cores()
+        _warm_up()
+
+    def leave(self) -> None:
+        """Shut Horovod down, which makes collectives in flight fail."""
+        import horovod.torch as hvd
+
+        hvd.shutdown()
+
+
+class TorchWorld(World):
+    """torch.distributed's default process group."""
+
+    def __init__(self) -> None:
+        self._store: TCPStore | None = None
+        self._sockets = OpenedSockets()
+
+    def open_store(self, host: str) -> int:
+        """Open the store that the ranks meet at, on rank 0, in the place of an earlier one; return its port.
+
+        It listens at `host`, everywhere where that is empty; left to itself it would always listen everywhere.
+        """
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, but not by the letter
+
+        listener = socket.create_server((host, 0))
+        port = int(listener.getsockname()[1])
+        self._store = TCPStore(
+            host or "0.0.0.0", port, None, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
+        return port
+
+    def form(self) -> None:
+        """Join the default process group: NCCL as well where each rank of this node has its own GPU."""
+        import torch
+        import torch.distributed as dist
+
+        gpus = torch.cuda.device_count()
+        own_gpu = gpus >= context.local_size()
+        if own_gpu:
+            torch.cuda.set_device(context.device())
+        with self._sockets.watch():
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if own_gpu else "gloo",
+                store=self._meeting_point(),
+                rank=context.rank(),
+                world_size=context.size(),
+                timeout=COLLECTIVE_TIMEOUT,
+            )
+        share_cores()
+        _warm_up()
+
+    def leave(self) -> None:
+        """Cut the connections and destroy the process group; the store stays, it may be the next world's already.
+
+        Gloo waits in C++ until a connection breaks, here or at a peer, and a wrapped model holds a destroyed group.
+        """
+        import torch.distributed as dist
+
+        self._sockets.cut()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _meeting_point(self) -> Any:
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, but not by the letter
+
+        if self._store is not None and context.rank() == 0:
+            return self._store
+        return TCPStore(
+            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, is_master=False, wait_for_workers=False
+        )
+
+
+@functools.cache
+def worlds() -> dict[str, World]:
+    """Return this process's worlds, by backend."""
+    return {"horovod": HorovodWorld(), "torch": TorchWorld(), "none": NoWorld()}
+
+
+def current() -> World:
+    """Return the world of the backend that the environment names."""
+    return worlds()[context.backend()]
+
+
+def open_store(host: str) -> int:
+    """Open the torch backend's store on this rank, at `host` or everywhere; return its port."""
+    world = worlds()["torch"]
+    if not isinstance(world, TorchWorld):
+        raise UsageError("the torch backend alone has a store")
+    return world.open_store(host)
+
+
+def share_cores() -> None:
+    """Give torch this rank's share of the node's cores, unless OMP_NUM_THREADS says otherwise.
+
+    With a thread for each core in every rank, threads that spin for each other slow small steps down many times over.
+    """
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.local_size()))
+
+
+@functools.cache
+def _warm_up() -> None:
+    """Import what the first optimizer step would import, beside the user's first cell.
+
+    An interrupt in the middle of this import would leave it broken for good; in a thread it cannot be interrupted.
+    """
+    threading.Thread(target=_import_dynamo, name="farandole-warm-up", daemon=True).start()
+
+
+def _import_dynamo() -> None:
+    import torch._dynamo  # noqa: F401

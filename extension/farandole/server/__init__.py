@@ -1,0 +1,22 @@
+"""The side of Farandole that runs in a worker's Jupyter server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jupyter_server.serverapp import ServerApp
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "farandole.server"}]
+
+
+def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
+    from farandole.server.lifeline import hold_lifeline
+    from farandole.server.routes import add_routes
+    from farandole.server.sockets import keep_sockets
+
+    add_routes(serverapp)
+    hold_lifeline(serverapp)
+    keep_sockets(serverapp)

@@ -1,0 +1,95 @@
+"""What a worker's server answers to its driver, all of it behind the server's own login."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_path_join
+from tornado import web
+
+from farandole.server.rendezvous import Rendezvous
+
+if TYPE_CHECKING:
+    from jupyter_server.serverapp import ServerApp
+
+
+def node_id() -> str:
+    """Return a name for what shares loopback with this process: one boot of a machine and one network namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    namespace = Path("/proc/self/ns/net")
+    if not boot.exists():
+        return socket.gethostname()
+    return f"{boot.read_text().strip()}/{namespace.stat().st_ino}"
+
+
+def address() -> str:
+    """Return the address that this host's own name resolves to, empty where it resolves to nothing."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return ""
+
+
+def backends() -> list[str]:
+    """Return the backends that a rank started here can use, the default first; found without importing them."""
+    found = [name for name in ("horovod", "torch") if importlib.util.find_spec(name) is not None]
+    return [*found, "none"] if "torch" in found else ["none"]
+
+
+class WorkerHandler(APIHandler):
+    """``GET farandole/worker``: where this worker is and what it offers."""
+
+    @web.authenticated
+    def get(self) -> None:
+        """Write the worker's name, ranks, profile, host, address, node and backends."""
+        self.finish(
+            {
+                "worker": os.environ.get("FARANDOLE_WORKER", "local"),
+                "ranks": int(os.environ.get("FARANDOLE_RANKS", "1")),
+                "profile": os.environ.get("FARANDOLE_PROFILE", ""),
+                "host": socket.gethostname(),
+                "address": address(),
+                "node": node_id(),
+                "backends": backends(),
+            }
+        )
+
+
+class RendezvousHandler(APIHandler):
+    """``POST farandole/rendezvous``: open Horovod's rendezvous for a world."""
+
+    def initialize(self, rendezvous: Rendezvous) -> None:
+        """Take the one rendezvous of this server."""
+        super().initialize()
+        self.rendezvous = rendezvous
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Write the port; the body is ``{"slots": [...], "host": the address to listen on, or ""}``."""
+        try:
+            body = json.loads(self.request.body)
+            slots: list[dict[str, Any]] = body["slots"]
+            host = str(body["host"])
+        except (ValueError, KeyError, TypeError) as exc:
+            raise web.HTTPError(400, 'the body must be {"slots": [...], "host": ""}') from exc
+        port = await asyncio.to_thread(self.rendezvous.open, slots, host)
+        self.finish({"port": port})
+
+
+def add_routes(serverapp: ServerApp) -> None:
+    """Add Farandole's routes to a Jupyter server."""
+    base = url_path_join(serverapp.base_url, "farandole")
+    serverapp.web_app.add_handlers(
+        ".*$",
+        [
+            (url_path_join(base, "worker"), WorkerHandler),
+            (url_path_join(base, "rendezvous"), RendezvousHandler, {"rendezvous": Rendezvous()}),
+        ],
+    )

@@ -1,0 +1,86 @@
+"""What a browser does at the hub, over HTTP: log in by the form, start a server by the form, make a token."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from hub.process import local_session, wait_until
+
+SPAWN_DEADLINE = 120.0
+STOP_DEADLINE = 60.0
+
+
+class BrowserError(RuntimeError):
+    """Raised when the hub refuses what the browser asks; carries the hub's reason."""
+
+
+class Browser:
+    """A logged-in user of the hub at ``url``."""
+
+    def __init__(self, url: str, user: str, password: str) -> None:
+        """Log in; raises `BrowserError` when the hub refuses."""
+        self.url = url
+        self.user = user
+        self._name = quote(user, safe="")
+        self._session = local_session()
+        self._session.get(f"{url}/hub/login", timeout=30).raise_for_status()
+        form = {"username": user, "password": password, "_xsrf": self._xsrf()}
+        answer = self._session.post(f"{url}/hub/login", data=form, allow_redirects=False, timeout=30)
+        if answer.status_code != 302:
+            raise BrowserError(f"The hub refused the login of {user!r} (HTTP {answer.status_code}).")
+        self._session.get(f"{url}/hub/home", timeout=30).raise_for_status()
+
+    def _xsrf(self) -> str:
+        return next(cookie.value or "" for cookie in self._session.cookies if cookie.name == "_xsrf")
+
+    def spawn_page(self) -> str:
+        """Return the HTML of the page on which the user chooses a profile."""
+        answer = self._session.get(f"{self.url}/hub/spawn/{self._name}", timeout=30)
+        answer.raise_for_status()
+        return answer.text
+
+    def start_notebook(self, profile: str = "cpu") -> str:
+        """Start the user's notebook server by the spawn page and return its address once it is ready."""
+        form = {"profile": profile, "_xsrf": self._xsrf()}
+        page = f"{self.url}/hub/spawn/{self._name}"
+        answer = self._session.post(page, data=form, allow_redirects=False, timeout=30)
+        if answer.status_code != 302:
+            raise BrowserError(f"The hub refused to start the server (HTTP {answer.status_code}): {answer.text[:500]}")
+        self._wait_ready()
+        return f"{self.url}/user/{self._name}"
+
+    def stop_notebook(self) -> None:
+        """Stop the user's notebook server and return once it is gone."""
+        where = f"{self.url}/hub/api/users/{self._name}/server"
+        self._session.delete(where, headers={"X-XSRFToken": self._xsrf()}, timeout=60).raise_for_status()
+        wait_until(lambda: not self.has_notebook(), STOP_DEADLINE)
+
+    def has_notebook(self) -> bool:
+        """Return whether the user's notebook server is there, be it starting or stopping."""
+        answer = self._session.get(f"{self.url}/hub/api/users/{self._name}", timeout=30)
+        answer.raise_for_status()
+        return "" in answer.json()["servers"]
+
+    def _wait_ready(self) -> None:
+        progress = f"{self.url}/hub/api/users/{self._name}/server/progress"
+        with self._session.get(progress, params={"_xsrf": self._xsrf()}, stream=True, timeout=SPAWN_DEADLINE) as events:
+            events.raise_for_status()
+            for line in events.iter_lines(decode_unicode=True):
+                event = json.loads(line.removeprefix("data: ")) if line.startswith("data: ") else {}
+                if event.get("failed"):
+                    raise BrowserError(f"The server did not start: {event.get('message')}")
+                if event.get("ready"):
+                    return
+        raise BrowserError("The hub closed the progress of the server before it was ready.")
+
+    def make_token(self, scopes: list[str] | None = None) -> str:
+        """Return a new API token of the user, with all that the user may do unless ``scopes`` says less."""
+        body: dict[str, Any] = {"note": "farandole"} if scopes is None else {"note": "farandole", "scopes": scopes}
+        where = f"{self.url}/hub/api/users/{self._name}/tokens"
+        answer = self._session.post(where, json=body, headers={"X-XSRFToken": self._xsrf()}, timeout=30)
+        if answer.status_code != 201:
+            raise BrowserError(f"The hub made no token (HTTP {answer.status_code}): {answer.text[:500]}")
+        token: str = answer.json()["token"]
+        return token

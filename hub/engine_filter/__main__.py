@@ -1,0 +1,33 @@
+"""`python -m hub.engine_filter`: serve the filter on FARANDOLE_ENGINE_PORT, in front of FARANDOLE_ENGINE_SOCKET."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from aiohttp import web
+
+from hub.engine_filter.rules import Rules
+from hub.engine_filter.serve import make_app
+
+PORT = "2375"
+SOCKET = "/var/run/docker.sock"
+SHUTDOWN_SECONDS = 2.0
+
+
+def main() -> None:
+    """Serve until the process is told to end."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    web.run_app(
+        make_app(Rules.from_environment(os.environ), os.environ.get("FARANDOLE_ENGINE_SOCKET") or SOCKET),
+        host=os.environ.get("FARANDOLE_ENGINE_HOST") or None,
+        port=int(os.environ.get("FARANDOLE_ENGINE_PORT") or PORT),
+        # A client that goes away ends what it waited for, as logs that are followed.
+        handler_cancellation=True,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+        access_log=None,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Decides about each kind of request: refuses it, or returns what is sent to the engine in its place.
+
+What a request names is looked up first, and the request that is sent names it by its id: nobody can put something else
+under that name in between. Names of networks in a container's body stay names, for the engine lists them so; they are
+the engine's own, and ours can be mistaken for no id.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from hub.engine_filter.body import read_object
+from hub.engine_filter.containers import rebuild_container
+from hub.engine_filter.engine import EngineError
+from hub.engine_filter.names import NAME
+from hub.engine_filter.networks import rebuild_connect, rebuild_disconnect, rebuild_network, rebuild_volume
+from hub.engine_filter.refused import RefusedError
+from hub.engine_filter.rules import HUB_LABEL, Rules, is_service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hub.engine_filter.engine import Engine
+
+NOT_FOUND = 404
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A request whose method, path and query are admitted; ``parts`` are the named parts of its path."""
+
+    path: str
+    parts: Mapping[str, str]
+    query: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outgoing:
+    """What is sent to the engine."""
+
+    path: str
+    query: dict[str, str]
+    body: dict[str, Any] | None = None
+
+
+class Admission:
+    """The decisions, one method for each kind of request."""
+
+    def __init__(self, rules: Rules, engine: Engine) -> None:
+        self._rules = rules
+        self._engine = engine
+
+    async def as_it_is(self, call: Call) -> Outgoing:
+        """Admit what tells nothing of a container."""
+        return Outgoing(path=call.path, query=call.query)
+
+    async def inspect_image(self, call: Call) -> Outgoing:
+        """Admit the allowed images."""
+        self._check_image(unquote(call.parts["image"]))
+        return Outgoing(path=call.path, query={})
+
+    async def pull_image(self, call: Call) -> Outgoing:
+        """Admit a pull of one tag of an allowed image."""
+        image, tag = call.query.get("fromImage", ""), call.query.get("tag", "")
+        if not tag:
+            raise RefusedError("A pull without a tag is not admitted: it would fetch every tag there is.")
+        self._check_image(f"{image}@{tag}" if tag.startswith("sha256:") else f"{image}:{tag}")
+        return Outgoing(path=call.path, query=call.query)
+
+    async def list_containers(self, call: Call) -> Outgoing:
+        """Admit the list of our containers."""
+        filters = read_object(call.query.get("filters", "{}").encode())
+        wanted = filters.get("label") or []
+        if not isinstance(wanted, list):
+            raise RefusedError("filters.label must be a list.")
+        filters["label"] = [*wanted, f"{HUB_LABEL}={self._rules.name}"]
+        return Outgoing(path=call.path, query={**call.query, "filters": json.dumps(filters)})
+
+    async def create_container(self, call: Call) -> Outgoing:
+        """Admit a container of an allowed image, without privileges, in our networks and with our volumes."""
+        body = rebuild_container(self._rules, read_object(call.body))
+        if not body.get("User"):
+            await self._check_image_user(body["Image"])
+        for mount in body["HostConfig"]["Mounts"]:
+            await self._check_volume(mount["Source"])
+        await self._check_networks(body)
+        return Outgoing(path=call.path, query=call.query, body=body)
+
+    async def container(self, call: Call) -> Outgoing:
+        """Admit what is done with one of our containers, and is not one of the hub's own parts."""
+        found = await self._container(call.parts["name"])
+        if is_service(found["Config"]["Labels"]):
+            raise RefusedError(
+                f"The container {call.parts['name']!r} is a part of the hub, which the hub may not touch."
+            )
+        return Outgoing(path=f"/containers/{found['Id']}{call.parts['rest'] or ''}", query=call.query)
+
+    async def create_network(self, call: Call) -> Outgoing:
+        """Admit a bridge of ours."""
+        return Outgoing(path=call.path, query={}, body=rebuild_network(self._rules, read_object(call.body)))
+
+    async def inspect_network(self, call: Call) -> Outgoing:
+        """Admit our networks."""
+        found = await self._network(call.parts["name"])
+        return Outgoing(path=f"/networks/{found['Id']}", query=call.query)
+
+    async def remove_network(self, call: Call) -> Outgoing:
+        """Admit our networks, but for those of the hub's own parts."""
+        found = await self._users_network(call.parts["name"])
+        return Outgoing(path=f"/networks/{found['Id']}", query={})
+
+    async def connect(self, call: Call) -> Outgoing:
+        """Admit a connection of our container, the hub's own parts too, with a network of ours."""
+        return await self._join(call, "connect", rebuild_connect(read_object(call.body)))
+
+    async def disconnect(self, call: Call) -> Outgoing:
+        """Admit the end of such a connection."""
+        return await self._join(call, "disconnect", rebuild_disconnect(read_object(call.body)))
+
+    async def create_volume(self, call: Call) -> Outgoing:
+        """Admit a volume of ours."""
+        body = rebuild_volume(self._rules, read_object(call.body))
+        await self._check_volume(body["Name"])
+        return Outgoing(path=call.path, query={}, body=body)
+
+    async def inspect_volume(self, call: Call) -> Outgoing:
+        """Admit our volumes and those that are lent to all."""
+        await self._check_volume(call.parts["name"])
+        return Outgoing(path=call.path, query={})
+
+    async def _join(self, call: Call, verb: str, body: dict[str, Any]) -> Outgoing:
+        network = await self._users_network(call.parts["name"])
+        container = await self._container(body.get("Container", ""))
+        body["Container"] = container["Id"]
+        return Outgoing(path=f"/networks/{network['Id']}/{verb}", query={}, body=body)
+
+    async def _container(self, name: str) -> dict[str, Any]:
+        return await self._ours("container", name, f"/containers/{_name(name)}/json")
+
+    async def _network(self, name: str) -> dict[str, Any]:
+        return await self._ours("network", name, f"/networks/{_name(name)}")
+
+    async def _users_network(self, name: str) -> dict[str, Any]:
+        found = await self._network(name)
+        if is_service(found["Labels"]):
+            raise RefusedError(f"The network {name!r} is for the parts of the hub only.")
+        return found
+
+    async def _ours(self, kind: str, name: str, path: str) -> dict[str, Any]:
+        found = await self._engine.inspect(path)
+        labels = found["Config"]["Labels"] if kind == "container" else found["Labels"]
+        if not self._rules.owns(labels):
+            raise RefusedError(
+                f"The {kind} {name!r} is not this hub's: it lacks the label {HUB_LABEL}={self._rules.name}."
+            )
+        return found
+
+    async def _check_networks(self, body: dict[str, Any]) -> None:
+        host = body["HostConfig"]
+        if not host.get("NetworkMode"):
+            raise RefusedError("HostConfig.NetworkMode is missing: the container must be in a network of this hub.")
+        host["NetworkMode"] = (await self._users_network(host["NetworkMode"]))["Name"]
+        networking = body.get("NetworkingConfig", {})
+        endpoints = networking.get("EndpointsConfig", {})
+        if endpoints:
+            networking["EndpointsConfig"] = {
+                (await self._users_network(name))["Name"]: endpoint for name, endpoint in endpoints.items()
+            }
+
+    async def _check_volume(self, name: str) -> None:
+        if self._rules.shares_volume(name):
+            return
+        try:
+            found = await self._ours("volume", name, f"/volumes/{_name(name)}")
+        except EngineError as answer:
+            # Not there yet: it is made with our label.
+            if answer.status != NOT_FOUND:
+                raise
+            return
+        if is_service(found["Labels"]):
+            raise RefusedError(f"The volume {name!r} is for the parts of the hub only.")
+
+    def _check_image(self, reference: str) -> None:
+        if not self._rules.admits_image(reference):
+            raise RefusedError(f"The image {reference!r} is not among the allowed: {', '.join(self._rules.images)}.")
+
+    async def _check_image_user(self, image: str) -> None:
+        found = await self._engine.inspect(f"/images/{image}/json")
+        name = (found["Config"].get("User") or "root").partition(":")[0]
+        if name == "root" or not name.strip("+-0"):
+            raise RefusedError(
+                f"The image {image!r} runs as root: give another User, or an image with a user of its own."
+            )
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise RefusedError(f"{text!r} is neither a name nor an id.")
+    return text

@@ -1,0 +1,123 @@
+"""Reading a request's JSON with suspicion: what is not known by name and type is refused, and the rest is written anew.
+
+The engine decodes JSON without regard to the case of keys, and takes the last of two equal keys. Here keys must be
+spelled as the engine documents them and stand once; since the body is built anew, the engine sees nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from hub.engine_filter.refused import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Check = Callable[[str, Any], Any]
+
+HARMLESS: tuple[Any, ...] = (None, False, 0, "", [], {})
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Return the JSON object of a body."""
+    try:
+        found = json.loads(raw.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as exc:
+        raise RefusedError(f"The body is not JSON that can be read: {exc}.") from exc
+    if not isinstance(found, dict):
+        raise RefusedError("The body is not a JSON object.")
+    return found
+
+
+def rebuild(where: str, value: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
+    """Return the admitted keys of an object, each as its check returns it; empty values of other keys are dropped.
+
+    Raises `RefusedError`, which names the key.
+    """
+    if not isinstance(value, dict):
+        raise RefusedError(f"{where or 'The body'} must be an object.")
+    built = {}
+    for key, item in value.items():
+        name = f"{where}.{key}" if where else key
+        if key in checks:
+            if item is not None:
+                built[key] = checks[key](name, item)
+        elif item not in HARMLESS:
+            raise RefusedError(f"{name} is not admitted: only what the hub's spawner needs is.")
+    return built
+
+
+def text(where: str, value: Any) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise RefusedError(f"{where} must be a string.")
+    return value
+
+
+def flag(where: str, value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise RefusedError(f"{where} must be true or false.")
+    return value
+
+
+def number(where: str, value: Any) -> int:
+    """A whole number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise RefusedError(f"{where} must be a whole number.")
+    return value
+
+
+def texts(where: str, value: Any) -> list[str]:
+    """A list of strings, or one string."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise RefusedError(f"{where} must be a list of strings.")
+    return [text(where, item) for item in value]
+
+
+def texts_by_name(where: str, value: Any) -> dict[str, str]:
+    """An object whose values are strings."""
+    if not isinstance(value, dict):
+        raise RefusedError(f"{where} must be an object of strings.")
+    return {key: text(f"{where}.{key}", item) for key, item in value.items()}
+
+
+def one_of(*admitted: Any) -> Check:
+    """One of some values."""
+
+    def check(where: str, value: Any) -> Any:
+        if value not in admitted:
+            raise RefusedError(f"{where} may not be {value!r}: only {', '.join(map(repr, admitted))} is admitted.")
+        return value
+
+    return check
+
+
+def objects(checks: Mapping[str, Check]) -> Check:
+    """A list of objects of these keys."""
+
+    def check(where: str, value: Any) -> list[dict[str, Any]]:
+        if not isinstance(value, list):
+            raise RefusedError(f"{where} must be a list.")
+        return [rebuild(where, item, checks) for item in value]
+
+    return check
+
+
+def nested(checks: Mapping[str, Check]) -> Check:
+    """An object of these keys."""
+    return lambda where, value: rebuild(where, value, checks)
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    built = dict(pairs)
+    if len(built) < len(pairs):
+        raise ValueError("a key stands twice")
+    return built
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")

@@ -1,0 +1,203 @@
+"""The body of `containers/create`: what a notebook server or a worker may have, and what every one must have."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from hub.engine_filter.body import (
+    flag,
+    nested,
+    number,
+    objects,
+    one_of,
+    rebuild,
+    text,
+    texts,
+    texts_by_name,
+)
+from hub.engine_filter.mounts import binds, mounts, owned, paths
+from hub.engine_filter.refused import RefusedError
+from hub.engine_filter.rules import ROLE_LABEL, SERVICE, is_service
+
+if TYPE_CHECKING:
+    from hub.engine_filter.body import Check
+    from hub.engine_filter.rules import Rules
+
+# Go reads '+0' and '00' as 0 too. The engine itself refuses what exceeds 31 bits.
+ORDINARY_USER = re.compile(r"[1-9][0-9]{0,9}(:[1-9][0-9]{0,9})?")
+DEVICE_ID = re.compile(r"[0-9]{1,3}|GPU-[0-9a-fA-F-]{8,64}|MIG-[0-9a-zA-Z/-]{8,64}")
+GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+NO_GPU = "void"
+
+
+def user(where: str, value: Any) -> str:
+    """A user id that is not root's."""
+    if text(where, value) and not ORDINARY_USER.fullmatch(value):
+        raise RefusedError(f"{where} may not be {value!r}: it must be a user id other than 0.")
+    return str(value)
+
+
+def environment(where: str, value: Any) -> list[str]:
+    """Environment variables, among them none that gives GPUs beside the engine's own request for them."""
+    for item in texts(where, value):
+        name, _, given = item.partition("=")
+        if name == GPU_VARIABLE and given != NO_GPU:
+            raise RefusedError(
+                f"{where} may not set {GPU_VARIABLE}: GPUs are given by HostConfig.DeviceRequests alone."
+            )
+    return texts(where, value)
+
+
+def labels(where: str, value: Any) -> dict[str, str]:
+    """Labels, among them not the one of the hub's own parts."""
+    if is_service(texts_by_name(where, value)):
+        raise RefusedError(f"{where}.{ROLE_LABEL} may not be {SERVICE!r}: that is for the parts of the hub.")
+    return dict(value)
+
+
+def _device_ids(rules: Rules) -> Check:
+    def check(where: str, value: Any) -> list[str]:
+        ids = texts(where, value)
+        plain = [one.removeprefix(f"{rules.gpu_kind}=") for one in ids]
+        if not ids or not all(DEVICE_ID.fullmatch(one) for one in plain):
+            raise RefusedError(f"{where} may not be {ids!r}: each GPU must be named by its index or its UUID.")
+        return ids
+
+    return check
+
+
+def _device_request(rules: Rules) -> Check:
+    checks: dict[str, Check] = {
+        "Driver": one_of("nvidia", "cdi"),
+        "DeviceIDs": _device_ids(rules),
+        "Capabilities": one_of([], [["gpu"]]),
+    }
+
+    def check(where: str, value: Any) -> list[dict[str, Any]]:
+        requests: list[dict[str, Any]] = objects(checks)(where, value)
+        if any({"Driver", "DeviceIDs"} - request.keys() for request in requests):
+            raise RefusedError(f"{where} must name a driver and the ids of the GPUs.")
+        return requests
+
+    return check
+
+
+LIMITS: dict[str, Check] = dict.fromkeys(
+    (
+        "Memory",
+        "MemorySwap",
+        "MemoryReservation",
+        "NanoCpus",
+        "CpuQuota",
+        "CpuPeriod",
+        "CpuShares",
+        "PidsLimit",
+        "ShmSize",
+    ),
+    number,
+)
+ALWAYS_THE_SAME: dict[str, Check] = {
+    "MemorySwappiness": one_of(-1),
+    "ConsoleSize": one_of([0, 0]),
+    "RestartPolicy": nested({"Name": one_of("", "no")}),
+    "IpcMode": one_of("", "private"),
+    "CgroupnsMode": one_of("", "private"),
+    "VolumeDriver": one_of("", "local"),
+    "Runtime": one_of("", "runc", "nvidia"),
+    "CapDrop": texts,
+    "SecurityOpt": lambda where, value: [
+        one_of("no-new-privileges", "no-new-privileges:true", "no-new-privileges=true")(where, item)
+        for item in texts(where, value)
+    ],
+}
+
+
+def _host_config(rules: Rules) -> dict[str, Check]:
+    return {
+        **LIMITS,
+        **ALWAYS_THE_SAME,
+        "CpusetCpus": text,
+        "CpusetMems": text,
+        "Init": flag,
+        "AutoRemove": flag,
+        "ReadonlyRootfs": flag,
+        "Ulimits": objects({"Name": text, "Soft": number, "Hard": number}),
+        "LogConfig": nested(
+            {"Type": one_of("", "json-file", "local"), "Config": nested({"max-size": text, "max-file": text})}
+        ),
+        "NetworkMode": text,
+        "Binds": binds,
+        "Mounts": mounts,
+        "DeviceRequests": _device_request(rules),
+    }
+
+
+ENDPOINT: dict[str, Check] = {"Aliases": texts}
+
+
+def endpoints(where: str, value: Any) -> dict[str, Any]:
+    """What a container has in its networks, by their names."""
+    if not isinstance(value, dict):
+        raise RefusedError(f"{where} must be an object.")
+    return {name: rebuild(f"{where}.{name}", item or {}, ENDPOINT) for name, item in value.items()}
+
+
+SECONDS_OR_TIMES: dict[str, Check] = dict.fromkeys(("Interval", "Timeout", "Retries", "StartPeriod"), number)
+SWITCHES: dict[str, Check] = dict.fromkeys(
+    ("Tty", "OpenStdin", "StdinOnce", "AttachStdin", "AttachStdout", "AttachStderr"), flag
+)
+
+
+def _container(rules: Rules) -> dict[str, Check]:
+    return {
+        **SWITCHES,
+        "Image": text,
+        "Hostname": text,
+        "Domainname": text,
+        "User": user,
+        "Env": environment,
+        "Cmd": texts,
+        "Entrypoint": texts,
+        "WorkingDir": text,
+        "Labels": labels,
+        "ExposedPorts": lambda where, value: {port: {} for port in _ports(where, value)},
+        "Volumes": paths,
+        "StopSignal": text,
+        "StopTimeout": number,
+        "Healthcheck": nested({"Test": texts, **SECONDS_OR_TIMES}),
+        "HostConfig": nested(_host_config(rules)),
+        "NetworkingConfig": nested({"EndpointsConfig": endpoints}),
+    }
+
+
+def _ports(where: str, value: Any) -> list[str]:
+    if not isinstance(value, dict) or any(value.values()):
+        raise RefusedError(f"{where} must be an object of ports with nothing in them.")
+    return list(value)
+
+
+def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the admitted body of a container's creation, with the label and without any privilege.
+
+    The names of networks and volumes in it are still to be compared with what the engine has.
+    """
+    built = rebuild("", body, _container(rules))
+    if not rules.admits_image(built.get("Image", "")):
+        raise RefusedError(f"Image {built.get('Image')!r} is not among the allowed images: {', '.join(rules.images)}.")
+    host = built.setdefault("HostConfig", {})
+    host["Mounts"] = [owned(rules, mount) for mount in host.pop("Binds", []) + host.get("Mounts", [])]
+    _only_mounted(built.pop("Volumes", []), host["Mounts"])
+    host["CapDrop"] = ["ALL"]
+    host["SecurityOpt"] = ["no-new-privileges"]
+    if not host.get("DeviceRequests"):
+        # Where NVIDIA's runtime is the engine's default, an image that asks for all GPUs would get them.
+        built["Env"] = [*built.get("Env", []), f"{GPU_VARIABLE}={NO_GPU}"]
+    built["Labels"] = {**built.get("Labels", {}), **rules.label}
+    return built
+
+
+def _only_mounted(volumes: list[str], mounted: list[dict[str, Any]]) -> None:
+    nameless = set(volumes) - {mount["Target"] for mount in mounted}
+    if nameless:
+        raise RefusedError(f"Volumes may not have {sorted(nameless)}: a volume without a name would belong to nobody.")

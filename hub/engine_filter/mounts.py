@@ -1,0 +1,79 @@
+"""Mounts of a container: named volumes only, so that no path of the host is ever seen inside."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from hub.engine_filter.body import flag, nested, objects, one_of, text, texts, texts_by_name
+from hub.engine_filter.refused import RefusedError
+
+if TYPE_CHECKING:
+    from hub.engine_filter.body import Check
+    from hub.engine_filter.rules import Rules
+
+VOLUME_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
+INSIDE = re.compile(r"/[^:\0]*")
+
+
+def volume_name(where: str, value: Any) -> str:
+    """The name of a volume."""
+    if not VOLUME_NAME.fullmatch(text(where, value)):
+        raise RefusedError(f"{where} may not be {value!r}: only named volumes are admitted, no path of the host.")
+    return str(value)
+
+
+def inside(where: str, value: Any) -> str:
+    """A path in the container."""
+    if not INSIDE.fullmatch(text(where, value)):
+        raise RefusedError(f"{where} may not be {value!r}: it must be an absolute path in the container.")
+    return str(value)
+
+
+def paths(where: str, value: Any) -> list[str]:
+    """The paths of an object whose keys are paths."""
+    if not isinstance(value, dict) or any(value.values()):
+        raise RefusedError(f"{where} must be an object of paths with nothing in them.")
+    return [inside(where, path) for path in value]
+
+
+def binds(where: str, value: Any) -> list[dict[str, Any]]:
+    """Binds, 'volume:/path' or 'volume:/path:ro', as the mounts that they mean."""
+    return [_bind(where, item) for item in texts(where, value)]
+
+
+def _bind(where: str, item: str) -> dict[str, Any]:
+    source, _, rest = item.partition(":")
+    target, _, mode = rest.partition(":")
+    mode = one_of("", "rw", "ro")(where, mode)
+    return {
+        "Type": "volume",
+        "Source": volume_name(where, source),
+        "Target": inside(where, target),
+        "ReadOnly": mode == "ro",
+    }
+
+
+MOUNT: dict[str, Check] = {
+    "Type": one_of("volume"),
+    "Source": volume_name,
+    "Target": inside,
+    "ReadOnly": flag,
+    "Consistency": one_of("default"),
+    "VolumeOptions": nested({"NoCopy": flag, "Labels": texts_by_name}),
+}
+mounts = objects(MOUNT)
+
+
+def owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
+    """Return a mount with our label, and read-only where the volume is lent to all; refuse volumes of others."""
+    if {"Type", "Source", "Target"} - mount.keys():
+        raise RefusedError("HostConfig.Mounts must have Type, Source and Target.")
+    source = mount["Source"]
+    lent = rules.shares_volume(source)
+    if not lent and not source.startswith(rules.prefix):
+        raise RefusedError(f"The volume {source!r} is not this hub's: its name must begin with {rules.prefix!r}.")
+    options = mount.get("VolumeOptions", {})
+    labels = {**options.get("Labels", {}), **rules.label}
+    read_only = lent or mount.get("ReadOnly", False)
+    return {**mount, "ReadOnly": read_only, "VolumeOptions": {**options, "Labels": labels}}

@@ -1,0 +1,74 @@
+"""The bodies of requests about networks and volumes."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import TYPE_CHECKING, Any
+
+from hub.engine_filter.body import flag, nested, objects, one_of, rebuild, text
+from hub.engine_filter.containers import ENDPOINT, labels
+from hub.engine_filter.mounts import volume_name
+from hub.engine_filter.refused import RefusedError
+
+if TYPE_CHECKING:
+    from hub.engine_filter.body import Check
+    from hub.engine_filter.rules import Rules
+
+
+def _subnet(rules: Rules) -> Check:
+    def check(where: str, value: Any) -> str:
+        try:
+            subnet = IPv4Network(text(where, value))
+        except ValueError as exc:
+            raise RefusedError(f"{where} is no range of addresses: {exc}.") from exc
+        if not subnet.subnet_of(rules.addresses):
+            raise RefusedError(f"{where} may not be {value!r}: it must lie in FARANDOLE_SUBNETS, {rules.addresses}.")
+        return str(subnet)
+
+    return check
+
+
+# Other options of a bridge touch the host: its name, and where ports are published.
+OPTIONS: dict[str, Check] = {"com.docker.network.driver.mtu": text, "com.docker.network.bridge.enable_icc": text}
+
+
+def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the admitted body of a network's creation: a bridge with our label and a name that is ours."""
+    checks: dict[str, Check] = {
+        "Name": text,
+        "CheckDuplicate": flag,
+        "Driver": one_of("", "bridge"),
+        "Internal": flag,
+        "Options": nested(OPTIONS),
+        "Labels": labels,
+        "IPAM": nested({"Driver": one_of("", "default"), "Config": objects({"Subnet": _subnet(rules)})}),
+    }
+    built = rebuild("", body, checks)
+    ours(rules, "network", built.get("Name", ""))
+    built["Labels"] = {**built.get("Labels", {}), **rules.label}
+    return {**built, "Driver": "bridge", "CheckDuplicate": True}
+
+
+def rebuild_connect(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the admitted body of a connection of a container with a network."""
+    return rebuild("", body, {"Container": text, "EndpointConfig": nested(ENDPOINT)})
+
+
+def rebuild_disconnect(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the admitted body of the end of such a connection."""
+    return rebuild("", body, {"Container": text, "Force": flag})
+
+
+def rebuild_volume(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the admitted body of a volume's creation: local, with our label, and never a folder of the host."""
+    checks: dict[str, Check] = {"Name": volume_name, "Driver": one_of("", "local"), "Labels": labels}
+    built = rebuild("", body, checks)
+    ours(rules, "volume", built.get("Name", ""))
+    built["Labels"] = {**built.get("Labels", {}), **rules.label}
+    return {**built, "Driver": "local"}
+
+
+def ours(rules: Rules, kind: str, name: str) -> None:
+    """Refuse a name that does not begin as ours do."""
+    if not name.startswith(rules.prefix):
+        raise RefusedError(f"The {kind} {name!r} is not this hub's: its name must begin with {rules.prefix!r}.")

@@ -1,0 +1,174 @@
+"""A hub as a child process: start it, wait until it answers, stop it with all that it started."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import IO, TYPE_CHECKING
+
+import psutil
+import requests
+
+from spawner_config.settings import ROOT, Settings, ensure_password
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+START_DEADLINE = 90.0
+STOP_DEADLINE = 60.0
+MARK = "FARANDOLE_HUB_OF"
+"""Set for a hub's processes alone. FARANDOLE_STATE would not do: the user's own shell and make may have it too."""
+
+
+class HubProcessError(RuntimeError):
+    """Raised when the hub cannot be started; says why and what to do."""
+
+
+class HubProcess:
+    """One hub in a session of its own, so that Ctrl-C reaches it only through `stop`."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Start the hub; raises `HubProcessError` when its port or its state folder is taken."""
+        self.settings = settings
+        self.password = ensure_password(settings)
+        self.log_path = settings.state / "hub.log"
+        self._lock = _lock(settings.state)
+        _check_port(settings.port)
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jupyterhub", "-f", str(ROOT / "hub" / "jupyterhub_config.py")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(settings),
+                cwd=settings.state,
+                start_new_session=True,
+                # The hub holds the lock too: as long as it lives no second one takes its database.
+                pass_fds=[self._lock.fileno()],
+            )
+
+    @property
+    def url(self) -> str:
+        """The address for users, without a slash at its end."""
+        return f"http://127.0.0.1:{self.settings.port}"
+
+    def wait_ready(self) -> None:
+        """Return when the hub answers; raises `HubProcessError` with the end of its log."""
+        try:
+            wait_until(self._answers, START_DEADLINE)
+        except TimeoutError as exc:
+            raise HubProcessError(f"The hub did not answer within {START_DEADLINE:.0f} s.\n{self.log_tail()}") from exc
+
+    def _answers(self) -> bool:
+        if self.process.poll() is not None:
+            raise HubProcessError(f"The hub ended with status {self.process.returncode}.\n{self.log_tail()}")
+        try:
+            return local_session().get(f"{self.url}/hub/health", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    def log_tail(self, lines: int = 30) -> str:
+        """Return the last lines of the hub's log and where all of it is."""
+        text = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join([*text[-lines:], f"(all of it: {self.log_path})"])
+
+    def stop(self) -> list[str]:
+        """Stop the hub and all its servers; returns what had to be killed, nothing when all went well."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        leftovers = end_leftovers(self.settings.state)
+        self._lock.close()
+        return leftovers
+
+
+def local_session() -> requests.Session:
+    """Return an HTTP session that asks no proxy of the environment: the hub is on this machine."""
+    session = requests.Session()
+    session.trust_env = False
+    return session
+
+
+def wait_until(happened: Callable[[], bool], deadline: float) -> None:
+    """Return once ``happened()`` is true; raises TimeoutError after ``deadline`` seconds."""
+    end = time.monotonic() + deadline
+    while not happened():
+        if time.monotonic() > end:
+            raise TimeoutError(f"nothing happened within {deadline:.0f} s")
+        time.sleep(0.1)
+
+
+def processes_of(state: Path) -> list[psutil.Process]:
+    """Return the processes of the hub with that state folder, known by their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+        except (psutil.Error, OSError):
+            continue
+        home = environment.get("HOME", "")
+        ours = environment.get(MARK) == str(state) or home.startswith(f"{state / 'homes'}{os.sep}")
+        if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def end_leftovers(state: Path, patience: float = 10.0) -> list[str]:
+    """Give the processes of a stopped hub time to end, kill the rest and return their command lines."""
+    try:
+        wait_until(lambda: not processes_of(state), patience)
+    except TimeoutError:
+        return [_kill(process) for process in processes_of(state)]
+    return []
+
+
+def _kill(process: psutil.Process) -> str:
+    try:
+        command = " ".join(process.cmdline())
+        process.kill()
+    except psutil.NoSuchProcess:
+        return f"{process.pid} (gone by now)"
+    return command
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    ours = {
+        "FARANDOLE_PORT": str(settings.port),
+        "FARANDOLE_STATE": str(settings.state),
+        "FARANDOLE_PROFILES_FILE": str(settings.profiles),
+        MARK: str(settings.state),
+    }
+    return {**os.environ, **ours}
+
+
+def _lock(state: Path) -> IO[str]:
+    lock = (state / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        lock.close()
+        message = (
+            f"A hub runs with the state folder {state} already. Stop it, or set FARANDOLE_STATE to another folder."
+        )
+        raise HubProcessError(message) from exc
+    return lock
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as exc:
+            message = f"Port {port} of 127.0.0.1 cannot be used ({exc.strerror}). Set FARANDOLE_PORT to another one."
+            raise HubProcessError(message) from exc

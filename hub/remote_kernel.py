@@ -1,0 +1,141 @@
+"""A kernel of a notebook server behind the hub, as a notebook page uses it."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+import websocket
+
+from hub.process import local_session
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+CONNECT_DEADLINE = 60.0
+
+
+class CellError(RuntimeError):
+    """Raised when a cell fails or does not end in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One code cell: its source and its tags."""
+
+    source: str
+    tags: tuple[str, ...] = ()
+
+
+class RemoteKernel:
+    """A new kernel for the notebook ``path`` on the server at ``address``; a context manager."""
+
+    def __init__(self, address: str, token: str, path: str) -> None:
+        """Start the kernel's session."""
+        self._address = address
+        self._path = path
+        self._token = token
+        self._session = local_session()
+        self._session.headers["Authorization"] = f"token {token}"
+        body = {"path": path, "name": path, "type": "notebook", "kernel": {"name": "python3"}}
+        answer = self._session.post(f"{address}/api/sessions", json=body, timeout=CONNECT_DEADLINE)
+        answer.raise_for_status()
+        self._kernel_id = answer.json()["kernel"]["id"]
+        self._client = uuid.uuid4().hex
+
+    def __enter__(self) -> Self:
+        """Connect to the kernel's channels."""
+        parts = urlsplit(self._address)
+        where = f"ws://{parts.netloc}{parts.path}/api/kernels/{self._kernel_id}/channels?session_id={self._client}"
+        self._socket = websocket.create_connection(
+            where, header=[f"Authorization: token {self._token}"], timeout=CONNECT_DEADLINE, http_no_proxy=["*"]
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect and end the kernel."""
+        self._socket.close()
+        self._session.delete(f"{self._address}/api/kernels/{self._kernel_id}", timeout=CONNECT_DEADLINE)
+
+    def code_cells(self) -> list[Cell]:
+        """Return the code cells of the notebook, as the server has it."""
+        answer = self._session.get(f"{self._address}/api/contents/{self._path}", timeout=CONNECT_DEADLINE)
+        answer.raise_for_status()
+        cells = answer.json()["content"]["cells"]
+        return [
+            Cell(source=_text(cell["source"]), tags=tuple(cell["metadata"].get("tags", ())))
+            for cell in cells
+            if cell["cell_type"] == "code" and _text(cell["source"]).strip()
+        ]
+
+    def execute(self, code: str, *, deadline: float) -> str:
+        """Run ``code`` and return its output as plain text; raises `CellError` with the traceback."""
+        return self.finish(self.begin(code), code, deadline=deadline)
+
+    def finish(self, request: str, code: str, *, deadline: float) -> str:
+        """Return the output of what `begin` sent, once it has ended; raises `CellError`."""
+        end = time.monotonic() + deadline
+        output: list[str] = []
+        replied = idle = False
+        while not (replied and idle):
+            message = self._receive(end, code)
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            kind, content = message["header"]["msg_type"], message["content"]
+            output.append(_output_text(kind, content))
+            replied = replied or kind == "execute_reply"
+            idle = idle or (kind == "status" and content["execution_state"] == "idle")
+            if kind == "execute_reply" and content["status"] != "ok":
+                raise CellError(f"This cell failed:\n{code}\n{''.join(output)}\n{_error_text(content)}")
+        return "".join(output)
+
+    def begin(self, code: str) -> str:
+        """Send ``code`` to be run; return the request's id for `finish`."""
+        request = uuid.uuid4().hex
+        header = {"msg_id": request, "msg_type": "execute_request", "session": self._client, "username": ""}
+        content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False, "stop_on_error": True}
+        message = {"header": {**header, "version": "5.3"}, "parent_header": {}, "metadata": {}, "content": content}
+        self._socket.send(json.dumps({**message, "channel": "shell", "buffers": []}))
+        return request
+
+    def _receive(self, end: float, code: str) -> dict[str, Any]:
+        self._socket.settimeout(max(0.1, end - time.monotonic()))
+        try:
+            frame = self._socket.recv()
+        except websocket.WebSocketTimeoutException as exc:
+            raise CellError(f"This cell did not end in time:\n{code}") from exc
+        message: dict[str, Any] = _decode(frame)
+        return message
+
+
+def _decode(frame: str | bytes) -> Any:
+    """Return the message of a frame; a binary one holds offsets, the JSON message, then buffers (not needed here)."""
+    if isinstance(frame, str):
+        return json.loads(frame)
+    count = int.from_bytes(frame[:4], "big")
+    start = int.from_bytes(frame[4:8], "big")
+    end = int.from_bytes(frame[8:12], "big") if count > 1 else len(frame)
+    return json.loads(frame[start:end])
+
+
+def _text(source: str | list[str]) -> str:
+    return source if isinstance(source, str) else "".join(source)
+
+
+def _output_text(kind: str, content: dict[str, Any]) -> str:
+    if kind == "stream":
+        return str(content["text"])
+    if kind in ("execute_result", "display_data"):
+        text = _text(content["data"].get("text/plain", ""))
+        return f"{text}\n" if text else ""
+    return ""
+
+
+def _error_text(content: dict[str, Any]) -> str:
+    return "\n".join(content.get("traceback", [])) or f"{content.get('ename')}: {content.get('evalue')}"

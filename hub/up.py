@@ -1,0 +1,59 @@
+"""Run the hub in the foreground; Ctrl-C stops it and everything that it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from hub.process import HubProcess, HubProcessError
+from spawner_config.settings import Settings, SettingsError
+
+NOTEBOOK = "01-first-distributed-training.ipynb"
+
+
+def banner(hub: HubProcess) -> str:
+    """Return what a user has to know to log in."""
+    return (
+        f"\nFarandole runs.\n\n"
+        f"  hub        {hub.url}\n"
+        f"  user       any name\n"
+        f"  password   {hub.password}   (kept in {hub.settings.password_file})\n"
+        f"  notebook   {hub.url}/hub/user-redirect/lab/tree/{NOTEBOOK}\n"
+        f"  log        {hub.log_path}\n\n"
+        "Ctrl-C stops everything.\n"
+    )
+
+
+def stop_on_signals() -> None:
+    """Treat SIGTERM and a closed terminal as Ctrl-C, which counts in a background job of a shell too."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+
+
+def main() -> int:
+    """Start the hub and wait for its end."""
+    stop_on_signals()
+    try:
+        hub = HubProcess(Settings.from_environment(os.environ))
+    except (HubProcessError, SettingsError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    try:
+        hub.wait_ready()
+        print(banner(hub), flush=True)
+        hub.process.wait()
+        print(f"The hub ended by itself.\n{hub.log_tail()}", file=sys.stderr)
+        return 1
+    except HubProcessError as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Stopping ...", flush=True)
+        return 0
+    finally:
+        hub.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Build the images, print their sizes and tag them; one that is too large is not tagged.
+
+python -m images.build [cuda]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from images import wheels
+from images.engine import EngineError, check_engine
+from images.names import (
+    CPU,
+    CUDA,
+    HUB,
+    IMAGES,
+    NOTEBOOK,
+    NOTEBOOK_CUDA,
+    ROOT,
+    Image,
+    pinned,
+    registry_prefix,
+    revision,
+    version,
+)
+
+RECIPE = IMAGES / "horovod" / "build_wheel.py"
+
+
+class BuildError(RuntimeError):
+    """Raised when an image cannot be built or is too large; says why."""
+
+
+def build(image: Image) -> None:
+    """Build ``image``, check its size and give it its tags; raises `BuildError`."""
+    wheels.gather_all(image)
+    arguments = {"VERSION": version(), "REVISION": revision()}
+    if image is not HUB:
+        arguments |= notebook_arguments(image)
+    built = run_build(["--file", str(image.dockerfile), *build_arguments(arguments), str(ROOT)])
+    size = check_size(image, built)
+    for tag in (version(), revision()):
+        subprocess.run(["docker", "tag", built, image.tag(tag, registry_prefix())], check=True)
+    limit = f" of at most {image.limit / 1e6:.0f} MB" if image.limit else ""
+    print(f"{image.tag(version(), registry_prefix())}  {size / 1e6:.0f} MB{limit}  {built}", flush=True)
+
+
+def notebook_arguments(image: Image) -> dict[str, str]:
+    """Return the notebook image's own build arguments, with Horovod gathered or its source in its place."""
+    gathered = image.accelerator == CPU and wheels.gather_horovod()
+    if not gathered:
+        wheels.gather_horovod_source()
+    if image.accelerator == CUDA:
+        wheels.gather_cuda_compiler()
+    return {
+        "ACCELERATOR": image.accelerator,
+        "HOROVOD": "gathered" if gathered else "built",
+        "TORCH": pinned(image.requirements, "torch"),
+        "HOROVOD_VERSION": horovod_version(),
+    }
+
+
+def horovod_version() -> str:
+    """Return the version of Horovod that the recipe builds."""
+    (line,) = (line for line in RECIPE.read_text(encoding="utf-8").splitlines() if line.startswith("HOROVOD ="))
+    return line.partition('"')[2].rstrip('"')
+
+
+def build_arguments(arguments: dict[str, str]) -> list[str]:
+    """Return ``arguments`` for the command line."""
+    return [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
+
+
+def run_build(arguments: list[str], *, context: bytes | None = None) -> str:
+    """Run `docker buildx build` and return the image's id; raises `BuildError`."""
+    with tempfile.TemporaryDirectory(prefix="farandole-build-") as folder:
+        result = Path(folder) / "id"
+        command = ["docker", "buildx", "build", "--load", "--iidfile", str(result), *progress(), *arguments]
+        if subprocess.run(command, check=False, input=context).returncode:
+            raise BuildError("The image was not built; the reason is above. Images of earlier builds are as they were.")
+        return result.read_text(encoding="utf-8").strip()
+
+
+def progress() -> list[str]:
+    """Return how the build shows its progress: line by line where nobody looks."""
+    return [] if sys.stderr.isatty() else ["--progress=plain"]
+
+
+def check_size(image: Image, built: str) -> int:
+    """Return the size in bytes; raises `BuildError` above the limit."""
+    answer = subprocess.run(["docker", "image", "inspect", built], check=True, capture_output=True, text=True)
+    size = int(json.loads(answer.stdout)[0]["Size"])
+    if image.limit and size > image.limit:
+        raise BuildError(
+            f"{image.repository} has {size / 1e6:.0f} MB, more than the {image.limit / 1e6:.0f} MB that it may have. "
+            "`docker history` shows which step added it; images/slim.py lists what is left out."
+        )
+    return size
+
+
+def main(arguments: list[str]) -> int:
+    """Build both images, with a notebook image for the accelerator that is named (cpu)."""
+    notebook = NOTEBOOK_CUDA if (arguments or [os.environ.get("ACCELERATOR") or CPU]) == [CUDA] else NOTEBOOK
+    try:
+        check_engine()
+        for image in (HUB, notebook):
+            build(image)
+    except (BuildError, EngineError, LookupError, wheels.GatherError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

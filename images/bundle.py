@@ -1,0 +1,73 @@
+"""Write one file with all that a machine without internet needs: images, compose file, settings, notebooks, a script.
+
+On the new machine: ``tar xf farandole-VERSION.tar && farandole-VERSION/load``.
+
+    python -m images.bundle
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from images.engine import EngineError, check_engine, is_built
+from images.names import HUB, IMAGES, NOTEBOOK, ROOT, Image, registry_prefix, version
+from images.publish import PublishError, local_tag
+
+FILES = ("docker-compose.yml", ".env.example")
+
+
+def write_bundle(folder: Path) -> Path:
+    """Write the bundle into ``folder`` whole and return its path; raises `PublishError` where an image is missing."""
+    name = f"farandole-{version()}"
+    tags = [saved_tag(image) for image in (HUB, NOTEBOOK)]
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
+        content = Path(temporary) / name
+        content.mkdir()
+        for file in (*(ROOT / each for each in FILES), IMAGES / "load"):
+            shutil.copy(file, content)
+        shutil.copytree(ROOT / "notebooks", content / "notebooks", ignore=shutil.ignore_patterns(".*"))
+        save(tags, content / "images.tar.gz")
+        part = Path(temporary) / f"{name}.tar"
+        with tarfile.open(part, "w") as archive:
+            archive.add(content, name)
+        return part.rename(folder / part.name)
+
+
+def saved_tag(image: Image) -> str:
+    """Return the name that the image has on the new machine: one without a registry."""
+    source, tag = local_tag(image, registry_prefix()), image.tag(version())
+    if not is_built(tag):
+        subprocess.run(["docker", "tag", source, tag], check=True)
+    return tag
+
+
+def save(tags: list[str], path: Path) -> None:
+    """Write the images into one compressed file; quickly rather than well, since layers shrink little after that."""
+    with path.open("wb") as file:
+        saving = subprocess.Popen(["docker", "save", *tags], stdout=subprocess.PIPE)
+        subprocess.run(["gzip", "-1"], check=True, stdin=saving.stdout, stdout=file)
+    if saving.wait():
+        raise PublishError("The engine could not write the images; its reason is above. Is the disk full?")
+
+
+def main() -> int:
+    """Write the bundle into dist/ and say what to do with it."""
+    try:
+        check_engine()
+        path = write_bundle(ROOT / "dist")
+    except (EngineError, PublishError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    size = path.stat().st_size
+    print(f"{path.relative_to(ROOT)}  {size / 1e6:.0f} MB\nOn the new machine: tar xf {path.name} && {path.stem}/load")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

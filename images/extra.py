@@ -1,0 +1,83 @@
+"""Build an image of its own for a course or a user: the notebook image and the packages of a requirements file.
+
+The packages are found with the host's pip, for the image's Python, and nothing that the notebook image pins may change.
+When one cannot be installed, the image of an earlier build stays as it was.
+
+    EXTRA=requirements.txt NAME=course-2026 python -m images.extra
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from images.build import BuildError, build_arguments, run_build
+from images.engine import EngineError, check_engine
+from images.names import BUILD, IMAGES, NOTEBOOK, registry_prefix, revision, version
+from images.publish import PublishError, local_tag
+from images.wheels import PIP, target
+
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def build_extra(requirements: Path, name: str) -> str:
+    """Build and tag the image and return its name; raises `BuildError` or `PublishError`."""
+    if not NAME.fullmatch(name):
+        raise BuildError(f"NAME is {name!r}: it takes lower-case letters, digits and single hyphens.")
+    if not requirements.is_file():
+        raise BuildError(f"There is no file {requirements}. EXTRA names a requirements file, as pip reads it.")
+    parent = local_tag(NOTEBOOK, registry_prefix())
+    context = BUILD / f"extra-{name}"
+    shutil.rmtree(context, ignore_errors=True)
+    gather(requirements, context)
+    tag = f"{registry_prefix()}{NOTEBOOK.repository}-{name}:{version()}"
+    arguments = {"PARENT": parent, "NAME": name, "VERSION": version(), "REVISION": revision()}
+    recipe = IMAGES / "notebook" / "extra.Dockerfile"
+    built = run_build(["--file", str(recipe), *build_arguments(arguments), str(context)])
+    subprocess.run(["docker", "tag", built, tag], check=True)
+    return tag
+
+
+def gather(requirements: Path, context: Path) -> None:
+    """Download the packages and what they need, as wheels that fit the image's pins; raises `BuildError`."""
+    wheels = context / "wheels"
+    wheels.mkdir(parents=True)
+    command = [*PIP, "download", "--only-binary=:all:", "--dest", str(wheels), *target()]
+    command += ["-c", str(NOTEBOOK.requirements), "-r", str(requirements)]
+    if subprocess.run(command, check=False).returncode:
+        raise BuildError(
+            f"The packages of {requirements} cannot be installed beside those of the notebook image; pip's reason is "
+            "above. Each needs a wheel for Linux and Python 3.11, and versions that go with "
+            f"{NOTEBOOK.requirements.relative_to(IMAGES.parent)}. An image of an earlier build stays as it was."
+        )
+    shutil.copyfile(requirements, context / "requirements.txt")
+    shutil.copyfile(NOTEBOOK.requirements, context / "constraints.txt")
+
+
+def profile(name: str, tag: str) -> str:
+    """Return the image's profile, as profiles.toml takes it."""
+    return f'[[profile]]\nname = "{name}"\ndescription = "With the packages of {name}"\nimage = "{tag}"'
+
+
+def main() -> int:
+    """Build it and say how users get it."""
+    extra, name = os.environ.get("EXTRA", ""), os.environ.get("NAME", "")
+    if not extra or not name:
+        print("Say what and how it is called: make image EXTRA=requirements.txt NAME=course-2026", file=sys.stderr)
+        return 2
+    try:
+        check_engine()
+        tag = build_extra(Path(extra), name)
+    except (BuildError, EngineError, PublishError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    print(f"{tag}\nFor a profile of its own add to the hub's profiles.toml (README says how):\n\n{profile(name, tag)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

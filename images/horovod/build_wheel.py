@@ -1,0 +1,180 @@
+"""Build Horovod's wheel from its released source, once for each torch and Python, and print the wheel's path.
+
+The release of June 2023 does not build against today's torch; `EDITS` are the changes that make it do so. Run it with
+the Python that will use the wheel: torch and `BUILD_REQUIREMENTS` must be installed there. The wheel is kept under
+``${XDG_CACHE_HOME:-~/.cache}/farandole/wheels``. Exit status 3 means that the machine has no C++ compiler.
+
+    python images/horovod/build_wheel.py [--requirements | --source FOLDER | --to FOLDER]
+
+``--source`` only downloads the released source into FOLDER; ``--to`` copies the wheel there as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+HOROVOD = "0.28.1"
+BUILD_REQUIREMENTS = (
+    "cmake<4",
+    "setuptools<81",
+    "wheel",
+    "packaging",
+    "cloudpickle",
+    "cffi",
+    "numpy",
+    "psutil",
+    "pyyaml",
+)
+NO_COMPILER = 3
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One replacement in one file of the source; ``old`` must occur, so that a changed source cannot pass unseen."""
+
+    path: str
+    old: str
+    new: str
+
+
+EDITS = (
+    # torch's headers need C++17.
+    Edit("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
+    Edit("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
+    Edit("third_party/gloo/CMakeLists.txt", "-std=c++11 -fPIC", "-fPIC"),
+    # A process set has a Gloo context of its own, which forgets HOROVOD_GLOO_IFACE and asks the host's name for an
+    # address. Stock Debian answers 127.0.1.1, which no interface has, and Gloo aborts the process.
+    Edit(
+        "horovod/common/gloo/gloo_context.cc",
+        "  device_attr.iface = gloo_iface_;\n  device_attr.ai_family = AF_UNSPEC;\n"
+        "  auto dev = CreateDevice(device_attr);\n\n  global_ctx",
+        "  gloo_iface_ = global_context.gloo_iface_;\n"
+        "  device_attr.iface = gloo_iface_;\n  device_attr.ai_family = AF_UNSPEC;\n"
+        "  auto dev = CreateDevice(device_attr);\n\n  global_ctx",
+    ),
+    # A container's driver mount may hold only the versioned name.
+    Edit("horovod/torch/cuda_util.cc", 'dlopen("libcuda.so"', 'dlopen("libcuda.so.1"'),
+    # Python 3.12 has no distutils.
+    Edit(
+        "horovod/torch/CMakeLists.txt",
+        "from distutils.sysconfig import get_python_inc; print(get_python_inc())",
+        "import sysconfig; print(sysconfig.get_path('include'))",
+    ),
+    Edit(
+        "horovod/runner/js_run.py",
+        "from distutils.spawn import find_executable",
+        "from shutil import which as find_executable",
+    ),
+    Edit("setup.py", "'RelWithDebInfo'", "'Release'"),
+    # Find torch's and NVIDIA's libraries beside the package, wherever that is installed.
+    Edit(
+        "CMakeLists.txt",
+        "set(CMAKE_CXX_STANDARD_REQUIRED ON)",
+        "set(CMAKE_CXX_STANDARD_REQUIRED ON)\n"
+        "set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)\n"
+        'set(CMAKE_INSTALL_RPATH "$ORIGIN/../../torch/lib;$ORIGIN/../../nvidia/nccl/lib;'
+        '$ORIGIN/../../nvidia/cu13/lib")',
+    ),
+)
+
+
+def cache_folder() -> Path:
+    """Return the folder of the one wheel that fits this recipe, this torch and this Python."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    gpu = sorted((name, value) for name, value in os.environ.items() if name.startswith("HOROVOD_"))
+    facts = (HOROVOD, version("torch"), sys.version_info[:2], platform.machine(), EDITS, gpu)
+    return base / "farandole" / "wheels" / hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def download_source(folder: Path) -> None:
+    """Download the released source, packed as it is, into ``folder``."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", "--no-binary", ":all:"]
+    pip += ["--no-build-isolation", "--dest", str(folder), f"horovod=={HOROVOD}"]
+    subprocess.run(pip, check=True, stdout=sys.stderr, env=build_environment())
+
+
+def fetch_source(folder: Path) -> Path:
+    """Download the released source into ``folder`` and return where it was unpacked."""
+    download_source(folder)
+    with tarfile.open(folder / f"horovod-{HOROVOD}.tar.gz") as archive:
+        # Debian's Python 3.11.2 has no filters yet, newer ones warn without.
+        if hasattr(tarfile, "data_filter"):
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder)
+    return folder / f"horovod-{HOROVOD}"
+
+
+def apply_edits(source: Path) -> None:
+    """Make every edit in ``source``; raises SystemExit where the text to replace is missing."""
+    for edit in EDITS:
+        path = source / edit.path
+        text = path.read_text(encoding="utf-8")
+        if edit.old not in text:
+            raise SystemExit(f"{edit.path} of Horovod {HOROVOD} holds no {edit.old!r}: it is not the source expected")
+        path.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+
+
+def build_environment() -> dict[str, str]:
+    """Return the environment of the build; what the caller set (a GPU build does) wins."""
+    defaults = {
+        "HOROVOD_WITH_PYTORCH": "1",
+        "HOROVOD_WITHOUT_TENSORFLOW": "1",
+        "HOROVOD_WITHOUT_MXNET": "1",
+        "HOROVOD_WITH_GLOO": "1",
+        "HOROVOD_WITHOUT_MPI": "1",
+        "LDFLAGS": "-s",
+        "MAKEFLAGS": f"-j{os.cpu_count() or 1}",
+    }
+    # The venv's cmake comes first: a newer one of the system refuses Horovod's files.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {**defaults, **os.environ, "PATH": path}
+
+
+def build(cache: Path) -> Path:
+    """Build the wheel and move it into ``cache`` whole, so that a build that was cut short leaves nothing there."""
+    with tempfile.TemporaryDirectory(prefix="farandole-horovod-") as name:
+        source = fetch_source(Path(name))
+        apply_edits(source)
+        pip = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir"]
+        pip += ["--wheel-dir", name, str(source)]
+        subprocess.run(pip, check=True, stdout=sys.stderr, env=build_environment())
+        (wheel,) = Path(name).glob("horovod-*.whl")
+        cache.mkdir(parents=True, exist_ok=True)
+        part = shutil.copy(wheel, cache / f"{wheel.name}.part")
+        return Path(part).rename(cache / wheel.name)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the wheel's path, building it where there is none."""
+    if arguments == ["--requirements"]:
+        print("\n".join(BUILD_REQUIREMENTS))
+        return 0
+    if arguments[:1] == ["--source"]:
+        download_source(Path(arguments[1]))
+        return 0
+    cache = cache_folder()
+    wheels = sorted(cache.glob("*.whl"))
+    if not wheels and not any(shutil.which(compiler) for compiler in ("c++", "g++", "clang++")):
+        print("No C++ compiler (g++) was found, so Horovod cannot be built.", file=sys.stderr)
+        return NO_COMPILER
+    if not wheels:
+        print(f"Building Horovod {HOROVOD} for torch {version('torch')} (some minutes, once) ...", file=sys.stderr)
+    wheel = wheels[0] if wheels else build(cache)
+    if arguments[:1] == ["--to"]:
+        shutil.copy(wheel, arguments[1])
+    print(wheel)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

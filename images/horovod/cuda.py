@@ -1,0 +1,44 @@
+"""Lay out NVIDIA's compiler and NCCL the way Horovod's build looks for them.
+
+Run with the Python that has torch: ``python images/horovod/cuda.py WHEELS FOLDER``. Then ``FOLDER/nvidia/cu13`` is the
+CUDA_HOME, and ``FOLDER/nccl`` has NCCL's ``include`` and ``lib``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+
+def install(wheels: Path, folder: Path) -> None:
+    """Unpack the compiler's wheels; the wheels leave out two names that builds ask for."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-cache-dir"]
+    subprocess.run([*pip, "--target", str(folder), *(str(wheel) for wheel in wheels.glob("*.whl"))], check=True)
+    home = folder / "nvidia" / "cu13"
+    (home / "lib64").symlink_to("lib")
+    (home / "lib" / "libcudart.so").symlink_to("libcudart.so.13")
+
+
+def link_nccl(folder: Path) -> None:
+    """Show the NCCL that torch brings, with the name that a linker wants."""
+    spec = importlib.util.find_spec("nvidia.nccl")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("There is no NCCL beside this torch: it is not the CUDA build.")
+    nccl = Path(spec.submodule_search_locations[0])
+    (folder / "nccl" / "lib").mkdir(parents=True)
+    (folder / "nccl" / "include").symlink_to(nccl / "include")
+    (folder / "nccl" / "lib" / "libnccl.so").symlink_to(nccl / "lib" / "libnccl.so.2")
+
+
+def main(arguments: list[str]) -> int:
+    """Lay out both."""
+    wheels, folder = (Path(argument) for argument in arguments)
+    install(wheels, folder)
+    link_nccl(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

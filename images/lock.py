@@ -1,0 +1,69 @@
+"""Pin every package of the images: requirements.txt beside each requirements.in, from what pip resolves today.
+
+pip resolves for the images' Python, whatever this one is. Local versions (2.13.0+cpu) are cut, so that the same file
+fits any index; the CUDA variant adds what torch itself asks for where no CPU build is offered.
+
+    python -m images.lock
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from images.names import HUB, IMAGES, NOTEBOOK, NOTEBOOK_CUDA, ROOT, Image
+from images.wheels import PIP, target
+
+# Released without a wheel, and pip resolves for another Python from wheels alone.
+SOURCE_ONLY = ("onetimepass==1.0.1",)
+HEADER = "# Written by `make lock`; the intent is in requirements.in.\n"
+
+
+def constraints() -> str:
+    """Return the versions that pyproject.toml pins for a hub without containers."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return "\n".join(project["dependency-groups"]["run"])
+
+
+def resolve(requirements: Path, *, environment: dict[str, str]) -> list[str]:
+    """Return a pin for each package that ``requirements`` leads to, sorted by name."""
+    with tempfile.TemporaryDirectory(prefix="farandole-lock-") as folder:
+        limits, report = Path(folder) / "constraints.txt", Path(folder) / "report.json"
+        limits.write_text(constraints(), encoding="utf-8")
+        subprocess.run([*PIP, "wheel", "--no-deps", "--wheel-dir", folder, *SOURCE_ONLY], check=True)
+        pip = [*PIP, "install", "--dry-run", "--ignore-installed", "--target", folder, "--only-binary=:all:", *target()]
+        pip += ["--find-links", folder, "--report", str(report), "-c", str(limits), "-r", str(requirements)]
+        subprocess.run(pip, check=True, env={**os.environ, **environment})
+        installs = json.loads(report.read_text(encoding="utf-8"))["install"]
+    return sorted(pin(each["metadata"]["name"], each["metadata"]["version"]) for each in installs)
+
+
+def pin(name: str, version: str) -> str:
+    """Return one line of requirements.txt."""
+    return f"{re.sub('[-_.]+', '-', name).lower()}=={version.partition('+')[0]}"
+
+
+def write(image: Image, environment: dict[str, str]) -> None:
+    """Write the pins of ``image``."""
+    pins = resolve(IMAGES / image.name / "requirements.in", environment=environment)
+    image.requirements.write_text(HEADER + "\n".join(pins) + "\n", encoding="utf-8")
+    print(f"{image.requirements.relative_to(ROOT)}: {len(pins)} packages")
+
+
+def main() -> int:
+    """Write all requirements.txt."""
+    write(HUB, {})
+    write(NOTEBOOK, {})
+    # Without this machine's configuration of pip, which may offer a CPU build of torch that would win.
+    write(NOTEBOOK_CUDA, {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

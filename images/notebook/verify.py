@@ -1,0 +1,54 @@
+"""Fail a build whose packages do not work together: python verify.py cpu|cuda."""
+
+import os
+import subprocess
+import sys
+
+MODULES = (
+    "numpy.testing",
+    "pandas",
+    "sklearn.datasets",
+    "scipy.optimize",
+    "tensorboard.program",
+    "jupyterlab",
+    "jupyterhub.singleuser",
+    "farandole.notebook.magics",
+)
+
+
+def check_torch(accelerator: str) -> None:
+    """Raise SystemExit when torch is built for something else."""
+    import torch
+
+    found = "cuda" if torch.version.cuda else "cpu"
+    if found != accelerator:
+        raise SystemExit(
+            f"pip found torch {torch.__version__}, built for {found}, and this image is for {accelerator}. For the CPU "
+            "let pip find PyTorch's CPU wheels: set PIP_EXTRA_INDEX_URL to their index (pytorch.org, 'Get started', "
+            "names it), remove build/images and run `make images` again."
+        )
+
+
+def check_horovod(accelerator: str) -> None:
+    """Raise SystemExit when Horovod does not start, or has no NCCL where it should."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    if hvd.size() != 1 or (accelerator == "cuda" and not hvd.nccl_built()):
+        raise SystemExit("Horovod was built wrongly: it has no world of its own, or no NCCL.")
+    hvd.shutdown()
+
+
+def main(accelerator: str) -> int:
+    """Check everything."""
+    check_torch(accelerator)
+    check_horovod(accelerator)
+    subprocess.run(
+        [sys.executable, "-c", f"import {', '.join(MODULES)}"], check=True, env={**os.environ, "HOME": "/tmp"}
+    )
+    subprocess.run([sys.executable, "-m", "pip", "check"], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,66 @@
+"""Push the built images to a registry, by version and by commit, and print how each can be pulled by digest.
+
+REGISTRY=host:port python -m images.publish
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from images.engine import EngineError, check_engine, is_built
+from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, registry_prefix, revision, version
+
+
+class PublishError(RuntimeError):
+    """Raised when an image cannot be published; says why and what to do."""
+
+
+def publish(image: Image, registry: str) -> str:
+    """Push ``image`` and return its name with the digest; raises `PublishError`."""
+    source = local_tag(image, registry)
+    for tag in (image.tag(version(), registry), image.tag(revision(), registry)):
+        subprocess.run(["docker", "tag", source, tag], check=True)
+        if subprocess.run(["docker", "push", "--quiet", tag], check=False, stdout=subprocess.DEVNULL).returncode:
+            raise PublishError(
+                f"{tag} could not be pushed; the engine's reason is above. Is the registry reachable from this engine, "
+                "and are you logged in (docker login)? One without TLS must be among the engine's insecure-registries."
+            )
+    return digest(image, registry)
+
+
+def local_tag(image: Image, registry: str) -> str:
+    """Return the name under which the image was built here; raises `PublishError`."""
+    for tag in (image.tag(version()), image.tag(version(), registry)):
+        if is_built(tag):
+            return tag
+    raise PublishError(f"There is no image {image.tag(version())} on this engine. Run `make images`.")
+
+
+def digest(image: Image, registry: str) -> str:
+    """Return the name by which exactly this image is pulled."""
+    form = "{{range .RepoDigests}}{{println .}}{{end}}"
+    command = ["docker", "image", "inspect", "--format", form, image.tag(version(), registry)]
+    names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return next(name for name in names if name.startswith(f"{registry}{image.repository}@"))
+
+
+def main() -> int:
+    """Publish the images, that for GPUs too where it was built."""
+    registry = registry_prefix()
+    if not registry:
+        print("Say where: make publish REGISTRY=host:port", file=sys.stderr)
+        return 2
+    try:
+        check_engine()
+        built_for_gpus = [NOTEBOOK_CUDA] if is_built(NOTEBOOK_CUDA.tag(version())) else []
+        for image in (HUB, NOTEBOOK, *built_for_gpus):
+            print(publish(image, registry), flush=True)
+    except (EngineError, PublishError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

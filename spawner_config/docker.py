@@ -1,0 +1,181 @@
+"""The deployment on one machine with containers: hub, proxy and every server in one of its own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import docker
+from jupyterhub.slugs import safe_slug
+
+from spawner_config.gpus import GpuSpawner, configure_gpus
+from spawner_config.logins import configure_logins
+from spawner_config.networks import LABEL, AddressRange, UserNetworks
+from spawner_config.options import OptionsHook
+from spawner_config.settings import SettingsError, needed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spawner_config.profiles import Catalogue, Profile
+    from spawner_config.settings import Settings
+
+HOME = "/home/user"
+HUB_PORT = 8081
+PROXY_PORT = 8000
+STOP_SECONDS = 5
+PROCESSES = 4096
+SHARED_MEMORY = "1g"
+SUBNETS = "10.213.0.0/16"
+
+
+class FarandoleDockerSpawner(GpuSpawner):
+    """A container for each server, in its user's own network; the user's home is a volume that stays."""
+
+    networks: ClassVar[UserNetworks]
+    """Shared by all spawners of a hub; set by the subclass that `configure` makes."""
+
+    @property
+    def user_slug(self) -> str:
+        """The user's name as engines accept it."""
+        slug: str = safe_slug(self.user.name)
+        return slug
+
+    async def start(self) -> tuple[str, int]:
+        """Start the server in its user's network; returns its address."""
+        self.network_name = await self.networks.hold(self.user_slug, self.name)
+        try:
+            address: tuple[str, int] = await super().start()
+        except BaseException:
+            # Cancelled too: the hub gives up a start that takes too long, and stops only what has begun to run.
+            if self.object_id:
+                await self.remove_object()
+            raise
+        return address
+
+    async def remove_object(self) -> None:
+        """Remove the container, running or not."""
+        try:
+            await self.docker("remove_container", self.object_id, v=True, force=True)
+        except docker.errors.APIError as exc:
+            # Gone, or going by itself.
+            if exc.status_code not in {404, 409}:
+                raise
+
+    async def stop_object(self) -> None:
+        """Stop the container; what does not end by itself is killed after some seconds."""
+        try:
+            await self.docker("stop", self.container_id, timeout=STOP_SECONDS)
+        except docker.errors.NotFound:
+            self.log.info("%s is gone already", self.container_name)
+
+    async def run_post_stop_hook(self) -> None:
+        """Do what every deployment does, then give the network back, however the server ended."""
+        try:
+            await super().run_post_stop_hook()
+        finally:
+            await self.networks.release(self.user_slug, self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DockerSettings:
+    """What the environment says of the deployment with containers; see `.env.example`."""
+
+    name: str
+    notebook_image: str
+    gpu_image: str
+    addresses: AddressRange
+    internet: bool
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> DockerSettings:
+        """Read the FARANDOLE_ variables; raises `SettingsError`."""
+        notebook_image = needed(environ, "FARANDOLE_NOTEBOOK_IMAGE", "the name of the notebook image")
+        return cls(
+            name=environ.get("FARANDOLE_NAME") or "farandole",
+            notebook_image=notebook_image,
+            gpu_image=environ.get("FARANDOLE_GPU_IMAGE") or notebook_image,
+            addresses=_addresses(environ.get("FARANDOLE_SUBNETS") or SUBNETS),
+            internet=_switch(environ, "FARANDOLE_INTERNET", default=True),
+        )
+
+
+def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
+    """Set up a hub in a container, with the proxy in another."""
+    ours = DockerSettings.from_environment(os.environ)
+    c.JupyterHub.bind_url = f"http://:{PROXY_PORT}"
+    c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{HUB_PORT}"
+    c.JupyterHub.hub_connect_url = f"http://hub:{HUB_PORT}"
+    # The proxy is another container: a restart of the hub drops nobody's connection, and ends no server.
+    c.ConfigurableHTTPProxy.should_start = False
+    c.ConfigurableHTTPProxy.api_url = "http://proxy-api:8001"
+    c.JupyterHub.cleanup_servers = False
+    c.JupyterHub.db_url = os.environ.get("FARANDOLE_DATABASE") or f"sqlite:///{settings.state}/jupyterhub.sqlite"
+    configure_logins(c, os.environ)
+
+    networks = UserNetworks(
+        docker.APIClient(base_url=os.environ["DOCKER_HOST"], version="auto"),
+        name=ours.name,
+        services={f"{ours.name}-hub": "hub", f"{ours.name}-proxy": "proxy"},
+        addresses=ours.addresses,
+        internet=ours.internet,
+    )
+    networks.rejoin()
+    # A class and not a setting: traitlets copies settings for each spawner, and the networks' lock must be one.
+    shared = {"networks": networks, "gpu_pool": configure_gpus(c, catalogue, os.environ)}
+    c.JupyterHub.spawner_class = type("DockerSpawner", (FarandoleDockerSpawner,), shared)
+    configure_containers(c, ours)
+    c.Spawner.poll_interval = 5
+    c.Spawner.apply_user_options = OptionsHook(
+        catalogue,
+        python="python",
+        environment={"FARANDOLE_HUB_URL": f"http://proxy:{PROXY_PORT}"},
+        args=[],
+        finish=finish(ours),
+    )
+
+
+def configure_containers(c: Any, ours: DockerSettings) -> None:
+    """Set what every container of a server has."""
+    # Not the bare name: a user called "hub" would have the hub's own container.
+    c.DockerSpawner.prefix = f"{ours.name}-server"
+    c.DockerSpawner.image = ours.notebook_image
+    c.DockerSpawner.pull_policy = "ifnotpresent"
+    c.DockerSpawner.remove = True
+    c.DockerSpawner.use_internal_ip = True
+    c.DockerSpawner.notebook_dir = HOME
+    c.DockerSpawner.volumes = {f"{ours.name}-home-{{username}}": HOME}
+    c.DockerSpawner.extra_create_kwargs = {"labels": {LABEL: ours.name}}
+    c.DockerSpawner.extra_host_config = {
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "pids_limit": PROCESSES,
+        # Loaders' workers and NCCL pass tensors through it; an engine's own 64 MB end in "Bus error".
+        "shm_size": SHARED_MEMORY,
+        "log_config": {"type": "json-file", "config": {"max-size": "20m", "max-file": "2"}},
+    }
+
+
+def finish(ours: DockerSettings) -> Any:
+    """Return what a profile sets on this deployment's spawner."""
+
+    def set_image(spawner: Any, profile: Profile) -> None:
+        spawner.image = profile.image or (ours.gpu_image if profile.gpus else ours.notebook_image)
+
+    return set_image
+
+
+def _addresses(text: str) -> AddressRange:
+    try:
+        return AddressRange(whole=IPv4Network(text))
+    except ValueError as exc:
+        raise SettingsError(f"FARANDOLE_SUBNETS is {text!r}: {exc}. It must be a range as '10.213.0.0/16'.") from exc
+
+
+def _switch(environ: Mapping[str, str], key: str, *, default: bool) -> bool:
+    text = environ.get(key) or ("yes" if default else "no")
+    if text not in {"yes", "no"}:
+        raise SettingsError(f"{key} is {text!r}. It must be yes or no.")
+    return text == "yes"

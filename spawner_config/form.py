@@ -1,0 +1,72 @@
+"""The spawn page: profiles as radio buttons, and how many GPUs are free."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from spawner_config.roles import is_worker
+
+if TYPE_CHECKING:
+    from spawner_config.gpu_pool import GpuPool
+    from spawner_config.profiles import Catalogue, Profile
+
+STYLE = """<style>
+.farandole-profile { display: flex; gap: .9rem; align-items: baseline; padding: .8rem 1rem; margin-bottom: .6rem;
+  border: 1px solid rgba(128, 128, 128, .35); border-radius: .5rem; cursor: pointer; font-weight: normal; }
+.farandole-profile:hover { border-color: #f37524; }
+.farandole-profile:has(input:checked) { border-color: #f37524; box-shadow: inset 0 0 0 1px #f37524; }
+.farandole-profile input { accent-color: #f37524; }
+.farandole-profile small { display: block; opacity: .75; }
+</style>"""
+
+
+def options_form(catalogue: Catalogue, spawner: Any) -> str:
+    """Return the HTML inside the spawn page's form."""
+    if is_worker(spawner.name):
+        return "<p>This is a worker of a cluster. Start it from a notebook: <code>%cluster start</code></p>"
+    chosen = spawner.user_options.get("profile", catalogue.default.name)
+    # Only containers can have GPUs of their own; a spawner of local processes has no pool.
+    pool: GpuPool | None = getattr(spawner, "gpu_pool", None)
+    buttons = "\n".join(_button(profile, pool, checked=profile.name == chosen) for profile in catalogue.profiles)
+    wait = _wait_box(spawner) if pool and any(profile.gpus for profile in catalogue.profiles) else ""
+    return f'{STYLE}\n<fieldset>\n<legend class="h5">Profile</legend>\n{buttons}\n{wait}</fieldset>'
+
+
+def options_from_form(form: dict[str, list[str]]) -> dict[str, Any]:
+    """Return the user options that the submitted form holds."""
+    profile = {"profile": form["profile"][0]} if form.get("profile") else {}
+    return {**profile, "wait": True} if form.get("wait") else profile
+
+
+def describe_size(profile: Profile, pool: GpuPool | None = None) -> str:
+    """Return what a server of that profile has, in words; of GPUs also how many are free now."""
+    parts = [f"{profile.ranks} rank{'s' if profile.ranks > 1 else ''} per worker"]
+    if profile.cpus is not None:
+        parts.append(f"{profile.cpus:g} CPU{'s' if profile.cpus > 1 else ''}")
+    if profile.memory is not None:
+        parts.append(f"{profile.memory} memory")
+    if profile.gpus:
+        kind = f" {profile.gpu_class}" if profile.gpu_class else ""
+        parts.append(f"{profile.gpus} GPU{'s' if profile.gpus > 1 else ''}{kind}")
+    if profile.gpus and pool:
+        waiting = len(pool.waiting(profile.gpu_class))
+        queue = f", {waiting} waiting" if waiting else ""
+        parts.append(f"{pool.free(profile.gpu_class)} of {pool.total(profile.gpu_class)} free{queue}")
+    return " · ".join(parts)
+
+
+def _wait_box(spawner: Any) -> str:
+    checked = " checked" if spawner.user_options.get("wait") else ""
+    return (
+        f'<label><input type="checkbox" name="wait" value="yes"{checked}> '
+        "Wait in the queue when no GPU is free</label>\n"
+    )
+
+
+def _button(profile: Profile, pool: GpuPool | None, *, checked: bool) -> str:
+    return (
+        f'<label class="farandole-profile"><input type="radio" name="profile" value="{escape(profile.name)}"'
+        f"{' checked' if checked else ''}><span><strong>{escape(profile.name)}</strong> {escape(profile.description)}"
+        f"<small>{escape(describe_size(profile, pool))}</small></span></label>"
+    )

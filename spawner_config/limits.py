@@ -1,0 +1,34 @@
+"""How much one user may have at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class LimitError(ValueError):
+    """Raised when a user asks for more than the hub's limits allow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The limits of a hub, for each user."""
+
+    workers_per_user: int = 16
+    ranks_per_worker: int = 8
+
+    def check_workers(self, others: int) -> None:
+        """Raise `LimitError` when a user who has, or has asked for, ``others`` workers may not have one more."""
+        if others >= self.workers_per_user:
+            raise LimitError(
+                f"That makes {others + 1} workers and this hub allows {self.workers_per_user} for each user. "
+                "Stop a cluster (%cluster list, %cluster stop) or start fewer workers."
+            )
+
+    def check_ranks(self, ranks: object) -> int:
+        """Return ``ranks`` as a number of ranks on one worker; raises `LimitError`."""
+        if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= self.ranks_per_worker:
+            raise LimitError(
+                f"{ranks!r} ranks on one worker are not possible: this hub allows 1 to {self.ranks_per_worker}. "
+                "Ask for fewer ranks on each worker and for more workers."
+            )
+        return ranks

@@ -1,0 +1,153 @@
+"""The deployment on one machine: servers are local processes, every user has a folder, all share one password.
+
+All servers run as the user who started the hub, so users of this deployment must trust each other; the hub keeps
+their servers and tokens apart, the operating system does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import shutil
+import socket
+import sys
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+
+from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
+from jupyterhub.slugs import safe_slug
+from jupyterhub.spawner import SimpleLocalProcessSpawner
+from traitlets import Unicode, default
+
+from spawner_config.options import OptionsHook
+from spawner_config.settings import ROOT, Settings, ensure_password
+
+if TYPE_CHECKING:
+    from spawner_config.profiles import Catalogue
+
+BIN = Path(sys.executable).parent
+POLL_SECONDS = 0.05
+
+
+class LoopbackPasswordAuthenticator(SharedPasswordAuthenticator):  # type: ignore[misc]
+    """One password for any user name; refuses to serve anything but this machine."""
+
+    def check_allow_config(self) -> None:
+        """Stop the hub when it would listen where others can reach it."""
+        super().check_allow_config()
+        host = urlparse(self.parent.bind_url).hostname or ""
+        if not is_loopback(host):
+            raise SystemExit(
+                f"The hub would listen on {host or 'every address'}, where others can reach it, with one password for "
+                "all users. Listen on 127.0.0.1 (and tunnel to it: ssh -L 8000:127.0.0.1:8000 HOST), or configure an "
+                "authenticator that tells users apart."
+            )
+
+
+class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
+    """A local process for each server, with the user's folder as its home and a log file of its own."""
+
+    state_folder = Unicode(help="The hub's state folder, for example /srv/farandole.", config=True)
+
+    @default("home_dir")
+    def _default_home_dir(self) -> str:
+        # A slug: a user name may hold anything, `../` included, and must not leave the folder.
+        return str(Path(self.state_folder) / "homes" / safe_slug(self.user.name))
+
+    async def start(self) -> tuple[str, int]:
+        """Start the server; the notebook server of a user finds the example notebooks in the home folder."""
+        home = Path(self.home_dir)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.name:
+            copy_notebooks(ROOT / "notebooks", home)
+        with self.server_log().open("wb") as log:
+            self.popen_kwargs = {"stdin": DEVNULL, "stdout": log, "stderr": log}
+            address: tuple[str, int] = await super().start()
+        await self._listening(*address)
+        return address
+
+    async def _listening(self, host: str, port: int) -> None:
+        """Return when the server accepts connections, or has ended.
+
+        The hub asks the server itself, but waits longer each time, up to 5 s: the second of two workers that start
+        together would seem to take twice as long as the first.
+        """
+        while await self.poll() is None:
+            try:
+                _, writer = await asyncio.open_connection(host or "127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            writer.close()
+            await writer.wait_closed()
+            return
+
+    def server_log(self) -> Path:
+        """Return the path of the server's log; its folder exists."""
+        folder = Path(self.state_folder) / "logs"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder / f"{safe_slug(self.user.name)}--{self.name or 'notebook'}.log"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address; every address of a name counts."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def copy_notebooks(source: Path, home: Path) -> None:
+    """Copy the notebooks that ``home`` lacks; what a user has there stays as it is."""
+    for notebook in sorted(source.glob("*.ipynb")):
+        if not (home / notebook.name).exists():
+            shutil.copyfile(notebook, home / notebook.name)
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
+    """Set up a hub on this machine; its inner ports are free ones, so that several hubs can run beside each other."""
+    c.JupyterHub.bind_url = f"http://127.0.0.1:{settings.port}"
+    c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{free_port()}"
+    c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{free_port()}"
+    c.ConfigurableHTTPProxy.command = proxy_command()
+    # Servers are this hub's own processes: nothing may be left when it ends.
+    c.JupyterHub.cleanup_servers = True
+    c.ConfigurableHTTPProxy.pid_file = str(settings.state / "proxy.pid")
+
+    c.JupyterHub.authenticator_class = LoopbackPasswordAuthenticator
+    c.SharedPasswordAuthenticator.user_password = ensure_password(settings)
+    c.Authenticator.allow_all = True
+
+    c.JupyterHub.spawner_class = LocalSpawner
+    c.LocalSpawner.state_folder = str(settings.state)
+    c.Spawner.poll_interval = 2
+    c.Spawner.apply_user_options = OptionsHook(
+        catalogue,
+        python=sys.executable,
+        environment={
+            "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)]),
+            # Where a cluster's driver finds the proxy; the hub itself tells its servers only the address of its API.
+            "FARANDOLE_HUB_URL": f"http://127.0.0.1:{settings.port}",
+        },
+        args=["--allow-root"] if os.geteuid() == 0 else [],
+    )
+
+
+def proxy_command() -> list[str]:
+    """Return the command of the proxy that `make` installed; node's own process, so that a signal reaches it."""
+    script = ROOT / "node_modules" / "configurable-http-proxy" / "bin" / "configurable-http-proxy"
+    node = shutil.which("node", path=os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)]))
+    if node is None or not script.exists():
+        raise SystemExit("The hub's proxy is not installed. Run `make setup` in the checkout.")
+    return [node, str(script)]

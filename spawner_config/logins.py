@@ -1,0 +1,138 @@
+"""Who may log in: accounts of the hub's own, or those of an OAuth provider."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bcrypt
+import nativeauthenticator
+from nativeauthenticator import NativeAuthenticator
+from nativeauthenticator.orm import UserInfo
+from tornado.web import HTTPError
+from traitlets import Unicode
+
+from spawner_config.settings import SettingsError, needed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PASSWORD_LENGTH = 10
+PASSWORD_BYTES = 72
+"""What bcrypt takes."""
+FAILED_LOGINS = 5
+LOCKOUT_SECONDS = 600
+SIGNUPS = {"closed": (False, False), "approval": (True, False), "open": (True, True)}
+"""What FARANDOLE_SIGNUP says: whether there is a sign-up page, and whether who signs up may log in at once."""
+SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
+
+PROVIDERS = {
+    "github": "oauthenticator.github.GitHubOAuthenticator",
+    "google": "oauthenticator.google.GoogleOAuthenticator",
+    "generic": "oauthenticator.generic.GenericOAuthenticator",
+}
+GENERIC = ("authorize_url", "token_url", "userdata_url", "username_claim")
+
+
+class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
+    """NativeAuthenticator whose first administrator comes from the configuration."""
+
+    first_admin = Unicode(help="The administrator who exists from the first start on.", config=True)
+    first_password = Unicode(
+        help="The first administrator's first password; changed at /hub/change-password.", config=True
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Make the first administrator's account where there is none; an account that exists keeps its password."""
+        super().__init__(*args, **kwargs)
+        if not self.user_exists(self.first_admin):
+            self._make_first_admin()
+
+    def get_handlers(self, app: Any) -> list[Any]:
+        """Return the library's pages but its login page, which later hubs than 5 cannot show: the hub's own serves."""
+        return [(path, handler) for path, handler in super().get_handlers(app) if path != "/login"]
+
+    async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
+        """Return the user's name, None where name or password is wrong; raises HTTPError 403 with any other reason."""
+        name = await super().authenticate(handler, data)
+        if name is None:
+            self._tell_why(self.normalize_username(data["username"]), data["password"])
+        return name
+
+    def _tell_why(self, name: str, password: str) -> None:
+        if self.is_blocked(name):
+            minutes = self.seconds_before_next_try // 60
+            raise HTTPError(403, f"Too many failed logins: this account is locked for {minutes} minutes.")
+        account = self.get_user(name)
+        if account and not account.is_authorized and account.is_valid_password(password):
+            raise HTTPError(403, "The administrator has not approved this account yet.")
+
+    def is_password_strong(self, password: str) -> bool:
+        """Return whether a password may be used; one that bcrypt would refuse may not."""
+        return len(password.encode()) <= PASSWORD_BYTES and super().is_password_strong(password)
+
+    def _make_first_admin(self) -> None:
+        if not self.is_password_strong(self.first_password):
+            raise SettingsError(
+                f"FARANDOLE_ADMIN_PASSWORD is too weak, or too long: it needs {self.minimum_password_length} to "
+                f"{PASSWORD_BYTES} characters and must not be a common password. Make one: openssl rand -base64 18"
+            )
+        password = bcrypt.hashpw(self.first_password.encode(), bcrypt.gensalt())
+        name = self.normalize_username(self.first_admin)
+        self.db.add(UserInfo(username=name, password=password, is_authorized=True))
+        self.db.commit()
+
+
+def configure_logins(c: Any, environ: Mapping[str, str]) -> None:
+    """Set up the logins that FARANDOLE_LOGIN names; raises `SettingsError`."""
+    admin = needed(environ, "FARANDOLE_ADMIN", "the user name of the administrator")
+    c.Authenticator.admin_users = {admin}
+    kind = environ.get("FARANDOLE_LOGIN") or "native"
+    if kind == "native":
+        _configure_native(c, environ, admin)
+    elif kind in PROVIDERS:
+        _configure_oauth(c, environ, kind)
+    else:
+        raise SettingsError(f"FARANDOLE_LOGIN is {kind!r}. It must be one of: native, {', '.join(PROVIDERS)}.")
+
+
+def _configure_native(c: Any, environ: Mapping[str, str], admin: str) -> None:
+    signup = environ.get("FARANDOLE_SIGNUP") or "closed"
+    if signup not in SIGNUPS:
+        raise SettingsError(f"FARANDOLE_SIGNUP is {signup!r}. It must be one of: {', '.join(SIGNUPS)}.")
+    c.JupyterHub.authenticator_class = AccountAuthenticator
+    c.JupyterHub.template_paths = [str(Path(nativeauthenticator.__file__).parent / "templates")]
+    c.AccountAuthenticator.first_admin = admin
+    c.AccountAuthenticator.first_password = needed(
+        environ, "FARANDOLE_ADMIN_PASSWORD", "the administrator's first password (openssl rand -base64 18)"
+    )
+    c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup = SIGNUPS[signup]
+    if c.NativeAuthenticator.enable_signup:
+        c.JupyterHub.template_vars = {"announcement_login": SIGNUP_LINK}
+    c.NativeAuthenticator.minimum_password_length = PASSWORD_LENGTH
+    c.NativeAuthenticator.check_common_password = True
+    c.NativeAuthenticator.allowed_failed_logins = FAILED_LOGINS
+    c.NativeAuthenticator.seconds_before_next_try = LOCKOUT_SECONDS
+    # Who may log in is a mark of the account, given by the administrator; there is no second list.
+    c.Authenticator.allow_all = True
+
+
+def _configure_oauth(c: Any, environ: Mapping[str, str], kind: str) -> None:
+    c.JupyterHub.authenticator_class = PROVIDERS[kind]
+    c.OAuthenticator.client_id = needed(environ, "FARANDOLE_OAUTH_CLIENT_ID", "the id that the provider gave")
+    c.OAuthenticator.client_secret = needed(environ, "FARANDOLE_OAUTH_CLIENT_SECRET", "the secret of that id")
+    c.OAuthenticator.oauth_callback_url = needed(
+        environ, "FARANDOLE_OAUTH_CALLBACK_URL", "the hub's address with /hub/oauth_callback behind it"
+    )
+    users = [name.strip() for name in (environ.get("FARANDOLE_ALLOWED_USERS") or "").split(",") if name.strip()]
+    if not users:
+        raise SettingsError("FARANDOLE_ALLOWED_USERS is empty: with OAuth it must name who may log in, or be *.")
+    if users == ["*"]:
+        c.OAuthenticator.allow_all = True
+    else:
+        c.OAuthenticator.allowed_users = set(users)
+    if kind == "generic":
+        c.GenericOAuthenticator.scope = ["openid", "profile", "email"]
+        for key in GENERIC:
+            value = needed(environ, f"FARANDOLE_OAUTH_{key.upper()}", "what the provider's manual says")
+            setattr(c.GenericOAuthenticator, key, value)

@@ -1,0 +1,179 @@
+"""A network for each user: a user's containers reach each other, the hub and the proxy, and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import TYPE_CHECKING, Any
+
+import docker
+from docker.errors import APIError, NotFound
+from docker.types import IPAMConfig, IPAMPool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+LABEL = "farandole.hub"
+ALREADY_CONNECTED = 403
+CLAIM_ATTEMPTS = 64
+
+
+class NetworkError(RuntimeError):
+    """Raised when a user's network cannot be made; says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddressRange:
+    """Where the users' networks get their addresses: pieces of ``prefix`` bits out of ``whole``.
+
+    Docker's own pools give about thirty networks. Three addresses of each are the gateway's, the hub's and the proxy's.
+    """
+
+    whole: IPv4Network
+    prefix: int = 26
+
+    def __post_init__(self) -> None:
+        """Refuse a range that holds no network."""
+        if self.whole.prefixlen > self.prefix:
+            raise ValueError(f"{self.whole} is too small, it must be /{self.prefix} or larger")
+
+    def free(self, taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
+        """Yield the pieces that overlap nothing of ``taken``."""
+        others = list(taken)
+        for piece in self.whole.subnets(new_prefix=self.prefix):
+            if not any(piece.overlaps(other) for other in others):
+                yield piece
+
+
+class UserNetworks:
+    """The networks of a hub's users on one engine.
+
+    ``services`` maps the names of the containers that every user must reach to the names they have in those networks.
+    One lock is held across looking and making: two servers of one user that start together share one network, and two
+    users never claim one piece of the address range. The engine has the state; after a restart of the hub nothing
+    needs to be remembered.
+    """
+
+    def __init__(
+        self,
+        client: docker.APIClient,
+        *,
+        name: str,
+        services: Mapping[str, str],
+        addresses: AddressRange,
+        internet: bool,
+    ) -> None:
+        """Keep what all networks share; ``internet`` says whether containers reach what is outside."""
+        self._client = client
+        self._name = name
+        self._services = services
+        self._addresses = addresses
+        self._internet = internet
+        self._lock = asyncio.Lock()
+        self._holders: defaultdict[str, set[str]] = defaultdict(set)
+
+    def name_of(self, user: str) -> str:
+        """Return the name of the network of a user, given as a slug."""
+        return f"{self._name}-user-{user}"
+
+    async def hold(self, user: str, server: str) -> str:
+        """Return the name of the user's network, made where it is missing, and keep it for ``server``.
+
+        Raises `NetworkError`.
+        """
+        name = self.name_of(user)
+        async with self._lock:
+            # Whole, even where the start is given up: the lock must not be free while the engine is still at it.
+            making = asyncio.ensure_future(asyncio.to_thread(self._ensure, name))
+            try:
+                await asyncio.shield(making)
+            except asyncio.CancelledError:
+                await asyncio.wait([making])
+                raise
+            self._holders[name].add(server)
+        return name
+
+    async def release(self, user: str, server: str) -> None:
+        """Give the network back for ``server``; it is removed with the user's last server."""
+        name = self.name_of(user)
+        async with self._lock:
+            self._holders[name].discard(server)
+            if not self._holders[name]:
+                await asyncio.to_thread(self._remove_if_empty, name)
+
+    def rejoin(self) -> None:
+        """Connect the services to the networks that there are: a container that was made anew has lost them.
+
+        To be called before the hub looks for its servers, and so before anything else uses this object.
+        """
+        for found in self._ours():
+            self._connect_services(self._client.inspect_network(found["Id"]))
+
+    def _ours(self) -> list[dict[str, Any]]:
+        networks: list[dict[str, Any]] = self._client.networks(filters={"label": f"{LABEL}={self._name}"})
+        return [network for network in networks if network["Name"].startswith(self.name_of(""))]
+
+    def _ensure(self, name: str) -> None:
+        self._connect_services(self._inspect(name) or self._create(name))
+
+    def _inspect(self, name: str) -> dict[str, Any] | None:
+        try:
+            network: dict[str, Any] = self._client.inspect_network(name)
+        except NotFound:
+            return None
+        return network
+
+    def _create(self, name: str) -> dict[str, Any]:
+        taken = [subnet for network in self._client.networks() for subnet in _subnets(network)]
+        refusal: Exception | None = None
+        for _, subnet in zip(range(CLAIM_ATTEMPTS), self._addresses.free(taken), strict=False):
+            try:
+                self._client.create_network(
+                    name,
+                    driver="bridge",
+                    check_duplicate=True,
+                    internal=not self._internet,
+                    ipam=IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet))]),
+                    labels={LABEL: self._name},
+                )
+            except APIError as exc:
+                # What the engine cannot list, as a route of the host, may overlap too: the next piece may do.
+                refusal = exc
+                continue
+            network: dict[str, Any] = self._client.inspect_network(name)
+            return network
+        raise NetworkError(
+            f"No network for {name} could be made in {self._addresses.whole}: "
+            f"{refusal.explanation if isinstance(refusal, APIError) else 'all of it is in use'}. "
+            "Set FARANDOLE_SUBNETS to a range of addresses that nothing else uses."
+        ) from refusal
+
+    def _connect_services(self, network: dict[str, Any]) -> None:
+        present = {container["Name"] for container in network["Containers"].values()}
+        for container, alias in self._services.items():
+            if container in present:
+                continue
+            try:
+                self._client.connect_container_to_network(container, network["Id"], aliases=[alias])
+            except APIError as exc:
+                # A stopped container is connected and not listed.
+                if exc.status_code != ALREADY_CONNECTED:
+                    raise
+
+    def _remove_if_empty(self, name: str) -> None:
+        network = self._inspect(name)
+        if network is None:
+            return
+        present = {container["Name"] for container in network["Containers"].values()}
+        if present - set(self._services):
+            return
+        for container in present:
+            self._client.disconnect_container_from_network(container, network["Id"], force=True)
+        self._client.remove_network(network["Id"])
+
+
+def _subnets(network: dict[str, Any]) -> list[IPv4Network]:
+    pools = (network.get("IPAM") or {}).get("Config") or []
+    return [IPv4Network(pool["Subnet"]) for pool in pools if ":" not in pool.get("Subnet", ":")]

@@ -1,0 +1,34 @@
+"""Who may do what: a server's scopes follow from its name.
+
+The hub asks for the scopes of a server's token before it stores the server's options, so nothing but the name can
+decide. `spawner_config.options` sees to it that a worker's options come with a worker's name and no other.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+WORKER_NAME = re.compile(r"[a-z0-9][a-z0-9-]*-w[0-9]+")
+
+WORKER_SCOPES = [
+    # Without it the hub does not see that the server is in use; it adds it by itself when it is missing.
+    "users:activity!user",
+    "access:servers!server",
+]
+NOTEBOOK_SCOPES = [
+    "users:activity!user",
+    "access:servers!user",
+    "servers!user",
+    "read:users!user",
+]
+
+
+def is_worker(server_name: str) -> bool:
+    """Return whether a server of that name is a worker, ``<cluster>-w<i>``."""
+    return WORKER_NAME.fullmatch(server_name) is not None
+
+
+def server_token_scopes(spawner: Any) -> list[str]:
+    """Return the scopes of a server's own token (for ``c.Spawner.server_token_scopes``)."""
+    return WORKER_SCOPES if is_worker(spawner.name) else NOTEBOOK_SCOPES

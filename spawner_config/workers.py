@@ -1,0 +1,45 @@
+"""Workers end with the last notebook server of their user: nobody would be there to stop them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from spawner_config.roles import is_worker
+
+CANCEL_SECONDS = 1.0
+
+
+async def stop_workers(spawner: Any) -> None:
+    """Stop the workers of a user whose last notebook server has stopped (for ``c.Spawner.post_stop_hook``).
+
+    Those too that are still starting, or wait in a queue.
+    """
+    others = {name: other for name, other in spawner.user.spawners.items() if other is not spawner and other.active}
+    if is_worker(spawner.name) or not all(is_worker(name) for name in others):
+        return
+    stops = [_begin_stop(spawner.user, worker) for worker in others.values() if worker.pending != "stop"]
+    for outcome in await asyncio.gather(*stops, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            spawner.log.error("A worker of %s was not stopped", spawner.user.name, exc_info=outcome)
+
+
+def _begin_stop(user: Any, worker: Any) -> asyncio.Future[None]:
+    """Begin to stop a worker as the hub's own handlers do: who else stops it meanwhile finds this future."""
+    starting = worker._spawn_future
+    if starting is not None:
+        starting.cancel()
+    worker._stop_pending = True
+    worker._stop_future = asyncio.ensure_future(_stop(user, worker, starting))
+    return worker._stop_future  # type: ignore[no-any-return]
+
+
+async def _stop(user: Any, worker: Any, starting: asyncio.Future[None] | None) -> None:
+    try:
+        if starting is not None:
+            await asyncio.wait([starting], timeout=CANCEL_SECONDS)
+        await user.settings["proxy"].delete_user(user, worker.name)
+        await user.stop(worker.name)
+    finally:
+        worker._stop_pending = False
+        worker._stop_future = None

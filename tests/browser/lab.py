@@ -1,0 +1,117 @@
+"""What a user does with the mouse and the keyboard, from the login page to the notebook."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from hub.process import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+    from tests.hub import RunningHub
+
+ARTIFACTS = Path(__file__).parent.parent / "artifacts"
+
+
+class Lab:
+    """One user's browser."""
+
+    def __init__(self, hub: RunningHub, page: Page) -> None:
+        self.hub = hub
+        self.page = page
+        # "Leave site?": yes.
+        page.on("dialog", lambda dialog: dialog.accept())
+
+    def shoot(self, name: str) -> None:
+        ARTIFACTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=ARTIFACTS / f"{name}.png")
+
+    def home(self, user: str) -> Path:
+        """Return the user's folder; what lies in it before the first start stays."""
+        home = self.hub.state / "homes" / user
+        home.mkdir(parents=True, exist_ok=True)
+        return home
+
+    def log_in(self, user: str) -> None:
+        """Log in by the form."""
+        self.page.goto(f"{self.hub.url}/hub/login")
+        self.page.get_by_label("Username:").fill(user)
+        self.page.get_by_label("Password:", exact=True).fill(self.hub.password)
+        self.shoot("login")
+        self.page.get_by_role("button", name="Sign in").click()
+
+    def start_server(self, user: str, profile: str) -> None:
+        """Choose a profile on the spawn page and start the server."""
+        self.page.goto(f"{self.hub.url}/hub/spawn/{user}")
+        self.page.locator(f"input[type=radio][value={profile}]").check()
+        self.shoot("spawn")
+        self.page.get_by_role("button", name="Start", exact=True).click()
+        self.page.wait_for_url(f"**/user/{user}/lab**", timeout=120_000)
+
+    def open_notebook(self, user: str, name: str) -> None:
+        """Open a notebook in JupyterLab and wait for its kernel."""
+        self.page.goto(f"{self.hub.url}/user/{user}/lab/tree/{name}")
+        self.cell(0).wait_for()
+        expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
+
+    def run_all(self) -> None:
+        """Run all cells, by the menu."""
+        self.page.locator(".lm-MenuBar-itemLabel", has_text="Run").click()
+        self.page.locator(".lm-Menu-itemLabel").get_by_text("Run All Cells", exact=True).click()
+
+    def run_cell(self, index: int) -> Locator:
+        """Run one cell by the keyboard and return it."""
+        cell = self.cell(index)
+        cell.locator(".cm-content").click()
+        self.page.keyboard.press("Shift+Enter")
+        return cell
+
+    def cell(self, index: int) -> Locator:
+        """Return a cell by its number, counted from 0."""
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+    def cell_with(self, text: str) -> Locator:
+        """Return the first cell that contains a text."""
+        return self.page.locator(".jp-Notebook .jp-Cell", has_text=text).first
+
+
+def points(cell: Locator, series: str) -> int:
+    """Return how many points the cell's chart of a series shows, 0 where there is none yet."""
+    line = cell.locator(".fd-chart", has_text=series).locator("polyline.fd-mean").first
+    if not line.count():
+        return 0
+    return len((line.get_attribute("points") or "").split())
+
+
+def wait_for_points(cell: Locator, series: str, least: int, deadline: float = 60.0) -> None:
+    """Return when a chart has at least so many points."""
+    wait_until(lambda: points(cell, series) >= least, deadline)
+
+
+def show(element: Locator) -> None:
+    """Scroll until all of an element is seen; JupyterLab draws cells late, and what was in view moves away."""
+
+    def seen() -> bool:
+        element.evaluate("element => element.scrollIntoView({block: 'end'})")
+        box, size = element.bounding_box(), element.page.viewport_size
+        return bool(box and size and box["y"] + box["height"] <= size["height"])
+
+    wait_until(seen, 10)
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    """Write a notebook with these code cells."""
+    code = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
+    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    content = {
+        "cells": [{**code, "id": f"cell-{number}", "source": source} for number, source in enumerate(cells)],
+        "metadata": {"kernelspec": kernel},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    path.write_text(json.dumps(content), encoding="utf-8")

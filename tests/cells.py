@@ -1,0 +1,62 @@
+"""Cells that tests send to ranks, and how a test presses Ctrl-C."""
+
+import _thread
+import time
+
+import pytest
+
+SUM = {
+    "horovod": "import horovod.torch as hvd, torch\nprint(int(hvd.allreduce(torch.ones(1), op=hvd.Sum)))",
+    "torch": "import torch, torch.distributed as dist\nx = torch.ones(1); dist.all_reduce(x); print(int(x))",
+}
+"""Prints the number of ranks, over the backend itself."""
+
+STUCK = {
+    "horovod": "import horovod.torch as hvd, torch\nprint('in', flush=True)\nhvd.allreduce(torch.ones(1))",
+    "torch": "import torch, torch.distributed as dist\nprint('in', flush=True)\ndist.all_reduce(torch.ones(1))",
+}
+"""For a cell that some rank does not take part in: those that do wait for it."""
+
+TRAIN = """
+import os, signal, torch, farandole as fd
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+model, optimizer, loader = fd.prepare(model, optimizer, torch.utils.data.DataLoader(data, batch_size=8))
+step = 0
+for epoch in range({epochs}):
+    for x, y in loader:
+        loss = ((model(x) - y) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        fd.report(step=step, loss=loss)
+        step += 1
+        {fault}
+fd.result([step, sum(float(parameter.sum()) for parameter in model.parameters())])
+"""
+
+
+def train(epochs=2, fault="pass"):
+    """Return a cell that trains; `fault` is a statement that each step ends with."""
+    return TRAIN.format(epochs=epochs, fault=fault)
+
+
+def text(blocks):
+    """Return all that was printed."""
+    return "".join(block.text for block in blocks)
+
+
+def interrupt_when_it_prints(work):
+    """Call `work(show)`, press Ctrl-C once its cell prints, return the seconds from there to the KeyboardInterrupt."""
+    pressed = []
+
+    def press(block):
+        if not pressed:
+            pressed.append(time.monotonic())
+            _thread.interrupt_main()
+
+    with pytest.raises(KeyboardInterrupt):
+        work(press)
+    return time.monotonic() - pressed[0]

@@ -1,0 +1,70 @@
+"""Fixtures that all tests share, and two rules: failures show logs, a skipped test fails the run."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.hub import RunningHub, run_hub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+# No service of the browser's maker is asked for anything, and the hub is reached without a proxy.
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--no-proxy-server",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pytest_sessionstart() -> None:
+    # What runs in a shell's background is born deaf to Ctrl-C, and with it the tests that press it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with the profiles of the repository."""
+    with run_hub(tmp_path_factory.mktemp("hub")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A chromium for one module's tests: while it is open an event loop runs here, in which no async test can."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert path, "the browser tests need chromium; `make test` installs it"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report: Any = yield
+    if report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, RunningHub):
+                report.sections.append((f"logs of {name}", value.logs()))
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter else []
+    if skipped and exitstatus == pytest.ExitCode.OK:
+        reporter.write_line(f"\n{len(skipped)} tests were skipped: every test must run.", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

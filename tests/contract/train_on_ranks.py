@@ -1,0 +1,103 @@
+"""One rank of the contract test of fd.prepare: trains every case and saves the parameters; run as a script."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import farandole as fd
+import horovod.torch as hvd
+import torch
+import torch.distributed as dist
+from farandole.ranks import context, transfer
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+STEPS = 20
+BATCH = 16
+CASES = [(name, samples) for name in ("sgd", "adamw") for samples in (64, 66, 70)]
+"""Optimizer and samples: with 16 a batch the last batch has 16, 2 or 6, so shares are equal, empty or uneven."""
+
+
+def data(samples: int) -> TensorDataset:
+    generator = torch.Generator().manual_seed(samples)
+    x = torch.randn(samples, 6, generator=generator)
+    return TensorDataset(x, (x.sum(1) > 0).long())
+
+
+def optimizer_for(name: str, model: nn.Module) -> torch.optim.Optimizer:
+    if name == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+    return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def model_for(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4), nn.Linear(4, 2))
+    model[2].bias.requires_grad_(False)
+    model.register_buffer("note", torch.full((3,), float(seed)))
+    return model
+
+
+def endless(loader: DataLoader) -> Iterator[list[torch.Tensor]]:
+    while True:
+        yield from loader
+
+
+def train(name: str, samples: int) -> dict[str, torch.Tensor]:
+    # A start of its own on each rank: only the broadcast makes them equal.
+    model = model_for(fd.rank())
+    optimizer = optimizer_for(name, model)
+    if fd.rank() == 0:  # optimizer state that only rank 0 has, as after loading a checkpoint there
+        warm_up(model, optimizer)
+    loader = DataLoader(data(samples), batch_size=BATCH, shuffle=True)
+    model, optimizer, loader = fd.prepare(model, optimizer, loader)
+    for _, (x, y) in zip(range(STEPS), endless(loader), strict=False):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return dict(model.state_dict())
+
+
+def warm_up(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    x, y = data(8).tensors
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    form_world()
+    for case in CASES:
+        torch.save(train(*case), folder / f"{'-'.join(map(str, case))}.{fd.rank()}.pt")
+    pushed = transfer.broadcast_bytes(b"pushed" if fd.rank() == 1 else b"", root=1 % fd.size())
+    assert pushed == (b"pushed" if fd.size() > 1 else b"")
+    if context.backend() == "horovod":
+        refuses_bfloat16()
+    leave_world()
+
+
+def form_world() -> None:
+    if context.backend() == "torch":
+        dist.init_process_group("gloo")
+    elif context.backend() == "horovod":
+        hvd.init()
+
+
+def leave_world() -> None:
+    if context.backend() == "torch":
+        dist.destroy_process_group()
+    elif context.backend() == "horovod":
+        hvd.shutdown()
+
+
+def refuses_bfloat16() -> None:
+    try:
+        fd.prepare(nn.Linear(2, 2).bfloat16())
+    except ValueError as error:
+        assert "'weight' is bfloat16" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError("a bfloat16 model was taken")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

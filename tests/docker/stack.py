@@ -1,0 +1,169 @@
+"""The compose file's hub on a real engine, under a name of its own; afterwards nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hub.browser import Browser
+from hub.process import local_session, wait_until
+from hub.remote_kernel import RemoteKernel
+from spawner_config.local import free_port
+from spawner_config.settings import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ADMIN = "root-of-all"
+LABEL = "farandole.hub"
+START_SECONDS = 120
+COMMAND_SECONDS = 300
+
+
+class Stack:
+    """A copy of docker-compose.yml and .env in ``folder``, as an operator has them."""
+
+    def __init__(self, folder: Path, *, subnets: str, **settings: str) -> None:
+        self.name = f"farandole-test-{secrets.token_hex(3)}"
+        self.folder = folder
+        self.url = f"http://127.0.0.1:{(port := free_port())}"
+        self.passwords = {ADMIN: secrets.token_urlsafe(18)}
+        shutil.copy(ROOT / "docker-compose.yml", folder)
+        given = {
+            "FARANDOLE_NAME": self.name,
+            "FARANDOLE_PORT": str(port),
+            "FARANDOLE_ADMIN": ADMIN,
+            "FARANDOLE_ADMIN_PASSWORD": self.passwords[ADMIN],
+            "FARANDOLE_PROXY_TOKEN": secrets.token_hex(32),
+            "FARANDOLE_SIGNUP": "open",
+            "FARANDOLE_SUBNETS": subnets,
+            **settings,
+        }
+        (folder / ".env").write_text(fill_in((ROOT / ".env.example").read_text(), given))
+
+    def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run docker compose there; raises AssertionError with what it said."""
+        done = run("docker", "compose", *arguments, cwd=self.folder)
+        assert not (check and done.returncode), f"docker compose {' '.join(arguments)}\n{done.stdout}{done.stderr}"
+        return done
+
+    def up(self) -> None:
+        """Start it and return once the login page answers."""
+        self.compose("up", "-d")
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        wait_until(self._answers, START_SECONDS)
+
+    def _answers(self) -> bool:
+        try:
+            return local_session().get(f"{self.url}/hub/login", timeout=5).ok
+        except OSError:
+            return False
+
+    def sign_up(self, user: str) -> None:
+        """Make an account by the form."""
+        session = local_session()
+        session.get(f"{self.url}/hub/signup", timeout=30).raise_for_status()
+        password = self.passwords[user] = secrets.token_urlsafe(18)
+        form = {
+            "username": user,
+            "signup_password": password,
+            "signup_password_confirmation": password,
+            "_xsrf": session.cookies["_xsrf"],
+        }
+        answer = session.post(f"{self.url}/hub/signup", data=form, timeout=30)
+        assert answer.ok, answer.text
+
+    def browser(self, user: str) -> Browser:
+        """Return a logged-in browser, with an account made where there is none."""
+        if user not in self.passwords:
+            self.sign_up(user)
+        return Browser(self.url, user, self.passwords[user])
+
+    @contextmanager
+    def kernel(self, user: str, profile: str = "cpu") -> Iterator[RemoteKernel]:
+        """Start a kernel on the user's notebook server, which is started where it does not run."""
+        browser = self.browser(user)
+        address = f"{self.url}/user/{user}" if browser.has_notebook() else browser.start_notebook(profile)
+        with RemoteKernel(address, browser.make_token(), "scratch.ipynb") as kernel:
+            yield kernel
+
+    def containers(self, *, everything: bool = False) -> list[str]:
+        """Return the names of the servers' containers, or of all."""
+        format_ = '{{.Names}} {{.Label "farandole.role"}}'
+        lines = docker("ps", "-a", "--filter", f"label={LABEL}={self.name}", "--format", format_).splitlines()
+        parts = [line.split() for line in lines]
+        return sorted(words[0] for words in parts if everything or len(words) == 1)
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        """Return what the engine says of a container."""
+        found: dict[str, Any] = json.loads(docker("inspect", container))[0]
+        return found
+
+    def logs(self) -> str:
+        """Return the ends of all containers' logs."""
+        return "\n".join(f"--- {name}\n{tail(name)}" for name in self.containers(everything=True))
+
+    def down(self) -> None:
+        """Remove everything that carries its name."""
+        for name in self.containers():
+            run("docker", "rm", "--force", "--volumes", name)
+        # The users' networks hold the hub and the proxy; compose removes those.
+        self.compose("--profile", "*", "down", "--volumes", "--timeout", "3", check=False)
+        for kind in ("network", "volume"):
+            found = docker(kind, "ls", "--filter", f"name={self.name}-", "--format", "{{.Name}}").split()
+            for name in found:
+                run("docker", kind, "rm", name)
+        left = self.containers(everything=True)
+        assert not left, f"containers left: {left}"
+
+
+def tail(container: str) -> str:
+    """Return the last lines of a container's log."""
+    done = run("docker", "logs", "--tail", "60", container)
+    return done.stdout + done.stderr
+
+
+def fill_in(template: str, given: dict[str, str]) -> str:
+    """Return a .env file with values filled in; each must be one that the template names."""
+    lines = template.splitlines()
+    for key, value in given.items():
+        [number] = [index for index, line in enumerate(lines) if line.startswith(f"{key}=")]
+        lines[number] = f"{key}={value}"
+    return "\n".join(lines) + "\n"
+
+
+def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command, without the FARANDOLE_ variables of the caller: compose would prefer them to .env."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("FARANDOLE_")}
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+    )
+
+
+def docker(*arguments: str) -> str:
+    """Return what a docker command prints; raises AssertionError with its error."""
+    done = run("docker", *arguments)
+    assert not done.returncode, f"docker {' '.join(arguments)}\n{done.stderr}"
+    return done.stdout.strip()
+
+
+@contextmanager
+def running(folder: Path, *, subnets: str, **settings: str) -> Iterator[Stack]:
+    """Run a stack."""
+    stack = Stack(folder, subnets=subnets, **settings)
+    try:
+        stack.up()
+        yield stack
+    except BaseException:
+        print(stack.logs())
+        raise
+    finally:
+        stack.down()

@@ -1,0 +1,162 @@
+"""The images that `make images` built, and what is made of them: publishing aside, which needs a registry."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from images.build import BuildError
+from images.bundle import write_bundle
+from images.extra import build_extra
+from images.names import CUDA, HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, pinned, registry_prefix, version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COURSE = "farandole-test"
+BOTH = pytest.mark.parametrize("image", [HUB, NOTEBOOK], ids=lambda image: image.name)
+
+
+def docker(*arguments: str) -> str:
+    result = subprocess.run(["docker", *arguments], check=False, capture_output=True, text=True)
+    assert result.returncode == 0, f"docker {' '.join(arguments)}\n{result.stdout}{result.stderr}"
+    return result.stdout
+
+
+def run(image: Image | str, *command: str) -> str:
+    tag = image if isinstance(image, str) else image.tag(version())
+    # Horovod looks up the host's name, which a container without a network has no address for.
+    return docker("run", "--rm", "--network=none", "--hostname=localhost", tag, *command)
+
+
+def inspect(image: Image | str) -> dict[str, Any]:
+    tag = image if isinstance(image, str) else image.tag(version())
+    found: dict[str, Any] = json.loads(docker("image", "inspect", tag))[0]
+    return found
+
+
+@BOTH
+def test_an_image_is_as_small_as_promised(image: Image) -> None:
+    assert image.limit is not None
+    assert inspect(image)["Size"] <= image.limit
+
+
+@BOTH
+def test_an_image_says_what_it_is_and_how_it_is(image: Image) -> None:
+    config = inspect(image)["Config"]
+    assert config["Labels"]["org.opencontainers.image.version"] == version()
+    assert config["Labels"]["org.opencontainers.image.revision"]
+    assert config["Healthcheck"]["Test"]
+    assert config["User"] == "user"
+    assert config["Entrypoint"][0] == "/usr/bin/tini"
+    assert run(image, "id", "-u").strip() == "1000"
+
+
+def test_the_notebook_image_names_its_torch_and_horovod() -> None:
+    labels = inspect(NOTEBOOK)["Config"]["Labels"]
+    assert labels["farandole.torch"] == pinned(NOTEBOOK.requirements, "torch")
+    assert labels["farandole.horovod"] == "0.28.1"
+
+
+@BOTH
+def test_the_packages_are_those_that_are_pinned(image: Image) -> None:
+    code = (
+        "import importlib.metadata as m, json, re; print(json.dumps({re.sub('[-_.]+', '-', d.name).lower(): "
+        "d.version.partition('+')[0] for d in m.distributions()}))"
+    )
+    installed = json.loads(run(image, "python", "-c", code))
+    lines = image.requirements.read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    assert pins.items() <= installed.items()
+    assert set(installed) - set(pins) <= {"farandole", "horovod", "pip", "setuptools"}
+
+
+@BOTH
+def test_no_compiler_package_manager_or_engine_client_is_there(image: Image) -> None:
+    allowed = ["node"] if image is HUB else []
+    names = [name for name in ("gcc", "g++", "cc", "clang", "make", "node", "npm", "docker") if name not in allowed]
+    assert run(image, "sh", "-c", f"for name in {' '.join(names)}; do command -v $name; done; true") == ""
+
+
+@BOTH
+def test_no_layer_tells_where_its_packages_came_from(image: Image) -> None:
+    history = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", image.tag(version()))
+    for word in ("index-url", "token", "password", "BEGIN CERTIFICATE"):
+        assert word not in history
+    assert run(image, "sh", "-c", "cat /etc/pip.conf ~/.netrc ~/.npmrc ~/.config/pip/pip.conf 2>/dev/null; true") == ""
+
+
+def test_new_users_find_the_notebooks_and_keep_their_own() -> None:
+    shown = run(NOTEBOOK, "sh", "-c", "ls /home/user; cat /home/user/*.ipynb | head -c 1")
+    assert shown.split() == ["01-first-distributed-training.ipynb", "{"]
+    again = "echo mine >01-first-distributed-training.ipynb; python3 /opt/farandole/start.py cat 01-*.ipynb"
+    assert run(NOTEBOOK, "sh", "-c", again).strip() == "mine"
+
+
+def test_the_hub_image_runs_the_hub_and_the_proxy() -> None:
+    assert run(HUB, "jupyterhub", "--version").strip()
+    assert run(HUB, "configurable-http-proxy", "--version").strip()
+
+
+def test_the_notebook_image_trains_alone() -> None:
+    code = "import horovod.torch as hvd, torch; hvd.init(); print(float(hvd.allreduce(torch.ones(3)).sum()))"
+    assert run(NOTEBOOK, "python", "-c", code).strip() == "3.0"
+
+
+def test_a_course_has_an_image_of_its_own_that_a_bad_package_leaves_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    extra = tmp_path / "requirements.txt"
+    extra.write_text("roman-numerals\n")
+    tag = f"{registry_prefix()}{NOTEBOOK.repository}-{COURSE}:{version()}"
+    try:
+        assert build_extra(extra, COURSE) == tag
+        before = inspect(tag)["Id"]
+        assert run(tag, "python", "-c", "import roman_numerals, torch; print('both')").strip() == "both"
+        assert run(tag, "id", "-u").strip() == "1000"
+        for bad in ("farandole-has-no-such-package-0\n", "torch==2.5.0\n"):
+            extra.write_text(bad)
+            with pytest.raises(BuildError, match="earlier build stays as it was"):
+                build_extra(extra, COURSE)
+            assert bad.partition("==")[0].strip() in capfd.readouterr().err
+        assert inspect(tag)["Id"] == before
+    finally:
+        subprocess.run(["docker", "rmi", tag], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize("name", ["", "Course", "a b", "../x", "a--b"])
+def test_a_name_that_no_image_can_have_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="NAME"):
+        build_extra(tmp_path / "requirements.txt", name)
+
+
+def test_a_bundle_brings_everything(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path)
+    folder = bundle.stem
+    with tarfile.open(bundle) as archive:
+        names = set(archive.getnames())
+        archive.extractall(tmp_path, filter="data")
+    wanted = (
+        "docker-compose.yml",
+        ".env.example",
+        "load",
+        "images.tar.gz",
+        "notebooks/01-first-distributed-training.ipynb",
+    )
+    assert {f"{folder}/{name}" for name in wanted} <= names
+    assert not list(tmp_path.glob(".*"))
+    for _ in range(2):
+        said = subprocess.run([tmp_path / folder / "load"], check=True, capture_output=True, text=True).stdout
+        assert all(image.tag(version()) in said for image in (HUB, NOTEBOOK))
+    assert (tmp_path / folder / ".env").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_image_for_gpus_has_a_name_of_its_own() -> None:
+    assert NOTEBOOK_CUDA.tag("1.2") == "farandole-notebook:1.2-cuda"
+    assert NOTEBOOK_CUDA.requirements.name == "requirements-cuda.txt"
+    assert pinned(NOTEBOOK_CUDA.requirements, "torch") == pinned(NOTEBOOK.requirements, "torch")
+    assert NOTEBOOK_CUDA.accelerator == CUDA

@@ -1,0 +1,93 @@
+"""A real hub for tests: free ports, a state folder of its own, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hub.browser import Browser
+from hub.process import HubProcess, local_session, processes_of
+from spawner_config.local import free_port
+from spawner_config.roles import NOTEBOOK_SCOPES
+from spawner_config.settings import ROOT, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import requests
+
+START_DEADLINE = 120.0
+
+
+class RunningHub:
+    """A hub that runs, and what tests do with it."""
+
+    def __init__(self, process: HubProcess) -> None:
+        self.process = process
+        self.url = process.url
+        self.password = process.password
+        self.state = process.settings.state
+
+    def browser(self, user: str) -> Browser:
+        """Return a logged-in browser."""
+        return Browser(self.url, user, self.password)
+
+    def token_for(self, user: str, scopes: list[str] | None = None) -> str:
+        """Return a new token of ``user``, with the scopes of a notebook server unless told."""
+        return self.browser(user).make_token(NOTEBOOK_SCOPES if scopes is None else scopes)
+
+    def start_notebook(self, user: str, profile: str = "cpu") -> str:
+        """Start the user's notebook server and return its address, without a slash at its end."""
+        return self.browser(user).start_notebook(profile)
+
+    def api(self, token: str, method: str, path: str, body: Any = None) -> requests.Response:
+        """Send a request to ``path`` below the hub's address with a token."""
+        headers = {"Authorization": f"token {token}"}
+        return local_session().request(method, f"{self.url}{path}", json=body, headers=headers, timeout=30)
+
+    def start_worker(self, token: str, user: str, name: str, **options: Any) -> None:
+        """Start a worker and return once it is ready; raises AssertionError with the hub's reason."""
+        path = f"/hub/api/users/{user}/servers/{name}"
+        answer = self.api(token, "POST", path, {"role": "worker", **options})
+        assert answer.status_code in (201, 202), answer.text
+        last = self.progress(token, f"{path}/progress")
+        assert last.get("ready"), last
+
+    def progress(self, token: str, path: str) -> dict[str, Any]:
+        """Return the last event of a server's progress."""
+        headers = {"Authorization": f"token {token}"}
+        with local_session().get(f"{self.url}{path}", headers=headers, stream=True, timeout=START_DEADLINE) as answer:
+            lines = [line for line in answer.iter_lines(decode_unicode=True) if line.startswith("data: ")]
+        return json.loads(lines[-1].removeprefix("data: ")) if lines else {}
+
+    def environment_of(self, user: str, server: str) -> dict[str, str]:
+        """Return the environment of a server's process, its token included."""
+        for process in processes_of(self.state):
+            environment = process.environ()
+            names = environment.get("JUPYTERHUB_USER"), environment.get("JUPYTERHUB_SERVER_NAME")
+            if names == (user, server):
+                return environment
+        raise AssertionError(f"no process of {user}'s server {server!r}")
+
+    def logs(self) -> str:
+        """Return the end of the hub's and of every server's log."""
+        paths = [self.process.log_path, *sorted((self.state / "logs").glob("*.log"))]
+        return "\n".join(f"--- {path.name}\n{_tail(path)}" for path in paths)
+
+
+def _tail(path: Path, lines: int = 40) -> str:
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+
+@contextmanager
+def run_hub(state: Path, profiles: Path = ROOT / "hub" / "profiles.toml") -> Iterator[RunningHub]:
+    """Run a hub; afterwards nothing of it is left, or the test fails."""
+    process = HubProcess(Settings(port=free_port(), state=state, profiles=profiles))
+    try:
+        process.wait_ready()
+        yield RunningHub(process)
+    finally:
+        leftovers = process.stop()
+    assert not leftovers, f"processes outlived their hub and had to be killed: {leftovers}"

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from hub.browser import BrowserError
+from hub.process import HubProcess, HubProcessError
+from spawner_config.settings import ROOT, Settings
+from tests.hub import RunningHub, run_hub
+
+WORKER = {"role": "worker"}
+SMALL = """
+[limits]
+workers_per_user = 1
+ranks_per_worker = 2
+[[profile]]
+name = "tiny"
+description = "Tiny"
+"""
+
+
+@pytest.fixture(scope="module")
+def alice(hub: RunningHub) -> str:
+    """A token of alice, who has the worker ring-w0 and a notebook server."""
+    hub.start_notebook("alice")
+    token = hub.token_for("alice")
+    hub.start_worker(token, "alice", "ring-w0", profile="cpu-2")
+    return token
+
+
+def test_any_name_logs_in_with_the_password_only(hub: RunningHub) -> None:
+    hub.browser("somebody")
+    with pytest.raises(BrowserError, match="refused the login"):
+        type(hub.browser("somebody"))(hub.url, "somebody", "wrong")
+
+
+def test_the_spawn_page_shows_the_profiles(hub: RunningHub) -> None:
+    page = hub.browser("somebody").spawn_page()
+    assert [f'value="{name}"' in page for name in ("cpu", "cpu-2", "lean")] == [True] * 3
+    assert "2 ranks per worker" in page
+
+
+def test_a_worker_is_lean_and_knows_its_place(hub: RunningHub, alice: str) -> None:
+    environment = hub.environment_of("alice", "ring-w0")
+    assert environment["FARANDOLE_CLUSTER"] == "ring"
+    assert environment["FARANDOLE_RANKS"] == "2"
+    assert hub.api(alice, "GET", "/user/alice/ring-w0/api/status").status_code == 200
+    assert hub.api(alice, "GET", "/user/alice/ring-w0/lab").status_code == 404
+
+
+def test_a_user_finds_the_notebooks_in_a_home_of_their_own(hub: RunningHub, alice: str) -> None:
+    assert Path(hub.environment_of("alice", "")["HOME"]) == hub.state / "homes" / "alice"
+    names = {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
+    listing = hub.api(alice, "GET", "/user/alice/api/contents/").json()["content"]
+    assert names <= {entry["name"] for entry in listing}
+
+
+def test_a_strange_name_stays_in_the_state_folder(hub: RunningHub) -> None:
+    with pytest.raises(BrowserError):
+        hub.browser("../../escape")
+    user = "..%2f x"
+    hub.start_worker(hub.token_for(user), quote(user, safe=""), "esc-w0")
+    home = Path(hub.environment_of(user, "esc-w0")["HOME"])
+    assert home.parent == hub.state / "homes"
+    assert home.is_dir()
+
+
+def test_a_workers_token_reaches_its_own_server_only(hub: RunningHub, alice: str) -> None:
+    token = hub.environment_of("alice", "ring-w0")["JUPYTERHUB_API_TOKEN"]
+    assert hub.api(token, "GET", "/user/alice/ring-w0/api/status").status_code == 200
+    refused = [
+        ("POST", "/hub/api/users/alice/servers/ring-w1", WORKER),
+        ("POST", "/hub/api/users/alice/server", {}),
+        ("DELETE", "/hub/api/users/alice/servers/ring-w0", None),
+        ("POST", "/hub/api/users/alice/tokens", {}),
+        ("GET", "/hub/api/users", None),
+        ("GET", "/hub/api/users/alice/servers/ring-w0/progress", None),
+        ("GET", "/user/alice/api/status", None),
+        ("POST", "/user/alice/api/kernels", {}),
+    ]
+    answers = [hub.api(token, *request).status_code for request in refused]
+    assert all(status in (403, 404) for status in answers), list(zip(refused, answers, strict=True))
+    assert "servers" not in hub.api(token, "GET", "/hub/api/users/alice").json()
+
+
+def test_a_token_reaches_nothing_of_another_user(hub: RunningHub, alice: str) -> None:
+    tokens = [hub.token_for("bob"), hub.browser("bob").make_token()]
+    refused = [
+        ("GET", "/hub/api/users/alice", None),
+        ("POST", "/hub/api/users/alice/servers/ring-w1", WORKER),
+        ("DELETE", "/hub/api/users/alice/servers/ring-w0", None),
+        ("GET", "/hub/api/users/alice/servers/ring-w0/progress", None),
+        ("POST", "/hub/api/users/alice/tokens", {}),
+        ("GET", "/user/alice/api/status", None),
+        ("GET", "/user/alice/ring-w0/api/status", None),
+        ("POST", "/user/alice/ring-w0/api/kernels", {}),
+    ]
+    for token in tokens:
+        answers = [hub.api(token, *request).status_code for request in refused]
+        assert all(status in (403, 404) for status in answers), list(zip(refused, answers, strict=True))
+
+
+def test_the_notebooks_own_token_starts_workers(hub: RunningHub, alice: str) -> None:
+    token = hub.environment_of("alice", "")["JUPYTERHUB_API_TOKEN"]
+    hub.start_worker(token, "alice", "own-w0")
+    assert hub.api(token, "GET", "/user/alice/own-w0/api/status").status_code == 200
+    assert hub.api(token, "DELETE", "/hub/api/users/alice/servers/own-w0", {"remove": True}).status_code in (202, 204)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("plain", {"role": "worker"}, "Let %cluster start choose the names"),
+        ("bad-w0", {"role": "worker", "profile": "huge"}, "Choose one of: cpu, cpu-2, lean"),
+        ("bad-w0", {"role": "worker", "ranks": 9}, "allows 1 to 8"),
+    ],
+)
+def test_a_refused_server_is_a_400_with_the_remedy(
+    hub: RunningHub, alice: str, name: str, options: dict[str, object], reason: str
+) -> None:
+    answer = hub.api(alice, "POST", f"/hub/api/users/alice/servers/{name}", options)
+    assert answer.status_code == 400
+    assert reason in answer.json()["message"]
+
+
+def test_workers_stop_with_the_notebook_server_of_their_user(hub: RunningHub) -> None:
+    browser = hub.browser("edsger")
+    browser.start_notebook()
+    token = hub.token_for("edsger")
+    for name in ("main-w0", "main-w1"):
+        hub.start_worker(token, "edsger", name)
+    # One that is still starting goes as well.
+    late = hub.api(token, "POST", "/hub/api/users/edsger/servers/main-w2", {"role": "worker"})
+    assert late.status_code == 202, late.text
+    browser.stop_notebook()
+    assert hub.api(token, "GET", "/hub/api/user").json()["servers"] == {}
+
+
+def test_the_quota_of_workers(tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text(SMALL)
+    with run_hub(tmp_path / "state", profiles) as small:
+        token = small.token_for("carol")
+        small.start_worker(token, "carol", "ring-w0")
+        answer = small.api(token, "POST", "/hub/api/users/carol/servers/ring-w1", WORKER)
+        assert answer.status_code == 400
+        assert "allows 1 for each user" in answer.json()["message"]
+
+
+def test_a_hub_for_others_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jupyterhub", "-f", str(ROOT / "hub" / "jupyterhub_config.py")]
+    command += ["--url", "http://0.0.0.0:8999"]
+    environment = {**os.environ, "FARANDOLE_STATE": str(tmp_path)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode != 0
+    assert "Listen on 127.0.0.1" in result.stderr
+
+
+def test_bad_profiles_stop_the_hub_with_the_key(tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text('[[profile]]\nname = "cpu"\ndescription = "CPU"\nranks = 0\n')
+    with pytest.raises(HubProcessError, match="ranks must be"), run_hub(tmp_path / "state", profiles):
+        pass
+
+
+def test_a_taken_port_or_state_folder_is_named(hub: RunningHub, tmp_path: Path) -> None:
+    with pytest.raises(HubProcessError, match="FARANDOLE_PORT"):
+        HubProcess(Settings(port=hub.process.settings.port, state=tmp_path))
+    with pytest.raises(HubProcessError, match="FARANDOLE_STATE"):
+        HubProcess(hub.process.settings)

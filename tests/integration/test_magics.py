@@ -1,0 +1,117 @@
+"""All magics as a user types them, in a real IPython shell that leads ranks on this machine."""
+
+import pytest
+from farandole import load_run
+from farandole.exceptions import RankError
+from farandole.notebook.dashboard import Dashboard
+from farandole.protocol import Status
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+from tests.cells import train
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FARANDOLE_RUNS", str(tmp_path_factory.mktemp("runs")))
+        InteractiveShell.clear_instance()
+        shell = InteractiveShell.instance()
+        shell.run_line_magic("load_ext", "farandole")
+        shell.run_line_magic("cluster", "start --local --ranks 2 --backend torch")
+        yield shell
+        shell.run_line_magic("cluster", "stop")
+        InteractiveShell.clear_instance()
+
+
+def output_of(shell, magic, line, cell=None):
+    with capture_output() as captured:
+        value = shell.run_line_magic(magic, line) if cell is None else shell.run_cell_magic(magic, line, cell)
+    return captured, value
+
+
+def test_status(shell):
+    _, status = output_of(shell, "cluster", "status")
+    assert str(status).startswith("cluster main: 2 ranks on 1 worker, backend torch")
+
+
+def test_output_is_labelled_and_like_output_folded(shell):
+    code = "import farandole as fd\nprint('both')\nif fd.rank() == 1: print('one')\n[1, 2]"
+    captured, _ = output_of(shell, "distributed", "", code)
+    lines = [line for line in captured.stdout.splitlines() if line]
+    assert [line.strip("─ ") for line in lines] == ["ranks 0-1", "both", "rank 1", "one", "ranks 0-1"]
+    assert [output.data["text/plain"] for output in captured.outputs] == ["[1, 2]"]
+
+
+def test_a_cell_on_one_rank(shell):
+    captured, _ = output_of(shell, "distributed", "--ranks 1", "print(fd.rank())")
+    assert captured.stdout.splitlines()[1:] == ["1"]
+
+
+def test_push_and_pull(shell):
+    shell.run_cell("x, y = [1, 2], {'a': 3}")
+    shell.run_line_magic("push", "x, y")
+    shell.run_cell_magic("distributed", "", "z = x + [y['a'], fd.rank()]")
+    shell.run_line_magic("pull", "z --rank 1")
+    assert shell.user_ns["z"] == [1, 2, 3, 1]
+    shell.run_line_magic("pull", "z")
+    assert shell.user_ns["z"] == {0: [1, 2, 3, 0], 1: [1, 2, 3, 1]}
+
+
+def test_a_training_cell_shows_a_dashboard_and_leaves_a_picture_and_a_run(shell):
+    captured, _ = output_of(shell, "distributed_train", "--name first --output run --tensorboard", train())
+    run = shell.user_ns["run"]
+    assert (run.status, run.name, run.result[0]) == (Status.FINISHED, "first", 16)
+    kinds = [kind for output in captured.outputs for kind in output.data]
+    assert "application/vnd.jupyter.widget-view+json" in kinds
+    last = captured.outputs[-1].data
+    assert "image/svg+xml" in last or "<svg" in last.get("text/html", "")
+    assert len(load_run(run.id)) == 2 * 16
+    assert list(run.folder.rglob("events.out.tfevents*"))
+
+
+def test_a_run_on_another_backend(shell):
+    output_of(shell, "distributed_train", "--backend horovod -o other", train())
+    assert (shell.user_ns["other"].backend, shell.user_ns["other"].result[0]) == ("horovod", 16)
+    output_of(shell, "distributed_train", "--backend torch -o again", train())
+    ours, theirs = shell.user_ns["again"].result[1], shell.user_ns["other"].result[1]
+    assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_a_training_cell_that_fails_leaves_its_picture_and_raises(shell):
+    with capture_output() as captured, pytest.raises(RankError, match="ValueError: boom"):
+        shell.run_cell_magic("distributed_train", "--name broken", "raise ValueError('boom')")
+    assert captured.outputs
+    with capture_output():
+        assert isinstance(shell.run_cell("%%distributed\n1 / 0").error_in_exec, RankError)
+
+
+def test_the_stop_button_ends_a_run(shell, monkeypatch):
+    from farandole.notebook import magics
+
+    class PressedDashboard(Dashboard):
+        def refresh(self, **options):
+            super().refresh(**options)
+            if self._run.series():
+                self._take_message(self, {"type": "stop"}, [])
+
+    monkeypatch.setattr(magics, "Dashboard", PressedDashboard)
+    with capture_output(), pytest.raises(RankError, match="the cell was stopped on all ranks"):
+        shell.run_cell_magic("distributed_train", "--name pressed", train(epochs=100_000))
+    _, listed = output_of(shell, "runs", "")
+    assert (listed.runs[0].name, listed.runs[0].status) == ("pressed", Status.INTERRUPTED)
+
+
+def test_runs_are_listed_and_shown(shell):
+    _, listed = output_of(shell, "runs", "")
+    names = [info.name for info in listed.runs]
+    assert {"first", "broken", "pressed"} <= set(names)
+    assert "first" in listed._repr_html_()
+    captured, _ = output_of(shell, "runs", "show first")
+    assert captured.outputs
+
+
+def test_logs_of_a_rank(shell):
+    shell.run_cell_magic("distributed", "", "for i in range(10): print('line', i)")
+    captured, _ = output_of(shell, "cluster", "logs 1 --lines 2")
+    assert captured.stdout == "line 8\nline 9\n"

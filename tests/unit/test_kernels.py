@@ -1,0 +1,208 @@
+"""One rank's kernel against a websocket that is only the protocol: replies, output, records and deaths."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+from farandole.driver.kernels import SUBPROTOCOL, RankKernel
+from farandole.driver.workers import Worker
+from farandole.exceptions import DeadlineError, WorkerStartError
+from farandole.protocol import COMM_TARGET
+from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
+
+
+class FakeKernel:
+    """A worker with one kernel; `answer` is called with each request and gives (channel, type, content, buffers)."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.requests = []
+        self.rest = []
+
+    def application(self):
+        app = web.Application()
+        app.router.add_get("/api/kernels/k/channels", self.channels)
+        app.router.add_route("*", "/api/kernels/k{tail:.*}", self.note)
+        return app
+
+    async def note(self, request):
+        self.rest.append((request.method, request.path))
+        return web.Response(status=204)
+
+    async def channels(self, request):
+        self.headers = request.headers
+        self.socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,))
+        await self.socket.prepare(request)
+        async for frame in self.socket:
+            channel, parts = deserialize_msg_from_ws_v1(frame.data)
+            header, content = json.loads(parts[0]), json.loads(parts[3])
+            self.requests.append((channel, header, content, [bytes(part) for part in parts[4:]]))
+            for message in self.answer(header, content):
+                await self.send(header, *message)
+        return self.socket
+
+    async def send(self, parent, channel, kind, content, buffers=()):
+        if kind == "close":
+            await self.socket.close()
+            return
+        parts = [json.dumps(part).encode() for part in ({"msg_type": kind}, parent, {}, content)]
+        await self.socket.send_bytes(serialize_msg_to_ws_v1([*parts, *buffers], channel))
+
+
+OK = ("shell", "execute_reply", {"status": "ok"})
+IDLE = ("iopub", "status", {"execution_state": "idle"})
+
+
+@asynccontextmanager
+async def connected(answer, **options):
+    fake = FakeKernel(answer)
+    runner = web.AppRunner(fake.application(), shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        kernel = RankKernel(Worker(name="c-w0", url=url, token="secret", session=session), "k", slot=0, **options)
+        kernel.rank = 3
+        await kernel.connect()
+        try:
+            yield kernel, fake
+        finally:
+            await kernel.close()
+            await runner.cleanup()
+
+
+def always(*messages):
+    return lambda header, content: messages
+
+
+async def test_the_token_travels_in_a_header_and_not_in_the_address():
+    async with connected(always(OK, IDLE)) as (_, fake):
+        assert fake.headers["Authorization"] == "token secret"
+
+
+@pytest.mark.parametrize("order", [(OK, IDLE), (IDLE, OK)])
+async def test_an_execution_ends_with_its_reply_and_idle_in_any_order(order):
+    async with connected(always(*order)) as (kernel, _):
+        reply = await kernel.execute("pass")
+        assert (reply.status, reply.rank, reply.worker) == ("ok", 3, "c-w0")
+        assert not kernel.busy
+
+
+async def test_output_goes_to_the_sink_before_the_end():
+    seen = []
+    output = ("iopub", "stream", {"name": "stdout", "text": "hi\n"})
+    # The reply on the shell channel may overtake output on iopub; the idle status cannot.
+    async with connected(always(OK, output, IDLE)) as (kernel, _):
+        await kernel.execute("print('hi')", sink=lambda *message: seen.append(message))
+    assert seen == [(3, "stream", {"name": "stdout", "text": "hi\n"})]
+
+
+async def test_an_error_is_a_reply():
+    error = {"status": "error", "ename": "ValueError", "evalue": "boom", "traceback": ["line"]}
+    async with connected(always(("shell", "execute_reply", error), IDLE)) as (kernel, _):
+        reply = await kernel.execute("raise ValueError('boom')")
+    assert (reply.status, reply.ename, reply.evalue, reply.traceback) == ("error", "ValueError", "boom", ("line",))
+
+
+async def test_an_evaluated_expression_comes_back_as_its_json():
+    value = {"status": "ok", "data": {"text/plain": repr(json.dumps({"a": [1, "é'"]}))}}
+    reply = ("shell", "execute_reply", {"status": "ok", "user_expressions": {"value": value}})
+    async with connected(always(reply, IDLE)) as (kernel, fake):
+        assert (await kernel.evaluate("f()")).value == {"a": [1, "é'"]}
+    _, _, content, _ = fake.requests[0]
+    assert (content["code"], content["silent"]) == ("", True)
+
+
+async def test_an_expression_that_fails_is_an_error():
+    value = {"status": "error", "ename": "KeyError", "evalue": "'x'", "traceback": []}
+    reply = ("shell", "execute_reply", {"status": "ok", "user_expressions": {"value": value}})
+    async with connected(always(reply, IDLE)) as (kernel, _):
+        result = await kernel.evaluate("f()")
+    assert (result.status, result.ename, result.value) == ("error", "KeyError", None)
+
+
+async def test_a_death_ends_what_runs_with_its_cause_and_all_that_follows():
+    death = ("iopub", "status", {"execution_state": "dead", "cause": "killed by signal 9 (SIGKILL)"})
+    async with connected(always(death)) as (kernel, _):
+        reply = await kernel.execute("crash()")
+        assert (reply.status, reply.evalue) == ("dead", "killed by signal 9 (SIGKILL)")
+        assert not kernel.alive
+        assert (await kernel.execute("pass")).status == "dead"
+
+
+async def test_a_lost_connection_is_a_death():
+    async with connected(always(("", "close", {}))) as (kernel, _):
+        reply = await kernel.execute("pass")
+    assert (reply.status, reply.evalue) == ("dead", "lost: its worker ended or cannot be reached")
+
+
+async def test_records_and_their_buffers_reach_the_driver():
+    seen = []
+    records = {"run": "r", "rank": 3, "records": [{"kind": "value"}]}
+    comm = ("iopub", "comm_msg", {"comm_id": COMM_TARGET, "data": records}, [b"blob"])
+    foreign = ("iopub", "comm_msg", {"comm_id": "y", "data": {"records": "a library's own"}})
+    async with connected(always(foreign, comm, OK, IDLE), on_records=lambda *batch: seen.append(batch)) as (kernel, _):
+        await kernel.execute("give()")
+    [(rank, data, buffers)] = seen
+    assert (rank, data, [bytes(buffer) for buffer in buffers]) == (3, records, [b"blob"])
+
+
+async def test_output_of_somebody_elses_execution_is_not_taken():
+    async with connected(always()) as (kernel, fake):
+        work = asyncio.create_task(kernel.execute("slow()"))
+        while not fake.requests:
+            await asyncio.sleep(0.01)
+        await fake.send({"msg_id": "other"}, *OK)
+        await fake.send({"msg_id": "other"}, *IDLE)
+        header = fake.requests[0][1]
+        await fake.send(header, *OK)
+        assert not work.done()
+        await fake.send(header, *IDLE)
+        assert (await work).status == "ok"
+
+
+async def test_a_pushed_value_travels_as_one_buffer():
+    async with connected(always()) as (kernel, fake):
+        await kernel.push("farandole.push", {"key": "k"}, b"\x00blob")
+        while not fake.requests:
+            await asyncio.sleep(0.01)
+    channel, header, content, buffers = fake.requests[0]
+    assert (channel, header["msg_type"], content["data"], buffers) == (
+        "shell",
+        "comm_open",
+        {"key": "k"},
+        [b"\x00blob"],
+    )
+
+
+async def test_a_subshell_is_asked_for_on_the_control_channel_and_used():
+    def answer(header, content):
+        if header["msg_type"] == "create_subshell_request":
+            return [("control", "create_subshell_reply", {"status": "ok", "subshell_id": "s1"})]
+        return [OK, IDLE]
+
+    async with connected(answer) as (kernel, fake):
+        await kernel.evaluate("leave()", subshell=await kernel.subshell())
+    (first, _, _, _), (second, header, _, _) = fake.requests
+    assert (first, second, header["subshell_id"]) == ("control", "shell", "s1")
+
+
+async def test_interrupt_and_kill_go_through_the_worker():
+    async with connected(always()) as (kernel, fake):
+        await kernel.interrupt()
+        await kernel.kill()
+        assert fake.rest == [("POST", "/api/kernels/k/interrupt"), ("DELETE", "/api/kernels/k")]
+        assert kernel.death == "stopped, because it did not answer an interrupt"
+
+
+async def test_a_kernel_that_is_not_there_and_one_that_is_not_connected_are_named():
+    async with connected(always()) as (kernel, _):
+        missing = RankKernel(kernel.worker, "nope", slot=1)
+        missing.rank = 1
+        with pytest.raises(WorkerStartError, match="worker c-w0 opened no channel to its kernel"):
+            await missing.connect()
+        with pytest.raises(DeadlineError, match="rank 1 on worker c-w0 is not connected"):
+            await missing.execute("pass")

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pytest
+from jupyterhub import orm
+from tornado.web import HTTPError
+from traitlets.config import Config
+
+from spawner_config.logins import AccountAuthenticator, configure_logins
+from spawner_config.settings import SettingsError
+
+NATIVE = {"FARANDOLE_ADMIN": "ada", "FARANDOLE_ADMIN_PASSWORD": "a long enough one"}
+OAUTH = {
+    "FARANDOLE_ADMIN": "ada",
+    "FARANDOLE_OAUTH_CLIENT_ID": "id",
+    "FARANDOLE_OAUTH_CLIENT_SECRET": "secret",
+    "FARANDOLE_OAUTH_CALLBACK_URL": "https://hub.example.org/hub/oauth_callback",
+    "FARANDOLE_ALLOWED_USERS": "ada, grace",
+}
+
+
+def configured(environment):
+    c = Config()
+    configure_logins(c, environment)
+    return c
+
+
+@pytest.fixture
+def database(tmp_path):
+    factory = orm.new_session_factory(f"sqlite:///{tmp_path}/hub.sqlite")
+    session = factory()
+    yield session
+    session.close()
+    session.bind.dispose()
+
+
+def authenticator(database, **environment):
+    return AccountAuthenticator(db=database, config=configured({**NATIVE, **environment}))
+
+
+def test_the_first_administrator_can_log_in_and_nobody_else(database):
+    ours = authenticator(database)
+    assert ours.get_user("ada").is_valid_password("a long enough one")
+    assert ours.get_user("ada").is_authorized
+    assert ours.get_user("grace") is None
+    assert ours.admin_users == {"ada"}
+
+
+def test_a_changed_password_outlives_the_next_start(database):
+    assert authenticator(database).change_password("ada", "another good one")
+    ours = authenticator(database)
+    assert ours.get_user("ada").is_valid_password("another good one")
+    assert not ours.get_user("ada").is_valid_password("a long enough one")
+
+
+@pytest.mark.parametrize("password", ["short", "1234567890", "0123456789abcdef" * 5])
+def test_a_weak_first_password_is_refused_with_the_remedy(database, password):
+    with pytest.raises(SettingsError, match="FARANDOLE_ADMIN_PASSWORD is too weak.*openssl rand"):
+        authenticator(database, FARANDOLE_ADMIN_PASSWORD=password)
+
+
+def test_sign_up_is_closed_unless_it_is_opened(database):
+    assert authenticator(database).create_user("grace", "a long enough one") is None
+
+
+def test_who_signs_up_waits_for_approval(database):
+    assert (
+        not authenticator(database, FARANDOLE_SIGNUP="approval").create_user("grace", "a long one, too").is_authorized
+    )
+
+
+def test_open_sign_up(database):
+    assert authenticator(database, FARANDOLE_SIGNUP="open").create_user("grace", "a long one, too").is_authorized
+
+
+async def test_failed_logins_lock_the_account_for_a_while(database):
+    ours = authenticator(database)
+    for _ in range(4):
+        assert await ours.authenticate(None, {"username": "ada", "password": "wrong"}) is None
+    for password in ("wrong", "a long enough one"):
+        with pytest.raises(HTTPError, match="locked for 10 minutes"):
+            await ours.authenticate(None, {"username": "ada", "password": password})
+
+
+async def test_who_waits_for_approval_is_told(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="approval")
+    ours.create_user("grace", "a long one, too")
+    assert await ours.authenticate(None, {"username": "grace", "password": "wrong"}) is None
+    with pytest.raises(HTTPError, match="has not approved"):
+        await ours.authenticate(None, {"username": "grace", "password": "a long one, too"})
+
+
+def test_oauth_admits_those_who_are_named():
+    c = configured({**OAUTH, "FARANDOLE_LOGIN": "github"})
+    assert c.JupyterHub.authenticator_class == "oauthenticator.github.GitHubOAuthenticator"
+    assert c.OAuthenticator.allowed_users == {"ada", "grace"}
+    assert "allow_all" not in c.OAuthenticator
+
+
+def test_oauth_for_everybody():
+    assert configured({**OAUTH, "FARANDOLE_LOGIN": "google", "FARANDOLE_ALLOWED_USERS": "*"}).OAuthenticator.allow_all
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, "FARANDOLE_ADMIN is not set"),
+        ({"FARANDOLE_ADMIN": "ada"}, "FARANDOLE_ADMIN_PASSWORD is not set"),
+        ({**NATIVE, "FARANDOLE_LOGIN": "ldap"}, "one of: native, github, google, generic"),
+        ({**NATIVE, "FARANDOLE_SIGNUP": "yes"}, "one of: closed, approval, open"),
+        ({**NATIVE, "FARANDOLE_LOGIN": "github"}, "FARANDOLE_OAUTH_CLIENT_ID is not set"),
+        ({**OAUTH, "FARANDOLE_LOGIN": "github", "FARANDOLE_ALLOWED_USERS": ""}, "FARANDOLE_ALLOWED_USERS is empty"),
+        ({**OAUTH, "FARANDOLE_LOGIN": "generic"}, "FARANDOLE_OAUTH_AUTHORIZE_URL is not set"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_named_with_the_remedy(environment, words):
+    with pytest.raises(SettingsError, match=words):
+        configured(environment)

@@ -1,0 +1,75 @@
+"""The bridge between a cell and the loop: results, errors, interrupts."""
+
+import _thread
+import asyncio
+
+import pytest
+from farandole.driver.loop import LoopThread
+
+
+@pytest.fixture
+def loop():
+    thread = LoopThread()
+    yield thread
+    thread.close()
+
+
+async def value(result):
+    await asyncio.sleep(0)
+    return result
+
+
+async def failure():
+    raise ValueError("boom")
+
+
+def test_a_result_and_an_error_come_back(loop):
+    assert loop.call(value(3)) == 3
+    with pytest.raises(ValueError, match="boom"):
+        loop.call(failure())
+
+
+def test_the_pump_runs_here_while_the_work_goes_on_and_once_after(loop):
+    pumped = []
+    gate = asyncio.Event()
+
+    def pump():
+        pumped.append(1)
+        loop.loop.call_soon_threadsafe(gate.set)
+
+    assert loop.call(gate.wait(), pump=pump) is True
+    assert len(pumped) >= 2
+
+
+def test_an_interrupt_cancels_the_work_and_waits_until_it_has_cleaned_up(loop):
+    steps = []
+
+    async def work():
+        try:
+            _thread.interrupt_main()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+            steps.append("cleaned up")
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.call(work(), pump=lambda: None)
+    assert steps == ["cleaned up"]
+
+
+def test_an_interrupt_first_asks_the_work_to_end(loop):
+    asked = asyncio.Event()
+    steps = []
+
+    async def work():
+        _thread.interrupt_main()
+        await asked.wait()
+        steps.append("ended by itself")
+
+    async def ask():
+        asked.set()
+        await asyncio.sleep(0.05)
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.call(work(), on_interrupt=ask, pump=lambda: None)
+    assert steps == ["ended by itself"]

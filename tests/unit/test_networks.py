@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import asyncio
+from ipaddress import IPv4Network
+
+import pytest
+from docker.errors import APIError, NotFound
+
+from spawner_config.networks import LABEL, AddressRange, NetworkError, UserNetworks
+
+SERVICES = {"farandole-hub": "hub", "farandole-proxy": "proxy"}
+
+
+class Response:
+    def __init__(self, status):
+        self.status_code = status
+        self.reason = "refused"
+        self.url = "engine"
+
+
+def refused(status, why):
+    return APIError("refused", response=Response(status), explanation=why)
+
+
+class Engine:
+    """The engine's edge: networks and who is in them."""
+
+    def __init__(self, *, routes=()):
+        self.networks_by_id = {}
+        self.routes = [IPv4Network(route) for route in routes]
+
+    def networks(self, filters=None):
+        key, _, value = (filters or {"label": ""})["label"].partition("=")
+        found = self.networks_by_id.values()
+        return [network for network in found if not filters or network["Labels"].get(key) == value]
+
+    def inspect_network(self, key):
+        for network in self.networks_by_id.values():
+            if key in (network["Id"], network["Name"]):
+                return network
+        raise NotFound("no such network", response=Response(404))
+
+    def create_network(self, name, *, ipam, labels, internal, **_):
+        subnet = IPv4Network(ipam["Config"][0]["Subnet"])
+        if any(subnet.overlaps(route) for route in self.routes):
+            raise refused(403, "Pool overlaps with other one on this address space")
+        key = f"id-{len(self.networks_by_id)}"
+        self.networks_by_id[key] = {
+            "Id": key, "Name": name, "Labels": labels, "Internal": internal, "Containers": {}, "Aliases": {},
+            "IPAM": {"Config": [{"Subnet": str(subnet)}]},
+        }  # fmt: skip
+
+    def connect_container_to_network(self, container, key, aliases=()):
+        network = self.networks_by_id[key]
+        if container in network["Containers"]:
+            raise refused(403, "endpoint already exists")
+        network["Containers"][container] = {"Name": container}
+        network["Aliases"][container] = list(aliases)
+
+    def disconnect_container_from_network(self, container, key, force):
+        assert force
+        del self.networks_by_id[key]["Containers"][container]
+
+    def remove_network(self, key):
+        assert not self.networks_by_id[key]["Containers"]
+        del self.networks_by_id[key]
+
+
+def make(engine, whole="10.213.0.0/24", **options):
+    settings = {"name": "farandole", "services": SERVICES, "internet": True, **options}
+    return UserNetworks(engine, addresses=AddressRange(whole=IPv4Network(whole)), **settings)
+
+
+async def test_two_servers_that_start_together_share_one_network():
+    engine = Engine()
+    networks = make(engine)
+    assert set(await asyncio.gather(*(networks.hold("ada", f"main-w{i}") for i in range(8)))) == {"farandole-user-ada"}
+    [network] = engine.networks_by_id.values()
+    assert network["Aliases"] == {"farandole-hub": ["hub"], "farandole-proxy": ["proxy"]}
+    assert network["Labels"] == {LABEL: "farandole"}
+
+
+async def test_each_user_has_a_network_and_a_subnet():
+    engine = Engine()
+    networks = make(engine)
+    await asyncio.gather(*(networks.hold(user, "") for user in ("ada", "grace", "emmy")))
+    subnets = {network["IPAM"]["Config"][0]["Subnet"] for network in engine.networks_by_id.values()}
+    assert len(engine.networks_by_id) == len(subnets) == 3
+
+
+async def test_a_piece_that_the_engine_refuses_is_passed_over():
+    engine = Engine(routes=["10.213.0.0/26"])
+    await make(engine).hold("ada", "")
+    [network] = engine.networks_by_id.values()
+    assert network["IPAM"]["Config"] == [{"Subnet": "10.213.0.64/26"}]
+
+
+async def test_no_addresses_left_is_told_with_the_remedy():
+    networks = make(Engine(), "10.213.0.0/26")
+    await networks.hold("ada", "")
+    with pytest.raises(NetworkError, match="all of it is in use. Set FARANDOLE_SUBNETS"):
+        await networks.hold("grace", "")
+
+
+async def test_the_engine_s_own_words_are_in_the_error():
+    with pytest.raises(NetworkError, match="Pool overlaps"):
+        await make(Engine(routes=["10.213.0.0/16"])).hold("ada", "")
+
+
+async def test_the_network_goes_with_the_last_server():
+    engine = Engine()
+    networks = make(engine)
+    await networks.hold("ada", "")
+    await networks.hold("ada", "main-w0")
+    await networks.release("ada", "")
+    assert engine.networks_by_id
+    await networks.release("ada", "main-w0")
+    assert not engine.networks_by_id
+
+
+async def test_after_a_restart_of_the_hub_a_network_with_a_container_stays():
+    engine = Engine()
+    await make(engine).hold("ada", "")
+    engine.connect_container_to_network("farandole-ada", "id-0")
+    networks = make(engine)
+    await networks.release("ada", "main-w0")
+    assert engine.networks_by_id
+
+
+async def test_a_hub_made_anew_joins_the_networks_again():
+    engine = Engine()
+    await make(engine).hold("ada", "")
+    engine.disconnect_container_from_network("farandole-hub", "id-0", force=True)
+    make(engine).rejoin()
+    assert set(engine.networks_by_id["id-0"]["Containers"]) == set(SERVICES)
+
+
+async def test_without_internet_the_network_is_internal():
+    engine = Engine()
+    await make(engine, internet=False).hold("ada", "")
+    assert engine.networks_by_id["id-0"]["Internal"]

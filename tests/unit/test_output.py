@@ -1,0 +1,173 @@
+"""Output of many ranks, labelled and folded."""
+
+import pytest
+from farandole.driver.output import HOLD_SECONDS, Block, Folder, label, parse_ranks
+from farandole.exceptions import UsageError
+
+
+def say(folder, rank, text, now=0.0, name="stdout"):
+    folder.feed(rank, "stream", {"name": name, "text": text}, now)
+
+
+def shown(blocks):
+    return [(block.ranks, block.text) for block in blocks]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [([3], "rank 3"), ([0, 1, 2, 3], "ranks 0-3"), ([3, 0, 2], "ranks 0, 2-3"), ([0, 2, 4], "ranks 0, 2, 4")],
+)
+def test_label(ranks, text):
+    assert label(ranks) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"), [("0", (0,)), ("0,2-3", (0, 2, 3)), (" 3 , 1 ", (1, 3)), ("1,0-2", (0, 1, 2)), ("2-2", (2,))]
+)
+def test_parse_ranks(text, ranks):
+    assert parse_ranks(text) == ranks
+
+
+@pytest.mark.parametrize("text", ["x", "", ",", "1,", "-1", "1-", "1.5", "0 1"])
+def test_text_that_names_no_ranks_is_refused_with_an_example(text):
+    with pytest.raises(UsageError, match=r"names no ranks; write numbers and spans, such as `0,2-3`"):
+        parse_ranks(text)
+
+
+def test_a_backward_span_is_refused_with_the_right_one():
+    with pytest.raises(UsageError, match=r"'3-1'.*runs backwards; write `1-3`"):
+        parse_ranks("0,3-1")
+
+
+def test_what_all_ranks_say_is_shown_once_and_at_once():
+    folder = Folder([0, 1, 2])
+    say(folder, 0, "a\nb\n")
+    say(folder, 2, "a\nb\n")
+    assert folder.take(0.0) == []
+    say(folder, 1, "a\nb\n")
+    assert shown(folder.take(0.0)) == [((0, 1, 2), "a\nb\n")]
+
+
+def test_what_few_say_waits_for_the_others_and_is_shown_without_them():
+    folder = Folder([0, 1, 2])
+    say(folder, 0, "only here\n")
+    assert folder.take(HOLD_SECONDS / 2) == []
+    assert shown(folder.take(HOLD_SECONDS)) == [((0,), "only here\n")]
+
+
+def test_different_output_comes_in_runs_of_one_rank():
+    folder = Folder([0, 1])
+    for step in range(3):
+        say(folder, 0, f"zero {step}\n")
+        say(folder, 1, f"one {step}\n")
+    assert shown(folder.take(0.0, flush=True)) == [
+        ((0,), "zero 0\nzero 1\nzero 2\n"),
+        ((1,), "one 0\none 1\none 2\n"),
+    ]
+
+
+def test_common_lines_meet_around_a_line_of_one_rank():
+    folder = Folder([0, 1])
+    say(folder, 0, "start\nsaved by 0\nend\n")
+    say(folder, 1, "start\nend\n")
+    assert shown(folder.take(0.0, flush=True)) == [
+        ((0, 1), "start\n"),
+        ((0,), "saved by 0\n"),
+        ((0, 1), "end\n"),
+    ]
+
+
+def test_a_partial_line_waits_for_its_end():
+    folder = Folder([0])
+    say(folder, 0, "half")
+    assert folder.take(1.0) == []
+    say(folder, 0, " and half\n", 1.0)
+    assert shown(folder.take(1.0)) == [((0,), "half and half\n")]
+
+
+def test_a_partial_line_is_shown_at_the_end():
+    folder = Folder([0, 1])
+    say(folder, 0, "no newline")
+    say(folder, 1, "no newline")
+    assert shown(folder.take(0.0, flush=True)) == [((0, 1), "no newline\n")]
+
+
+def test_a_carriage_return_keeps_what_was_written_last():
+    folder = Folder([0])
+    say(folder, 0, "10 %\r50 %\r")
+    say(folder, 0, "100 %\n")
+    assert shown(folder.take(0.0)) == [((0,), "100 %\n")]
+
+
+def test_windows_line_ends_lose_no_text():
+    folder = Folder([0])
+    say(folder, 0, "one\r\ntwo\r\n")
+    assert shown(folder.take(0.0)) == [((0,), "one\ntwo\n")]
+
+
+def test_the_streams_are_kept_apart():
+    folder = Folder([0])
+    say(folder, 0, "out\n")
+    say(folder, 0, "err\n", name="stderr")
+    assert folder.take(0.0) == [
+        Block(ranks=(0,), stream="stdout", text="out\n"),
+        Block(ranks=(0,), stream="stderr", text="err\n"),
+    ]
+
+
+def test_equal_rich_output_is_shown_once_and_different_output_apart():
+    folder = Folder([0, 1])
+    same, other = {"text/plain": "1"}, {"text/plain": "2"}
+    for rank, bundle in [(0, same), (1, same), (0, same), (1, other)]:
+        folder.feed(rank, "execute_result", {"data": bundle, "metadata": {}}, 0.0)
+    assert folder.take(0.0, flush=True) == [
+        Block(ranks=(0, 1), bundle=same),
+        Block(ranks=(0,), bundle=same),
+        Block(ranks=(1,), bundle=other),
+    ]
+
+
+def test_rich_output_does_not_overtake_text():
+    folder = Folder([0])
+    say(folder, 0, "before\n")
+    folder.feed(0, "display_data", {"data": {"text/plain": "picture"}}, 0.0)
+    say(folder, 0, "after\n")
+    assert [block.text or "bundle" for block in folder.take(0.0)] == ["before\n", "bundle", "after\n"]
+
+
+def test_much_text_is_cut_and_counted():
+    folder = Folder([0, 1], limit=10)
+    say(folder, 0, "123456\n")
+    say(folder, 1, "abcdefgh\n")
+    assert shown(folder.take(0.0, flush=True)) == [((0,), "123456\n"), ((1,), "abc\n")]
+    assert folder.dropped == 6
+
+
+def test_no_line_is_lost_when_many_ranks_differ():
+    folder = Folder(range(8))
+    said = [(rank, f"{rank if step % 3 else 'all'} {step}\n") for step in range(50) for rank in range(8)]
+    for rank, line in said:
+        say(folder, rank, line)
+    blocks = folder.take(0.0, flush=True)
+    for rank in range(8):
+        text = "".join(block.text for block in blocks if rank in block.ranks)
+        assert text == "".join(line for of, line in said if of == rank)
+
+
+def test_a_span_beyond_any_cluster_is_refused_before_it_is_counted_out():
+    with pytest.raises(UsageError, match="no cluster has so many"):
+        parse_ranks("0-99999999999")
+
+
+def test_a_widget_of_a_rank_is_shown_as_its_text():
+    folder = Folder([0])
+    data = {"text/plain": "a bar", "application/vnd.jupyter.widget-view+json": {"model_id": "x"}}
+    folder.feed(0, "display_data", {"data": data}, 0.0)
+    assert [block.bundle for block in folder.take(0.0)] == [{"text/plain": "a bar"}]
+
+
+def test_rich_output_counts_towards_the_limit():
+    folder = Folder([0], limit=1000)
+    folder.feed(0, "display_data", {"data": {"image/png": "x" * 2000}}, 0.0)
+    assert folder.take(0.0, flush=True) == []
+    assert folder.dropped > 2000

@@ -1,0 +1,42 @@
+"""What `import farandole as fd` offers; a change here is a change for every user."""
+
+import subprocess
+import sys
+
+import farandole
+import pytest
+
+NAMES = [
+    "Cluster",
+    "device",
+    "load_run",
+    "local_rank",
+    "local_size",
+    "prepare",
+    "rank",
+    "report",
+    "result",
+    "size",
+    "track",
+]
+
+
+def test_the_public_names_are_these():
+    assert farandole.__all__ == NAMES
+    assert dir(farandole) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_has_a_docstring(name):
+    assert getattr(farandole, name).__doc__
+
+
+def test_any_other_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'farandole' has no attribute 'nope'"):
+        _ = farandole.nope
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, farandole; print([n for n in ('torch', 'horovod', 'aiohttp', 'IPython') if n in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spawner_config.local import copy_notebooks, is_loopback
+from spawner_config.settings import Settings, SettingsError, ensure_password
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_environment_moves_port_and_state(tmp_path: Path) -> None:
+    settings = Settings.from_environment({"FARANDOLE_PORT": "8123", "FARANDOLE_STATE": str(tmp_path)})
+    assert (settings.port, settings.state) == (8123, tmp_path)
+    assert Settings.from_environment({}).port == 8000
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "eighty", "-1"])
+def test_a_bad_port_is_named(port: str) -> None:
+    with pytest.raises(SettingsError, match="FARANDOLE_PORT"):
+        Settings.from_environment({"FARANDOLE_PORT": port})
+
+
+def test_the_password_is_made_once_and_private(tmp_path: Path) -> None:
+    settings = Settings(state=tmp_path / "state")
+    password = ensure_password(settings)
+    assert len(password) >= 12
+    assert ensure_password(settings) == password
+    assert stat.S_IMODE(settings.password_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(settings.state.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False), ("hub.lab", False)],
+)
+def test_what_counts_as_loopback(host: str, loopback: bool) -> None:
+    assert is_loopback(host) == loopback
+
+
+def test_notebooks_never_replace_those_of_the_user(tmp_path: Path) -> None:
+    source, home = tmp_path / "source", tmp_path / "home"
+    for folder in (source, home):
+        folder.mkdir()
+    (source / "a.ipynb").write_text("new")
+    (source / "b.ipynb").write_text("new")
+    (home / "a.ipynb").write_text("mine")
+    copy_notebooks(source, home)
+    assert (home / "a.ipynb").read_text() == "mine"
+    assert (home / "b.ipynb").read_text() == "new"

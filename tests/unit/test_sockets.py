@@ -1,0 +1,76 @@
+"""Cutting the connections that were opened in a while, and no others."""
+
+import os
+import socket
+
+import pytest
+from farandole.ranks.sockets import OpenedSockets
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(5)
+        yield listener
+
+
+@pytest.fixture
+def connect(listener):
+    opened = []
+
+    def connect():
+        client = socket.create_connection(listener.getsockname(), timeout=5)
+        server, _ = listener.accept()
+        server.settimeout(5)
+        opened.extend([client, server])
+        return client, server
+
+    yield connect
+    for connection in opened:
+        connection.close()
+
+
+def is_open(client, server):
+    client.sendall(b"x")
+    return server.recv(1) == b"x"
+
+
+def test_what_was_opened_is_cut_for_both_ends_and_the_rest_stays(connect):
+    before, sockets = connect(), OpenedSockets()
+    with sockets.watch():
+        client, server = connect()
+    after = connect()
+    sockets.cut()
+    assert (server.recv(1), client.recv(1)) == (b"", b"")
+    assert is_open(*before)
+    assert is_open(*after)
+
+
+def test_a_connection_to_a_port_that_was_open_before_is_somebody_elses(listener):
+    sockets = OpenedSockets()
+    with sockets.watch():
+        client = socket.create_connection(listener.getsockname(), timeout=5)
+        server, _ = listener.accept()
+    client.close()
+    sockets.cut()
+    with server:
+        assert server.recv(1) == b""
+        server.getpeername()
+
+
+def test_a_descriptor_that_was_given_to_another_socket_is_left_alone(connect):
+    sockets = OpenedSockets()
+    with sockets.watch():
+        client, _ = connect()
+    other = connect()
+    os.dup2(other[0].fileno(), client.fileno())
+    sockets.cut()
+    assert is_open(*other)
+
+
+def test_nothing_opened_is_nothing_cut():
+    sockets = OpenedSockets()
+    sockets.cut()
+    with sockets.watch():
+        pass
+    sockets.cut()

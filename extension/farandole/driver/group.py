@@ -12,12 +12,10 @@ from farandole.exceptions import DeadlineError, WorkerStartError
 
 GRACE_SECONDS = 1.0
 """How long the others may end by themselves after one rank has failed."""
-INTERRUPT_SECONDS = 1.5
+INTERRUPT_SECONDS = 1.3
 """How long an interrupt may take before the rank's world is shut down under it."""
-LEAVE_SECONDS = 1.0
-"""How long that may take."""
-LAST_SECONDS = 0.5
-"""How long the rank may take then, before it is killed."""
+LEAVE_SECONDS = 3.2
+"""How long that may take, with all that follows from it, before the rank is killed: five seconds in all are promised."""
 
 
 def call(function: str, *arguments: Any) -> str:
@@ -112,13 +110,22 @@ class RankGroup:
         """Get every busy rank back: interrupt it, then have all ranks leave the world, then kill it."""
         await asyncio.gather(*(_interrupt(kernel) for kernel in self.busy))
         await self._until_idle(INTERRUPT_SECONDS)
+        # The idle ranks leave as well: a rank blocked in Gloo returns only once its peers have closed their ends.
+        going = [kernel for kernel in self.kernels if kernel.alive] if together else self.busy
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await asyncio.gather(*(self._force(kernel, together=together) for kernel in going))
+        except TimeoutError:
+            await asyncio.gather(*(kernel.kill() for kernel in self.busy))
+
+    async def _force(self, kernel: RankKernel, *, together: bool) -> None:
+        """Have a rank leave the world, in a subshell where its main thread is blocked, and wait until it is idle."""
+        blocked = kernel in self.busy
         if together:
-            # The idle ranks as well: a rank blocked in Gloo returns only once its peers have closed their ends.
-            busy = self.busy
-            await asyncio.gather(*(_leave(kernel, blocked=kernel in busy) for kernel in self.kernels if kernel.alive))
-        await asyncio.gather(*(_interrupt(kernel) for kernel in self.busy))
-        await self._until_idle(LAST_SECONDS)
-        await asyncio.gather(*(kernel.kill() for kernel in self.busy))
+            await kernel.evaluate(call("leave"), subshell=await kernel.subshell() if blocked else None)
+        if kernel in self.busy:
+            await _interrupt(kernel)
+            await asyncio.wait([self._cells[kernel]])
 
     async def _until_idle(self, timeout: float) -> None:
         if cells := [self._cells[kernel] for kernel in self.busy]:
@@ -147,15 +154,6 @@ async def _interrupt(kernel: RankKernel) -> None:
             await kernel.interrupt()
     except (WorkerStartError, TimeoutError):
         kernel.mark_dead("lost: its worker cannot be reached")
-
-
-async def _leave(kernel: RankKernel, *, blocked: bool) -> None:
-    """Shut a rank's world down, in a subshell where its main thread is blocked; else it is killed later."""
-    try:
-        async with asyncio.timeout(LEAVE_SECONDS):
-            await kernel.evaluate(call("leave"), subshell=await kernel.subshell() if blocked else None)
-    except TimeoutError:
-        return
 
 
 def _too_late(

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import docker
 from jupyterhub.slugs import safe_slug
+from jupyterhub.spawner import SpawnException
 
 from spawner_config.gpus import GpuSpawner, configure_gpus
 from spawner_config.logins import configure_logins
 from spawner_config.networks import LABEL, AddressRange, UserNetworks
 from spawner_config.options import OptionsHook
+from spawner_config.secret_rules import check_proxy_token
 from spawner_config.settings import SettingsError, needed
+from spawner_config.shared_volumes import SharedVolumeError, SharedVolumes
+from spawner_config.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,13 +33,16 @@ STOP_SECONDS = 5
 PROCESSES = 4096
 SHARED_MEMORY = "1g"
 SUBNETS = "10.213.0.0/16"
+MTU = "1500"
+SMALLEST_MTU, LARGEST_MTU = 576, 65535
 
 
 class FarandoleDockerSpawner(GpuSpawner):
     """A container for each server, in its user's own network; the user's home is a volume that stays."""
 
     networks: ClassVar[UserNetworks]
-    """Shared by all spawners of a hub; set by the subclass that `configure` makes."""
+    shared_volumes: ClassVar[SharedVolumes]
+    """Both are shared by all spawners of a hub; set by the subclass that `configure` makes."""
 
     @property
     def user_slug(self) -> str:
@@ -54,6 +61,30 @@ class FarandoleDockerSpawner(GpuSpawner):
                 await self.remove_object()
             raise
         return address
+
+    @property
+    def user_groups(self) -> set[str]:
+        """The names of the user's groups at the hub."""
+        return {group.name for group in self.user.groups}
+
+    @property
+    def volume_binds(self) -> dict[str, dict[str, str]]:
+        """The server's volumes: the user's home and what users share."""
+        home: dict[str, dict[str, str]] = super().volume_binds
+        return {**home, **self.shared_volumes.binds(self.user.name, self.user_groups)}
+
+    async def create_object(self) -> Any:
+        """Create the container once all its volumes are there."""
+        try:
+            await self.shared_volumes.ensure(
+                self.user.name, self.user_groups, image=self.image, network=self.network_name
+            )
+        except SharedVolumeError as exc:
+            refusal = SpawnException(str(exc), reason="volume", status_code=409)
+            # What the spawn page shows; the exception's own text has its class in front.
+            refusal.jupyterhub_message = str(exc)
+            raise refusal from exc
+        return await super().create_object()
 
     async def remove_object(self) -> None:
         """Remove the container, running or not."""
@@ -88,17 +119,22 @@ class DockerSettings:
     gpu_image: str
     addresses: AddressRange
     internet: bool
+    mtu: int
+    shares: Shares
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> DockerSettings:
         """Read the FARANDOLE_ variables; raises `SettingsError`."""
         notebook_image = needed(environ, "FARANDOLE_NOTEBOOK_IMAGE", "the name of the notebook image")
+        name = environ.get("FARANDOLE_NAME") or "farandole"
         return cls(
-            name=environ.get("FARANDOLE_NAME") or "farandole",
+            name=name,
             notebook_image=notebook_image,
             gpu_image=environ.get("FARANDOLE_GPU_IMAGE") or notebook_image,
             addresses=_addresses(environ.get("FARANDOLE_SUBNETS") or SUBNETS),
             internet=_switch(environ, "FARANDOLE_INTERNET", default=True),
+            mtu=_mtu(environ.get("FARANDOLE_MTU") or MTU),
+            shares=Shares.from_environment(environ, name),
         )
 
 
@@ -113,6 +149,7 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     c.ConfigurableHTTPProxy.api_url = "http://proxy-api:8001"
     c.JupyterHub.cleanup_servers = False
     c.JupyterHub.db_url = os.environ.get("FARANDOLE_DATABASE") or f"sqlite:///{settings.state}/jupyterhub.sqlite"
+    check_proxy_token(os.environ)
     configure_logins(c, os.environ)
 
     networks = UserNetworks(
@@ -121,10 +158,17 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
         services={f"{ours.name}-hub": "hub", f"{ours.name}-proxy": "proxy"},
         addresses=ours.addresses,
         internet=ours.internet,
+        mtu=ours.mtu,
     )
     networks.rejoin()
     # A class and not a setting: traitlets copies settings for each spawner, and the networks' lock must be one.
-    shared = {"networks": networks, "gpu_pool": configure_gpus(c, catalogue, os.environ)}
+    shared = {
+        "networks": networks,
+        "shared_volumes": SharedVolumes(
+            docker.APIClient(base_url=os.environ["DOCKER_HOST"], version="auto"), ours.shares, name=ours.name
+        ),
+        "gpu_pool": configure_gpus(c, catalogue, os.environ),
+    }
     c.JupyterHub.spawner_class = type("DockerSpawner", (FarandoleDockerSpawner,), shared)
     configure_containers(c, ours)
     c.Spawner.poll_interval = 5
@@ -172,6 +216,12 @@ def _addresses(text: str) -> AddressRange:
         return AddressRange(whole=IPv4Network(text))
     except ValueError as exc:
         raise SettingsError(f"FARANDOLE_SUBNETS is {text!r}: {exc}. It must be a range as '10.213.0.0/16'.") from exc
+
+
+def _mtu(text: str) -> int:
+    if not text.isdigit() or not SMALLEST_MTU <= int(text) <= LARGEST_MTU:
+        raise SettingsError(f"FARANDOLE_MTU is {text!r}. It must be a number from {SMALLEST_MTU} to {LARGEST_MTU}.")
+    return int(text)
 
 
 def _switch(environ: Mapping[str, str], key: str, *, default: bool) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hub.engine_filter.names import IMAGE
 from spawner_config.settings import SettingsError
+from spawner_config.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,10 +41,11 @@ class Rules:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Rules:
         """Read the FARANDOLE_ variables; raises `SettingsError`."""
+        name = environ.get("FARANDOLE_NAME") or cls.name
         return cls(
-            name=environ.get("FARANDOLE_NAME") or cls.name,
+            name=name,
             images=_words(environ, "FARANDOLE_ALLOWED_IMAGES") or cls.images,
-            shared_volumes=_words(environ, "FARANDOLE_SHARED_VOLUMES"),
+            shared_volumes=tuple(data.volume for data in Shares.from_environment(environ, name).data),
             addresses=_network(environ.get("FARANDOLE_SUBNETS") or str(cls.addresses)),
             gpu_kind=environ.get("FARANDOLE_GPU_KIND") or cls.gpu_kind,
         )
@@ -68,7 +70,7 @@ class Rules:
 
     def shares_volume(self, name: str) -> bool:
         """Whether the admin lends a volume to all, read-only."""
-        return _matches_any(name, self.shared_volumes)
+        return name in self.shared_volumes
 
 
 def is_service(labels: Mapping[str, Any] | None) -> bool:

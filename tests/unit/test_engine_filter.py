@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-RULES = Rules(images=("farandole-notebook*", "host:5000/farandole-notebook*"), shared_volumes=("data-*",))
+RULES = Rules(images=("farandole-notebook*", "host:5000/farandole-notebook*"), shared_volumes=("data-mnist",))
 OURS = {"farandole.hub": "farandole"}
 SERVICE = {**OURS, "farandole.role": "service"}
 IMAGE = "farandole-notebook:0.1.0"

@@ -12,14 +12,13 @@ from nativeauthenticator.orm import UserInfo
 from tornado.web import HTTPError
 from traitlets import Unicode
 
+from spawner_config.secret_rules import MAKE_PASSWORD, PASSWORD_BYTES, check_admin_password
 from spawner_config.settings import SettingsError, needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PASSWORD_LENGTH = 10
-PASSWORD_BYTES = 72
-"""What bcrypt takes."""
 FAILED_LOGINS = 5
 LOCKOUT_SECONDS = 600
 SIGNUPS = {"closed": (False, False), "approval": (True, False), "open": (True, True)}
@@ -74,8 +73,7 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
     def _make_first_admin(self) -> None:
         if not self.is_password_strong(self.first_password):
             raise SettingsError(
-                f"FARANDOLE_ADMIN_PASSWORD is too weak, or too long: it needs {self.minimum_password_length} to "
-                f"{PASSWORD_BYTES} characters and must not be a common password. Make one: openssl rand -base64 18"
+                f"FARANDOLE_ADMIN_PASSWORD is too weak: it is a password that many people use. {MAKE_PASSWORD}"
             )
         password = bcrypt.hashpw(self.first_password.encode(), bcrypt.gensalt())
         name = self.normalize_username(self.first_admin)
@@ -103,9 +101,11 @@ def _configure_native(c: Any, environ: Mapping[str, str], admin: str) -> None:
     c.JupyterHub.authenticator_class = AccountAuthenticator
     c.JupyterHub.template_paths = [str(Path(nativeauthenticator.__file__).parent / "templates")]
     c.AccountAuthenticator.first_admin = admin
-    c.AccountAuthenticator.first_password = needed(
+    password = needed(
         environ, "FARANDOLE_ADMIN_PASSWORD", "the administrator's first password (openssl rand -base64 18)"
     )
+    check_admin_password(password)
+    c.AccountAuthenticator.first_password = password
     c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup = SIGNUPS[signup]
     if c.NativeAuthenticator.enable_signup:
         c.JupyterHub.template_vars = {"announcement_login": SIGNUP_LINK}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 LABEL = "farandole.hub"
+MTU_OPTION = "com.docker.network.driver.mtu"
 ALREADY_CONNECTED = 403
 CLAIM_ATTEMPTS = 64
 
@@ -64,13 +65,15 @@ class UserNetworks:
         services: Mapping[str, str],
         addresses: AddressRange,
         internet: bool,
+        mtu: int,
     ) -> None:
-        """Keep what all networks share; ``internet`` says whether containers reach what is outside."""
+        """Keep what all networks share: whether containers reach what is outside, and packets of how many bytes fit."""
         self._client = client
         self._name = name
         self._services = services
         self._addresses = addresses
         self._internet = internet
+        self._mtu = mtu
         self._lock = asyncio.Lock()
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -135,6 +138,7 @@ class UserNetworks:
                     driver="bridge",
                     check_duplicate=True,
                     internal=not self._internet,
+                    options={MTU_OPTION: str(self._mtu)},
                     ipam=IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet))]),
                     labels={LABEL: self._name},
                 )

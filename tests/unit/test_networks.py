@@ -40,14 +40,14 @@ class Engine:
                 return network
         raise NotFound("no such network", response=Response(404))
 
-    def create_network(self, name, *, ipam, labels, internal, **_):
+    def create_network(self, name, *, ipam, labels, internal, options, **_):
         subnet = IPv4Network(ipam["Config"][0]["Subnet"])
         if any(subnet.overlaps(route) for route in self.routes):
             raise refused(403, "Pool overlaps with other one on this address space")
         key = f"id-{len(self.networks_by_id)}"
         self.networks_by_id[key] = {
-            "Id": key, "Name": name, "Labels": labels, "Internal": internal, "Containers": {}, "Aliases": {},
-            "IPAM": {"Config": [{"Subnet": str(subnet)}]},
+            "Id": key, "Name": name, "Labels": labels, "Internal": internal, "Options": options,
+            "Containers": {}, "Aliases": {}, "IPAM": {"Config": [{"Subnet": str(subnet)}]},
         }  # fmt: skip
 
     def connect_container_to_network(self, container, key, aliases=()):
@@ -67,7 +67,7 @@ class Engine:
 
 
 def make(engine, whole="10.213.0.0/24", **options):
-    settings = {"name": "farandole", "services": SERVICES, "internet": True, **options}
+    settings = {"name": "farandole", "services": SERVICES, "internet": True, "mtu": 1400, **options}
     return UserNetworks(engine, addresses=AddressRange(whole=IPv4Network(whole)), **settings)
 
 
@@ -78,6 +78,7 @@ async def test_two_servers_that_start_together_share_one_network():
     [network] = engine.networks_by_id.values()
     assert network["Aliases"] == {"farandole-hub": ["hub"], "farandole-proxy": ["proxy"]}
     assert network["Labels"] == {LABEL: "farandole"}
+    assert network["Options"] == {"com.docker.network.driver.mtu": "1400"}
 
 
 async def test_each_user_has_a_network_and_a_subnet():

@@ -1,0 +1,104 @@
+"""The certificate and the key of the service `tls`: whether they can be read, fit each other and are in time."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+USER = 1000
+"""Who reads them in the container."""
+ROUNDS = 4
+"""Of messages both ways; TLS 1.3 needs two."""
+EXPIRED = 10
+"""X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
+
+
+class CertificateError(ValueError):
+    """Raised when no server could use the certificate; says what is wrong and what to do."""
+
+
+def check_pair(folder: Path) -> None:
+    """Return when this process can serve with the folder's certificate; raises `CertificateError`."""
+    _serving(folder)
+
+
+def readable_by(path: Path, user: int = USER) -> bool:
+    """Whether the bits of a file or folder let ``user``, in the group of the same number, read (and enter) it."""
+    found = path.stat()
+    shift = 6 if found.st_uid == user else 3 if found.st_gid == user else 0
+    needed = 0o5 if path.is_dir() else 0o4
+    return (found.st_mode >> shift) & needed == needed
+
+
+def expires(folder: Path) -> datetime:
+    """Return when the certificate ends; raises `CertificateError` where it has ended or is not to be used.
+
+    Python tells a certificate's dates to a client alone, so one shakes hands with a server here, in memory.
+    """
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_context.check_hostname = False
+    client_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = _serving(folder).wrap_bio(to_server, to_client, server_side=True)
+    try:
+        client_context.load_verify_locations(folder / CERTIFICATE)
+        client = client_context.wrap_bio(to_client, to_server)
+        _shake_hands(client, server)
+    except ssl.SSLError as exc:
+        expired = isinstance(exc, ssl.SSLCertVerificationError) and exc.verify_code == EXPIRED
+        what = "has expired" if expired else f"is refused by clients ({exc})"
+        raise CertificateError(f"{folder / CERTIFICATE} {what}. Put a new certificate there.") from exc
+    certificate = client.getpeercert() or {}
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), UTC)
+
+
+def _shake_hands(client: ssl.SSLObject, server: ssl.SSLObject) -> None:
+    for side in (client, server) * ROUNDS:
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+
+
+def _serving(folder: Path) -> ssl.SSLContext:
+    certificate, key = folder / CERTIFICATE, folder / KEY
+    for path in (certificate, key):
+        _check_readable(path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_passphrase)
+    except ssl.SSLError as exc:
+        reason = (exc.reason or "no PEM lines").lower().replace("_", " ")
+        if exc.reason == "KEY_VALUES_MISMATCH":
+            raise CertificateError(f"{key} is not the key of {certificate}. Copy both of one certificate.") from exc
+        raise CertificateError(
+            f"{certificate} and {key} are not a certificate and its key in PEM form ({reason}). "
+            "They begin with -----BEGIN CERTIFICATE----- and -----BEGIN PRIVATE KEY-----."
+        ) from exc
+    return context
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except FileNotFoundError as exc:
+        raise CertificateError(
+            f"There is no {path}. Put the certificate into {CERTIFICATE} and its key into {KEY}, as copies and not as "
+            "links, in the folder that FARANDOLE_TLS_FOLDER names."
+        ) from exc
+    except OSError as exc:
+        raise CertificateError(
+            f"{path} cannot be read ({exc.strerror}). User id {USER} must be able to: "
+            f"chown -R {USER} FOLDER; chmod -R u+rX FOLDER, with the folder that FARANDOLE_TLS_FOLDER names."
+        ) from exc
+
+
+def _no_passphrase() -> NoReturn:
+    raise CertificateError(
+        f"{KEY} has a passphrase, which nobody could type. Remove it: openssl pkey -in KEY -out {KEY}"
+    )

@@ -1,0 +1,112 @@
+"""The certificate of the service `tls`, and what its container says before it serves."""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from hub.doctor.certificate import CertificateError, check_pair, expires, readable_by
+from spawner_config.settings import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY = dt.timedelta(days=1)
+
+
+def make_pair(folder: Path, *, days: int = 30, passphrase: bytes | None = None) -> Path:
+    """Write a self-signed certificate that ends after ``days``, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub.example.org")])
+    end = dt.datetime.now(dt.UTC) + days * DAY
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(end - 90 * DAY)
+        .not_valid_after(end)
+        .sign(key, hashes.SHA256())
+    )
+    sealed = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tls.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "tls.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, sealed)
+    )
+    return folder
+
+
+def serve(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Do what the container does, with a command in place of the server."""
+    code = "import pathlib, sys; from hub.tls import main; main(['echo', 'serving'], pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", code, str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_good_pair_says_until_when(tmp_path: Path) -> None:
+    make_pair(tmp_path, days=30)
+    check_pair(tmp_path)
+    left = expires(tmp_path) - dt.datetime.now(dt.UTC)
+    assert 29 * DAY < left < 31 * DAY
+    done = serve(tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "serving"
+
+
+def test_an_expired_one_is_served_with_a_warning(tmp_path: Path) -> None:
+    make_pair(tmp_path, days=-1)
+    check_pair(tmp_path)
+    with pytest.raises(CertificateError, match="has expired"):
+        expires(tmp_path)
+    done = serve(tmp_path)
+    assert "serving" in done.stdout
+    assert "has expired" in done.stderr
+
+
+def test_a_key_of_another_certificate(tmp_path: Path) -> None:
+    make_pair(tmp_path)
+    (make_pair(tmp_path / "other") / "tls.key").replace(tmp_path / "tls.key")
+    with pytest.raises(CertificateError, match="is not the key of"):
+        check_pair(tmp_path)
+
+
+def test_a_key_with_a_passphrase_asks_nobody(tmp_path: Path) -> None:
+    make_pair(tmp_path, passphrase=b"secret")
+    with pytest.raises(CertificateError, match="has a passphrase"):
+        check_pair(tmp_path)
+
+
+def test_what_is_no_certificate(tmp_path: Path) -> None:
+    make_pair(tmp_path)
+    (tmp_path / "tls.crt").write_text("hello")
+    with pytest.raises(CertificateError, match="not a certificate and its key in PEM form"):
+        check_pair(tmp_path)
+
+
+def test_what_is_not_there_ends_the_container_with_one_clear_line(tmp_path: Path) -> None:
+    make_pair(tmp_path)
+    (tmp_path / "tls.key").unlink()
+    done = serve(tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("No HTTPS: There is no")
+    assert "FARANDOLE_TLS_FOLDER" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("mode", "readable"), [(0o600, False), (0o640, False), (0o644, True)])
+def test_whether_another_user_can_read_it(tmp_path: Path, mode: int, readable: bool) -> None:
+    key = make_pair(tmp_path) / "tls.key"
+    key.chmod(mode)
+    assert readable_by(key, user=key.stat().st_uid)
+    stranger = max(key.stat().st_uid, key.stat().st_gid) + 1
+    assert readable_by(key, user=stranger) == readable

@@ -1,4 +1,4 @@
-"""GPUs end to end on a real engine: FARANDOLE_TEST_GPU_ENGINE names one that gives at least GPUs 0 and 1."""
+"""GPUs end to end on a real engine, with a hub that is small enough to start fifty servers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.docker.engines.second import SecondEngine
+
 SOON = 60.0
 
 
-@pytest.fixture(scope="module")
-def engine() -> str:
-    engine = os.environ.get("FARANDOLE_TEST_GPU_ENGINE", "")
-    assert engine, (
-        "Set FARANDOLE_TEST_GPU_ENGINE to an engine's address, as in DOCKER_HOST; tests use its GPUs 0 and 1."
-    )
-    return engine
+@pytest.fixture
+def engine(gpu_engine: SecondEngine) -> str:
+    return gpu_engine.url
 
 
 @pytest.fixture

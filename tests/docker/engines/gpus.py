@@ -1,0 +1,53 @@
+"""A second engine with two GPUs to give, which are stand-ins: nodes of NVIDIA's kind with no device behind them.
+
+Both forms of a request work. CDI: the engine reads in a file which nodes a GPU is. NVIDIA's own: the engine finds a
+program named nvidia-container-runtime-hook, and runs it before a container starts.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.docker.engines import second
+from tests.docker.engines.base_image import NAME as BASE_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOOK = Path(__file__).with_name("hook")
+MAJOR = 195
+"""The number of NVIDIA's own nodes. To open one answers ENXIO in a container that has it, EPERM in another."""
+
+
+@contextmanager
+def gpu_engine(specification: Path) -> Iterator[second.SecondEngine]:
+    """Run the engine, with Debian's base image; ``specification`` is a folder for what CDI reads."""
+    (specification / "stand-ins.json").write_text(json.dumps(_specification()))
+    engine = second.SecondEngine(
+        name="farandole-g",
+        cable=IPv4Network("10.215.255.0/30"),
+        containers=IPv4Network("10.215.0.0/24"),
+        settings={"features": {"cdi": True}, "cdi-spec-dirs": [str(specification)]},
+        programs=HOOK,
+    )
+    with second.running(engine):
+        engine.copy(BASE_IMAGE)
+        yield engine
+
+
+def _specification() -> dict[str, Any]:
+    return {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [{"name": str(gpu), "containerEdits": {"deviceNodes": [_node(gpu)]}} for gpu in (0, 1)],
+        # As NVIDIA's own files have it.
+        "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
+    }
+
+
+def _node(gpu: int) -> dict[str, Any]:
+    return {"path": f"/dev/nvidia{gpu}", "type": "c", "major": MAJOR, "minor": gpu, "permissions": "rw"}

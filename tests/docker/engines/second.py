@@ -1,0 +1,181 @@
+"""A second engine beside this machine's own: another machine to the tests, which needs none."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ipaddress import IPv4Interface, IPv4Network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.docker.engines.daemon import Daemon
+from tests.docker.engines.debian import SetUpError, install, run, unpack_newer
+from tests.docker.engines.namespace import Namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+STATE = Path("/var/tmp")
+LOCKS = Path("/run/lock")
+CGROUPS = Path("/sys/fs/cgroup")
+PROGRAMS = {"iptables": "iptables", "ip": "iproute2", "runc": "runc"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondEngine:
+    """Debian's newer engine (26), unpacked and never installed, in a network of its own and a folder of its own.
+
+    ``name`` has at most 12 characters. ``cable`` and ``containers`` are ranges of addresses that nothing else uses;
+    the containers of the engine's default network are reached from here. ``settings`` go into its daemon.json,
+    ``programs`` is a folder that it finds programs in before all others. Its `runc` is this machine's own: the newer
+    one needs a newer C library.
+    """
+
+    name: str
+    cable: IPv4Network
+    containers: IPv4Network
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    programs: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """All that it keeps, gone after `down`."""
+        return STATE / self.name
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self.folder / "docker.sock"
+
+    @property
+    def url(self) -> str:
+        """Its address, as in DOCKER_HOST."""
+        return f"unix://{self.socket}"
+
+    @property
+    def address(self) -> str:
+        """Where this machine reaches what its containers publish."""
+        return str(self._namespace.there.ip)
+
+    def up(self) -> None:
+        """Start it, after what an interrupted run left is taken away; raises `SetUpError`."""
+        if os.geteuid():
+            raise SetUpError("A second engine for the tests needs root: run them as root.")
+        install(PROGRAMS)
+        binaries = unpack_newer("docker.io", "containerd")
+        self.down()
+        self.folder.mkdir()
+        self._configure()
+        self._namespace.make()
+        found_in = [self.programs, binaries / "usr/sbin", binaries / "usr/bin", os.environ["PATH"]]
+        environment = {"PATH": os.pathsep.join(str(each) for each in found_in if each)}
+        containerd, dockerd = self._daemons
+        containerd.start(self._containerd_socket.exists, environment)
+        dockerd.start(lambda: self._works("version"), environment)
+        self._namespace.lead_to(self.containers)
+
+    def down(self) -> None:
+        """Stop it and remove all that it had; raises `SetUpError`."""
+        containerd, dockerd = self._daemons
+        if dockerd.pid() and self._works("version"):
+            ids = self.docker("ps", "--all", "--quiet").split()
+            # Killed: the engine itself would let each of them end by itself, for ten seconds.
+            if ids:
+                self.docker("rm", "--force", "--volumes", *ids)
+        dockerd.stop()
+        containerd.stop()
+        for where in reversed(self._mounts()):
+            run("umount", where)
+        self._namespace.remove()
+        for group in [*CGROUPS.glob(self.name), *CGROUPS.glob(f"*/{self.name}")]:
+            for folder in sorted(group.glob("**/"), reverse=True):
+                folder.rmdir()
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+
+    def docker(self, *arguments: str) -> str:
+        """Return what a docker command prints there; raises `SetUpError`."""
+        return run("docker", "--host", self.url, *arguments)
+
+    def copy(self, *images: str) -> None:
+        """Copy images from this machine's own engine, those that it has not yet."""
+        missing = [image for image in images if not self._works("image", "inspect", image)]
+        if not missing:
+            return
+        with subprocess.Popen(["docker", "save", *missing], stdout=subprocess.PIPE) as save:
+            load = ["docker", "--host", self.url, "load"]
+            done = subprocess.run(load, stdin=save.stdout, capture_output=True, text=True, check=False)
+        if done.returncode or save.returncode:
+            raise SetUpError(f"{', '.join(missing)} could not be copied to {self.url}: {done.stderr}")
+
+    def logs(self) -> str:
+        """Return the ends of its logs."""
+        return "\n".join(f"--- {daemon.log}\n{daemon.log_tail()}" for daemon in self._daemons)
+
+    @property
+    def _namespace(self) -> Namespace:
+        return Namespace(name=self.name, cable=self.cable)
+
+    @property
+    def _containerd_socket(self) -> Path:
+        return self.folder / "containerd.sock"
+
+    @property
+    def _daemons(self) -> tuple[Daemon, Daemon]:
+        containerd = ("containerd", "--config", str(self.folder / "containerd.toml"))
+        dockerd = (*self._namespace.enter, "dockerd", "--config-file", str(self.folder / "daemon.json"))
+        return (
+            Daemon(name="containerd", folder=self.folder, command=containerd),
+            Daemon(name="dockerd", folder=self.folder, command=dockerd),
+        )
+
+    def _works(self, *arguments: str) -> bool:
+        command = ["docker", "--host", self.url, *arguments]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def _mounts(self) -> list[str]:
+        points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        return [point for point in points if point.startswith(f"{self.folder}/")]
+
+    def _configure(self) -> None:
+        (self.folder / "containerd.toml").write_text(
+            "version = 2\n"
+            f'root = "{self.folder}/containerd"\n'
+            f'state = "{self.folder}/containerd-run"\n'
+            'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
+            f'[grpc]\naddress = "{self._containerd_socket}"\n'
+        )
+        bridge = IPv4Interface(f"{self.containers[1]}/{self.containers.prefixlen}")
+        settings = {
+            "hosts": [self.url],
+            "data-root": f"{self.folder}/data",
+            "exec-root": f"{self.folder}/run",
+            "pidfile": f"{self.folder}/dockerd.pid",
+            "containerd": str(self._containerd_socket),
+            # A name of its own, by which what is left of its containers' groups is found.
+            "cgroup-parent": f"/{self.name}",
+            "exec-opts": ["native.cgroupdriver=cgroupfs"],
+            "bip": str(bridge),
+            **self.settings,
+        }
+        (self.folder / "daemon.json").write_text(json.dumps(settings, indent=1))
+
+
+@contextmanager
+def running(engine: SecondEngine) -> Iterator[SecondEngine]:
+    """Run an engine; only one test session at a time has one of that name."""
+    with (LOCKS / f"{engine.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise SetUpError(f"Another test session has the engine {engine.name}. Wait for its end.") from exc
+        try:
+            engine.up()
+            yield engine
+        finally:
+            engine.down()

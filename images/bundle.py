@@ -15,16 +15,31 @@ import tempfile
 from pathlib import Path
 
 from images.engine import EngineError, check_engine, is_built
-from images.names import HUB, IMAGES, NOTEBOOK, ROOT, Image, registry_prefix, version
-from images.publish import PublishError, local_tag
+from images.names import IMAGES, ROOT, Image, registry_prefix, version
+from images.publish import PublishError, built_images, local_tag
 
 FILES = ("docker-compose.yml", ".env.example")
+NOT_WRITTEN = (
+    "No bundle was written. It takes about 1 GB and as much again while it is made; with the image for GPUs five times "
+    "that. `df -h dist /var/lib/docker` shows what is free."
+)
 
 
 def write_bundle(folder: Path) -> Path:
-    """Write the bundle into ``folder`` whole and return its path; raises `PublishError` where an image is missing."""
+    """Write the bundle into ``folder`` whole, or nothing, and return its path.
+
+    Raises `PublishError` where an image is missing or the disk is full.
+    """
+    tags = [saved_tag(image) for image in built_images()]
+    try:
+        return write(tags, folder)
+    except OSError as exc:
+        raise PublishError(f"{exc}\n{NOT_WRITTEN}") from exc
+
+
+def write(tags: list[str], folder: Path) -> Path:
+    """Write the bundle of these images beside its final place, and move it there."""
     name = f"farandole-{version()}"
-    tags = [saved_tag(image) for image in (HUB, NOTEBOOK)]
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
         content = Path(temporary) / name
@@ -49,11 +64,10 @@ def saved_tag(image: Image) -> str:
 
 def save(tags: list[str], path: Path) -> None:
     """Write the images into one compressed file; quickly rather than well, since layers shrink little after that."""
-    with path.open("wb") as file:
-        saving = subprocess.Popen(["docker", "save", *tags], stdout=subprocess.PIPE)
-        subprocess.run(["gzip", "-1"], check=True, stdin=saving.stdout, stdout=file)
-    if saving.wait():
-        raise PublishError("The engine could not write the images; its reason is above. Is the disk full?")
+    with path.open("wb") as file, subprocess.Popen(["docker", "save", *tags], stdout=subprocess.PIPE) as saving:
+        packed = subprocess.run(["gzip", "-1"], check=False, stdin=saving.stdout, stdout=file).returncode
+    if packed or saving.returncode:
+        raise PublishError(f"The images could not be written; the reason is above.\n{NOT_WRITTEN}")
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Push the built images to a registry, by version and by commit, and print how each can be pulled by digest.
+"""Push the built images to a registry, by version and by commit, and print the lines of .env that pull them by digest.
 
 REGISTRY=host:port python -m images.publish
 """
@@ -10,6 +10,9 @@ import sys
 
 from images.engine import EngineError, check_engine, is_built
 from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, registry_prefix, revision, version
+
+SETTINGS = {HUB: "FARANDOLE_HUB_IMAGE", NOTEBOOK: "FARANDOLE_NOTEBOOK_IMAGE", NOTEBOOK_CUDA: "FARANDOLE_GPU_IMAGE"}
+"""The variables of .env that name the images."""
 
 
 class PublishError(RuntimeError):
@@ -45,17 +48,23 @@ def digest(image: Image, registry: str) -> str:
     return next(name for name in names if name.startswith(f"{registry}{image.repository}@"))
 
 
+def built_images() -> list[Image]:
+    """Return the images to carry: both, and that for GPUs where it was built."""
+    gpus = [NOTEBOOK_CUDA] if is_built(NOTEBOOK_CUDA.tag(version())) else []
+    return [HUB, NOTEBOOK, *gpus]
+
+
 def main() -> int:
-    """Publish the images, that for GPUs too where it was built."""
+    """Publish the images, and print what a new machine's .env says of them."""
     registry = registry_prefix()
     if not registry:
         print("Say where: make publish REGISTRY=host:port", file=sys.stderr)
         return 2
     try:
         check_engine()
-        built_for_gpus = [NOTEBOOK_CUDA] if is_built(NOTEBOOK_CUDA.tag(version())) else []
-        for image in (HUB, NOTEBOOK, *built_for_gpus):
-            print(publish(image, registry), flush=True)
+        print(f"FARANDOLE_REGISTRY={registry}\nFARANDOLE_VERSION={version()}", flush=True)
+        for image in built_images():
+            print(f"{SETTINGS[image]}={publish(image, registry)}", flush=True)
     except (EngineError, PublishError) as exc:
         print(exc, file=sys.stderr)
         return 1

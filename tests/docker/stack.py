@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.docker.engines.second import SecondEngine
+
 ADMIN = "root-of-all"
 LABEL = "farandole.hub"
 START_SECONDS = 120
@@ -27,14 +29,20 @@ COMMAND_SECONDS = 300
 
 
 class Stack:
-    """A copy of docker-compose.yml and .env in ``folder``, as an operator has them."""
+    """A copy of docker-compose.yml and .env in ``folder``, as an operator has them, from the folder ``source``.
 
-    def __init__(self, folder: Path, *, subnets: str, **settings: str) -> None:
+    It runs on this machine's own engine, or on ``engine``.
+    """
+
+    def __init__(
+        self, folder: Path, *, subnets: str, engine: SecondEngine | None = None, source: Path = ROOT, **settings: str
+    ) -> None:
         self.name = f"farandole-test-{secrets.token_hex(3)}"
         self.folder = folder
-        self.url = f"http://127.0.0.1:{(port := free_port())}"
+        self.engine = engine
+        self.url = f"http://{engine.address if engine else '127.0.0.1'}:{(port := free_port())}"
         self.passwords = {ADMIN: secrets.token_urlsafe(18)}
-        shutil.copy(ROOT / "docker-compose.yml", folder)
+        shutil.copy(source / "docker-compose.yml", folder)
         given = {
             "FARANDOLE_NAME": self.name,
             "FARANDOLE_PORT": str(port),
@@ -43,15 +51,23 @@ class Stack:
             "FARANDOLE_PROXY_TOKEN": secrets.token_hex(32),
             "FARANDOLE_SIGNUP": "open",
             "FARANDOLE_SUBNETS": subnets,
+            **({"FARANDOLE_BIND": "0.0.0.0", "FARANDOLE_ENGINE_SOCKET": str(engine.socket)} if engine else {}),
             **settings,
         }
-        (folder / ".env").write_text(fill_in((ROOT / ".env.example").read_text(), given))
+        (folder / ".env").write_text(fill_in((source / ".env.example").read_text(), given))
 
     def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run docker compose there; raises AssertionError with what it said."""
-        done = run("docker", "compose", *arguments, cwd=self.folder)
+        done = self._run("docker", "compose", *arguments, cwd=self.folder)
         assert not (check and done.returncode), f"docker compose {' '.join(arguments)}\n{done.stdout}{done.stderr}"
         return done
+
+    def docker(self, *arguments: str) -> str:
+        """Return what a docker command prints on the stack's engine; raises AssertionError with its error."""
+        return docker(*arguments, host=self.engine.url if self.engine else None)
+
+    def _run(self, *command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return run(*command, cwd=cwd, host=self.engine.url if self.engine else None)
 
     def up(self) -> None:
         """Start it and return once the login page answers."""
@@ -98,37 +114,35 @@ class Stack:
     def containers(self, *, everything: bool = False) -> list[str]:
         """Return the names of the servers' containers, or of all."""
         format_ = '{{.Names}} {{.Label "farandole.role"}}'
-        lines = docker("ps", "-a", "--filter", f"label={LABEL}={self.name}", "--format", format_).splitlines()
+        lines = self.docker("ps", "-a", "--filter", f"label={LABEL}={self.name}", "--format", format_).splitlines()
         parts = [line.split() for line in lines]
         return sorted(words[0] for words in parts if everything or len(words) == 1)
 
     def inspect(self, container: str) -> dict[str, Any]:
         """Return what the engine says of a container."""
-        found: dict[str, Any] = json.loads(docker("inspect", container))[0]
+        found: dict[str, Any] = json.loads(self.docker("inspect", container))[0]
         return found
 
     def logs(self) -> str:
         """Return the ends of all containers' logs."""
-        return "\n".join(f"--- {name}\n{tail(name)}" for name in self.containers(everything=True))
+        return "\n".join(f"--- {name}\n{self._tail(name)}" for name in self.containers(everything=True))
+
+    def _tail(self, container: str) -> str:
+        done = self._run("docker", "logs", "--tail", "60", container)
+        return done.stdout + done.stderr
 
     def down(self) -> None:
         """Remove everything that carries its name."""
         for name in self.containers():
-            run("docker", "rm", "--force", "--volumes", name)
+            self._run("docker", "rm", "--force", "--volumes", name)
         # The users' networks hold the hub and the proxy; compose removes those.
         self.compose("--profile", "*", "down", "--volumes", "--timeout", "3", check=False)
         for kind in ("network", "volume"):
-            found = docker(kind, "ls", "--filter", f"name={self.name}-", "--format", "{{.Name}}").split()
+            found = self.docker(kind, "ls", "--filter", f"name={self.name}-", "--format", "{{.Name}}").split()
             for name in found:
-                run("docker", kind, "rm", name)
+                self._run("docker", kind, "rm", name)
         left = self.containers(everything=True)
         assert not left, f"containers left: {left}"
-
-
-def tail(container: str) -> str:
-    """Return the last lines of a container's log."""
-    done = run("docker", "logs", "--tail", "60", container)
-    return done.stdout + done.stderr
 
 
 def fill_in(template: str, given: dict[str, str]) -> str:
@@ -140,25 +154,30 @@ def fill_in(template: str, given: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command, without the FARANDOLE_ variables of the caller: compose would prefer them to .env."""
+def run(*command: str, cwd: Path | None = None, host: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command, without the FARANDOLE_ variables of the caller: compose would prefer them to .env.
+
+    ``host`` is the engine's address where it is another than the caller's.
+    """
     environment = {key: value for key, value in os.environ.items() if not key.startswith("FARANDOLE_")}
+    if host:
+        environment["DOCKER_HOST"] = host
     return subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )
 
 
-def docker(*arguments: str) -> str:
+def docker(*arguments: str, host: str | None = None) -> str:
     """Return what a docker command prints; raises AssertionError with its error."""
-    done = run("docker", *arguments)
+    done = run("docker", *arguments, host=host)
     assert not done.returncode, f"docker {' '.join(arguments)}\n{done.stderr}"
     return done.stdout.strip()
 
 
 @contextmanager
-def running(folder: Path, *, subnets: str, **settings: str) -> Iterator[Stack]:
-    """Run a stack."""
-    stack = Stack(folder, subnets=subnets, **settings)
+def running(folder: Path, **options: Any) -> Iterator[Stack]:
+    """Run a `Stack` of these options."""
+    stack = Stack(folder, **options)
     try:
         stack.up()
         yield stack

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import docker
 from jupyterhub.slugs import safe_slug
 from jupyterhub.spawner import SpawnException
 
+from spawner_config.docker_settings import DockerSettings
 from spawner_config.gpus import GpuSpawner, configure_gpus
+from spawner_config.images import ImageSpawner
 from spawner_config.logins import configure_logins
-from spawner_config.networks import LABEL, AddressRange, UserNetworks
+from spawner_config.networks import LABEL, UserNetworks
 from spawner_config.options import OptionsHook
 from spawner_config.secret_rules import check_proxy_token
-from spawner_config.settings import SettingsError, needed
 from spawner_config.shared_volumes import SharedVolumeError, SharedVolumes
-from spawner_config.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from spawner_config.profiles import Catalogue, Profile
     from spawner_config.settings import Settings
 
@@ -32,12 +28,14 @@ PROXY_PORT = 8000
 STOP_SECONDS = 5
 PROCESSES = 4096
 SHARED_MEMORY = "1g"
-SUBNETS = "10.213.0.0/16"
-MTU = "1500"
-SMALLEST_MTU, LARGEST_MTU = 576, 65535
+START_SECONDS = 600
+"""The first start on a host may pull the image."""
+ANSWER_SECONDS = 240
+"""A whole course may start at once on two cores."""
+ROUTES_SECONDS = 20
 
 
-class FarandoleDockerSpawner(GpuSpawner):
+class FarandoleDockerSpawner(ImageSpawner, GpuSpawner):
     """A container for each server, in its user's own network; the user's home is a volume that stays."""
 
     networks: ClassVar[UserNetworks]
@@ -47,8 +45,7 @@ class FarandoleDockerSpawner(GpuSpawner):
     @property
     def user_slug(self) -> str:
         """The user's name as engines accept it."""
-        slug: str = safe_slug(self.user.name)
-        return slug
+        return slug(self.user.name)
 
     async def start(self) -> tuple[str, int]:
         """Start the server in its user's network; returns its address."""
@@ -110,34 +107,6 @@ class FarandoleDockerSpawner(GpuSpawner):
             await self.networks.release(self.user_slug, self.name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DockerSettings:
-    """What the environment says of the deployment with containers; see `.env.example`."""
-
-    name: str
-    notebook_image: str
-    gpu_image: str
-    addresses: AddressRange
-    internet: bool
-    mtu: int
-    shares: Shares
-
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> DockerSettings:
-        """Read the FARANDOLE_ variables; raises `SettingsError`."""
-        notebook_image = needed(environ, "FARANDOLE_NOTEBOOK_IMAGE", "the name of the notebook image")
-        name = environ.get("FARANDOLE_NAME") or "farandole"
-        return cls(
-            name=name,
-            notebook_image=notebook_image,
-            gpu_image=environ.get("FARANDOLE_GPU_IMAGE") or notebook_image,
-            addresses=_addresses(environ.get("FARANDOLE_SUBNETS") or SUBNETS),
-            internet=_switch(environ, "FARANDOLE_INTERNET", default=True),
-            mtu=_mtu(environ.get("FARANDOLE_MTU") or MTU),
-            shares=Shares.from_environment(environ, name),
-        )
-
-
 def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     """Set up a hub in a container, with the proxy in another."""
     ours = DockerSettings.from_environment(os.environ)
@@ -172,6 +141,10 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     c.JupyterHub.spawner_class = type("DockerSpawner", (FarandoleDockerSpawner,), shared)
     configure_containers(c, ours)
     c.Spawner.poll_interval = 5
+    c.Spawner.start_timeout = START_SECONDS
+    c.Spawner.http_timeout = ANSWER_SECONDS
+    # A proxy that was restarted has lost its routes; at this pace the hub looks and gives them back.
+    c.JupyterHub.last_activity_interval = ROUTES_SECONDS
     c.Spawner.apply_user_options = OptionsHook(
         catalogue,
         python="python",
@@ -185,6 +158,7 @@ def configure_containers(c: Any, ours: DockerSettings) -> None:
     """Set what every container of a server has."""
     # Not the bare name: a user called "hub" would have the hub's own container.
     c.DockerSpawner.prefix = f"{ours.name}-server"
+    c.DockerSpawner.escape = slug
     c.DockerSpawner.image = ours.notebook_image
     c.DockerSpawner.pull_policy = "ifnotpresent"
     c.DockerSpawner.remove = True
@@ -205,27 +179,15 @@ def configure_containers(c: Any, ours: DockerSettings) -> None:
 def finish(ours: DockerSettings) -> Any:
     """Return what a profile sets on this deployment's spawner."""
 
-    def set_image(spawner: Any, profile: Profile) -> None:
+    def set_profile(spawner: Any, profile: Profile) -> None:
         spawner.image = profile.image or (ours.gpu_image if profile.gpus else ours.notebook_image)
+        spawner.mem_limit = memory = profile.memory or ours.memory
+        # Swap too: an engine's own choice is as much swap again, and a server that swaps slows down everybody.
+        spawner.extra_host_config = {**spawner.extra_host_config, "memswap_limit": memory}
 
-    return set_image
-
-
-def _addresses(text: str) -> AddressRange:
-    try:
-        return AddressRange(whole=IPv4Network(text))
-    except ValueError as exc:
-        raise SettingsError(f"FARANDOLE_SUBNETS is {text!r}: {exc}. It must be a range as '10.213.0.0/16'.") from exc
+    return set_profile
 
 
-def _mtu(text: str) -> int:
-    if not text.isdigit() or not SMALLEST_MTU <= int(text) <= LARGEST_MTU:
-        raise SettingsError(f"FARANDOLE_MTU is {text!r}. It must be a number from {SMALLEST_MTU} to {LARGEST_MTU}.")
-    return int(text)
-
-
-def _switch(environ: Mapping[str, str], key: str, *, default: bool) -> bool:
-    text = environ.get(key) or ("yes" if default else "no")
-    if text not in {"yes", "no"}:
-        raise SettingsError(f"{key} is {text!r}. It must be yes or no.")
-    return text == "yes"
+def slug(text: str) -> str:
+    """Return a name as engines accept it, another one for each text; two of them with ``--`` between are unique too."""
+    return str(safe_slug(text)) if text else ""

@@ -26,11 +26,13 @@ def options_form(catalogue: Catalogue, spawner: Any) -> str:
     if is_worker(spawner.name):
         return "<p>This is a worker of a cluster. Start it from a notebook: <code>%cluster start</code></p>"
     chosen = spawner.user_options.get("profile", catalogue.default.name)
+    gone = "" if any(profile.name == chosen for profile in catalogue.profiles) else _gone(chosen)
+    chosen = catalogue.default.name if gone else chosen
     # Only containers can have GPUs of their own; a spawner of local processes has no pool.
     pool: GpuPool | None = getattr(spawner, "gpu_pool", None)
     buttons = "\n".join(_button(profile, pool, checked=profile.name == chosen) for profile in catalogue.profiles)
     wait = _wait_box(spawner) if pool and any(profile.gpus for profile in catalogue.profiles) else ""
-    return f'{STYLE}\n<fieldset>\n<legend class="h5">Profile</legend>\n{buttons}\n{wait}</fieldset>'
+    return f'{STYLE}\n<fieldset>\n<legend class="h5">Profile</legend>\n{gone}{buttons}\n{wait}</fieldset>'
 
 
 def options_from_form(form: dict[str, list[str]]) -> dict[str, Any]:
@@ -54,6 +56,13 @@ def describe_size(profile: Profile, pool: GpuPool | None = None) -> str:
         queue = f", {waiting} waiting" if waiting else ""
         parts.append(f"{pool.free(profile.gpu_class)} of {pool.total(profile.gpu_class)} free{queue}")
     return " · ".join(parts)
+
+
+def _gone(name: object) -> str:
+    return (
+        f'<p class="alert alert-warning">Your last server had the profile {escape(str(name))}, which this hub does not '
+        "have any more. Choose one of these.</p>\n"
+    )
 
 
 def _wait_box(spawner: Any) -> str:

@@ -15,6 +15,7 @@ class Limits:
 
     workers_per_user: int = 16
     ranks_per_worker: int = 8
+    notebooks_per_user: int = 3
 
     def check_workers(self, others: int) -> None:
         """Raise `LimitError` when a user who has, or has asked for, ``others`` workers may not have one more."""
@@ -22,6 +23,14 @@ class Limits:
             raise LimitError(
                 f"That makes {others + 1} workers and this hub allows {self.workers_per_user} for each user. "
                 "Stop a cluster (%cluster list, %cluster stop) or start fewer workers."
+            )
+
+    def check_notebooks(self, others: int) -> None:
+        """Raise `LimitError` when a user who has ``others`` notebook servers may not have one more."""
+        if others >= self.notebooks_per_user:
+            raise LimitError(
+                f"You have {others} notebook servers and this hub allows {self.notebooks_per_user} for each user. "
+                "Stop one at /hub/home first."
             )
 
     def check_ranks(self, ranks: object) -> int:

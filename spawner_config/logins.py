@@ -12,18 +12,25 @@ from nativeauthenticator.orm import UserInfo
 from tornado.web import HTTPError
 from traitlets import Unicode
 
+from spawner_config.accounts import AccountsHandler
 from spawner_config.secret_rules import MAKE_PASSWORD, PASSWORD_BYTES, check_admin_password
 from spawner_config.settings import SettingsError, needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+TEMPLATES = Path(__file__).with_name("templates")
 PASSWORD_LENGTH = 10
 FAILED_LOGINS = 5
 LOCKOUT_SECONDS = 600
 SIGNUPS = {"closed": (False, False), "approval": (True, False), "open": (True, True)}
 """What FARANDOLE_SIGNUP says: whether there is a sign-up page, and whether who signs up may log in at once."""
+PAGES = {"/signup", "/change-password", "/change-password/([^/]+)"}
+"""What is taken of the library: later hubs than 5 cannot show its login page, and its other pages act upon a GET."""
 SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
+
+USER_NAME = r"\w[\w.@+-]{0,63}\Z"
+"""Letters and digits of any language first; nothing that an address or a page could take for its own."""
 
 PROVIDERS = {
     "github": "oauthenticator.github.GitHubOAuthenticator",
@@ -48,8 +55,14 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
             self._make_first_admin()
 
     def get_handlers(self, app: Any) -> list[Any]:
-        """Return the library's pages but its login page, which later hubs than 5 cannot show: the hub's own serves."""
-        return [(path, handler) for path, handler in super().get_handlers(app) if path != "/login"]
+        """Return the library's pages that serve here, and our own page of accounts in place of its links."""
+        pages = [(path, handler) for path, handler in super().get_handlers(app) if path in PAGES]
+        return [*pages, ("/authorize", AccountsHandler)]
+
+    async def refresh_user(self, user: Any, handler: Any = None) -> bool:  # noqa: ARG002 - the hub passes it
+        """Return whether a user who is logged in may stay so; the hub asks every few minutes."""
+        account = self.get_user(user.name)
+        return bool(account and account.is_authorized)
 
     async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
         """Return the user's name, None where name or password is wrong; raises HTTPError 403 with any other reason."""
@@ -99,7 +112,7 @@ def _configure_native(c: Any, environ: Mapping[str, str], admin: str) -> None:
     if signup not in SIGNUPS:
         raise SettingsError(f"FARANDOLE_SIGNUP is {signup!r}. It must be one of: {', '.join(SIGNUPS)}.")
     c.JupyterHub.authenticator_class = AccountAuthenticator
-    c.JupyterHub.template_paths = [str(Path(nativeauthenticator.__file__).parent / "templates")]
+    c.JupyterHub.template_paths = [str(TEMPLATES), str(Path(nativeauthenticator.__file__).parent / "templates")]
     c.AccountAuthenticator.first_admin = admin
     password = needed(
         environ, "FARANDOLE_ADMIN_PASSWORD", "the administrator's first password (openssl rand -base64 18)"
@@ -113,6 +126,7 @@ def _configure_native(c: Any, environ: Mapping[str, str], admin: str) -> None:
     c.NativeAuthenticator.check_common_password = True
     c.NativeAuthenticator.allowed_failed_logins = FAILED_LOGINS
     c.NativeAuthenticator.seconds_before_next_try = LOCKOUT_SECONDS
+    c.Authenticator.username_pattern = USER_NAME
     # Who may log in is a mark of the account, given by the administrator; there is no second list.
     c.Authenticator.allow_all = True
 

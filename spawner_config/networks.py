@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LABEL = "farandole.hub"
 MTU_OPTION = "com.docker.network.driver.mtu"
+NO_ADDRESS_OPTION = "com.docker.network.bridge.inhibit_ipv4"
+"""The host itself has no address in the network, so that its own services cannot be reached there."""
 ALREADY_CONNECTED = 403
 CLAIM_ATTEMPTS = 64
 
@@ -138,7 +140,7 @@ class UserNetworks:
                     driver="bridge",
                     check_duplicate=True,
                     internal=not self._internet,
-                    options={MTU_OPTION: str(self._mtu)},
+                    options=self._options(),
                     ipam=IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet))]),
                     labels={LABEL: self._name},
                 )
@@ -153,6 +155,10 @@ class UserNetworks:
             f"{refusal.explanation if isinstance(refusal, APIError) else 'all of it is in use'}. "
             "Set FARANDOLE_SUBNETS to a range of addresses that nothing else uses."
         ) from refusal
+
+    def _options(self) -> dict[str, str]:
+        options = {MTU_OPTION: str(self._mtu)}
+        return options if self._internet else {**options, NO_ADDRESS_OPTION: "true"}
 
     def _connect_services(self, network: dict[str, Any]) -> None:
         present = {container["Name"] for container in network["Containers"].values()}

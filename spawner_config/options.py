@@ -39,12 +39,12 @@ class ServerPlan:
 
 
 def plan_server(
-    catalogue: Catalogue, server_name: str, options: dict[str, Any], *, other_workers: int = 0
+    catalogue: Catalogue, server_name: str, options: dict[str, Any], *, other_workers: int = 0, other_notebooks: int = 0
 ) -> ServerPlan:
     """Return the plan of a server.
 
-    ``other_workers`` is how many workers the user has beside this one. Raises `OptionsError`, `LookupError` or
-    `LimitError`, each with what to do about it.
+    ``other_workers`` and ``other_notebooks`` are how many the user has beside this one. Raises `OptionsError`,
+    `LookupError` or `LimitError`, each with what to do about it.
     """
     role = options.get("role", "notebook")
     if (role == "worker") != is_worker(server_name):
@@ -54,7 +54,7 @@ def plan_server(
         )
     if role == "worker":
         return _plan_worker(catalogue, server_name, options, other_workers)
-    return _plan_notebook(catalogue, options)
+    return _plan_notebook(catalogue, options, other_notebooks)
 
 
 def _plan_worker(catalogue: Catalogue, server_name: str, options: dict[str, Any], others: int) -> ServerPlan:
@@ -78,8 +78,9 @@ def _plan_worker(catalogue: Catalogue, server_name: str, options: dict[str, Any]
     return ServerPlan(module=WORKER_MODULE, profile=profile, environment=environment, args=list(WORKER_ARGS))
 
 
-def _plan_notebook(catalogue: Catalogue, options: dict[str, Any]) -> ServerPlan:
+def _plan_notebook(catalogue: Catalogue, options: dict[str, Any], others: int) -> ServerPlan:
     _refuse_unknown(options, NOTEBOOK_OPTIONS)
+    catalogue.limits.check_notebooks(others)
     profile = catalogue.get(options.get("profile", catalogue.default.name))
     own = {"FARANDOLE_PROFILES": json.dumps([each.public() for each in catalogue.profiles])}
     return ServerPlan(module=NOTEBOOK_MODULE, profile=profile, environment={**profile.variables(), **own}, args=[])
@@ -126,7 +127,11 @@ class OptionsHook:
         """Apply a user's options to ``spawner``; raises `tornado.web.HTTPError` 400."""
         try:
             plan = plan_server(
-                self._catalogue, spawner.name, options, other_workers=count_other_workers(spawner, options)
+                self._catalogue,
+                spawner.name,
+                options,
+                other_workers=count_other_workers(spawner, options),
+                other_notebooks=count_other_notebooks(spawner),
             )
         except (OptionsError, LookupError, LimitError) as exc:
             raise HTTPError(400, "%s", exc, reason=_one_line(exc)) from exc
@@ -154,6 +159,12 @@ def count_other_workers(spawner: Any, options: dict[str, Any]) -> int:
     wanted = options.get("workers")
     coming = wanted - 1 if isinstance(wanted, int) else 0
     return len(others) - len(siblings) + max(len(siblings), coming)
+
+
+def count_other_notebooks(spawner: Any) -> int:
+    """Return how many notebook servers of the same user are starting, running or stopping, this one left out."""
+    servers = spawner.user.spawners
+    return sum(not is_worker(name) and name != spawner.name and servers[name].active for name in list(servers))
 
 
 def _one_line(exc: Exception) -> str:

@@ -29,7 +29,11 @@ def _subnet(rules: Rules) -> Check:
 
 
 # Other options of a bridge touch the host: its name, and where ports are published.
-OPTIONS: dict[str, Check] = {"com.docker.network.driver.mtu": text, "com.docker.network.bridge.enable_icc": text}
+OPTIONS: dict[str, Check] = {
+    "com.docker.network.driver.mtu": text,
+    "com.docker.network.bridge.enable_icc": text,
+    "com.docker.network.bridge.inhibit_ipv4": text,
+}
 
 
 def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:

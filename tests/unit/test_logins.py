@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from jupyterhub import orm
 from tornado.web import HTTPError
 from traitlets.config import Config
 
+from spawner_config.accounts import AccountsHandler, change_account
 from spawner_config.logins import AccountAuthenticator, configure_logins
 from spawner_config.settings import SettingsError
 
@@ -70,6 +73,60 @@ def test_who_signs_up_waits_for_approval(database):
 
 def test_open_sign_up(database):
     assert authenticator(database, FARANDOLE_SIGNUP="open").create_user("grace", "a long one, too").is_authorized
+
+
+@pytest.mark.parametrize("name", ["ada.b", "пётр", "a@b.org", "a_b+c", "0"])
+def test_names_of_many_kinds_can_sign_up(database, name):
+    assert authenticator(database, FARANDOLE_SIGNUP="open").create_user(name, "a long one, too").username == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", ".ada", "-ada", "a b", "a/b", "a%2fb", "a?b", "a#b", "<b>", "a'b", "a\nb", "a\n", "a" * 65]
+)
+def test_names_that_an_address_would_take_for_its_own_cannot(database, name):
+    assert authenticator(database, FARANDOLE_SIGNUP="open").create_user(name, "a long one, too") is None
+
+
+def test_capitals_make_no_second_account(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="open")
+    assert ours.create_user("ADA", "a long one, too") is None
+    assert ours.create_user("Grace", "a long one, too").username == "grace"
+
+
+async def test_who_is_locked_out_does_not_stay_logged_in(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="open")
+    account = ours.create_user("grace", "a long one, too")
+    grace = SimpleNamespace(name="grace")
+    assert await ours.refresh_user(grace)
+    change_account(ours, account, "lock-out")
+    assert not await ours.refresh_user(grace)
+    assert not await ours.refresh_user(SimpleNamespace(name="nobody"))
+
+
+def test_an_account_is_approved_locked_out_and_discarded(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="approval")
+    account = ours.create_user("grace", "a long one, too")
+    change_account(ours, account, "approve")
+    assert account.is_authorized
+    with pytest.raises(HTTPError, match="400"):
+        change_account(ours, account, "discard")
+    change_account(ours, account, "lock-out")
+    assert not account.is_authorized
+    change_account(ours, account, "discard")
+    assert ours.get_user("grace") is None
+
+
+def test_an_unknown_action_changes_nothing(database):
+    ours = authenticator(database)
+    with pytest.raises(HTTPError, match="'promote' cannot be done with the account 'ada'"):
+        change_account(ours, ours.get_user("ada"), "promote")
+    assert ours.get_user("ada").is_authorized
+
+
+def test_no_page_acts_upon_a_link(database):
+    paths = dict(authenticator(database).get_handlers(None))
+    assert set(paths) == {"/signup", "/authorize", "/change-password", "/change-password/([^/]+)"}
+    assert paths["/authorize"] is AccountsHandler
 
 
 async def test_failed_logins_lock_the_account_for_a_while(database):

@@ -6,7 +6,7 @@ from ipaddress import IPv4Network
 import pytest
 from docker.errors import APIError, NotFound
 
-from spawner_config.networks import LABEL, AddressRange, NetworkError, UserNetworks
+from spawner_config.networks import LABEL, NO_ADDRESS_OPTION, AddressRange, NetworkError, UserNetworks
 
 SERVICES = {"farandole-hub": "hub", "farandole-proxy": "proxy"}
 
@@ -140,3 +140,11 @@ async def test_without_internet_the_network_is_internal():
     engine = Engine()
     await make(engine, internet=False).hold("ada", "")
     assert engine.networks_by_id["id-0"]["Internal"]
+    assert engine.networks_by_id["id-0"]["Options"][NO_ADDRESS_OPTION] == "true"
+
+
+async def test_with_internet_the_network_is_an_ordinary_one():
+    engine = Engine()
+    await make(engine).hold("ada", "")
+    assert not engine.networks_by_id["id-0"]["Internal"]
+    assert NO_ADDRESS_OPTION not in engine.networks_by_id["id-0"]["Options"]

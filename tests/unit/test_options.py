@@ -88,6 +88,13 @@ def test_the_limit_counts_other_workers_that_are_active() -> None:
         hook(spawner("a-w2", active=("a-w0", "a-w1")), {"role": "worker"})
 
 
+def test_the_limit_counts_other_notebooks_that_are_active() -> None:
+    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+    hook(spawner("d", active=("", "b", "d", "a-w0")), {})
+    with pytest.raises(HTTPError, match="You have 3 notebook servers and this hub allows 3"):
+        hook(spawner("d", active=("", "b", "c")), {})
+
+
 def test_a_cluster_that_will_be_too_large_is_refused_at_its_first_worker() -> None:
     hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
     hook(spawner("a-w0"), {"role": "worker", "workers": 2})
@@ -117,6 +124,15 @@ def test_the_form_escapes_and_marks_the_default() -> None:
     assert "2 ranks per worker · 2 CPUs · 1G memory" in form
     assert options_from_form({"profile": ["pair"], "_xsrf": ["x"]}) == {"profile": "pair"}
     assert options_from_form({}) == {}
+
+
+def test_the_form_says_when_the_last_profile_is_gone() -> None:
+    asked = spawner("")
+    asked.user_options = {"profile": "<big>"}
+    form = options_form(CATALOGUE, asked)
+    assert "Your last server had the profile &lt;big&gt;, which this hub does not have any more" in form
+    assert 'value="cpu" checked' in form
+    assert "does not have any more" not in options_form(CATALOGUE, spawner(""))
 
 
 async def test_the_form_says_how_many_gpus_are_free() -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from spawner_config.gpu_endings import Endings
 from spawner_config.roles import is_worker
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class GpuPool:
         self._held: dict[Key, tuple[str, ...]] = {}
         self._queue: dict[Key, _Waiter] = {}
         self._changed = asyncio.Event()
-        self.endings: dict[Key, asyncio.Task[None]] = {}
-        """Kept by the spawners: containers on their way out, whose GPUs are not free yet."""
+        self.endings = Endings(self.release)
+        """Fed by the spawners: containers on their way out, whose GPUs are not free yet."""
         self.complete = False
         """Kept by the spawners: whether all GPUs held since before the hub started are noted."""
 
@@ -224,7 +225,11 @@ class GpuPool:
 
     def _who(self, gpu_class: str | None) -> str:
         holders = " and ".join(f"{user} holds {number}" for user, number in self.holders(gpu_class).items())
-        return f"Of {_gpus(self.total(gpu_class), gpu_class)} {holders or 'nobody holds any'}."
+        stuck = " and ".join(dict.fromkeys(user for user, _ in self.endings.stuck()))
+        return (
+            f"Of {_gpus(self.total(gpu_class), gpu_class)} {holders or 'nobody holds any'}."
+            f"{f' The engine does not remove the last container of {stuck}: tell the administrator.' if stuck else ''}"
+        )
 
 
 def _cluster(key: Key) -> Key:

@@ -16,17 +16,15 @@ from tornado.web import HTTPError
 from traitlets import Bool, Enum, Integer, Unicode
 
 from spawner_config.gpu_pool import GpuPool, GpuRequest, Key, NoGpuError
+from spawner_config.gpu_requests import REFUSALS, device_requests, offered_form
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping
 
     from spawner_config.profiles import Catalogue
 
 GONE_SECONDS = 30.0
-POLL_SECONDS = 0.1
-KIND = "nvidia.com/gpu"
-REFUSALS = ("could not select device driver", "CDI device injection failed", "unknown device")
-"""How engines word that they cannot give a GPU, when the container starts."""
+RETRY_SECONDS = 5.0
 
 
 class GpuSpawner(DockerSpawner):  # type: ignore[misc]
@@ -51,6 +49,15 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
         "Interface, 'auto' for what the engine says it has. Example: c.GpuSpawner.gpu_request_form = 'cdi'",
     )
 
+    concurrent_starts = Integer(
+        100,
+        min=1,
+        config=True,
+        help="How many servers may be starting at once; further ones are refused for a moment. It stands for "
+        "JupyterHub.concurrent_spawn_limit, which counts those too that only wait for a GPU: a long queue would keep "
+        "everybody from starting anything. Example: c.GpuSpawner.concurrent_starts = 50",
+    )
+
     @property
     def key(self) -> Key:
         """The server as the pool knows it."""
@@ -73,13 +80,17 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
 
     async def run_pre_spawn_hook(self) -> None:
         """Take the GPUs here and not in `start`: a place in the queue is not bounded by ``start_timeout``."""
+        self._check_burst()
         outcome = super().run_pre_spawn_hook()
         if inspect.isawaitable(outcome):
             await outcome
         self._find_leftovers()
         await self._old_container_gone()
         if self.gpu_pool.held(self.key):
-            raise _no_gpu("The engine has not removed this server's last container yet. Try again in a minute.")
+            raise _no_gpu(
+                f"The engine has not removed this server's last container, {self.gpu_pool.endings.refusal(self.key)}. "
+                "Try again in a minute. If this stays, the administrator must remove it."
+            )
         if self.gpus:
             await self._take_gpus()
 
@@ -88,7 +99,8 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
         self._nothing_started = False
         ids = self.gpu_pool.held(self.key)
         others = {key: value for key, value in self.extra_host_config.items() if key != "device_requests"}
-        self.extra_host_config = {**others, **(await self._device_requests(ids) if ids else {})}
+        asked = {"device_requests": device_requests(await self._request_form(), ids)} if ids else {}
+        self.extra_host_config = {**others, **asked}
         try:
             return await super().start()
         except docker.errors.APIError as exc:
@@ -146,8 +158,18 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
                 yield {"progress": 50, "message": "GPU found, starting", "queue": 0}
             told = place
 
+    def _check_burst(self) -> None:
+        pending = self.user.settings["users"].count_active_users()["spawn_pending"]
+        starting = pending - len(self.gpu_pool.waiting())
+        # This one is among them.
+        if starting > self.concurrent_starts:
+            raise _refusal(f"{starting - 1} servers are starting. Try again in a minute.", "throttled", 429)
+
     async def _take_gpus(self) -> None:
         await self._request_form()
+        given_up = self.gpu_pool.endings.retry()
+        if given_up:
+            await asyncio.wait(given_up, timeout=RETRY_SECONDS)
         request = GpuRequest(
             user=self.user.name,
             server=self.name,
@@ -163,11 +185,6 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
         # Before the container exists: a hub that is killed from here on finds both again.
         self.orm_spawner.state = self.get_state()
         self.user.db.commit()
-
-    async def _device_requests(self, ids: Sequence[str]) -> dict[str, Any]:
-        form = await self._request_form()
-        names = [f"{KIND}={each}" for each in ids] if form == "cdi" else list(ids)
-        return {"device_requests": [{"driver": form, "device_ids": names, "capabilities": [["gpu"]]}]}
 
     async def _request_form(self) -> str:
         """Return how this engine is asked for GPUs; raises `SpawnException` where it has none to give."""
@@ -194,32 +211,30 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
 
     async def _old_container_gone(self) -> None:
         """Return when the server's last container is gone and its GPUs are free; after 30 s this goes on by itself."""
-        if self.gpu_pool.held(self.key):
-            await asyncio.wait([self.end_container()], timeout=GONE_SECONDS)
+        ids = self.gpu_pool.held(self.key)
+        if not ids:
+            return
+        _, unfinished = await asyncio.wait([self.end_container()], timeout=GONE_SECONDS)
+        if unfinished:
+            reason = self.gpu_pool.endings.refusal(self.key)
+            self.log.warning("GPU %s stays taken, the engine has not removed %s", ", ".join(ids), reason)
 
     def end_container(self) -> asyncio.Task[None]:
         """Begin, or go on, to remove the container and to free its GPUs."""
-        endings = self.gpu_pool.endings
-        if self.key not in endings:
-            endings[self.key] = asyncio.create_task(self._end_container())
-            endings[self.key].add_done_callback(lambda _: endings.pop(self.key))
-        return endings[self.key]
+        return self.gpu_pool.endings.begin(self.key, self._remove_container)
 
-    async def _end_container(self) -> None:
-        while not await self._removed():  # noqa: ASYNC110 - only the engine knows
-            await asyncio.sleep(POLL_SECONDS)
-        self.gpu_pool.release(self.key)
-
-    async def _removed(self) -> bool:
+    async def _remove_container(self) -> str | None:
+        """Try to remove the container; returns its name and why it is still there, or None."""
         # By name: a start that was cancelled may not know the container's id yet.
         try:
             await self.docker("remove_container", self.object_name, v=True, force=True)
         except docker.errors.NotFound:
-            return True
+            return None
         except (docker.errors.APIError, requests.RequestException) as exc:
-            # It is going (409), or the engine does not answer: its GPUs are not free.
+            # It is going (409), the engine does not answer, or refuses: in no case are its GPUs free.
             self.log.debug("Container %s is not gone yet: %s", self.object_name, exc)
-        return False
+            return f"{self.object_name}: {getattr(exc, 'explanation', None) or exc}"
+        return f"{self.object_name}: its removal is on the way"
 
 
 class GpuHandler(APIHandler):  # type: ignore[misc]
@@ -239,22 +254,18 @@ def configure_gpus(c: Any, catalogue: Catalogue, environ: Mapping[str, str]) -> 
     pool = GpuPool(catalogue.gpus)
     c.GpuSpawner.gpu_request_form = environ.get("FARANDOLE_GPU_REQUEST") or "auto"
     handler = type("GpuHandler", (GpuHandler,), {"gpu_pool": pool})
+    # Ours counts in its place, see `GpuSpawner.concurrent_starts`.
+    c.JupyterHub.concurrent_spawn_limit = 0
     c.JupyterHub.extra_handlers = [(r"/api/farandole/gpus", handler)]
     return pool
 
 
-def offered_form(info: dict[str, Any]) -> str | None:
-    """Return how an engine can be asked for GPUs, from what it says of itself (``docker info``); None: not at all."""
-    if "nvidia" in (info.get("Runtimes") or {}):
-        return "nvidia"
-    devices = info.get("DiscoveredDevices")
-    # Engines from 25 to 28.2 name the folders of CDI's files and not the devices.
-    found = devices is None or any(str(device.get("ID", "")).startswith(KIND) for device in devices)
-    return "cdi" if info.get("CDISpecDirs") and found else None
-
-
 def _no_gpu(message: str) -> SpawnException:
-    refusal = SpawnException(message, reason="gpu", status_code=409)
+    return _refusal(message, "gpu", 409)
+
+
+def _refusal(message: str, reason: str, status: int) -> SpawnException:
+    refusal = SpawnException(message, reason=reason, status_code=status)
     # What the spawn page and the progress show; the exception's own text has its class in front.
     refusal.jupyterhub_message = message
     return refusal

@@ -54,7 +54,6 @@ c.JupyterHub.cleanup_servers = False
 c.JupyterHub.allow_named_servers = True
 c.JupyterHub.authenticator_class = "null"
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
-c.JupyterHub.concurrent_spawn_limit = 0
 c.JupyterHub.services = [{"name": "tests", "api_token": os.environ["HUB_TOKEN"]}]
 c.JupyterHub.load_roles = [
     {"name": "tests", "scopes": ["admin:users", "admin:servers", "tokens"], "services": ["tests"]},

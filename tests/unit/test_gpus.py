@@ -13,7 +13,8 @@ from dockerspawner import DockerSpawner
 from jupyterhub.spawner import SpawnException
 
 from spawner_config.gpu_pool import GpuPool, GpuRequest, NoGpuError
-from spawner_config.gpus import GpuSpawner, offered_form
+from spawner_config.gpu_requests import offered_form
+from spawner_config.gpus import GpuSpawner
 from spawner_config.profiles import parse_gpus
 
 if TYPE_CHECKING:
@@ -206,11 +207,13 @@ class Site:
         self.kind = type("Fake", bases, {"gpu_pool": pool(gpus), "engine": self.engine})
         self.pool: GpuPool = self.kind.gpu_pool  # type: ignore[attr-defined]
         self.pool.complete = True
+        self.pending = 1
 
     def spawner(self, user: str, server: str = "", **traits: Any) -> Any:
         database = SimpleNamespace(commit=lambda: None)
         orm_spawner = SimpleNamespace(name=server, state=None, server=None)
-        user_ = SimpleNamespace(name=user, db=database)
+        users = SimpleNamespace(count_active_users=lambda: {"spawn_pending": self.pending})
+        user_ = SimpleNamespace(name=user, db=database, settings={"users": users})
         spawner = self.kind(user=user_, orm_spawner=orm_spawner, name=server, object_name=f"{user}--{server}")
         for name, value in {"gpus": 1, **traits}.items():
             setattr(spawner, name, value)
@@ -282,6 +285,48 @@ async def test_a_gpu_is_free_only_once_the_container_is_gone() -> None:
     assert "gpu_ids" not in spawner.get_state()
 
 
+async def test_what_the_engine_refuses_to_remove_keeps_its_gpu_and_everybody_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site("0:big")
+    spawner = await site.start("alice")
+    site.pool.endings.patience = 0.0
+    busy = docker.errors.APIError("500", explanation="device or resource busy")
+    site.engine.removals_that_fail = [busy] * 8
+    await spawner.run_post_stop_hook()
+    assert (site.pool.free(), site.pool.held(("alice", ""))) == (0, ("0",))
+    assert "GPUs stay taken. alice--: device or resource busy. Remove it" in caplog.text
+    assert spawner.get_state()["gpu_ids"] == ["0"]
+
+    # Its own user, and another, who hears whom to tell; each of them has the engine asked again.
+    with pytest.raises(SpawnException, match="last container, alice--: device or resource busy. .* must remove it"):
+        await spawner.run_pre_spawn_hook()
+    with pytest.raises(SpawnException, match="alice holds 1. The engine does not remove the last container of alice"):
+        await site.start("bob")
+    assert len(site.engine.removals_that_fail) < 6
+
+    site.engine.removals_that_fail = []
+    site.pool.endings.patience = SOON
+    await site.start("bob")
+    assert site.engine.containers == {"bob--": ["0"]}
+
+
+async def test_who_waits_for_a_gpu_does_not_count_as_starting() -> None:
+    site = Site("0:big")
+    await site.start("alice")
+    queue = [asyncio.create_task(site.start(f"user{number}", wait_for_gpus=True)) for number in range(3)]
+    await until(lambda: len(site.pool.waiting()) == 3)
+    site.pending = 4
+    await site.start("bob", gpus=0, concurrent_starts=1)
+    site.pending = 5
+    with pytest.raises(SpawnException, match="1 servers are starting. Try again") as caught:
+        await site.start("carol", gpus=0, concurrent_starts=1)
+    assert caught.value.status_code == 429
+    for task in queue:
+        task.cancel()
+    await asyncio.wait(queue)
+
+
 async def test_a_new_hub_knows_the_gpus_of_running_servers() -> None:
     old = Site()
     state = (await old.start("alice")).orm_spawner.state
@@ -307,7 +352,6 @@ async def test_a_new_hub_frees_what_the_old_one_was_just_stopping() -> None:
     starter.user.db.query = lambda _: SimpleNamespace(filter=lambda _: [row])
     leftover = site.spawner("alice")
     leftover.load_state(row.state)
-    starter.user.settings = {"users": {alice.name: None}}
     starter.user.settings["users"] = _ByIdentity(alice, SimpleNamespace(spawners={"": leftover}))
     await starter.run_pre_spawn_hook()
     assert site.engine.containers == {}
@@ -321,6 +365,9 @@ class _ByIdentity:
     def __getitem__(self, row: Any) -> Any:
         assert row is self._row
         return self._user
+
+    def count_active_users(self) -> dict[str, int]:
+        return {"spawn_pending": 1}
 
 
 async def test_a_refused_start_does_not_ask_the_engine_for_a_container() -> None:

@@ -145,11 +145,12 @@ class UserNetworks:
                     labels={LABEL: self._name},
                 )
             except APIError as exc:
-                # What the engine cannot list, as a route of the host, may overlap too: the next piece may do.
+                # What the engine cannot list, as a route of the host, may overlap too: the next piece may do. Or the
+                # network was made just now, by a hub that was killed in the middle of it.
                 refusal = exc
-                continue
-            network: dict[str, Any] = self._client.inspect_network(name)
-            return network
+            network = self._inspect(name)
+            if network is not None:
+                return network
         raise NetworkError(
             f"No network for {name} could be made in {self._addresses.whole}: "
             f"{refusal.explanation if isinstance(refusal, APIError) else 'all of it is in use'}. "

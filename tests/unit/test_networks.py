@@ -96,6 +96,20 @@ async def test_a_piece_that_the_engine_refuses_is_passed_over():
     assert network["IPAM"]["Config"] == [{"Subnet": "10.213.0.64/26"}]
 
 
+async def test_a_network_that_another_made_in_that_moment_is_taken():
+    engine = Engine()
+    make_it = engine.create_network
+
+    def another_was_quicker(name, **options):
+        make_it(name, **options)
+        raise refused(409, f"network with name {name} already exists")
+
+    engine.create_network = another_was_quicker
+    await make(engine).hold("ada", "")
+    [network] = engine.networks_by_id.values()
+    assert set(network["Containers"]) == set(SERVICES)
+
+
 async def test_no_addresses_left_is_told_with_the_remedy():
     networks = make(Engine(), "10.213.0.0/26")
     await networks.hold("ada", "")

@@ -17,7 +17,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
 endef
 
-.PHONY: help setup demo up test test-docker images publish bundle image lock check bench clean
+.PHONY: help setup demo up test test-docker images publish bundle image doctor lock check bench clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -47,6 +47,9 @@ bundle: $(VENV)/stamp-venv ## write images, compose file and settings into one f
 
 image: $(VENV)/stamp-images ## build an image with more packages: make image EXTRA=requirements.txt NAME=course-2026
 	@EXTRA="$(EXTRA)" NAME="$(NAME)" $(BIN)/python -m images.extra
+
+doctor: ## check this machine for the hub in containers, and say what to mend
+	@$(PYTHON) -m hub.doctor
 
 lock: $(VENV)/stamp-venv ## pin all packages of the images anew
 	$(BIN)/python -m images.lock

@@ -1,4 +1,4 @@
-"""Write one file with all that a machine without internet needs: images, compose file, settings, notebooks, a script.
+"""Write one file with all that a machine without internet needs: images, compose file, settings, notebooks, programs.
 
 On the new machine: ``tar xf farandole-VERSION.tar && farandole-VERSION/load``.
 
@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from images.doctor import write_doctor
 from images.engine import EngineError, check_engine, is_built
 from images.names import IMAGES, ROOT, Image, registry_prefix, version
 from images.publish import PublishError, built_images, local_tag
@@ -46,6 +47,7 @@ def write(tags: list[str], folder: Path) -> Path:
         content.mkdir()
         for file in (*(ROOT / each for each in FILES), IMAGES / "load"):
             shutil.copy(file, content)
+        write_doctor(content / "doctor")
         shutil.copytree(ROOT / "notebooks", content / "notebooks", ignore=shutil.ignore_patterns(".*"))
         save(tags, content / "images.tar.gz")
         part = Path(temporary) / f"{name}.tar"

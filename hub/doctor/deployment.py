@@ -1,0 +1,103 @@
+"""The settings of the deployment in a folder, as compose reads them: `.env`, and the environment before it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+COMPOSE_FILE, ENV_FILE = "docker-compose.yml", ".env"
+SETTING = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
+DEFAULTS = {
+    "FARANDOLE_BIND": "127.0.0.1",
+    "FARANDOLE_ENGINE_SOCKET": "/var/run/docker.sock",
+    "FARANDOLE_GPU_REQUEST": "auto",
+    "FARANDOLE_INTERNET": "yes",
+    "FARANDOLE_LOGIN": "native",
+    "FARANDOLE_MTU": "1500",
+    "FARANDOLE_NAME": "farandole",
+    "FARANDOLE_PORT": "8000",
+    "FARANDOLE_REGISTRY_BIND": "127.0.0.1",
+    "FARANDOLE_SUBNETS": "10.213.0.0/16",
+    "FARANDOLE_TLS_BIND": "0.0.0.0",
+    "FARANDOLE_TLS_FOLDER": "./tls",
+    "FARANDOLE_TLS_PORT": "443",
+    "FARANDOLE_VERSION": "0.1.0",
+}
+"""Those of docker-compose.yml; a test compares them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """The settings of one hub; ``file`` is what `.env` says, None where there is no such file."""
+
+    folder: Path
+    file: Mapping[str, str] | None
+    environ: Mapping[str, str]
+
+    @classmethod
+    def read(cls, folder: Path, environ: Mapping[str, str]) -> Deployment:
+        """Read the folder's `.env`; OSError where it is there and cannot be read."""
+        path = folder / ENV_FILE
+        return cls(folder=folder, file=read_env_file(path) if path.exists() else None, environ=environ)
+
+    def get(self, key: str) -> str:
+        """Return a setting; one that is empty has its default, or is empty."""
+        given = self.environ.get(key) if key in self.environ else (self.file or {}).get(key)
+        return given or DEFAULTS.get(key, "")
+
+    @property
+    def name(self) -> str:
+        """The hub's name, with which all names of containers, networks and volumes begin."""
+        return self.get("FARANDOLE_NAME")
+
+    @property
+    def profiles(self) -> frozenset[str]:
+        """The profiles of compose, as ``tls``."""
+        return frozenset(self.get("COMPOSE_PROFILES").replace(",", " ").split())
+
+    @property
+    def compose_file(self) -> Path:
+        """Where docker-compose.yml is."""
+        return self.folder / COMPOSE_FILE
+
+    @property
+    def images(self) -> dict[str, str]:
+        """The names of the images that it runs: ``hub``, ``notebook`` and, where it has GPUs, ``cuda``."""
+        registry, version = self.get("FARANDOLE_REGISTRY"), self.get("FARANDOLE_VERSION")
+        notebook = f"{registry}farandole-notebook:{version}"
+        names = {
+            "hub": self.get("FARANDOLE_HUB_IMAGE") or f"{registry}farandole-hub:{version}",
+            "notebook": self.get("FARANDOLE_NOTEBOOK_IMAGE") or notebook,
+        }
+        if self.get("FARANDOLE_GPUS"):
+            names["cuda"] = self.get("FARANDOLE_GPU_IMAGE") or f"{notebook}-cuda"
+        return names
+
+    def path(self, key: str) -> Path:
+        """Return a setting that names a file or folder; it may be relative to the compose file, and begin with ~."""
+        return self.folder / Path(self.get(key)).expanduser()
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """Return the settings of a file of lines ``KEY=value``, where values may be quoted and comments follow `` #``."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    found = (SETTING.fullmatch(line) for line in lines if not line.startswith("#"))
+    return {match[1]: _unquoted(match[2]) for match in found if match}
+
+
+def raw_values(path: Path) -> dict[str, str]:
+    """Return the same with quotes and comments left in."""
+    found = (SETTING.fullmatch(line.strip()) for line in path.read_text(encoding="utf-8").splitlines())
+    return {match[1]: match[2] for match in found if match}
+
+
+def _unquoted(value: str) -> str:
+    quoted = re.match(r"""(["'])(.*?)\1\s*(#.*)?$""", value)
+    if quoted:
+        return quoted[2]
+    return re.split(r"\s+#|^#", value, maxsplit=1)[0].strip()

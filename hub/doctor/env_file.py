@@ -1,0 +1,115 @@
+"""The settings themselves: what is missing, what is weak, and who else may read them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hub.doctor.deployment import COMPOSE_FILE, ENV_FILE, raw_values
+from hub.doctor.finding import Finding, fault, ok, warning
+from spawner_config.secret_rules import MAKE_PASSWORD, MAKE_TOKEN, password_weakness, token_weakness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from hub.doctor.deployment import Deployment
+
+CHECK = "settings"
+OAUTH = ("FARANDOLE_OAUTH_CLIENT_ID", "FARANDOLE_OAUTH_CLIENT_SECRET", "FARANDOLE_OAUTH_CALLBACK_URL")
+GENERIC = tuple(f"FARANDOLE_OAUTH_{key}" for key in ("AUTHORIZE_URL", "TOKEN_URL", "USERDATA_URL", "USERNAME_CLAIM"))
+READ_BY_OTHERS = 0o077
+
+
+def check_settings(deployment: Deployment) -> Iterator[Finding]:
+    """Yield what is wrong with `.env` and what the environment puts before it."""
+    path = deployment.folder / ENV_FILE
+    if not deployment.compose_file.exists():
+        yield fault(CHECK, f"There is no {deployment.compose_file}.", f"Copy it there, beside {ENV_FILE}.")
+        return
+    if deployment.file is None:
+        yield fault(CHECK, f"There is no {path}.", f"cp .env.example {ENV_FILE}, and fill in the values at its top.")
+        return
+    complaints = [
+        *_missing(deployment),
+        *_weak(deployment),
+        *_database(deployment),
+        *_mode(path),
+        *_swallowed(path),
+        *_unknown(deployment),
+    ]
+    yield from complaints or [ok(CHECK, f"{path} has all that is needed, and its secrets are strong")]
+
+
+def _missing(deployment: Deployment) -> Iterator[Finding]:
+    native = deployment.get("FARANDOLE_LOGIN") == "native"
+    needed = {
+        "FARANDOLE_ADMIN": "Set the user name of the administrator.",
+        "FARANDOLE_ADMIN_PASSWORD": MAKE_PASSWORD if native else "Nobody asks for it with OAuth; any text does.",
+        "FARANDOLE_PROXY_TOKEN": MAKE_TOKEN,
+    }
+    if not native:
+        needed |= dict.fromkeys(OAUTH, "The provider gives it to you.")
+        needed |= {"FARANDOLE_ALLOWED_USERS": "Set who may log in: names with commas between, or *"}
+    if deployment.get("FARANDOLE_LOGIN") == "generic":
+        needed |= dict.fromkeys(GENERIC, "The provider's manual says it.")
+    if "caddy" in deployment.profiles:
+        needed["FARANDOLE_DOMAIN"] = "Set the name that leads to this machine."
+    if "postgres" in deployment.profiles:
+        needed["FARANDOLE_POSTGRES_PASSWORD"] = "Make one: openssl rand -hex 18"
+        needed["FARANDOLE_DATABASE"] = "Set it to postgresql+psycopg://farandole:PASSWORD@postgres/farandole"
+    for key, remedy in needed.items():
+        if not deployment.get(key):
+            yield fault(CHECK, f"{key} is not set in {ENV_FILE}.", remedy)
+
+
+def _weak(deployment: Deployment) -> Iterator[Finding]:
+    checks: dict[str, tuple[Callable[[str], str | None], str]] = {"FARANDOLE_PROXY_TOKEN": (token_weakness, MAKE_TOKEN)}
+    if deployment.get("FARANDOLE_LOGIN") == "native":
+        checks["FARANDOLE_ADMIN_PASSWORD"] = (password_weakness, MAKE_PASSWORD)
+    if "postgres" in deployment.profiles:
+        checks["FARANDOLE_POSTGRES_PASSWORD"] = (password_weakness, "Make one: openssl rand -hex 18")
+    for key, (weakness_of, remedy) in checks.items():
+        value = deployment.get(key)
+        weakness = weakness_of(value) if value else None
+        if weakness:
+            yield fault(CHECK, f"{key} is too weak: it {weakness}.", remedy)
+
+
+def _database(deployment: Deployment) -> Iterator[Finding]:
+    password, database = deployment.get("FARANDOLE_POSTGRES_PASSWORD"), deployment.get("FARANDOLE_DATABASE")
+    if "postgres" not in deployment.profiles or not (password and database):
+        return
+    if f":{password}@" not in database:
+        yield fault(
+            CHECK,
+            "The password in FARANDOLE_DATABASE is not FARANDOLE_POSTGRES_PASSWORD: the hub could not log in.",
+            "Make one without signs that mean something in an address (openssl rand -hex 18), and put it into both.",
+        )
+
+
+def _mode(path: Path) -> Iterator[Finding]:
+    mode = path.stat().st_mode & 0o777
+    if mode & READ_BY_OTHERS:
+        yield warning(CHECK, f"{path} has mode {mode:04o}: others may read the secrets in it.", f"chmod 600 {path}")
+
+
+def _swallowed(path: Path) -> Iterator[Finding]:
+    for key, value in raw_values(path).items():
+        if not value.startswith("'") and re.search(r"(?<!\$)\$(\$\$)*[A-Za-z_{]", value):
+            yield fault(
+                CHECK,
+                f"{key} holds a $, behind which compose expects the name of a variable: it would change the value.",
+                "Put the value into single quotes.",
+            )
+
+
+def _unknown(deployment: Deployment) -> Iterator[Finding]:
+    known = set(re.findall(r"\$\{([A-Z_]+)", deployment.compose_file.read_text(encoding="utf-8")))
+    for key in deployment.file or {}:
+        if key.startswith("FARANDOLE_") and key not in known:
+            yield warning(
+                CHECK,
+                f"{ENV_FILE} sets {key}, which {COMPOSE_FILE} does not know.",
+                "Compare it with .env.example; the file may be of another version, or the name mistyped.",
+            )

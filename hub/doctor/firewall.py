@@ -1,0 +1,110 @@
+"""What users' containers reach besides the internet: the machine's own ports, and a cloud's metadata service."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from hub.doctor.finding import Finding, ok, warning
+
+if TYPE_CHECKING:
+    from hub.doctor.deployment import Deployment
+
+CHECK = "internet"
+METADATA = IPv4Address("169.254.169.254")
+ANYWHERE = IPv4Network("0.0.0.0/0")
+CLOSING = {"DROP", "REJECT"}
+COMMAND_SECONDS = 30
+PORTS = {"--dport", "--dports"}
+LIMITED = {*PORTS, "-i", "-o", "--ctorigdst"}
+"""What makes a rule one about something else, or about a part of what it must close; all but one port is enough."""
+
+
+def check_internet(deployment: Deployment) -> Finding:
+    """Look for the rules that close what FARANDOLE_INTERNET=yes leaves open."""
+    if deployment.get("FARANDOLE_INTERNET") != "yes":
+        return ok(CHECK, "users' containers reach nothing outside their networks")
+    return judge_rules(deployment, _rules("DOCKER-USER"), _rules("INPUT"))
+
+
+def judge_rules(deployment: Deployment, forwarded: str | None, incoming: str | None) -> Finding:
+    """Judge what `iptables -S` prints of the two chains; None where this user may not ask."""
+    setting = deployment.get("FARANDOLE_SUBNETS")
+    remedy = "\n".join((*closing_commands(setting), "and keep them over a restart: netfilter-persistent save"))
+    if forwarded is None or incoming is None:
+        return warning(
+            CHECK,
+            "Users' containers may reach a cloud's metadata service and this machine's own ports; iptables does not "
+            "show this user whether rules prevent it.",
+            f"Run this as root, or make sure that there are these rules:\n{remedy}",
+        )
+    try:
+        ours = IPv4Network(setting)
+    except ValueError:
+        return warning(CHECK, "Not checked: FARANDOLE_SUBNETS is no range of addresses.", "Mend that first.")
+    reached = [] if _is_closed(forwarded, ours, METADATA) else [f"a cloud's metadata service ({METADATA})"]
+    if not _is_closed(incoming, ours, None):
+        reached.append("this machine's own ports, those of the loopback address excepted")
+    if reached:
+        return warning(CHECK, f"Users' containers reach {' and '.join(reached)}.", remedy)
+    return ok(CHECK, "users' containers reach neither a cloud's metadata service nor this machine's own ports")
+
+
+def closing_commands(subnets: str) -> tuple[str, str]:
+    """Return the commands that close both; names are still looked up, which some clouds do at such addresses."""
+    others = f"-s {subnets} -p $p ! --dport 53"
+    return (
+        f"for p in tcp udp; do sudo iptables -I DOCKER-USER {others} -d 169.254.0.0/16 -j REJECT; done",
+        f"for p in tcp udp; do sudo iptables -I INPUT {others} -m conntrack --ctstate NEW -j REJECT; done",
+    )
+
+
+def _rules(chain: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["iptables", "-w", "5", "-S", chain], check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS
+        )
+    except (FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
+        return None
+    return None if answer.returncode else answer.stdout
+
+
+def _is_closed(rules: str, source: IPv4Network, target: IPv4Address | None) -> bool:
+    """Whether a chain keeps TCP from ``source`` from ``target``, or from this machine where that is None."""
+    for line in rules.splitlines():
+        words = shlex.split(line)
+        if words[:1] == ["-P"] and words[-1] in CLOSING:
+            return True
+        verdict = _option(words, "-j")
+        if words[:1] != ["-A"] or verdict is None or not _concerns(words, source, target):
+            continue
+        if verdict in CLOSING:
+            return True
+        if len(words) == 4:
+            # An unconditional RETURN or ACCEPT: what stands behind it is never read.
+            return False
+    return False
+
+
+def _concerns(words: list[str], source: IPv4Network, target: IPv4Address | None) -> bool:
+    turned = {after for before, after in pairwise(words) if before == "!"}
+    limited = LIMITED.intersection(words) - turned
+    if limited or turned - PORTS or _option(words, "-p") not in {None, "tcp", "all"}:
+        return False
+    states = _option(words, "--ctstate")
+    if states is not None and "NEW" not in states.split(","):
+        return False
+    if not source.subnet_of(IPv4Network(_option(words, "-s") or ANYWHERE)):
+        return False
+    destination = _option(words, "-d")
+    if target is None:
+        return destination is None
+    return target in IPv4Network(destination or ANYWHERE)
+
+
+def _option(words: list[str], name: str) -> str | None:
+    """Return the value behind an option; None where it is not there."""
+    return words[words.index(name) + 1] if name in words[:-1] else None

@@ -1,0 +1,92 @@
+"""The GPUs that `.env` gives to the hub: whether the engine can hand out GPUs, and whether the host has those."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hub.doctor.finding import Finding, fault, ok, warning
+from spawner_config.gpu_requests import KIND, offered_form
+from spawner_config.profiles import ProfileError, parse_gpus
+
+if TYPE_CHECKING:
+    from hub.doctor.deployment import Deployment
+
+CHECK = "gpus"
+COMMAND_SECONDS = 60
+"""A driver that nobody has used since the start takes its time."""
+INDEX = re.compile(r"^GPU (\d+):", re.MULTILINE)
+UUID = re.compile(r"UUID: ((?:GPU|MIG)-[0-9A-Za-z-]+)")
+NODE = re.compile(r"nvidia(\d+)")
+TOOLKIT = (
+    "Install NVIDIA's container toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl "
+    "restart docker\nWhere only NVIDIA's hook is installed, set FARANDOLE_GPU_REQUEST=nvidia in .env."
+)
+
+
+def check_gpus(deployment: Deployment, info: dict[str, Any]) -> Finding:
+    """Compare FARANDOLE_GPUS with the engine and the host."""
+    return judge_gpus(deployment, info, host_gpus(info))
+
+
+def judge_gpus(deployment: Deployment, info: dict[str, Any], there: frozenset[str]) -> Finding:
+    """Judge the settings by what the engine says of itself and the names of the GPUs that are ``there``."""
+    try:
+        wanted = [gpu.id for gpu in parse_gpus(deployment.get("FARANDOLE_GPUS"))]
+    except ProfileError as exc:
+        return fault(CHECK, str(exc), "Set it as 0:rtx-2080-ti,1:rtx-2080-ti ; `nvidia-smi -L` lists the ids.")
+    if not wanted:
+        hint = f"; this machine has {len(there)}, which .env gives nobody" if there else ""
+        return ok(CHECK, f"FARANDOLE_GPUS is empty{hint}")
+    form = _form(deployment.get("FARANDOLE_GPU_REQUEST"), info)
+    if form is None:
+        return fault(CHECK, "The engine cannot give GPUs to containers.", TOOLKIT)
+    return _judge_ids(wanted, there, form)
+
+
+def _form(request: str, info: dict[str, Any]) -> str | None:
+    """Return how the spawner will ask the engine; None where the engine could not answer."""
+    if request == "auto":
+        return offered_form(info)
+    return None if request == "cdi" and not info.get("CDISpecDirs") else request
+
+
+def _judge_ids(wanted: list[str], there: frozenset[str], form: str) -> Finding:
+    missing = [gpu for gpu in wanted if gpu not in there]
+    if not there:
+        return warning(CHECK, "Nothing here tells which GPUs the host has.", "Install NVIDIA's driver: nvidia-smi -L")
+    if missing:
+        return fault(
+            CHECK,
+            f"FARANDOLE_GPUS names {', '.join(missing)}, and this host has {', '.join(sorted(there))}.",
+            "Name those that `nvidia-smi -L` lists.",
+        )
+    return ok(CHECK, f"{', '.join(wanted)} are there; the engine is asked by {form}")
+
+
+def host_gpus(info: dict[str, Any]) -> frozenset[str]:
+    """Return the indices and UUIDs of the host's GPUs, as far as driver, engine or device nodes tell."""
+    listed = _listed()
+    if listed:
+        return parse_list(listed)
+    devices = (str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or [])
+    found = [each.removeprefix(f"{KIND}=") for each in devices if each.startswith(f"{KIND}=")]
+    nodes = (NODE.fullmatch(path.name) for path in Path("/dev").glob("nvidia*"))
+    return frozenset([each for each in found if each != "all"] or [node[1] for node in nodes if node])
+
+
+def parse_list(text: str) -> frozenset[str]:
+    """Return the indices and UUIDs that `nvidia-smi -L` prints."""
+    return frozenset([*INDEX.findall(text), *UUID.findall(text)])
+
+
+def _listed() -> str:
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "-L"], check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+    return "" if answer.returncode else answer.stdout

@@ -1,0 +1,133 @@
+"""The networks: packets that are too large for the way out, and addresses that are somebody else's."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hub.doctor.finding import Finding, fault, ok, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hub.doctor.deployment import Deployment
+
+LABEL = "farandole.hub"
+MTU_OPTION = "com.docker.network.driver.mtu"
+BRIDGE_OPTION = "com.docker.network.bridge.name"
+ENGINE_MTU = 1500
+USER_PREFIX = 26
+ROUTES = Path("/proc/net/route")
+INTERFACES = Path("/sys/class/net")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """A line of the kernel's routing table."""
+
+    interface: str
+    network: IPv4Network
+
+
+def read_routes(table: Path = ROUTES) -> list[Route]:
+    """Return the IPv4 routes of this machine."""
+    rows = (line.split() for line in table.read_text(encoding="ascii").splitlines()[1:])
+    return [Route(interface=row[0], network=_network(row[1], row[7])) for row in rows]
+
+
+def read_uplinks(routes: Iterable[Route], interfaces: Path = INTERFACES) -> dict[str, int]:
+    """Return the MTU in bytes of each interface that a default route leaves by."""
+    names = {route.interface for route in routes if route.network.prefixlen == 0}
+    return {name: int((interfaces / name / "mtu").read_text(encoding="ascii")) for name in sorted(names)}
+
+
+def check_mtu(deployment: Deployment, uplinks: dict[str, int], networks: Sequence[dict[str, Any]]) -> Finding:
+    """Compare the packets of the containers' networks with what the way out carries."""
+    setting = deployment.get("FARANDOLE_MTU")
+    if not setting.isdigit():
+        return fault("mtu", f"FARANDOLE_MTU is {setting!r}.", "Set a number of bytes, for example 1500.")
+    if not uplinks:
+        return ok("mtu", "this machine has no way out to compare with")
+    name, carried = min(uplinks.items(), key=lambda item: item[1])
+    if int(setting) > carried:
+        return warning(
+            "mtu",
+            f"{name} carries packets of {carried} bytes, and the containers' networks {setting}: large downloads may "
+            "hang.",
+            f"Set FARANDOLE_MTU={carried} in .env, then: docker compose down && docker compose up -d\n"
+            f"(it sets {MTU_OPTION} of each network; networks of users are made anew with their next server)",
+        )
+    older = [each["Name"] for each in networks if _is_ours(each, deployment.name) and _mtu(each) > carried]
+    if older:
+        return warning(
+            "mtu",
+            f"{', '.join(sorted(older))} was made before FARANDOLE_MTU was {setting}, and {name} carries {carried}.",
+            "Users stop their servers, then: docker compose down && docker compose up -d",
+        )
+    return ok("mtu", f"{name} carries {carried} bytes, the containers' networks {setting}")
+
+
+def check_subnets(deployment: Deployment, routes: Iterable[Route], networks: Sequence[dict[str, Any]]) -> Finding:
+    """Look for others who have addresses of FARANDOLE_SUBNETS."""
+    setting = deployment.get("FARANDOLE_SUBNETS")
+    try:
+        ours = IPv4Network(setting)
+    except ValueError as exc:
+        return fault("addresses", f"FARANDOLE_SUBNETS is {setting!r}: {exc}.", "Set a range as 10.213.0.0/16.")
+    if ours.prefixlen > USER_PREFIX:
+        return fault("addresses", f"FARANDOLE_SUBNETS {setting} is too small.", f"Set a /{USER_PREFIX} or larger.")
+    others = [
+        *_other_networks(networks, deployment.name),
+        *_other_routes(routes, {_bridge(network) for network in networks}),
+    ]
+    clashes = [(who, theirs) for who, theirs in others if theirs.overlaps(ours)]
+    if not clashes:
+        return ok("addresses", f"{setting} is nobody else's")
+    names = ", ".join(f"{theirs} ({who})" for who, theirs in clashes)
+    remedy = "Set FARANDOLE_SUBNETS to a private range that nothing else uses, then: docker compose up -d"
+    if any(ours.subnet_of(theirs) for _, theirs in clashes):
+        return fault(
+            "addresses", f"All of FARANDOLE_SUBNETS {setting} lies in {names}: no user gets a network.", remedy
+        )
+    return warning("addresses", f"FARANDOLE_SUBNETS {setting} overlaps {names}: fewer users get a network.", remedy)
+
+
+def _other_networks(networks: Iterable[dict[str, Any]], name: str) -> Iterator[tuple[str, IPv4Network]]:
+    for network in networks:
+        if _is_ours(network, name):
+            continue
+        for pool in (network.get("IPAM") or {}).get("Config") or []:
+            if ":" not in pool.get("Subnet", ":"):
+                yield f"the engine's network {network['Name']}", IPv4Network(pool["Subnet"])
+
+
+def _other_routes(routes: Iterable[Route], bridges: set[str]) -> Iterator[tuple[str, IPv4Network]]:
+    for route in routes:
+        if route.network.prefixlen and route.interface not in bridges:
+            yield f"a route of {route.interface}", route.network
+
+
+def _is_ours(network: dict[str, Any], name: str) -> bool:
+    """Whether users' networks, by their label, or the compose file's, by their name, are this hub's."""
+    return (network.get("Labels") or {}).get(LABEL) == name or network["Name"] in {
+        f"{name}-{part}" for part in ("front", "back", "engine")
+    }
+
+
+def _mtu(network: dict[str, Any]) -> int:
+    """Return the MTU of a network that reaches the outside; 0 for one that does not."""
+    text = (network.get("Options") or {}).get(MTU_OPTION, "")
+    return 0 if network.get("Internal") else int(text) if text.isdigit() else ENGINE_MTU
+
+
+def _bridge(network: dict[str, Any]) -> str:
+    return (network.get("Options") or {}).get(BRIDGE_OPTION) or f"br-{str(network['Id'])[:12]}"
+
+
+def _network(address: str, mask: str) -> IPv4Network:
+    """Read two words of /proc/net/route: addresses in the machine's own order of bytes."""
+    dotted, netmask = (IPv4Address(int(word, 16).to_bytes(4, sys.byteorder)) for word in (address, mask))
+    return IPv4Network(f"{dotted}/{netmask}")

@@ -1,0 +1,130 @@
+"""The ports that the services listen on: taken by somebody else, or open to the world without TLS."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hub.doctor.finding import Finding, fault, ok, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hub.doctor.deployment import Deployment
+    from hub.doctor.engine import Engine
+
+PROJECT_LABEL = "com.docker.compose.project"
+EVERYWHERE = {"0.0.0.0", "::"}
+CONNECT_SECONDS = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A port of this machine: the ``service`` that listens there, and the settings that move it."""
+
+    service: str
+    address: str
+    port: str
+    settings: str
+
+    @property
+    def number(self) -> int | None:
+        """The port as a number, None where it is none."""
+        return int(self.port) if self.port.isdigit() and 0 < int(self.port) < 65536 else None
+
+
+def wanted_ports(deployment: Deployment) -> list[Wanted]:
+    """Return the ports of the services that the deployment's profiles start."""
+    get, profiles = deployment.get, deployment.profiles
+    ports = [_wanted(deployment, "proxy", "FARANDOLE_BIND", "FARANDOLE_PORT")]
+    if "tls" in profiles:
+        ports.append(_wanted(deployment, "tls", "FARANDOLE_TLS_BIND", "FARANDOLE_TLS_PORT"))
+    if "caddy" in profiles:
+        ports += [Wanted(service="caddy", address="0.0.0.0", port=port, settings="") for port in ("80", "443")]
+    if "registry" in profiles:
+        bind = get("FARANDOLE_REGISTRY_BIND")
+        ports.append(Wanted(service="registry", address=bind, port="5000", settings="FARANDOLE_REGISTRY_BIND"))
+    return ports
+
+
+def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Finding]:
+    """Yield, for each port, who has it; without an engine its containers are not told from other programs."""
+    containers = engine.get("/containers/json") if engine else []
+    seen: dict[int | None, str] = {}
+    for wanted in wanted_ports(deployment):
+        other = seen.setdefault(wanted.number, wanted.service)
+        if other != wanted.service:
+            yield fault("ports", f"{wanted.service} and {other} both want port {wanted.port}.", _move(wanted))
+        else:
+            yield _judge(wanted, containers, deployment.name)
+    if deployment.get("FARANDOLE_BIND") not in {"127.0.0.1", "::1"}:
+        yield warning(
+            "ports",
+            f"FARANDOLE_BIND={deployment.get('FARANDOLE_BIND')} opens the hub without encryption: passwords can be "
+            "read on their way.",
+            "Set FARANDOLE_BIND=127.0.0.1 and COMPOSE_PROFILES=tls or caddy in .env.",
+        )
+
+
+def _wanted(deployment: Deployment, service: str, address: str, port: str) -> Wanted:
+    return Wanted(service=service, address=deployment.get(address), port=deployment.get(port), settings=port)
+
+
+def _judge(wanted: Wanted, containers: Iterable[dict[str, Any]], project: str) -> Finding:
+    if wanted.number is None:
+        return fault("ports", f"{wanted.settings} is {wanted.port!r}.", "Set a number from 1 to 65535.")
+    where = f"port {wanted.port} of {wanted.address}"
+    holder = _holder(wanted, containers)
+    if holder:
+        if (holder.get("Labels") or {}).get(PROJECT_LABEL) == project:
+            return ok("ports", f"{where}, for {wanted.service}: this hub has it already")
+        name = str(holder["Names"][0]).lstrip("/")
+        return fault("ports", f"The container {name} has {where}, which {wanted.service} needs.", _move(wanted))
+    error = _cannot_listen(wanted.address, wanted.number)
+    if error == errno.EADDRNOTAVAIL:
+        return fault(
+            "ports",
+            f"{wanted.address} is no address of this machine; {wanted.service} is to listen there.",
+            "Set one that `ip address` lists, or 127.0.0.1.",
+        )
+    if error:
+        return fault("ports", f"Another program has {where}, which {wanted.service} needs.", _move(wanted))
+    return ok("ports", f"{where}, for {wanted.service}: free")
+
+
+def _move(wanted: Wanted) -> str:
+    end = f", or set {wanted.settings} in .env to another one." if wanted.settings.endswith("PORT") else "."
+    return f"See who has it (sudo ss -ltnp 'sport = :{wanted.port}') and end that{end}"
+
+
+def _holder(wanted: Wanted, containers: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    for container in containers:
+        for port in container.get("Ports") or []:
+            addresses = {port.get("IP"), wanted.address}
+            if port.get("PublicPort") == wanted.number and (len(addresses) == 1 or addresses & EVERYWHERE):
+                return container
+    return None
+
+
+def _cannot_listen(address: str, port: int) -> int:
+    """Return the number of the error that who listens there would get; 0 for none."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address, port))
+            listener.listen()
+        except PermissionError:
+            # Ports below 1024 are root's, and so the engine's, to open: whether somebody answers tells as much.
+            return _answers(family, address, port)
+        except OSError as exc:
+            return exc.errno or errno.EADDRINUSE
+    return 0
+
+
+def _answers(family: socket.AddressFamily, address: str, port: int) -> int:
+    with socket.socket(family) as client:
+        client.settimeout(CONNECT_SECONDS)
+        return errno.EADDRINUSE if client.connect_ex((address, port)) == 0 else 0

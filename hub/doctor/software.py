@@ -1,0 +1,93 @@
+"""The engine, its compose plugin and the images."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from hub.doctor.finding import Finding, fault, ok, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hub.doctor.deployment import Deployment
+    from hub.doctor.engine import Engine
+
+OLDEST_ENGINE = (20, 10)
+OLDEST_COMPOSE = (2, 17)
+"""The first that knows `restart` below `depends_on`."""
+COMMAND_SECONDS = 30
+VERSION_LABEL = "org.opencontainers.image.version"
+
+
+def check_engine(version: dict[str, Any], where: str) -> Finding:
+    """Judge the engine's answer about its version."""
+    text = str(version.get("Version", ""))
+    if _numbers(text) < OLDEST_ENGINE:
+        oldest = ".".join(map(str, OLDEST_ENGINE))
+        return fault("engine", f"The engine is version {text or 'unknown'}.", f"Install {oldest} or newer.")
+    return ok("engine", f"{text} at {where}")
+
+
+def check_compose() -> Finding:
+    """Ask the engine's client for its compose plugin."""
+    try:
+        answer = subprocess.run(
+            ["docker", "compose", "version", "--short"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+        )
+    except FileNotFoundError:
+        return fault("compose", "There is no docker command here.", "Install the packages docker-ce-cli or docker-cli.")
+    except subprocess.TimeoutExpired:
+        return fault("compose", f"docker compose says nothing for {COMMAND_SECONDS} s.", "Install it anew.")
+    return judge_compose(answer.stdout if not answer.returncode else "")
+
+
+def judge_compose(answer: str) -> Finding:
+    """Judge what `docker compose version --short` prints; nothing where there is no such plugin."""
+    oldest = ".".join(map(str, OLDEST_COMPOSE))
+    remedy = f"Install docker-compose-plugin (or docker-compose-v2) {oldest} or newer."
+    text = answer.strip().removeprefix("v")
+    if not text:
+        return fault("compose", "docker has no compose plugin; docker-compose with a hyphen is too old.", remedy)
+    if _numbers(text) < OLDEST_COMPOSE:
+        return fault("compose", f"The compose plugin is version {text}.", remedy)
+    return ok("compose", text)
+
+
+def check_images(deployment: Deployment, engine: Engine) -> Iterator[Finding]:
+    """Yield, for each image, whether it is here or can be pulled, and of which version it is."""
+    version = deployment.get("FARANDOLE_VERSION")
+    for kind, name in deployment.images.items():
+        found = engine.get(f"/images/{name}/json")
+        yield _missing(kind, name) if found is None else _judge_image(name, found, version)
+
+
+def _judge_image(name: str, found: dict[str, Any], version: str) -> Finding:
+    label = ((found.get("Config") or {}).get("Labels") or {}).get(VERSION_LABEL)
+    if label != version:
+        return fault(
+            "images",
+            f"{name} holds version {label or 'unknown'}, and FARANDOLE_VERSION is {version}.",
+            f"Build it anew (make images), or pull it again (docker pull {name}).",
+        )
+    return ok("images", f"{name}, {found.get('Size', 0) / 1e6:.0f} MB")
+
+
+def _missing(kind: str, name: str) -> Finding:
+    if "/" in name:
+        return warning("images", f"{name} is not here yet; it is pulled when it is needed.", f"docker pull {name}")
+    accelerator = " ACCELERATOR=cuda" if kind == "cuda" else ""
+    return fault(
+        "images",
+        f"{name} is not here, and its name has no registry to pull it from.",
+        f"In a checkout: make images{accelerator}. From a bundle: ./load . Or set FARANDOLE_REGISTRY in .env.",
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"\d+", version)[:2])

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import docker
 from jupyterhub.slugs import safe_slug
-from jupyterhub.spawner import SpawnException
 
 from spawner_config.docker_settings import DockerSettings
 from spawner_config.gpus import GpuSpawner, configure_gpus
@@ -15,8 +14,10 @@ from spawner_config.images import ImageSpawner
 from spawner_config.logins import configure_logins
 from spawner_config.networks import LABEL, UserNetworks
 from spawner_config.options import OptionsHook
+from spawner_config.refusals import refused_start
 from spawner_config.secret_rules import check_proxy_token
 from spawner_config.shared_volumes import SharedVolumeError, SharedVolumes
+from spawner_config.watched import WatchedSpawner
 
 if TYPE_CHECKING:
     from spawner_config.profiles import Catalogue, Profile
@@ -30,12 +31,11 @@ PROCESSES = 4096
 SHARED_MEMORY = "1g"
 START_SECONDS = 600
 """The first start on a host may pull the image."""
-ANSWER_SECONDS = 240
-"""A whole course may start at once on two cores."""
+ANSWER_SECONDS = 120
 ROUTES_SECONDS = 20
 
 
-class FarandoleDockerSpawner(ImageSpawner, GpuSpawner):
+class FarandoleDockerSpawner(WatchedSpawner, ImageSpawner, GpuSpawner):
     """A container for each server, in its user's own network; the user's home is a volume that stays."""
 
     networks: ClassVar[UserNetworks]
@@ -77,10 +77,7 @@ class FarandoleDockerSpawner(ImageSpawner, GpuSpawner):
                 self.user.name, self.user_groups, image=self.image, network=self.network_name
             )
         except SharedVolumeError as exc:
-            refusal = SpawnException(str(exc), reason="volume", status_code=409)
-            # What the spawn page shows; the exception's own text has its class in front.
-            refusal.jupyterhub_message = str(exc)
-            raise refusal from exc
+            raise refused_start(str(exc), reason="volume") from exc
         return await super().create_object()
 
     async def remove_object(self) -> None:

@@ -17,6 +17,7 @@ from traitlets import Bool, Enum, Integer, Unicode
 
 from spawner_config.gpu_pool import GpuPool, GpuRequest, Key, NoGpuError
 from spawner_config.gpu_requests import REFUSALS, device_requests, offered_form
+from spawner_config.refusals import refused_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -163,7 +164,9 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
         starting = pending - len(self.gpu_pool.waiting())
         # This one is among them.
         if starting > self.concurrent_starts:
-            raise _refusal(f"{starting - 1} servers are starting. Try again in a minute.", "throttled", 429)
+            raise refused_start(
+                f"{starting - 1} servers are starting. Try again in a minute.", reason="throttled", status_code=429
+            )
 
     async def _take_gpus(self) -> None:
         await self._request_form()
@@ -261,11 +264,4 @@ def configure_gpus(c: Any, catalogue: Catalogue, environ: Mapping[str, str]) -> 
 
 
 def _no_gpu(message: str) -> SpawnException:
-    return _refusal(message, "gpu", 409)
-
-
-def _refusal(message: str, reason: str, status: int) -> SpawnException:
-    refusal = SpawnException(message, reason=reason, status_code=status)
-    # What the spawn page and the progress show; the exception's own text has its class in front.
-    refusal.jupyterhub_message = message
-    return refusal
+    return refused_start(message, reason="gpu")

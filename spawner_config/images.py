@@ -8,7 +8,8 @@ import docker
 import requests
 from dockerspawner import DockerSpawner
 from farandole import __version__
-from jupyterhub.spawner import SpawnException
+
+from spawner_config.refusals import refused_start
 
 VERSION_LABEL = "org.opencontainers.image.version"
 
@@ -23,9 +24,10 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
             # Once more: an engine may report a pull that failed in the middle of an answer that began well.
             found = await self.docker("inspect_image", image)
         except (docker.errors.APIError, requests.RequestException) as exc:
-            raise _refusal(missing_image(image, str(getattr(exc, "explanation", None) or exc))) from exc
+            why = str(getattr(exc, "explanation", None) or exc)
+            raise refused_start(missing_image(image, why), reason="image") from exc
         if problem := wrong_version(image, found, __version__):
-            raise _refusal(problem)
+            raise refused_start(problem, reason="image")
 
 
 def missing_image(image: str, why: str) -> str:
@@ -49,10 +51,3 @@ def wrong_version(image: str, found: dict[str, Any], version: str) -> str | None
         "FARANDOLE_VERSION in .env to one that both images have and runs `docker compose up -d`; an image with more "
         "packages is made anew with `make image`."
     )
-
-
-def _refusal(message: str) -> SpawnException:
-    refusal = SpawnException(message, reason="image", status_code=409)
-    # What the spawn page and the progress show; the exception's own text has its class in front.
-    refusal.jupyterhub_message = message
-    return refusal

@@ -1,0 +1,62 @@
+"""A server that dies while it starts is told at once, and one of many that start together gets its time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dockerspawner import DockerSpawner
+
+from spawner_config.refusals import refused_start
+
+LISTEN_SECONDS = 240.0
+"""A whole course may start at once on two cores."""
+POLL_SECONDS = 2.0
+"""Between questions to the engine; connections are tried much more often."""
+CONNECT_SECONDS = 0.2
+
+
+class WatchedSpawner(DockerSpawner):  # type: ignore[misc]
+    """A DockerSpawner whose start is over when the server listens, or when its container has ended.
+
+    The hub alone would wait for an answer until its patience is over, whatever became of the container.
+    """
+
+    async def start(self) -> Any:
+        """Start the container and return the server's address; raises `SpawnException` when it ends or stays mute."""
+        host, port = await super().start()
+        for _ in range(int(LISTEN_SECONDS / POLL_SECONDS)):
+            if await listens(host, port, POLL_SECONDS):
+                return host, port
+            if (status := await self.poll()) is not None:
+                raise refused_start(
+                    f"The server ended while it started ({status or 'its container is gone'}). If its memory was "
+                    "short, choose a larger profile; if it ends again, ask the administrator for the hub's log.",
+                    reason="start",
+                    status_code=500,
+                )
+        raise refused_start(
+            f"The server did not listen within {LISTEN_SECONDS:.0f} s. The host may be busy: try again in a minute.",
+            reason="start",
+            status_code=500,
+        )
+
+
+async def listens(host: str, port: int, seconds: float) -> bool:
+    """Return whether a connection could be made within that time."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not await _connects(host, port):  # noqa: ASYNC110 - only the server knows
+                await asyncio.sleep(CONNECT_SECONDS)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _connects(host: str, port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 CHECK = "settings"
 OAUTH = ("FARANDOLE_OAUTH_CLIENT_ID", "FARANDOLE_OAUTH_CLIENT_SECRET", "FARANDOLE_OAUTH_CALLBACK_URL")
 GENERIC = tuple(f"FARANDOLE_OAUTH_{key}" for key in ("AUTHORIZE_URL", "TOKEN_URL", "USERDATA_URL", "USERNAME_CLAIM"))
+CHOICES = {
+    "FARANDOLE_LOGIN": ("native", "github", "google", "generic"),
+    "FARANDOLE_SIGNUP": ("closed", "approval", "open"),
+    "FARANDOLE_INTERNET": ("yes", "no"),
+    "FARANDOLE_GPU_REQUEST": ("auto", "nvidia", "cdi"),
+}
 READ_BY_OTHERS = 0o077
 
 
@@ -32,6 +38,7 @@ def check_settings(deployment: Deployment) -> Iterator[Finding]:
         return
     complaints = [
         *_missing(deployment),
+        *_wrong_choices(deployment),
         *_weak(deployment),
         *_database(deployment),
         *_mode(path),
@@ -61,6 +68,12 @@ def _missing(deployment: Deployment) -> Iterator[Finding]:
     for key, remedy in needed.items():
         if not deployment.get(key):
             yield fault(CHECK, f"{key} is not set in {ENV_FILE}.", remedy)
+
+
+def _wrong_choices(deployment: Deployment) -> Iterator[Finding]:
+    for key, choices in CHOICES.items():
+        if deployment.get(key) not in choices:
+            yield fault(CHECK, f"{key} is {deployment.get(key)!r}.", f"Set one of: {', '.join(choices)}")
 
 
 def _weak(deployment: Deployment) -> Iterator[Finding]:

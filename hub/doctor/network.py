@@ -19,6 +19,7 @@ LABEL = "farandole.hub"
 MTU_OPTION = "com.docker.network.driver.mtu"
 BRIDGE_OPTION = "com.docker.network.bridge.name"
 ENGINE_MTU = 1500
+SMALLEST_MTU, LARGEST_MTU = 576, 65535
 USER_PREFIX = 26
 ROUTES = Path("/proc/net/route")
 INTERFACES = Path("/sys/class/net")
@@ -47,8 +48,9 @@ def read_uplinks(routes: Iterable[Route], interfaces: Path = INTERFACES) -> dict
 def check_mtu(deployment: Deployment, uplinks: dict[str, int], networks: Sequence[dict[str, Any]]) -> Finding:
     """Compare the packets of the containers' networks with what the way out carries."""
     setting = deployment.get("FARANDOLE_MTU")
-    if not setting.isdigit():
-        return fault("mtu", f"FARANDOLE_MTU is {setting!r}.", "Set a number of bytes, for example 1500.")
+    if not setting.isdigit() or not SMALLEST_MTU <= int(setting) <= LARGEST_MTU:
+        remedy = f"Set a number of bytes from {SMALLEST_MTU} to {LARGEST_MTU}, for example 1500."
+        return fault("mtu", f"FARANDOLE_MTU is {setting!r}.", remedy)
     if not uplinks:
         return ok("mtu", "this machine has no way out to compare with")
     name, carried = min(uplinks.items(), key=lambda item: item[1])

@@ -130,6 +130,7 @@ def test_no_file_of_settings(tmp_path: Path) -> None:
         ({"FARANDOLE_ADMIN_PASSWORD": "changeme-2026"}, "is an example"),
         ({"FARANDOLE_ADMIN_PASSWORD": "before$HOMEbehind"}, "holds a \\$"),
         ({"FARANDOLE_PROXY_TOKEN": "0123abc"}, "is not 64 hexadecimal digits"),
+        ({"FARANDOLE_INTERNET": "true"}, "FARANDOLE_INTERNET is 'true'"),
         ({"COMPOSE_PROFILES": "caddy"}, "FARANDOLE_DOMAIN is not set"),
         ({"COMPOSE_PROFILES": "postgres", "FARANDOLE_DATABASE": "x"}, "FARANDOLE_POSTGRES_PASSWORD is not set"),
         (

@@ -1,0 +1,194 @@
+"""`make doctor` on the real engine, and what the hub itself says to the same faults."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.doctor.firewall import closing_commands
+from hub.process import wait_until
+from images.names import HUB, version
+from spawner_config.local import free_port
+from spawner_config.settings import ROOT
+from tests.docker.stack import Stack, docker, run
+from tests.unit.test_certificate import make_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SUBNETS = "10.217.0.0/20"
+LOG_SECONDS = 120
+DIAL = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), 10).close()
+    print("reached")
+except ConnectionRefusedError:
+    print("refused")
+except OSError as exc:
+    print(type(exc).__name__)
+"""
+
+
+def doctor(stack: Stack) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, "-m", "hub.doctor", str(stack.folder), cwd=ROOT)
+
+
+def of_level(level: str, done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for line in done.stdout.splitlines() if line.startswith(level)]
+
+
+def test_a_hub_that_runs_has_no_fault(stack: Stack) -> None:
+    done = doctor(stack)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert of_level("fault", done) == []
+    fine = "\n".join(of_level("ok", done))
+    assert "for proxy: this hub has it already" in fine
+    assert f"farandole-hub:{version()}" in fine
+    assert f"farandole-notebook:{version()}" in fine
+    assert "is nobody else's" in fine
+
+
+def test_a_port_that_a_program_or_a_container_has(stack: Stack, tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        done = doctor(Stack(tmp_path, subnets=SUBNETS, FARANDOLE_PORT=str(port)))
+        assert done.returncode == 1
+        assert f"Another program has port {port} of 127.0.0.1" in "".join(of_level("fault", done))
+    port = int(stack.settings["FARANDOLE_PORT"])
+    done = doctor(Stack(tmp_path, subnets=SUBNETS, FARANDOLE_PORT=str(port)))
+    assert f"The container {stack.name}-proxy has port {port}" in "".join(of_level("fault", done))
+
+
+def test_addresses_of_a_hub_that_runs(stack: Stack, tmp_path: Path) -> None:
+    network = docker("network", "create", "--subnet", "10.217.0.0/26", f"{stack.name}-somebody-elses")
+    try:
+        done = doctor(Stack(tmp_path, subnets=SUBNETS))
+    finally:
+        docker("network", "rm", network)
+    assert f"10.217.0.0/26 (the engine's network {stack.name}-somebody-elses)" in " ".join(done.stdout.split())
+
+
+def test_no_engine(tmp_path: Path) -> None:
+    done = doctor(Stack(tmp_path, subnets=SUBNETS, FARANDOLE_ENGINE_SOCKET=str(tmp_path / "nowhere.sock")))
+    assert done.returncode == 1
+    assert "No engine answers at" in "".join(of_level("fault", done))
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("FARANDOLE_ADMIN_PASSWORD", "openssl rand -base64 18"),
+        ("FARANDOLE_PROXY_TOKEN", "openssl rand -hex 32"),
+        ("FARANDOLE_ADMIN", "administrator"),
+    ],
+)
+def test_a_missing_secret_is_told_by_the_doctor_and_by_compose(tmp_path: Path, key: str, remedy: str) -> None:
+    stack = Stack(tmp_path, subnets=SUBNETS, **{key: ""})
+    done = doctor(stack)
+    assert done.returncode == 1
+    assert f"{key} is not set in .env." in "".join(of_level("fault", done))
+    assert remedy in done.stdout
+    refused = stack.compose("up", "-d", check=False)
+    assert refused.returncode != 0
+    assert f"{key} is missing a value: is not set in .env" in refused.stderr
+    assert remedy in refused.stderr
+    assert stack.containers(everything=True) == []
+
+
+@pytest.mark.parametrize(
+    ("token", "password", "words"),
+    [
+        ("short", "N4vzUqPqzHnVJb1m", "FARANDOLE_PROXY_TOKEN is too weak: it is not 64 hexadecimal digits"),
+        ("0123456789abcdef" * 4, "elevenchars", "FARANDOLE_ADMIN_PASSWORD is too weak: it has 11 characters"),
+    ],
+)
+def test_a_hub_with_a_weak_secret_does_not_start(token: str, password: str, words: str) -> None:
+    environment = {
+        "CONFIGPROXY_AUTH_TOKEN": token,
+        "DOCKER_HOST": "tcp://127.0.0.1:9",
+        "FARANDOLE_ADMIN": "ada",
+        "FARANDOLE_ADMIN_PASSWORD": password,
+        "FARANDOLE_DEPLOYMENT": "docker",
+        "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook",
+    }
+    given = [part for key, value in environment.items() for part in ("--env", f"{key}={value}")]
+    done = run("docker", "run", "--rm", "--network=none", *given, HUB.tag(version()))
+    assert done.returncode != 0
+    assert words in done.stderr.splitlines()[-1]
+    assert "openssl rand" in done.stderr.splitlines()[-1]
+
+
+def test_an_unreadable_certificate_is_named_before_and_in_the_log(tmp_path: Path) -> None:
+    settings = {"COMPOSE_PROFILES": "tls", "FARANDOLE_TLS_BIND": "127.0.0.1"}
+    settings["FARANDOLE_TLS_PORT"] = str(free_port())
+    stack = Stack(tmp_path, subnets=SUBNETS, **settings)
+    folder = make_pair(tmp_path / "tls")
+    folder.chmod(0o755)
+    (folder / "tls.key").chmod(0)
+    done = doctor(stack)
+    assert done.returncode == 1
+    assert "may not read" in "".join(of_level("fault", done))
+
+    def says(words: str) -> bool:
+        log = run("docker", "logs", f"{stack.name}-tls")
+        return words in log.stdout + log.stderr
+
+    try:
+        stack.compose("up", "-d", "--no-deps", "tls")
+        wait_until(lambda: says("No HTTPS: /run/tls/tls.key cannot be read (Permission denied)"), LOG_SECONDS)
+        assert not says("Traceback")
+        # Mended, it serves without anybody's help.
+        (folder / "tls.key").chmod(0o644)
+        wait_until(lambda: says("The certificate is good until"), LOG_SECONDS)
+    finally:
+        stack.down()
+
+
+@contextmanager
+def container_in(subnet: str) -> Iterator[str]:
+    """A container as a user has one, in a network of its own in that range; yields its name."""
+    name = f"farandole-test-{secrets.token_hex(3)}"
+    docker("network", "create", "--subnet", subnet, name)
+    try:
+        docker("run", "-d", "--name", name, "--network", name, HUB.tag(version()), "sleep", "infinity")
+        yield name
+    finally:
+        run("docker", "rm", "--force", name)
+        run("docker", "network", "rm", name)
+
+
+def test_the_rules_that_it_prints_close_the_machines_ports_and_the_metadata(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, subnets=SUBNETS)
+    rules = [command.replace("sudo ", "") for command in closing_commands(SUBNETS)]
+
+    def dial(name: str, address: str, port: int) -> str:
+        return docker("exec", name, "python3", "-c", DIAL, address, str(port))
+
+    with container_in("10.217.1.0/26") as name, socket.socket() as listener:
+        gateway = docker("inspect", "-f", "{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}", name)
+        listener.bind((gateway, 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert dial(name, gateway, port) == "reached"
+        assert all(command in doctor(stack).stdout for command in closing_commands(SUBNETS))
+        try:
+            for rule in rules:
+                subprocess.run(["bash", "-c", rule], check=True)
+            assert dial(name, gateway, port) == "refused"
+            assert dial(name, "169.254.169.254", 80) == "refused"
+            assert "reach neither a cloud's metadata service nor" in " ".join(doctor(stack).stdout.split())
+        finally:
+            for rule in rules:
+                subprocess.run(["bash", "-c", rule.replace(" -I ", " -D ")], check=True)
+        assert dial(name, gateway, port) == "reached"

@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
     for finding in check_all(deployment):
         print(finding.text(), flush=True)
         counts[finding.level] += 1
-    print(f"\n{counts[Level.FAULT]} faults, {counts[Level.WARNING]} warnings.")
+    print(f"\nfaults: {counts[Level.FAULT]}, warnings: {counts[Level.WARNING]}")
     return 1 if counts[Level.FAULT] else 0
 
 

@@ -111,6 +111,18 @@ def test_fifty_starts_at_once_never_share_a_gpu(hub: GpuHub) -> None:
     assert hub.containers(every=True) == []
 
 
+def test_a_long_queue_keeps_nobody_else_from_starting(hub: GpuHub) -> None:
+    assert hub.spawn("alice")["ready"]
+    assert hub.spawn("bob")["ready"]
+    # More than JupyterHub lets start at once, if nobody tells it better.
+    for number in range(101):
+        hub.ask(f"user{number}", wait=True)
+    wait_until(lambda: hub.request("GET", "farandole/gpus").json()["stand-in"]["waiting"] == 101, SOON)
+    assert hub.spawn("dan", profile="cpu")["ready"]
+    hub.stop("alice")
+    wait_until(lambda: hub.holders() == {"bob": 1, "user0": 1}, SOON)
+
+
 async def test_two_clusters_that_wait_get_their_gpus_one_after_the_other(hub: GpuHub) -> None:
     told: dict[str, list[str]] = {"alice": [], "bob": []}
 

@@ -9,30 +9,32 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from ipaddress import IPv4Network
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.docker.engines import second
+from tests.docker.engines import hook, second
 from tests.docker.engines.base_image import NAME as BASE_IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-HOOK = Path(__file__).with_name("hook")
-MAJOR = 195
-"""The number of NVIDIA's own nodes. To open one answers ENXIO in a container that has it, EPERM in another."""
+HOOK = "nvidia-container-runtime-hook"
 
 
 @contextmanager
-def gpu_engine(specification: Path) -> Iterator[second.SecondEngine]:
-    """Run the engine, with Debian's base image; ``specification`` is a folder for what CDI reads."""
-    (specification / "stand-ins.json").write_text(json.dumps(_specification()))
+def gpu_engine(folder: Path) -> Iterator[second.SecondEngine]:
+    """Run the engine, with Debian's base image; ``folder`` is an empty one, for what tells it of the GPUs."""
+    specifications, programs = folder / "cdi", folder / "bin"
+    specifications.mkdir()
+    (specifications / "stand-ins.json").write_text(json.dumps(_specification()))
+    programs.mkdir()
+    (programs / HOOK).symlink_to(hook.__file__)
     engine = second.SecondEngine(
         name="farandole-g",
         cable=IPv4Network("10.215.255.0/30"),
         containers=IPv4Network("10.215.0.0/24"),
-        settings={"features": {"cdi": True}, "cdi-spec-dirs": [str(specification)]},
-        programs=HOOK,
+        settings={"features": {"cdi": True}, "cdi-spec-dirs": [str(specifications)]},
+        programs=programs,
     )
     with second.running(engine):
         engine.copy(BASE_IMAGE)
@@ -43,11 +45,11 @@ def _specification() -> dict[str, Any]:
     return {
         "cdiVersion": "0.5.0",
         "kind": "nvidia.com/gpu",
-        "devices": [{"name": str(gpu), "containerEdits": {"deviceNodes": [_node(gpu)]}} for gpu in (0, 1)],
+        "devices": [{"name": gpu, "containerEdits": {"deviceNodes": [_node(gpu)]}} for gpu in hook.GPUS],
         # As NVIDIA's own files have it.
         "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
     }
 
 
-def _node(gpu: int) -> dict[str, Any]:
-    return {"path": f"/dev/nvidia{gpu}", "type": "c", "major": MAJOR, "minor": gpu, "permissions": "rw"}
+def _node(gpu: str) -> dict[str, Any]:
+    return {"path": f"/dev/nvidia{gpu}", "type": "c", "major": hook.MAJOR, "minor": int(gpu), "permissions": "rw"}

@@ -9,6 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from spawner_config.form import options_form, options_from_form
+from spawner_config.idle import IdleLimits, configure_idle
 from spawner_config.profiles import read_catalogue
 from spawner_config.roles import server_token_scopes
 from spawner_config.settings import Settings, ensure_state
@@ -33,6 +34,7 @@ c.Spawner.default_url = "/lab"
 c.Spawner.post_stop_hook = stop_workers
 c.Spawner.start_timeout = 120
 c.Spawner.http_timeout = 60
+configure_idle(c, IdleLimits.from_environment(os.environ))
 
 deployment = os.environ.get("FARANDOLE_DEPLOYMENT", "local")
 importlib.import_module(f"spawner_config.{deployment}").configure(c, settings, catalogue)

@@ -13,6 +13,7 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 
 def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
+    from farandole.server.activity import report_activity
     from farandole.server.lifeline import hold_lifeline
     from farandole.server.routes import add_routes
     from farandole.server.sockets import keep_sockets
@@ -20,3 +21,4 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     add_routes(serverapp)
     hold_lifeline(serverapp)
     keep_sockets(serverapp)
+    report_activity(serverapp)

@@ -1,4 +1,4 @@
-"""The side of Farandole that runs in a notebook server: the connection between a page and its kernel."""
+"""The side of Farandole that runs in a notebook server: the connection between a page and its kernel, and activity."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
+
+from farandole.server.activity import report_activity
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
@@ -110,3 +112,4 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     # A server that was told to use another kind of connection keeps it.
     if settings["kernel_websocket_connection_class"] is ZMQChannelsWebsocketConnection:
         settings["kernel_websocket_connection_class"] = NotebookWebsocketConnection
+    report_activity(serverapp)

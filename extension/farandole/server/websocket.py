@@ -47,6 +47,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         if self._watching:
             self._watching = False
             self._server_watches(zmq.SUBSCRIBE)
+        self.multi_kernel_manager.hand_over(self)
         return super().disconnect()  # type: ignore[no-untyped-call]
 
     def _take_over(self, _connected: object) -> None:
@@ -95,6 +96,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         parent, state = json.loads(parts[1]), json.loads(parts[3])["execution_state"]
         if parent.get("msg_type") != "execute_request":
             return
+        self.multi_kernel_manager.note_status(self.kernel_id, parent, state, observer=self)
         if self.kernel_manager.execution_state != state:
             self.kernel_manager.execution_state = state
         # Other connections' idles come here too, their replies do not.

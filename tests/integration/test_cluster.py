@@ -1,5 +1,6 @@
 """Clusters on a real hub: start, scale, attach, stop; many reports, and two users at once."""
 
+import os
 import signal
 import threading
 import time
@@ -67,6 +68,17 @@ def test_scaling_keeps_the_ranks_that_stay(hub, where, cluster):
     assert text(cluster.run(SUM["horovod"] + "\nprint(kept)")) == "1\nkept\n"
     cluster.scale(2)
     assert text(cluster.run(SUM["horovod"])) == "2\n"
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_a_worker_that_died_between_two_cells_is_replaced(where, scale):
+    with Cluster.start(2, name="lost", **where) as cluster:
+        cluster.run("import os; server = os.getppid()")
+        os.kill(cluster.pull("server", ranks=[1])[1]["server"], signal.SIGKILL)
+        wait_for(lambda: [kernel.rank for kernel in cluster._core.group.dead] == [1])
+        if scale:
+            cluster.scale(3)
+        assert text(cluster.run(SUM["horovod"])) == ("3\n" if scale else "2\n")
 
 
 def test_another_driver_attaches_and_finds_the_variables(where, cluster):

@@ -86,7 +86,8 @@ class ClusterCore:
                 await self._drop(now[workers:])
             else:
                 self._crews += await self._start_crews(self._free_names(workers - len(now)), progress)
-            await self._settle()
+            self._world.taint()
+            await self.mend(progress)
 
     async def run(
         self,
@@ -118,9 +119,15 @@ class ClusterCore:
 
     async def mend(self, progress: Progress) -> None:
         """Put new ranks in the place of dead ones and form the world anew, where that is needed."""
+        gone: list[Crew] = []
         for crew in list(self._crews):
             if lost := [kernel for kernel in crew.kernels if not kernel.alive]:
-                await self._refill(crew, lost, progress)
+                # A death between two cells has failed none, and nobody else has told the world.
+                self._world.taint()
+                if not await self._refill(crew, lost, progress):
+                    gone.append(crew)
+        if gone:
+            await self._replace(gone, progress)
         if not self._world.formed:
             await self._settle()
 
@@ -204,29 +211,33 @@ class ClusterCore:
         each = [crew for crew in self._crews for _ in crew.kernels]
         await self._world.form([crew.worker for crew in each], [crew.info for crew in each])
 
-    async def _refill(self, crew: Crew, lost: Sequence[RankKernel], progress: Progress) -> None:
+    async def _refill(self, crew: Crew, lost: Sequence[RankKernel], progress: Progress) -> bool:
+        """Start a worker's lost ranks anew; False where the worker is gone itself."""
         for kernel in lost:
             progress(
                 f"rank {kernel.rank} on worker {crew.worker.name} is gone ({kernel.death}); "
                 "starting it anew, with empty variables"
             )
             await kernel.close()
-        index = self._crews.index(crew)
         try:
             await crew.worker.info()
         except WorkerStartError:
-            self._crews[index] = await self._replace(crew, progress)
-            return
+            return False
         # Whoever was only out of reach must not be taken for its own successor.
         await asyncio.gather(*(crew.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
         fresh = {kernel.slot: await self._kernel(crew.worker, kernel.slot) for kernel in lost}
         kernels = [fresh.get(kernel.slot, kernel) for kernel in crew.kernels]
-        self._crews[index] = Crew(worker=crew.worker, info=crew.info, kernels=kernels)
+        self._crews[self._crews.index(crew)] = replace(crew, kernels=kernels)
+        return True
 
-    async def _replace(self, crew: Crew, progress: Progress) -> Crew:
-        progress(f"worker {crew.worker.name} is gone as well; starting it anew")
-        await self.source.stop([crew.worker.name])
-        return (await self._start_crews([crew.worker.name], progress))[0]
+    async def _replace(self, gone: Sequence[Crew], progress: Progress) -> None:
+        """Start workers anew, all at once: where they queue for GPUs, they are served together."""
+        for crew in gone:
+            progress(f"worker {crew.worker.name} {_why_gone(crew)}; starting it anew")
+        names = [crew.worker.name for crew in gone]
+        await self.source.stop(names)
+        for crew, fresh in zip(gone, await self._start_crews(names, progress), strict=True):
+            self._crews[self._crews.index(crew)] = fresh
 
     async def _drop(self, names: Sequence[str]) -> None:
         going = [crew for crew in self._crews if crew.worker.name in names]
@@ -234,6 +245,13 @@ class ClusterCore:
         for crew in going:
             await asyncio.gather(*(kernel.close() for kernel in crew.kernels))
         await self.source.stop(names)
+
+
+def _why_gone(crew: Crew) -> str:
+    idle = min(kernel.idle_seconds for kernel in crew.kernels) / 60
+    if crew.info.idle_minutes and idle >= crew.info.idle_minutes:
+        return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {crew.info.idle_minutes:g}"
+    return "is gone as well"
 
 
 def worker_name(cluster: str, index: int) -> str:

@@ -68,6 +68,9 @@ class RankKernel:
         self.prepared = False
         self.on_records = on_records
         self.death: str | None = None
+        self.idle_seconds = 0.0
+        """How long it had nothing to do for us before it died."""
+        self._last_use = time.monotonic()
         self._session = uuid.uuid4().hex
         self._running: dict[str, _Execution] = {}
         self._socket: aiohttp.ClientWebSocketResponse | None = None
@@ -119,6 +122,7 @@ class RankKernel:
             return self._reply(await execution.done)
         finally:
             self._running.pop(message_id, None)
+            self._last_use = time.monotonic()
 
     async def evaluate(self, expression: str, *, subshell: str | None = None) -> Reply:
         """Evaluate an expression that gives a JSON text; its meaning is the reply's value. It leaves no trace."""
@@ -154,6 +158,7 @@ class RankKernel:
         """Note the kernel's death and end all that waits for it."""
         if self.death is None:
             self.death = cause
+            self.idle_seconds = 0.0 if self.busy else time.monotonic() - self._last_use
         for execution in self._running.values():
             execution.settle({"status": "dead"})
 

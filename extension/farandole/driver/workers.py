@@ -21,7 +21,10 @@ REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerInfo:
-    """What a worker says of itself (``GET farandole/worker``)."""
+    """What a worker says of itself (``GET farandole/worker``).
+
+    The hub stops a worker that has been idle for ``idle_minutes``; 0: never.
+    """
 
     worker: str
     ranks: int
@@ -30,6 +33,7 @@ class WorkerInfo:
     address: str
     node: str
     backends: tuple[str, ...]
+    idle_minutes: float = 0.0
 
 
 class Worker:

@@ -48,7 +48,7 @@ class WorkerHandler(APIHandler):
 
     @web.authenticated
     def get(self) -> None:
-        """Write the worker's name, ranks, profile, host, address, node and backends."""
+        """Write the worker's name, ranks, profile, host, address, node, backends and how long it may be idle."""
         self.finish(
             {
                 "worker": os.environ.get("FARANDOLE_WORKER", "local"),
@@ -58,6 +58,7 @@ class WorkerHandler(APIHandler):
                 "address": address(),
                 "node": node_id(),
                 "backends": backends(),
+                "idle_minutes": float(os.environ.get("FARANDOLE_IDLE_MINUTES", "0")),
             }
         )
 

@@ -1,0 +1,134 @@
+"""Idle servers are stopped on a real hub, whoever is attached to them; those that compute in silence are not."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from farandole import Cluster
+from farandole.driver.store import RunStore
+
+from hub.process import HubProcessError, wait_until
+from hub.remote_kernel import RemoteKernel
+from tests.cells import SUM, text
+from tests.hub import run_hub
+
+LIMIT = 30.0
+"""Seconds; long enough for a server to start in on a busy machine, beside one that must not go meanwhile."""
+SILENCE = 1.5 * LIMIT
+DEADLINE = 150.0
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """A hub on which servers may be idle for half a minute."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FARANDOLE_IDLE_MINUTES", str(LIMIT / 60))
+        patch.setenv("FARANDOLE_IDLE_SERVER_MINUTES", str(LIMIT / 60))
+        with run_hub(tmp_path_factory.mktemp("idle")) as running:
+            yield running
+
+
+@pytest.fixture
+def flag(tmp_path):
+    """A file for which `silent` waits; it is there in the end, so that no cell waits for ever."""
+    path = tmp_path / "flag"
+    yield path
+    path.touch()
+
+
+def silent(flag):
+    """A cell that sends nothing until the file is there."""
+    return f"import time, pathlib\nwhile not pathlib.Path({str(flag)!r}).exists(): time.sleep(0.05)\nkept = 1"
+
+
+def servers(hub, user, token):
+    return set(hub.api(token, "GET", f"/hub/api/users/{user}").json()["servers"])
+
+
+def lead(hub, user, folder, workers, said, backend="none"):
+    access = {"hub_url": hub.url, "token": hub.token_for(user), "store": RunStore(folder)}
+    return Cluster.start(workers, name="main", backend=backend, progress=said.append, **access)
+
+
+@pytest.mark.parametrize("backend", ["horovod", "torch"])
+def test_an_attached_idle_worker_goes_a_silent_busy_one_stays_and_the_next_cell_refills(hub, tmp_path, flag, backend):
+    user, said = f"ida-{backend}", []
+    token = hub.token_for(user)
+    with ThreadPoolExecutor() as pool, lead(hub, user, tmp_path, 2, said, backend) as cluster:
+        cell = pool.submit(cluster.run, silent(flag), ranks=[0])
+        begun = time.monotonic()
+        wait_until(lambda: servers(hub, user, token) == {"main-w0"}, DEADLINE)
+        wait_until(lambda: time.monotonic() - begun > SILENCE, DEADLINE)
+        assert servers(hub, user, token) == {"main-w0"}
+        flag.touch()
+        cell.result(timeout=DEADLINE)
+        # The one that was busy keeps its variables, the other one is new.
+        assert text(cluster.run("import farandole as fd\nprint(fd.rank(), 'kept' in globals())")) == "0 True\n1 False\n"
+        assert text(cluster.run(SUM[backend])) == "2\n"
+        assert [line for line in said if "had been idle for" in line and "main-w1" in line], said
+        # After a longer pause all are gone, and come back together.
+        wait_until(lambda: servers(hub, user, token) == set(), DEADLINE)
+        said.clear()
+        assert text(cluster.run(SUM[backend])) == "2\n"
+        reasons = [line.split()[1] for line in said if "this hub stops workers after 0.5" in line]
+        assert reasons == ["main-w0", "main-w1"], said
+
+
+@contextmanager
+def open_page(hub, address, token):
+    """A page that shows a notebook with an idle kernel and asks for news, as JupyterLab does."""
+    closed = threading.Event()
+
+    def ask():
+        path = address.removeprefix(hub.url)
+        while not closed.wait(1):
+            for what in ("kernels", "sessions", "contents"):
+                hub.api(token, "GET", f"{path}/api/{what}")
+
+    asking = threading.Thread(target=ask)
+    with RemoteKernel(address, token, "page.ipynb") as kernel:
+        asking.start()
+        try:
+            yield kernel
+        finally:
+            closed.set()
+            asking.join()
+
+
+def test_a_notebook_server_goes_with_its_workers_unless_a_kernel_or_a_worker_is_busy(hub, tmp_path, flag):
+    tokens = {user: hub.browser(user).make_token() for user in ("idle", "cell", "worker")}
+
+    def names(user):
+        return servers(hub, user, tokens[user])
+
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor())
+        stack.callback(flag.touch)
+        # A worker computes and the notebook that started it is idle: its kernel was restarted, say.
+        hub.start_notebook("worker")
+        busy = stack.enter_context(lead(hub, "worker", tmp_path / "worker", 1, []))
+        cells = [pool.submit(busy.run, silent(flag))]
+        kernel = stack.enter_context(open_page(hub, hub.start_notebook("cell"), tokens["cell"]))
+        cells.append(pool.submit(kernel.execute, silent(flag), deadline=2 * DEADLINE))
+        begun = time.monotonic()
+        address = hub.start_notebook("idle")
+        stack.enter_context(open_page(hub, address, tokens["idle"]))
+        stack.callback(lead(hub, "idle", tmp_path / "idle", 1, []).close)
+
+        wait_until(lambda: names("idle") == set(), DEADLINE)
+        wait_until(lambda: time.monotonic() - begun > SILENCE, DEADLINE)
+        assert (names("cell"), names("worker")) == ({""}, {"", "main-w0"})
+        flag.touch()
+        for cell in cells:
+            cell.result(timeout=DEADLINE)
+        # What was busy goes as well once it is idle.
+        wait_until(lambda: names("cell") == names("worker") == set(), DEADLINE)
+
+
+@pytest.mark.parametrize("minutes", ["soon", "-1", "inf"])
+def test_a_bad_idle_time_stops_the_hub_with_the_key(tmp_path, monkeypatch, minutes):
+    monkeypatch.setenv("FARANDOLE_IDLE_MINUTES", minutes)
+    with pytest.raises(HubProcessError, match="FARANDOLE_IDLE_MINUTES is .* a number of minutes"), run_hub(tmp_path):
+        pass

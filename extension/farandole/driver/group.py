@@ -15,7 +15,7 @@ GRACE_SECONDS = 1.0
 INTERRUPT_SECONDS = 1.3
 """How long an interrupt may take before the rank's world is shut down under it."""
 LEAVE_SECONDS = 3.2
-"""How long that may take, with all that follows from it, before the rank is killed: five seconds in all are promised."""
+"""How long that may take, with what follows from it, before the rank is killed: five seconds in all are promised."""
 
 
 def call(function: str, *arguments: Any) -> str:

@@ -19,9 +19,13 @@ def prepare(environment: dict[str, str]) -> None:
 
 
 def preload(backend: str) -> None:
-    """Import what the backend needs, so that forming the world is quick."""
+    """Import what the backend needs, so that forming the world is quick, and what the first optimizer step imports.
+
+    That one cannot be imported twice, so an interrupt in the middle of it would leave the rank broken. A thread of its
+    own is no way round: interrupts of cells that wait for its import locks can leave those taken for ever.
+    """
     if backend != "none":
-        import torch  # noqa: F401
+        import torch._dynamo  # noqa: F401
     if backend == "horovod":
         import horovod.torch  # noqa: F401
 

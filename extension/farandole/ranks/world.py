@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import threading
 from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -52,7 +51,6 @@ class HorovodWorld(World):
 
         hvd.init()
         share_cores()
-        _warm_up()
 
     def leave(self) -> None:
         """Shut Horovod down, which makes collectives in flight fail."""
@@ -100,7 +98,6 @@ class TorchWorld(World):
                 timeout=COLLECTIVE_TIMEOUT,
             )
         share_cores()
-        _warm_up()
 
     def leave(self) -> None:
         """Cut the connections and destroy the process group; the store stays, it may be the next world's already.
@@ -151,16 +148,3 @@ def share_cores() -> None:
 
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.local_size()))
-
-
-@functools.cache
-def _warm_up() -> None:
-    """Import what the first optimizer step would import, beside the user's first cell.
-
-    An interrupt in the middle of this import would leave it broken for good; in a thread it cannot be interrupted.
-    """
-    threading.Thread(target=_import_dynamo, name="farandole-warm-up", daemon=True).start()
-
-
-def _import_dynamo() -> None:
-    import torch._dynamo  # noqa: F401

@@ -10,14 +10,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from spawner_config.form import options_form, options_from_form
 from spawner_config.idle import IdleLimits, configure_idle
-from spawner_config.profiles import read_catalogue
+from spawner_config.profiles import ProfileError, read_catalogue
 from spawner_config.roles import server_token_scopes
-from spawner_config.settings import Settings, ensure_state
+from spawner_config.settings import Settings, SettingsError, ending_at_a_bad_setting, ensure_state
 from spawner_config.workers import stop_workers
 
-settings = Settings.from_environment(os.environ)
+with ending_at_a_bad_setting(SettingsError, ProfileError):
+    settings = Settings.from_environment(os.environ)
+    catalogue = read_catalogue(settings.profiles, os.environ.get("FARANDOLE_GPUS"))
 ensure_state(settings)
-catalogue = read_catalogue(settings.profiles, os.environ.get("FARANDOLE_GPUS"))
 
 c = get_config()  # noqa: F821 - JupyterHub defines it
 
@@ -34,7 +35,8 @@ c.Spawner.default_url = "/lab"
 c.Spawner.post_stop_hook = stop_workers
 c.Spawner.start_timeout = 120
 c.Spawner.http_timeout = 60
-configure_idle(c, IdleLimits.from_environment(os.environ))
 
 deployment = os.environ.get("FARANDOLE_DEPLOYMENT", "local")
-importlib.import_module(f"spawner_config.{deployment}").configure(c, settings, catalogue)
+with ending_at_a_bad_setting(SettingsError, ProfileError):
+    configure_idle(c, IdleLimits.from_environment(os.environ))
+    importlib.import_module(f"spawner_config.{deployment}").configure(c, settings, catalogue)

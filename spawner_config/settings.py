@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_PORT = 8000
@@ -71,6 +73,15 @@ def needed(environ: Mapping[str, str], key: str, what: str) -> str:
     if not value:
         raise SettingsError(f"{key} is not set. It must be {what}.")
     return value
+
+
+@contextmanager
+def ending_at_a_bad_setting(*kinds: type[ValueError]) -> Iterator[None]:
+    """End the hub with the words of an error of these kinds alone: the traceback would hide what the admin must do."""
+    try:
+        yield
+    except kinds as exc:
+        sys.exit(f"The hub does not start. {exc}")
 
 
 def _port(text: str) -> int:

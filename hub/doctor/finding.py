@@ -35,7 +35,11 @@ class Finding:
     def text(self) -> str:
         """Return it for the terminal; remedies keep their lines, since people copy commands from there."""
         head = f"{self.level:<9}{self.check:<14}"
-        lines = TextWrapper(WIDTH, initial_indent=head, subsequent_indent=INDENT).wrap(self.found)
+        # Names and paths stay whole, so that they can be copied.
+        wrapper = TextWrapper(
+            WIDTH, initial_indent=head, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
+        )
+        lines = wrapper.wrap(self.found)
         return "\n".join([*lines, *(f"{INDENT}-> {line}" for line in self.remedy.splitlines())])
 
 

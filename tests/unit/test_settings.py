@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spawner_config.local import copy_notebooks, is_loopback
-from spawner_config.settings import Settings, SettingsError, ensure_password
+from spawner_config.settings import Settings, SettingsError, ending_at_a_bad_setting, ensure_password
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +39,14 @@ def test_the_password_is_made_once_and_private(tmp_path: Path) -> None:
 )
 def test_what_counts_as_loopback(host: str, loopback: bool) -> None:
     assert is_loopback(host) == loopback
+
+
+def test_a_bad_setting_ends_the_hub_with_its_words_alone() -> None:
+    with pytest.raises(SystemExit, match="The hub does not start. FARANDOLE_PORT is 'x'"):  # noqa: SIM117
+        with ending_at_a_bad_setting(SettingsError):
+            Settings.from_environment({"FARANDOLE_PORT": "x"})
+    with pytest.raises(ValueError, match="a bug"), ending_at_a_bad_setting(SettingsError):
+        raise ValueError("a bug")
 
 
 def test_notebooks_never_replace_those_of_the_user(tmp_path: Path) -> None:

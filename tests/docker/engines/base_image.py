@@ -42,8 +42,9 @@ def _fill(root: Path) -> int:
     (root / "etc/dpkg/dpkg.cfg.d/slim").write_text(SLIM)
     for pattern in ("var/cache/apt/*.bin", "var/cache/apt/archives/*.deb", "var/lib/apt/lists/*", "var/log/*.log"):
         _remove(root, pattern)
-    for pattern in ("usr/share/locale/*", "usr/share/man/*", "usr/share/info/*"):
+    for pattern in ("usr/share/locale/*", "usr/share/man/*", "usr/share/info/*", "usr/share/doc/*/[!c]*"):
         _remove(root, pattern)
+    _remove(root, "usr/share/doc/*/changelog*")
     (root / "etc/resolv.conf").write_text("")
     (root / "etc/hostname").write_text("localhost\n")
     return _carry_certificates(root / "usr/local/share/ca-certificates")
@@ -51,7 +52,7 @@ def _fill(root: Path) -> int:
 
 def _remove(root: Path, pattern: str) -> None:
     for path in root.glob(pattern):
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def _carry_certificates(folder: Path) -> int:

@@ -1,6 +1,7 @@
 """An engine for the tests on this machine: `python -m tests.docker.engines.first up`, and `down` at the end.
 
-Where one answers already, nothing is started, and nothing is stopped afterwards.
+Where one answers already nothing is started, and nothing stopped afterwards. Where systemd runs, the engine is a
+service of the machine and stays one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.docker.engines.daemon import Daemon
 from tests.docker.engines.debian import SetUpError, install, run, unpack_newer
 
 FOLDER = Path("/var/tmp/farandole-engine")
+SYSTEMD = Path("/run/systemd/system")
 PROGRAMS = {"docker": "docker.io", "dockerd": "docker.io", "iptables": "iptables", "ip": "iproute2", "ps": "procps"}
 PLUGINS = {"buildx": "docker-buildx", "compose": "docker-compose"}
 """Not in bookworm; those of the newer release run here."""
@@ -41,6 +43,9 @@ def _start() -> None:
     if os.environ.get("DOCKER_HOST"):
         raise SetUpError(f"DOCKER_HOST is {os.environ['DOCKER_HOST']}, where no engine answers. Start it, or unset it.")
     install(PROGRAMS)
+    if SYSTEMD.is_dir():
+        run("systemctl", "start", "docker")
+        return
     _daemon().start(_answers)
     print(f"engine {run('docker', 'version', '--format', '{{.Server.Version}}').strip()} started", flush=True)
 

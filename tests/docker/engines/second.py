@@ -149,6 +149,7 @@ class SecondEngine:
             f'state = "{self.folder}/containerd-run"\n'
             'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
             f'[grpc]\naddress = "{self._containerd_socket}"\n'
+            '[debug]\nlevel = "warn"\n'
         )
         bridge = IPv4Interface(f"{self.containers[1]}/{self.containers.prefixlen}")
         settings = {

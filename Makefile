@@ -89,7 +89,7 @@ $(VENV)/stamp-images: pyproject.toml $(VENV)/stamp-node
 	$(BIN)/python -m pip install --quiet --group build
 	@touch $@
 
-$(VENV)/stamp-extension: extension/pyproject.toml extension/config/farandole.json extension/settings/farandole.json $(VENV)/stamp-python
+$(VENV)/stamp-extension: extension/pyproject.toml $(VENV)/stamp-python
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable extension
 	@touch $@
 

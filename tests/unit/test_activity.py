@@ -1,18 +1,19 @@
 """Whether a server is in use: from what its kernels say, and the first report after a pause."""
 
 import asyncio
-import json
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from farandole.server.activity import SAVED, ActivityKernelManager, FirstReport, last_use, report_activity
 from jupyter_server._tz import utcnow
+from jupyter_server.serverapp import ServerApp
+from jupyter_server.services.kernels.kernelmanager import MappingKernelManager
 
 CELL = {"msg_type": "execute_request", "msg_id": "cell"}
+OTHER = f"{MappingKernelManager.__module__}.{MappingKernelManager.__name__}"
 LONG_AGO = utcnow() - timedelta(hours=2)
 
 
@@ -167,7 +168,14 @@ def test_a_server_without_a_hub_is_left_as_it_is(manager, monkeypatch):
     assert web_app.last_activity == "its own"
 
 
-def test_servers_use_the_manager_by_the_installed_configuration():
-    path = Path(sys.prefix) / "etc" / "jupyter" / "jupyter_server_config.d" / "farandole.json"
-    name = json.loads(path.read_text())["ServerApp"]["kernel_manager_class"]
-    assert name == f"{ActivityKernelManager.__module__}.{ActivityKernelManager.__name__}"
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [([], ActivityKernelManager), (["--ServerApp.kernel_manager_class=" + OTHER], MappingKernelManager)],
+)
+def test_a_notebook_server_gets_the_manager_unless_it_was_told_otherwise(tmp_path, monkeypatch, given, used):
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("JUPYTER_NO_CONFIG", "1")
+    extensions = {"farandole.server.notebook": True}
+    server = ServerApp(port=0, root_dir=str(tmp_path), jpserver_extensions=extensions)
+    server.initialize(["--allow-root", "--no-browser", *given], new_httpserver=False)
+    assert type(server.kernel_manager) is used

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from jupyter_server.gateway.gateway_client import GatewayClient
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 
-from farandole.server.activity import report_activity
+from farandole.server.activity import ActivityKernelManager, report_activity
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
@@ -105,6 +106,13 @@ def _part(parts: list[Any], index: int) -> dict[str, Any]:
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
     return [{"module": "farandole.server.notebook"}]
+
+
+def _link_jupyter_server_extension(serverapp: ServerApp) -> None:
+    # Called before the server makes its kernel manager. One that was told to use another kind, or a gateway, does so.
+    told = "kernel_manager_class" in serverapp.config.ServerApp
+    if not told and not GatewayClient.instance(parent=serverapp).gateway_enabled:
+        serverapp.kernel_manager_class = ActivityKernelManager
 
 
 def _load_jupyter_server_extension(serverapp: ServerApp) -> None:

@@ -17,7 +17,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
 endef
 
-.PHONY: help setup demo up test test-docker images publish bundle image doctor lock check bench clean
+.PHONY: help setup demo up test test-docker images publish bundle image doctor lock check bench bench-carry clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -63,6 +63,9 @@ check: $(VENV)/stamp-test $(VENV)/stamp-extension $(VENV)/stamp-node ## lint, fo
 
 bench: setup $(VENV)/stamp-test ## compare with ipyparallel, horovodrun and torchrun
 	$(BIN)/python bench/run.py
+
+bench-carry: setup $(VENV)/stamp-test ## measure the way to a machine that has nothing; needs root, an engine, and the images
+	$(BIN)/python bench/run.py --only carry --repeats 3
 
 clean: ## remove what these targets made in the checkout (the wheel cache and .farandole/ stay)
 	rm -rf $(VENV) node_modules .mypy_cache .ruff_cache .pytest_cache tests/artifacts

@@ -20,6 +20,8 @@ from bench.site import THREADS, environment  # noqa: E402
 from hub.up import stop_on_signals  # noqa: E402
 
 BENCHES = ("fanout", "growth", "start", "report", "throughput")
+CONTAINER_BENCHES = ("carry",)
+"""Run by `make bench-carry` alone: they need root, a container engine and the images of `make images`."""
 REPEATS = 5
 
 
@@ -43,7 +45,9 @@ def main() -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", choices=BENCHES, help="run this one; may be given again")
+    parser.add_argument(
+        "--only", action="append", choices=BENCHES + CONTAINER_BENCHES, help="run this one; may be given again"
+    )
     parser.add_argument("--repeats", type=int, default=REPEATS, help="paired runs of each (default: %(default)s)")
     return parser.parse_args(arguments)
 

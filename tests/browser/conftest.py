@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.lab import ARTIFACTS, Lab
+from tests.browser.lab import Lab, shoot_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +36,5 @@ def picture() -> Path | None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report: Any = yield
-    lab = getattr(item, "funcargs", {}).get("lab")
-    if report.failed and lab is not None and not lab.page.is_closed():
-        lab.shoot(f"failed-{item.name}")
-        report.sections.append(("browser", f"{lab.page.url}\npicture: {ARTIFACTS}/failed-{item.name}.png"))
+    shoot_failure(item, report)
     return report

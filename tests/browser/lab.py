@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from playwright.sync_api import expect
 
 from hub.process import wait_until
 
 if TYPE_CHECKING:
+    import pytest
     from playwright.sync_api import Locator, Page
 
-    from tests.hub import RunningHub
-
 ARTIFACTS = Path(__file__).parent.parent / "artifacts"
+
+
+class Hub(Protocol):
+    """What a browser needs of a hub."""
+
+    url: str
+    password: str
 
 
 class Lab:
     """One user's browser."""
 
-    def __init__(self, hub: RunningHub, page: Page) -> None:
+    def __init__(self, hub: Hub, page: Page) -> None:
         self.hub = hub
         self.page = page
         # "Leave site?": yes.
@@ -30,12 +36,6 @@ class Lab:
     def shoot(self, name: str) -> None:
         ARTIFACTS.mkdir(exist_ok=True)
         self.page.screenshot(path=ARTIFACTS / f"{name}.png")
-
-    def home(self, user: str) -> Path:
-        """Return the user's folder; what lies in it before the first start stays."""
-        home = self.hub.state / "homes" / user
-        home.mkdir(parents=True, exist_ok=True)
-        return home
 
     def log_in(self, user: str) -> None:
         """Log in by the form."""
@@ -78,6 +78,14 @@ class Lab:
     def cell_with(self, text: str) -> Locator:
         """Return the first cell that contains a text."""
         return self.page.locator(".jp-Notebook .jp-Cell", has_text=text).first
+
+
+def shoot_failure(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Leave a picture of the page of a test that failed."""
+    lab = getattr(item, "funcargs", {}).get("lab")
+    if report.failed and lab is not None and not lab.page.is_closed():
+        lab.shoot(f"failed-{item.name}")
+        report.sections.append(("browser", f"{lab.page.url}\npicture: {ARTIFACTS}/failed-{item.name}.png"))
 
 
 def points(cell: Locator, series: str) -> int:

@@ -15,6 +15,8 @@ from tests.browser.lab import Lab, points, show, wait_for_points, write_notebook
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.hub import RunningHub
+
 SLOW_CELL = """\
 %%distributed_train --name slow
 import math, time
@@ -56,8 +58,10 @@ def test_first_notebook_from_login_to_accuracy(lab: Lab, picture: Path | None):
 
 
 @pytest.mark.timeout(240)
-def test_a_run_survives_a_reload_and_is_stopped(lab: Lab):
-    saved = lab.home("grace") / "slow.ipynb"
+def test_a_run_survives_a_reload_and_is_stopped(hub: RunningHub, lab: Lab):
+    home = hub.state / "homes" / "grace"
+    home.mkdir(parents=True, exist_ok=True)
+    saved = home / "slow.ipynb"
     again = '%%distributed\nprint("and on it", "goes")'
     write_notebook(saved, "%load_ext farandole\n%cluster start --workers 2", SLOW_CELL, again)
     lab.log_in("grace")

@@ -1,16 +1,14 @@
-"""The images that `make images` built, and what is made of them: publishing aside, which needs a registry."""
+"""The images that `make images` built, and a course's image that is made of them."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from images.build import BuildError
-from images.bundle import write_bundle
 from images.extra import build_extra
 from images.names import CUDA, HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, pinned, registry_prefix, version
 
@@ -132,27 +130,6 @@ def test_a_course_has_an_image_of_its_own_that_a_bad_package_leaves_alone(
 def test_a_name_that_no_image_can_have_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="NAME"):
         build_extra(tmp_path / "requirements.txt", name)
-
-
-def test_a_bundle_brings_everything(tmp_path: Path) -> None:
-    bundle = write_bundle(tmp_path)
-    folder = bundle.stem
-    with tarfile.open(bundle) as archive:
-        names = set(archive.getnames())
-        archive.extractall(tmp_path, filter="data")
-    wanted = (
-        "docker-compose.yml",
-        ".env.example",
-        "load",
-        "images.tar.gz",
-        "notebooks/01-first-distributed-training.ipynb",
-    )
-    assert {f"{folder}/{name}" for name in wanted} <= names
-    assert not list(tmp_path.glob(".*"))
-    for _ in range(2):
-        said = subprocess.run([tmp_path / folder / "load"], check=True, capture_output=True, text=True).stdout
-        assert all(image.tag(version()) in said for image in (HUB, NOTEBOOK))
-    assert (tmp_path / folder / ".env").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_image_for_gpus_has_a_name_of_its_own() -> None:

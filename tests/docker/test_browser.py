@@ -1,0 +1,67 @@
+"""README's "Carry it" as a newcomer follows it, in a real browser: log in, start a server, train on two containers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from hub.up import NOTEBOOK
+from tests.browser.lab import Lab, points, show, wait_for_points
+from tests.docker.stack import ADMIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+    from tests.docker.stack import Stack
+
+DRAWN_SECONDS = 180
+CELL_MILLISECONDS = 240_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """A hub and the password of the one who logs in there."""
+
+    url: str
+    password: str
+
+
+@pytest.fixture
+def lab(stack: Stack, chromium: Browser) -> Iterator[Lab]:
+    page = chromium.new_page(viewport={"width": 1400, "height": 900})
+    page.set_default_timeout(120_000)
+    yield Lab(Account(url=stack.url, password=stack.passwords[ADMIN]), page)
+    page.close()
+
+
+@pytest.mark.timeout(900)
+def test_the_first_notebook_trains_over_two_worker_containers(stack: Stack, lab: Lab) -> None:
+    stack.compose("up", "-d", "--wait")
+    lab.log_in(ADMIN)
+    lab.start_server(ADMIN, "cpu")
+    lab.page.locator(".jp-DirListing-item", has_text=NOTEBOOK).dblclick()
+    expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=CELL_MILLISECONDS)
+    lab.run_all()
+
+    training = lab.cell_with("--name first-cnn")
+    wait_for_points(training, "loss", 5, DRAWN_SECONDS)
+    workers = [name for name in stack.containers() if f"-{ADMIN}-" in name and "--" in name]
+    assert len(workers) == 2
+    wait_for_points(training, "loss", points(training, "loss") + 20, DRAWN_SECONDS)
+    show(training.locator(".fd"))
+    lab.shoot("containers-training")
+    expect(training.locator(".fd-status")).to_have_text("finished", timeout=CELL_MILLISECONDS)
+
+    expect(lab.cell_with("%cluster stop")).to_contain_text("cluster 'main' is stopped", timeout=CELL_MILLISECONDS)
+    results = lab.cell_with("results = pd.DataFrame").locator(".jp-OutputArea")
+    results.scroll_into_view_if_needed()
+    lab.shoot("containers-results")
+    accuracies = re.findall(r"(?:horovod|torch) +2 +([01]\.\d+)", results.inner_text())
+    assert len(accuracies) == 3
+    assert all(float(accuracy) >= 0.95 for accuracy in accuracies)

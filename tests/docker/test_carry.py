@@ -1,0 +1,117 @@
+"""From this machine to one that has nothing: from a registry by digest, or in one file; there, two workers train."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from images.bundle import write_bundle
+from images.names import HUB, NOTEBOOK, version
+from spawner_config.settings import ROOT
+from tests.cells import SUM
+from tests.docker import registry
+from tests.docker.bare import HERE, SUBNETS, bare_engine, empty
+from tests.docker.stack import Stack, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.docker.engines.second import SecondEngine
+
+pytestmark = pytest.mark.timeout(900)
+CELL_SECONDS = 240.0
+CARRIED = {
+    "docker-compose.yml",
+    ".env.example",
+    "doctor",
+    "load",
+    "images.tar.gz",
+    "notebooks/01-first-distributed-training.ipynb",
+}
+WRITE_WITH_LITTLE_ROOM = """
+import resource, sys
+from pathlib import Path
+from images.bundle import write_bundle
+from images.publish import PublishError
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000_000, 20_000_000))
+try:
+    write_bundle(Path(sys.argv[1]))
+except PublishError as exc:
+    sys.exit(str(exc))
+"""
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[SecondEngine]:
+    with bare_engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def nothing_there(machine: SecondEngine) -> SecondEngine:
+    empty(machine)
+    assert not machine.docker("image", "ls", "--all", "--quiet")
+    return machine
+
+
+def train_on_two_workers(stack: Stack) -> None:
+    with stack.kernel("ada", "lean") as kernel:
+        kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
+        kernel.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
+        assert len([name for name in stack.containers() if "--" in name]) == 2
+        output = kernel.execute(f"%%distributed\n{SUM['horovod']}", deadline=CELL_SECONDS)
+        assert output.split()[-1] == "2", output
+        kernel.execute("%cluster stop", deadline=CELL_SECONDS)
+
+
+def test_published_images_are_pulled_by_digest_and_train(tmp_path: Path, nothing_there: SecondEngine) -> None:
+    with registry.running(HERE) as published:
+        settings = published.publish()
+        stack = Stack(tmp_path, subnets=SUBNETS, engine=nothing_there, **settings)
+        try:
+            stack.compose("pull")
+            carried = published.sent()
+            stack.up()
+            train_on_two_workers(stack)
+        except BaseException:
+            print(stack.logs())
+            raise
+        finally:
+            stack.down()
+        assert published.sent() == carried, "something had to be pulled after `docker compose pull`"
+    used = stack.docker("image", "ls", "--digests", "--format", "{{.Repository}}@{{.Digest}}").split()
+    assert set(used) == {settings["FARANDOLE_HUB_IMAGE"], settings["FARANDOLE_NOTEBOOK_IMAGE"]}
+
+
+def test_a_bundle_brings_everything_and_trains(tmp_path: Path, nothing_there: SecondEngine) -> None:
+    bundle = write_bundle(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [bundle.name]
+    with tarfile.open(bundle) as archive:
+        archive.extractall(tmp_path, filter="data")
+    bundle.unlink()
+    folder = tmp_path / bundle.stem
+    assert {name for name in CARRIED if (folder / name).exists()} == CARRIED
+
+    environment = {**os.environ, "DOCKER_HOST": nothing_there.url}
+    said = subprocess.run([folder / "load"], env=environment, check=True, capture_output=True, text=True).stdout
+    assert all(image.tag(version()) in said for image in (HUB, NOTEBOOK))
+    assert (folder / ".env").stat().st_mode & 0o777 == 0o600
+    (home := tmp_path / "home").mkdir()
+    with running(home, subnets=SUBNETS, engine=nothing_there, source=folder) as stack:
+        train_on_two_workers(stack)
+
+
+def test_a_disk_that_is_full_leaves_no_half_bundle(tmp_path: Path) -> None:
+    folder = tmp_path / "dist"
+    command = [sys.executable, "-c", WRITE_WITH_LITTLE_ROOM, str(folder)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "No bundle was written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,52 @@
+"""What users share: a data set that all read, folders that the members of a group write and others never see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hub.process import local_session
+from tests.docker.stack import ADMIN
+
+if TYPE_CHECKING:
+    from tests.docker.stack import Stack
+
+SECONDS = 240.0
+READ = "print(open('/data/answers/answer.txt').read())"
+WRITE = """
+try:
+    open('/data/answers/mine.txt', 'w')
+except OSError as exc:
+    print(exc.strerror)
+"""
+GROUPS = "import os; print(os.listdir('/groups'))"
+
+
+def test_a_data_set_is_read_on_notebook_and_worker_and_written_on_neither(stack: Stack) -> None:
+    with stack.kernel("ada") as kernel:
+        kernel.execute("%load_ext farandole", deadline=SECONDS)
+        kernel.execute("%cluster start --workers 1 --backend none", deadline=SECONDS)
+        for first_line in ("", "%%distributed\n"):
+            assert kernel.execute(first_line + READ, deadline=SECONDS).split()[-1] == "42"
+            assert "Read-only file system" in kernel.execute(first_line + WRITE, deadline=SECONDS)
+        kernel.execute("%cluster stop", deadline=SECONDS)
+
+
+def test_a_groups_folder_is_written_by_its_members_and_unseen_by_others(stack: Stack) -> None:
+    with stack.kernel("ada") as ada, stack.kernel("grace") as grace, stack.kernel("emmy") as emmy:
+        ada.execute("open('/groups/vision/note.txt', 'w').write('from ada')", deadline=SECONDS)
+        grace.execute("open('/groups/vision/note.txt', 'a').write(' and grace')", deadline=SECONDS)
+        read = "print(open('/groups/vision/note.txt').read())"
+        assert ada.execute(read, deadline=SECONDS).strip() == "from ada and grace"
+        assert emmy.execute(GROUPS, deadline=SECONDS).strip() == "[]"
+
+
+def test_members_are_those_of_the_hubs_group(stack: Stack) -> None:
+    stack.browser("hedy")
+    headers = {"Authorization": f"token {stack.browser(ADMIN).make_token()}"}
+    where = f"{stack.url}/hub/api/groups/nlp"
+    local_session().post(where, headers=headers, timeout=30).raise_for_status()
+    members = {"users": ["hedy"]}
+    local_session().post(f"{where}/users", json=members, headers=headers, timeout=30).raise_for_status()
+    with stack.kernel("hedy") as hedy:
+        assert hedy.execute(GROUPS, deadline=SECONDS).strip() == "['nlp']"
+        hedy.execute("open('/groups/nlp/note.txt', 'w').write('mine')", deadline=SECONDS)

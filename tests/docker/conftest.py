@@ -37,8 +37,6 @@ def data_set() -> Iterator[str]:
 def stack(tmp_path_factory: pytest.TempPathFactory, data_set: str) -> Iterator[Stack]:
     settings = {
         "FARANDOLE_ALLOWED_IMAGES": "farandole-notebook*,127.0.0.1:1/farandole-notebook*",
-        "FARANDOLE_TLS_BIND": "127.0.0.1",
-        "FARANDOLE_TLS_PORT": str(free_port()),
         "FARANDOLE_SHARED_VOLUMES": f"{data_set}:/data/answers",
         "FARANDOLE_GROUP_FOLDERS": "vision: ada grace, nlp",
     }
@@ -62,7 +60,12 @@ def small_stack(stack: Stack) -> Stack:
 @pytest.fixture(scope="session")
 def closed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A second one, where accounts wait for approval and nobody reaches the internet."""
-    settings = {"FARANDOLE_SIGNUP": "approval", "FARANDOLE_INTERNET": "no"}
+    settings = {
+        "FARANDOLE_SIGNUP": "approval",
+        "FARANDOLE_INTERNET": "no",
+        "FARANDOLE_TLS_BIND": "127.0.0.1",
+        "FARANDOLE_TLS_PORT": str(free_port()),
+    }
     with running(tmp_path_factory.mktemp("closed"), subnets="10.214.16.0/20", **settings) as stack:
         yield stack
 

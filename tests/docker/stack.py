@@ -54,6 +54,7 @@ class Stack:
             **({"FARANDOLE_BIND": "0.0.0.0", "FARANDOLE_ENGINE_SOCKET": str(engine.socket)} if engine else {}),
             **settings,
         }
+        self.settings = given
         (folder / ".env").write_text(fill_in((source / ".env.example").read_text(), given))
 
     def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,86 @@
+"""What a user, or the administrator, does at a stack's hub with a token."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from hub.process import local_session, wait_until
+from hub.remote_kernel import RemoteKernel
+
+if TYPE_CHECKING:
+    import requests
+
+    from tests.docker.stack import Stack
+
+SPAWN_SECONDS = 420.0
+STOP_SECONDS = 180.0
+
+
+class HubApi:
+    """The hub's API with a token that may do all that ``user`` may."""
+
+    def __init__(self, stack: Stack, user: str) -> None:
+        self._stack = stack
+        self._headers = {"Authorization": f"token {stack.browser(user).make_token()}"}
+
+    def request(self, method: str, path: str, body: Any = None) -> requests.Response:
+        """Send a request to ``path`` below the API."""
+        url = f"{self._stack.url}/hub/api/{path}"
+        return local_session().request(method, url, json=body, headers=self._headers, timeout=60)
+
+    def ask(self, user: str, server: str = "", **options: Any) -> requests.Response:
+        """Ask for a server; returns the hub's answer, which comes before the server does."""
+        return self.request("POST", _path(user, server), options)
+
+    def start(self, user: str, server: str = "", **options: Any) -> dict[str, Any]:
+        """Ask for a server and return the last event of its start."""
+        answer = self.ask(user, server, **options)
+        assert answer.status_code in {201, 202}, answer.text
+        return self.last_event(user, server)
+
+    def last_event(self, user: str, server: str = "") -> dict[str, Any]:
+        """Return the last event of a server's start; while the hub cleans up after one that failed it answers 400."""
+        answers: list[requests.Response] = []
+        url = f"{self._stack.url}/hub/api/{_path(user, server)}/progress"
+
+        def told() -> bool:
+            answers.append(local_session().get(url, headers=self._headers, stream=True, timeout=SPAWN_SECONDS))
+            return answers[-1].status_code != 400
+
+        wait_until(told, STOP_SECONDS)
+        with answers[-1] as answer:
+            answer.raise_for_status()
+            lines = [line for line in answer.iter_lines() if line.startswith(b"data: ")]
+        last: dict[str, Any] = json.loads(lines[-1].removeprefix(b"data: "))
+        return last
+
+    def servers(self, user: str) -> dict[str, Any]:
+        """Return the user's servers by their names."""
+        found: dict[str, Any] = self.request("GET", f"users/{quote(user, safe='')}").json()["servers"]
+        return found
+
+    def stop(self, user: str, *servers: str) -> None:
+        """Stop servers, all at once, and return when the hub has."""
+        for server in servers:
+            # A server that is still starting cannot be stopped: 400.
+            wait_until(partial(self._delete, _path(user, server)), STOP_SECONDS)
+        wait_until(lambda: not set(servers) & set(self.servers(user)), STOP_SECONDS)
+
+    def _delete(self, path: str) -> bool:
+        answer = self.request("DELETE", path, {"remove": True} if "/servers/" in path else None)
+        return answer.status_code in {202, 204, 404}
+
+    def kernel(self, user: str) -> RemoteKernel:
+        """Return a kernel on a user's notebook server that runs, for whoever may make the user's tokens."""
+        answer = self.request("POST", f"users/{quote(user, safe='')}/tokens", {"note": "farandole"})
+        assert answer.status_code == 201, answer.text
+        address = f"{self._stack.url}/user/{quote(user, safe='@')}"
+        return RemoteKernel(address, answer.json()["token"], "scratch.ipynb")
+
+
+def _path(user: str, server: str) -> str:
+    where = f"users/{quote(user, safe='')}"
+    return f"{where}/servers/{server}" if server else f"{where}/server"

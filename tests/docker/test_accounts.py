@@ -1,0 +1,148 @@
+"""Who gets in where sign-up waits for approval or is closed, and that no other page can approve an account."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.browser import Browser, BrowserError
+from hub.process import local_session
+from tests.docker.stack import ADMIN
+
+if TYPE_CHECKING:
+    import requests
+
+    from tests.docker.stack import Stack
+
+PASSWORD = "three quiet horses"
+
+
+def page(stack: Stack, path: str, session: requests.Session | None = None) -> requests.Response:
+    return (session or local_session()).get(f"{stack.url}/hub/{path}", timeout=30)
+
+
+def submit(stack: Stack, session: requests.Session, path: str, **fields: str) -> requests.Response:
+    """Send a form as the page at ``path`` would, with the token of this session."""
+    session.get(f"{stack.url}/hub/{path}", timeout=30)
+    token = next(cookie.value or "" for cookie in session.cookies if cookie.name == "_xsrf")
+    return session.post(f"{stack.url}/hub/{path}", data={"_xsrf": token, **fields}, timeout=30)
+
+
+def sign_up(stack: Stack, user: str, password: str = PASSWORD) -> requests.Response:
+    fields = {"username": user, "signup_password": password, "signup_password_confirmation": password}
+    return submit(stack, local_session(), "signup", **fields)
+
+
+def log_in(stack: Stack, user: str, password: str) -> requests.Response:
+    return submit(stack, local_session(), "login", username=user, password=password)
+
+
+def admin_session(stack: Stack) -> requests.Session:
+    session = local_session()
+    submit(stack, session, "login", username=ADMIN, password=stack.passwords[ADMIN]).raise_for_status()
+    return session
+
+
+def may_log_in(stack: Stack, user: str) -> bool:
+    try:
+        Browser(stack.url, user, PASSWORD)
+    except BrowserError:
+        return False
+    return True
+
+
+def test_who_signs_up_waits_until_the_administrator_approves(closed_stack: Stack) -> None:
+    assert "sent to the admin" in sign_up(closed_stack, "emmy").text
+    answer = log_in(closed_stack, "emmy", PASSWORD)
+    assert answer.status_code == 403
+    assert "has not approved this account yet" in answer.text
+
+    admin = admin_session(closed_stack)
+    assert "emmy" in page(closed_stack, "authorize", admin).text
+    assert submit(closed_stack, admin, "authorize", username="emmy", action="approve").ok
+    assert may_log_in(closed_stack, "emmy")
+    assert submit(closed_stack, admin, "authorize", username="emmy", action="lock-out").ok
+    assert not may_log_in(closed_stack, "emmy")
+    assert submit(closed_stack, admin, "authorize", username="emmy", action="discard").ok
+    assert "emmy" not in page(closed_stack, "authorize", admin).text
+
+
+def test_neither_a_link_nor_another_page_nor_another_user_approves(closed_stack: Stack) -> None:
+    sign_up(closed_stack, "mallory")
+    admin = admin_session(closed_stack)
+    for path in ("authorize/mallory", "discard/mallory", "authorize?username=mallory&action=approve", "confirm/x"):
+        page(closed_stack, path, admin)
+    fields = {"username": "mallory", "action": "approve"}
+    foreign = admin.post(f"{closed_stack.url}/hub/authorize", data=fields, timeout=30)
+    assert foreign.status_code == 403
+    assert "XSRF" in foreign.text or "xsrf" in foreign.text
+    stranger = local_session()
+    assert submit(closed_stack, stranger, "authorize", **fields).status_code in {403, 405}
+    text = page(closed_stack, "authorize", admin).text
+    assert re.search(r"<td>mallory</td>\s*<td>no</td>", text), text
+    assert not may_log_in(closed_stack, "mallory")
+
+
+def test_a_user_who_is_no_administrator_sees_no_accounts(stack: Stack) -> None:
+    stack.browser("ada")
+    session = local_session()
+    submit(stack, session, "login", username="ada", password=stack.passwords["ada"]).raise_for_status()
+    for answer in (
+        page(stack, "authorize", session),
+        submit(stack, session, "authorize", username=ADMIN, action="lock-out"),
+        page(stack, f"change-password/{ADMIN}", session),
+    ):
+        assert answer.status_code in {403, 404}, answer.text
+    assert stack.browser(ADMIN)
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [("weak", "short"), ("weak", "1234567890"), ("weak", "x" * 80), ("../weak", PASSWORD), ("we ak", PASSWORD)],
+)
+def test_weak_passwords_and_strange_names_make_no_account(closed_stack: Stack, user: str, password: str) -> None:
+    assert "Something went wrong" in sign_up(closed_stack, user, password).text
+    assert user not in page(closed_stack, "authorize", admin_session(closed_stack)).text
+
+
+def test_failed_logins_lock_an_account_and_no_other(closed_stack: Stack) -> None:
+    sign_up(closed_stack, "victim")
+    submit(closed_stack, admin_session(closed_stack), "authorize", username="victim", action="approve")
+    answers = [log_in(closed_stack, "victim", f"wrong {secrets.token_hex(4)}") for _ in range(5)]
+    assert [answer.status_code for answer in answers] == [403] * 5
+    locked = log_in(closed_stack, "victim", PASSWORD)
+    assert locked.status_code == 403
+    assert "locked for 10 minutes" in locked.text
+    assert admin_session(closed_stack).get(f"{closed_stack.url}/hub/admin", timeout=30).ok
+
+
+def test_a_password_is_changed_and_the_old_one_is_void(closed_stack: Stack) -> None:
+    sign_up(closed_stack, "rosa")
+    submit(closed_stack, admin_session(closed_stack), "authorize", username="rosa", action="approve")
+    session = local_session()
+    submit(closed_stack, session, "login", username="rosa", password=PASSWORD).raise_for_status()
+    new = "four louder horses"
+    fields = {"old_password": PASSWORD, "new_password": new, "new_password_confirmation": new}
+    assert "changed successfully" in submit(closed_stack, session, "change-password", **fields).text
+    assert not may_log_in(closed_stack, "rosa")
+    assert Browser(closed_stack.url, "rosa", new)
+
+
+def test_closed_sign_up_has_no_page_and_takes_no_form(closed_stack: Stack) -> None:
+    settings = closed_stack.folder / ".env"
+    settings.write_text(settings.read_text().replace("FARANDOLE_SIGNUP=approval", "FARANDOLE_SIGNUP=closed"))
+    closed_stack.compose("up", "-d")
+    closed_stack.wait_ready()
+    assert page(closed_stack, "signup").status_code == 404
+    assert "/hub/signup" not in page(closed_stack, "login").text
+    session = local_session()
+    page(closed_stack, "login", session)
+    token = next(cookie.value for cookie in session.cookies if cookie.name == "_xsrf")
+    fields = {"username": "late", "signup_password": PASSWORD, "signup_password_confirmation": PASSWORD}
+    answer = session.post(f"{closed_stack.url}/hub/signup", data={**fields, "_xsrf": token}, timeout=30)
+    assert answer.status_code == 404
+    assert not may_log_in(closed_stack, "late")
+    assert "late" not in page(closed_stack, "authorize", admin_session(closed_stack)).text

@@ -5,11 +5,12 @@ REGISTRY=host:port python -m images.publish
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 from images.engine import EngineError, check_engine, is_built
-from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, registry_prefix, revision, version
+from images.names import CPU, HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, registry_prefix, revision, version
 
 SETTINGS = {HUB: "FARANDOLE_HUB_IMAGE", NOTEBOOK: "FARANDOLE_NOTEBOOK_IMAGE", NOTEBOOK_CUDA: "FARANDOLE_GPU_IMAGE"}
 """The variables of .env that name the images."""
@@ -49,9 +50,9 @@ def digest(image: Image, registry: str) -> str:
 
 
 def built_images() -> list[Image]:
-    """Return the images to carry: both, and that for GPUs where it was built."""
-    gpus = [NOTEBOOK_CUDA] if is_built(NOTEBOOK_CUDA.tag(version())) else []
-    return [HUB, NOTEBOOK, *gpus]
+    """Return the images to carry: both, and that for GPUs where it was built, unless ACCELERATOR=cpu leaves it out."""
+    gpus = os.environ.get("ACCELERATOR") != CPU and is_built(NOTEBOOK_CUDA.tag(version()))
+    return [HUB, NOTEBOOK, *([NOTEBOOK_CUDA] if gpus else [])]
 
 
 def main() -> int:

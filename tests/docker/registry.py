@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hub.process import local_session, wait_until
 from images.build import run_build
+from images.names import CPU
 from spawner_config.settings import ROOT
 from tests.docker.stack import docker, run
 
@@ -44,7 +45,7 @@ class Registry:
 
     def publish(self) -> dict[str, str]:
         """Do what `make publish` does, and return the settings that it prints, as the other machine has them."""
-        environment = {**os.environ, "REGISTRY": self.here}
+        environment = {**os.environ, "REGISTRY": self.here, "ACCELERATOR": CPU}
         command = [sys.executable, "-m", "images.publish"]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert not done.returncode, done.stderr

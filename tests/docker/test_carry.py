@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from images.bundle import write_bundle
-from images.names import HUB, NOTEBOOK, version
+from images.names import CPU, HUB, NOTEBOOK, version
 from spawner_config.settings import ROOT
 from tests.cells import SUM
 from tests.docker import registry
 from tests.docker.bare import HERE, SUBNETS, bare_engine, empty
+from tests.docker.engines.base_image import NAME as BASE_IMAGE
 from tests.docker.stack import Stack, running
 
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ CARRIED = {
 WRITE_WITH_LITTLE_ROOM = """
 import resource, sys
 from pathlib import Path
-from images.bundle import write_bundle
-from images.publish import PublishError
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000_000, 20_000_000))
+from images.bundle import PublishError, write, write_bundle
+folder, room = Path(sys.argv[1]), int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 try:
-    write_bundle(Path(sys.argv[1]))
+    {call}
 except PublishError as exc:
     sys.exit(str(exc))
 """
@@ -89,7 +90,10 @@ def test_published_images_are_pulled_by_digest_and_train(tmp_path: Path, nothing
     assert set(used) == {settings["FARANDOLE_HUB_IMAGE"], settings["FARANDOLE_NOTEBOOK_IMAGE"]}
 
 
-def test_a_bundle_brings_everything_and_trains(tmp_path: Path, nothing_there: SecondEngine) -> None:
+def test_a_bundle_brings_everything_and_trains(
+    tmp_path: Path, nothing_there: SecondEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATOR", CPU)
     bundle = write_bundle(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [bundle.name]
     with tarfile.open(bundle) as archive:
@@ -107,9 +111,15 @@ def test_a_bundle_brings_everything_and_trains(tmp_path: Path, nothing_there: Se
         train_on_two_workers(stack)
 
 
-def test_a_disk_that_is_full_leaves_no_half_bundle(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("call", "room"),
+    # A small image stands for ours: the engine packs all of an image before it writes the first byte.
+    [("write_bundle(folder)", 1_000), (f"write([{BASE_IMAGE!r}], folder)", 5_000_000)],
+    ids=["settings", "images"],
+)
+def test_a_disk_that_is_full_leaves_no_half_bundle(tmp_path: Path, call: str, room: int) -> None:
     folder = tmp_path / "dist"
-    command = [sys.executable, "-c", WRITE_WITH_LITTLE_ROOM, str(folder)]
+    command = [sys.executable, "-c", WRITE_WITH_LITTLE_ROOM.format(call=call), str(folder), str(room)]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert "No bundle was written" in done.stderr

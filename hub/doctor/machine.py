@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hub.doctor.engine import Engine
 
 GB = 1e9
-IMAGE_BYTES = {"hub": 0.43e9, "notebook": 1.3e9, "cuda": 8e9}
+IMAGE_BYTES = {"hub": 0.43e9, "notebook": 1.3e9, "cuda": 5.3e9}
 """The room that an image takes, and while it is pulled its compressed layers besides."""
 PULLING = 1.5
 LEAST_FREE = 1e9

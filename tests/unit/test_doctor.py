@@ -258,7 +258,7 @@ def test_images_that_are_missing_can_be_pulled_or_not(tmp_path: Path) -> None:
         (3e9, ["hub", "notebook"], Level.FAULT),
         (5e9, ["hub", "notebook"], Level.WARNING),
         (13e9, ["hub", "notebook"], Level.OK),
-        (13e9, ["hub", "notebook", "cuda"], Level.FAULT),
+        (11e9, ["hub", "notebook", "cuda"], Level.FAULT),
         (0.5e9, [], Level.FAULT),
         (11e9, [], Level.OK),
     ],

@@ -14,6 +14,7 @@ from spawner_config.images import ImageSpawner
 from spawner_config.logins import configure_logins
 from spawner_config.networks import LABEL, UserNetworks
 from spawner_config.options import OptionsHook
+from spawner_config.proxy import NetworkedProxy
 from spawner_config.refusals import refused_start
 from spawner_config.secret_rules import check_proxy_token
 from spawner_config.shared_volumes import SharedVolumeError, SharedVolumes
@@ -53,9 +54,9 @@ class FarandoleDockerSpawner(WatchedSpawner, ImageSpawner, GpuSpawner):
         try:
             address: tuple[str, int] = await super().start()
         except BaseException:
-            # Cancelled too: the hub gives up a start that takes too long, and stops only what has begun to run.
-            if self.object_id:
-                await self.remove_object()
+            # Cancelled too: the hub stops only what has begun to run. By name: the engine may just be making the
+            # container, and nobody knows its id yet. The spawners' calls wait for each other, so this one comes later.
+            await self._remove(self.object_name)
             raise
         return address
 
@@ -82,8 +83,11 @@ class FarandoleDockerSpawner(WatchedSpawner, ImageSpawner, GpuSpawner):
 
     async def remove_object(self) -> None:
         """Remove the container, running or not."""
+        await self._remove(self.object_id)
+
+    async def _remove(self, name: str) -> None:
         try:
-            await self.docker("remove_container", self.object_id, v=True, force=True)
+            await self.docker("remove_container", name, v=True, force=True)
         except docker.errors.APIError as exc:
             # Gone, or going by itself.
             if exc.status_code not in {404, 409}:
@@ -127,6 +131,10 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
         mtu=ours.mtu,
     )
     networks.rejoin()
+    c.JupyterHub.proxy_class = type("Proxy", (NetworkedProxy,), {"networks": networks})
+    if ours.https:
+        # The hub itself cannot see it: the last proxy on the way speaks HTTP.
+        c.JupyterHub.tornado_settings["cookie_options"] = {"secure": True}
     # A class and not a setting: traitlets copies settings for each spawner, and the networks' lock must be one.
     shared = {
         "networks": networks,
@@ -140,7 +148,7 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     c.Spawner.poll_interval = 5
     c.Spawner.start_timeout = START_SECONDS
     c.Spawner.http_timeout = ANSWER_SECONDS
-    # A proxy that was restarted has lost its routes; at this pace the hub looks and gives them back.
+    # A proxy that was restarted or made anew lacks routes and networks; at this pace the hub gives them back.
     c.JupyterHub.last_activity_interval = ROUTES_SECONDS
     c.Spawner.apply_user_options = OptionsHook(
         catalogue,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SUBNETS = "10.213.0.0/16"
 MEMORY = "4G"
+HTTPS_PROFILES = {"tls", "caddy"}
 MTU = "1500"
 SMALLEST_MTU, LARGEST_MTU = 576, 65535
 
@@ -29,6 +30,7 @@ class DockerSettings:
     gpu_image: str
     addresses: AddressRange
     internet: bool
+    https: bool
     memory: str
     mtu: int
     shares: Shares
@@ -44,6 +46,7 @@ class DockerSettings:
             gpu_image=environ.get("FARANDOLE_GPU_IMAGE") or notebook_image,
             addresses=_addresses(environ.get("FARANDOLE_SUBNETS") or SUBNETS),
             internet=_switch(environ, "FARANDOLE_INTERNET", default=True),
+            https=not HTTPS_PROFILES.isdisjoint((environ.get("COMPOSE_PROFILES") or "").split(",")),
             memory=_memory(environ.get("FARANDOLE_MEMORY") or MEMORY),
             mtu=_mtu(environ.get("FARANDOLE_MTU") or MTU),
             shares=Shares.from_environment(environ, name),

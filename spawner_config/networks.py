@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import docker
 from docker.errors import APIError, NotFound
 from docker.types import IPAMConfig, IPAMPool
+from tornado.log import app_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -115,6 +116,15 @@ class UserNetworks:
         """
         for found in self._ours():
             self._connect_services(self._client.inspect_network(found["Id"]))
+
+    async def keep_joined(self) -> None:
+        """Do the same while the hub runs; what the engine refuses is logged and tried again the next time."""
+        async with self._lock:
+            try:
+                await asyncio.to_thread(self.rejoin)
+            except APIError as exc:
+                # The container is just being made anew, say.
+                app_log.warning("The hub's parts cannot be connected to the users' networks: %s", exc.explanation)
 
     def _ours(self) -> list[dict[str, Any]]:
         networks: list[dict[str, Any]] = self._client.networks(filters={"label": f"{LABEL}={self._name}"})

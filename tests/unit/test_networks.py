@@ -150,6 +150,31 @@ async def test_a_hub_made_anew_joins_the_networks_again():
     assert set(engine.networks_by_id["id-0"]["Containers"]) == set(SERVICES)
 
 
+async def test_a_proxy_made_anew_joins_the_networks_while_the_hub_runs():
+    engine = Engine()
+    networks = make(engine)
+    await networks.hold("ada", "")
+    engine.disconnect_container_from_network("farandole-proxy", "id-0", force=True)
+    await networks.keep_joined()
+    assert set(engine.networks_by_id["id-0"]["Containers"]) == set(SERVICES)
+
+
+async def test_a_refused_connection_is_no_end(monkeypatch):
+    engine = Engine()
+    networks = make(engine)
+    await networks.hold("ada", "")
+    engine.disconnect_container_from_network("farandole-proxy", "id-0", force=True)
+
+    def refuse(*_, **__):
+        raise refused(404, "No such container: farandole-proxy")
+
+    monkeypatch.setattr(engine, "connect_container_to_network", refuse)
+    await networks.keep_joined()
+    monkeypatch.undo()
+    await networks.keep_joined()
+    assert set(engine.networks_by_id["id-0"]["Containers"]) == set(SERVICES)
+
+
 async def test_without_internet_the_network_is_internal():
     engine = Engine()
     await make(engine, internet=False).hold("ada", "")

@@ -1,0 +1,122 @@
+"""What a server, and a user, cannot exceed."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.process import wait_until
+from hub.remote_kernel import CellError
+from tests.docker.hub_api import HubApi
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hub.remote_kernel import RemoteKernel
+    from tests.docker.stack import Stack
+
+USER = "lily"
+CELL_SECONDS = 240.0
+MIB = 1 << 20
+WORKERS = 4
+"""As many as the fixture `small_stack` allows each user."""
+
+EAT = """
+import subprocess, sys
+code = "held = [b'x' * (1 << 20) for _ in range(2000)]; print('all of it')"
+done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+print(done.returncode, done.stdout)
+"""
+# Two programs want all they can get for some seconds; what they got is compared with the time that went by.
+BURN = """
+import os, subprocess, sys, time
+code = "import time; end = time.monotonic() + 4\\nwhile time.monotonic() < end: pass"
+start = time.monotonic()
+running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+for each in running: each.wait()
+times = os.times()
+print((times.children_user + times.children_system) / (time.monotonic() - start))
+"""
+
+
+@pytest.fixture(scope="module")
+def api(small_stack: Stack) -> HubApi:
+    return HubApi(small_stack, USER)
+
+
+@pytest.fixture(scope="module")
+def kernel(small_stack: Stack, api: HubApi) -> Iterator[RemoteKernel]:
+    """A notebook of the profile "small" with a worker of the same."""
+    with small_stack.kernel(USER, "small") as kernel:
+        kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
+        kernel.execute("%cluster start --workers 1 --profile small --backend torch --name eaten", deadline=CELL_SECONDS)
+        yield kernel
+    api.stop(USER, "")
+
+
+def test_the_engine_enforces_what_the_profile_says(small_stack: Stack, kernel: RemoteKernel) -> None:
+    names = [name for name in small_stack.containers() if f"-{USER}" in name]
+    assert len(names) == 2
+    for name in names:
+        host = small_stack.inspect(name)["HostConfig"]
+        assert host["Memory"] == host["MemorySwap"] == 700 * MIB
+        assert host["CpuQuota"] / host["CpuPeriod"] == 0.5
+        assert host["PidsLimit"] == 4096
+
+
+def test_a_program_that_exceeds_the_memory_is_killed(kernel: RemoteKernel) -> None:
+    assert kernel.execute(EAT, deadline=120).split() == ["-9"]
+
+
+def test_two_programs_share_half_a_cpu(kernel: RemoteKernel) -> None:
+    assert float(kernel.execute(BURN, deadline=120)) < 0.75
+
+
+def test_a_rank_that_exceeds_the_memory_is_told_to_the_driver(kernel: RemoteKernel) -> None:
+    with pytest.raises(CellError, match=r"rank 0 \(worker eaten-w0\).*out of memory.*a larger profile"):
+        kernel.execute("%%distributed\nheld = [b'x' * (1 << 20) for _ in range(2000)]", deadline=CELL_SECONDS)
+    assert "still 1" in kernel.execute(
+        "%%distributed\nimport farandole as fd; print('still', fd.size())", deadline=CELL_SECONDS
+    )
+
+
+def test_a_server_whose_profile_names_no_memory_has_a_limit_too(small_stack: Stack) -> None:
+    with small_stack.kernel("ada"):
+        assert small_stack.inspect(f"{small_stack.name}-server-ada")["HostConfig"]["Memory"] == 4096 * MIB
+
+
+def test_too_many_workers_and_ranks_are_refused_before_any_starts(small_stack: Stack, kernel: RemoteKernel) -> None:
+    before = small_stack.containers()
+    start = "from farandole import Cluster; Cluster.start({}, name='many')"
+    with pytest.raises(CellError, match=f"That makes {WORKERS + 1} workers and this hub allows {WORKERS}"):
+        kernel.execute(start.format(WORKERS), deadline=CELL_SECONDS)
+    with pytest.raises(CellError, match="9 ranks on one worker are not possible: this hub allows 1 to 8"):
+        kernel.execute(start.format("1, ranks=9"), deadline=CELL_SECONDS)
+    assert small_stack.containers() == before
+
+
+def test_requests_at_the_same_moment_get_no_more_workers_than_one_after_the_other(api: HubApi) -> None:
+    names = [f"rush-w{number}" for number in range(WORKERS + 2)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        answers = list(pool.map(lambda name: api.ask(USER, name, role="worker", profile="small"), names))
+    admitted = [name for name, answer in zip(names, answers, strict=True) if answer.status_code in {201, 202}]
+    try:
+        # One worker of this user runs already. Each of those that are refused counts as well while it is looked at.
+        assert 1 <= len(admitted) <= WORKERS - 1, [answer.text for answer in answers]
+        assert {answer.status_code for answer in answers} <= {201, 202, 400}
+    finally:
+        api.stop(USER, *admitted)
+
+
+def test_a_user_cannot_open_ever_more_notebook_servers(small_stack: Stack, api: HubApi, kernel: RemoteKernel) -> None:
+    names = [f"more{number}" for number in range(4)]
+    answers = [api.ask(USER, name, profile="small") for name in names]
+    admitted = [name for name, answer in zip(names, answers, strict=True) if answer.status_code in {201, 202}]
+    try:
+        assert admitted == names[:2], [answer.text for answer in answers]
+        assert "allows 3 for each user" in answers[2].json()["message"]
+    finally:
+        api.stop(USER, *admitted)
+    wait_until(lambda: len([name for name in small_stack.containers() if f"-{USER}" in name]) == 2, 60)

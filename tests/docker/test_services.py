@@ -1,0 +1,154 @@
+"""The hub's own parts: a proxy made anew, HTTPS, users' networks; and images that do not fit the hub."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import requests
+
+from hub.browser import BrowserError
+from hub.process import local_session, wait_until
+from images.names import NOTEBOOK, version
+from tests.docker.hub_api import HubApi
+from tests.docker.probes import networks
+from tests.docker.stack import ADMIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.docker.stack import Stack
+
+CELL_SECONDS = 240.0
+AGAIN_SECONDS = 180.0
+USER = "sofia"
+OLD = "farandole-notebook-test-old:1"
+
+
+@pytest.fixture(scope="module")
+def api(small_stack: Stack) -> HubApi:
+    return HubApi(small_stack, USER)
+
+
+@pytest.fixture(scope="module")
+def ines(small_stack: Stack) -> HubApi:
+    """A user who never has a server."""
+    return HubApi(small_stack, "ines")
+
+
+def answers(stack: Stack, user: str, token: str) -> bool:
+    """Whether the user's server answers through the proxy."""
+    headers = {"Authorization": f"token {token}"}
+    try:
+        return local_session().get(f"{stack.url}/user/{user}/api/kernels", headers=headers, timeout=10).ok
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "command", [("up", "-d", "--force-recreate", "proxy"), ("restart", "proxy")], ids=["made anew", "restarted"]
+)
+def test_a_proxy_gets_its_routes_and_networks_back(small_stack: Stack, command: tuple[str, ...]) -> None:
+    with small_stack.kernel(USER, "small") as kernel:
+        token = small_stack.browser(USER).make_token()
+        small_stack.compose(*command)
+        wait_until(lambda: answers(small_stack, USER, token), AGAIN_SECONDS)
+        [network] = networks(small_stack, f"{small_stack.name}-server-{USER}")
+        assert network in networks(small_stack, f"{small_stack.name}-proxy")
+    with small_stack.kernel(USER) as kernel:
+        assert kernel.execute("print(6 * 7)", deadline=60).strip() == "42"
+
+
+def test_a_users_network_goes_with_the_last_server(small_stack: Stack, api: HubApi) -> None:
+    network = f"{small_stack.name}-user-{USER}"
+
+    def there() -> bool:
+        return network in small_stack.docker("network", "ls", "--format", "{{.Name}}").split()
+
+    with small_stack.kernel(USER, "small") as kernel:
+        kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
+        kernel.execute("%cluster start --workers 1 --profile small --backend none", deadline=CELL_SECONDS)
+        assert there()
+        kernel.execute("%cluster stop", deadline=CELL_SECONDS)
+        assert there()
+    api.stop(USER, "")
+    wait_until(lambda: not there(), AGAIN_SECONDS)
+
+
+@pytest.fixture
+def old_image() -> Iterator[None]:
+    recipe = f"FROM {NOTEBOOK.tag(version())}\nLABEL org.opencontainers.image.version=0.0.1\n"
+    subprocess.run(["docker", "build", "-q", "-t", OLD, "-"], input=recipe, text=True, check=True, capture_output=True)
+    yield
+    subprocess.run(["docker", "image", "rm", OLD], check=True, capture_output=True)
+
+
+@pytest.mark.usefixtures("old_image")
+def test_an_image_of_another_version_is_told_at_spawn(ines: HubApi) -> None:
+    end = ines.start("ines", profile="old")
+    assert end["failed"]
+    for part in (OLD, "is of version 0.0.1", f"the hub is of version {version()}", "FARANDOLE_VERSION in .env"):
+        assert part in end["message"], end
+
+
+def test_a_missing_image_is_told_at_spawn(ines: HubApi) -> None:
+    end = ines.start("ines", profile="missing")
+    assert end["failed"]
+    assert "farandole-notebook-missing:1 is not on this host, and the engine cannot pull it" in end["message"], end
+    assert "make images" in end["message"]
+
+
+def test_an_unknown_profile_in_a_saved_form_is_told(small_stack: Stack, ines: HubApi) -> None:
+    answer = ines.ask("ines", profile="long-gone")
+    assert answer.status_code == 400
+    assert "There is no profile 'long-gone' here. Choose one of: cpu, cpu-2, lean, small" in answer.json()["message"]
+    with pytest.raises(BrowserError, match="HTTP 400"):
+        small_stack.browser("ines").start_notebook("long-gone")
+
+
+@pytest.fixture
+def https(closed_stack: Stack) -> Iterator[tuple[str, str]]:
+    """The address of the same hub with HTTPS, and the file of its certificate; afterwards it is as it was."""
+    folder = closed_stack.folder / "tls"
+    folder.mkdir(mode=0o755)
+    subprocess.run(
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 "
+        f"-keyout {folder}/tls.key -out {folder}/tls.crt".split(),
+        check=True,
+        capture_output=True,
+    )
+    (folder / "tls.key").chmod(0o644)
+    settings = closed_stack.folder / ".env"
+    before = settings.read_text()
+    settings.write_text(before.replace("\nCOMPOSE_PROFILES=\n", "\nCOMPOSE_PROFILES=tls\n"))
+    closed_stack.compose("up", "-d")
+    yield f"https://127.0.0.1:{closed_stack.settings['FARANDOLE_TLS_PORT']}", str(folder / "tls.crt")
+    closed_stack.compose("rm", "--stop", "--force", "tls")
+    settings.write_text(before)
+    closed_stack.compose("up", "-d")
+    closed_stack.wait_ready()
+
+
+def test_https_with_an_own_certificate(closed_stack: Stack, https: tuple[str, str]) -> None:
+    url, certificate = https
+    session = local_session()
+    session.verify = certificate
+
+    def served() -> bool:
+        try:
+            return session.get(f"{url}/hub/login", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    wait_until(served, AGAIN_SECONDS)
+    token = next(cookie for cookie in session.cookies if cookie.name == "_xsrf")
+    form = {"username": ADMIN, "password": closed_stack.passwords[ADMIN], "_xsrf": token.value}
+    answer = session.post(f"{url}/hub/login", data=form, allow_redirects=False, timeout=30)
+    assert answer.status_code == 302
+    assert answer.headers["Location"].startswith(("/", f"{url}/"))
+    assert session.get(f"{url}/hub/home", allow_redirects=False, timeout=30).ok
+    assert [cookie.name for cookie in session.cookies if not cookie.secure] == []
+    # Nothing is served unencrypted there, and no password is asked for.
+    with pytest.raises(requests.ConnectionError):
+        local_session().get(url.replace("https", "http", 1), timeout=10)

@@ -54,13 +54,14 @@ def test_the_first_notebook_trains_over_two_worker_containers(stack: Stack, lab:
     workers = [name for name in stack.containers() if f"-{ADMIN}-" in name and "--" in name]
     assert len(workers) == 2
     wait_for_points(training, "loss", points(training, "loss") + 20, DRAWN_SECONDS)
-    show(training.locator(".fd"))
+    wait_for_points(training, "accuracy", 3, DRAWN_SECONDS)
+    show(training.locator(".fd-chart").first)
     lab.shoot("containers-training")
     expect(training.locator(".fd-status")).to_have_text("finished", timeout=CELL_MILLISECONDS)
 
     expect(lab.cell_with("%cluster stop")).to_contain_text("cluster 'main' is stopped", timeout=CELL_MILLISECONDS)
     results = lab.cell_with("results = pd.DataFrame").locator(".jp-OutputArea")
-    results.scroll_into_view_if_needed()
+    show(results)
     lab.shoot("containers-results")
     accuracies = re.findall(r"(?:horovod|torch) +2 +([01]\.\d+)", results.inner_text())
     assert len(accuracies) == 3

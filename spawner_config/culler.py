@@ -4,16 +4,58 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import dateutil.parser
 from jupyterhub_idle_culler import IdleCuller
 from tornado.httpclient import AsyncHTTPClient
+from tornado.log import app_log
 
 from spawner_config.idle import IdleLimits, is_idle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GAP_INTERVALS = 2
+"""A jump of the clock by so many intervals of reports counts as one."""
+
+
+class Watch:
+    """Since when the culler has heard reports with no gap in the time that they tell.
+
+    After a suspend, a pause of the machine, or a new time, all that was reported before looks as old as the gap is
+    long, and a look may come before the next report. Monotonic time leaves such a gap out: where it and the wall clock
+    differ by more than ``tolerance``, the watch begins anew, and every server has its whole time again to report.
+    """
+
+    def __init__(
+        self,
+        tolerance: timedelta,
+        *,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin to watch now."""
+        self._tolerance = tolerance
+        self._wall = wall
+        self._monotonic = monotonic
+        self._begin()
+
+    def look(self) -> tuple[datetime, datetime]:
+        """Return the time now, and since when there is no gap."""
+        now = self._wall()
+        gap = now - self._since - timedelta(seconds=self._monotonic() - self._monotonic_since)
+        if abs(gap) > self._tolerance:
+            app_log.warning("The clock jumped by %+.0f s: idle times count anew.", gap.total_seconds())
+            self._begin()
+        return now, self._since
+
+    def _begin(self) -> None:
+        self._since, self._monotonic_since = self._wall(), self._monotonic()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +65,7 @@ class Arbiter:
     limits: IdleLimits
     api_url: str
     token: str
-    watched_since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    watch: Watch
 
     async def __call__(self, *, server: dict[str, Any], **_: Any) -> bool:
         """Return whether the server (as the hub's API describes it) is to be stopped."""
@@ -34,7 +76,8 @@ class Arbiter:
 
     def _idle(self, name: str, servers: dict[str, dict[str, Any]]) -> bool:
         uses = {each: _time(model["last_activity"] or model["started"]) for each, model in servers.items()}
-        return is_idle(name, uses, self.limits, now=datetime.now(UTC), watched_since=self.watched_since)
+        now, since = self.watch.look()
+        return is_idle(name, uses, self.limits, now=now, watched_since=since)
 
     async def _servers_beside(self, server: dict[str, Any]) -> dict[str, dict[str, Any]]:
         users = f"{urlsplit(self.api_url).path}/users/"
@@ -55,8 +98,9 @@ def main() -> None:
     """Look for idle servers until the hub ends this."""
     limits = IdleLimits.from_environment(os.environ)
     api_url, token = os.environ["JUPYTERHUB_API_URL"], os.environ["JUPYTERHUB_API_TOKEN"]
+    watch = Watch(GAP_INTERVALS * timedelta(seconds=limits.interval))
     culler = IdleCuller.instance(
-        cull_arbiter_hook=Arbiter(limits=limits, api_url=api_url, token=token),
+        cull_arbiter_hook=Arbiter(limits=limits, api_url=api_url, token=token, watch=watch),
         cull_every=limits.interval,
         config_file="",
         url=api_url,

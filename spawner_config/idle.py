@@ -69,8 +69,8 @@ def is_idle(
     """Return whether a server has been idle for too long.
 
     ``uses`` says of each running server of its user when it was last of use. A notebook server is in use while a
-    worker of its user is: when it stops they stop with it. ``watched_since`` is when the hub began to hear reports:
-    what was in use while it was down could not say so.
+    worker of its user is: when it stops they stop with it. ``watched_since`` is when the hub began to hear reports
+    without a gap: what was in use while it was down, or before the clock jumped, could not say so.
     """
     limit = limits.limit(server)
     if limit is None or server not in uses:

@@ -14,7 +14,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 from traitlets.config import Config
 
-from spawner_config.culler import Arbiter
+from spawner_config.culler import Arbiter, Watch
 from spawner_config.idle import SERVICE, IdleLimits, QuietProxy, configure_idle, is_idle, tell_limits
 from spawner_config.settings import SettingsError
 
@@ -110,6 +110,62 @@ async def test_the_proxys_word_on_activity_does_not_count(monkeypatch: pytest.Mo
     assert await QuietProxy().get_all_routes() == {"/user/ada/": {"target": "t", "data": {"user": "ada"}}}
 
 
+class Clock:
+    """The clocks of a machine, and a watch that began when they did."""
+
+    def __init__(self, wall: datetime = NOW) -> None:
+        self.wall, self.monotonic = wall, 0.0
+        self.watch = Watch(timedelta(minutes=2), wall=lambda: self.wall, monotonic=lambda: self.monotonic)
+
+    def passes(self, minutes: float) -> None:
+        self.wall += timedelta(minutes=minutes)
+        self.monotonic += 60 * minutes
+
+    def jumps(self, minutes: float) -> None:
+        """What a suspend does, or a new time: the wall clock moves alone."""
+        self.wall += timedelta(minutes=minutes)
+
+    def idle(self, server: str, use: datetime) -> bool:
+        now, since = self.watch.look()
+        return is_idle(server, {server: use}, LIMITS, now=now, watched_since=since)
+
+
+def test_a_busy_server_is_not_idle_after_a_suspend_until_it_had_its_whole_time_to_report() -> None:
+    clock = Clock()
+    clock.passes(600)
+    used = clock.wall
+    clock.jumps(480)
+    assert not clock.idle("c-w0", used)
+    clock.passes(29)
+    assert not clock.idle("c-w0", used)
+    clock.passes(1)
+    assert clock.idle("c-w0", used)
+
+
+@pytest.mark.parametrize("minutes", [-600, 3])
+def test_a_watch_begins_anew_when_the_clock_is_set(minutes: float) -> None:
+    clock = Clock()
+    clock.passes(60)
+    clock.jumps(minutes)
+    assert clock.watch.look() == (clock.wall, clock.wall)
+
+
+def test_small_corrections_of_the_clock_end_no_watch_but_their_sum_does() -> None:
+    clock = Clock()
+    clock.jumps(1.5)
+    clock.passes(60)
+    assert clock.watch.look() == (clock.wall, NOW)
+    clock.jumps(1.5)
+    assert clock.watch.look() == (clock.wall, clock.wall)
+
+
+def test_the_watch_of_this_machine_goes_on() -> None:
+    watch = Watch(timedelta(days=1))
+    began = watch.look()[1]
+    now, since = watch.look()
+    assert since == began <= now
+
+
 class Hub(RequestHandler):
     """The part of the hub's API that the arbiter asks for."""
 
@@ -151,11 +207,13 @@ async def test_the_culler_looks_again_at_all_servers_of_the_user(
     application = Application([(f"/hub/api/users/{user}", Hub, {"servers": servers})])
     web = HTTPServer(application)
     web.add_socket(listener)
+    clock = Clock(datetime.now(UTC) - timedelta(days=1))
+    clock.passes(60 * 24)
     arbiter = Arbiter(
         limits=LIMITS,
         api_url=f"http://127.0.0.1:{port}/hub/api",
         token="secret",
-        watched_since=datetime.now(UTC) - timedelta(days=1),
+        watch=clock.watch,
     )
     try:
         assert await arbiter(server=model(user, name, then[name]), inactive=None, inactive_limit=600) == expected

@@ -12,10 +12,12 @@ from farandole.exceptions import DeadlineError, WorkerStartError
 
 GRACE_SECONDS = 1.0
 """How long the others may end by themselves after one rank has failed."""
-INTERRUPT_SECONDS = 1.3
+INTERRUPT_SECONDS = 1.0
 """How long an interrupt may take before the rank's world is shut down under it."""
-LEAVE_SECONDS = 3.2
-"""How long that may take, with what follows from it, before the rank is killed: five seconds in all are promised."""
+REACH_SECONDS = 2.0
+"""How long a worker may take to pass an interrupt on before it counts as lost."""
+RELEASE_SECONDS = 4.2
+"""How long all of that may take before a rank is killed: an interrupt ends a cell within five seconds."""
 
 
 def call(function: str, *arguments: Any) -> str:
@@ -108,12 +110,12 @@ class RankGroup:
 
     async def release(self, *, together: bool) -> None:
         """Get every busy rank back: interrupt it, then have all ranks leave the world, then kill it."""
-        await asyncio.gather(*(_interrupt(kernel) for kernel in self.busy))
-        await self._until_idle(INTERRUPT_SECONDS)
-        # The idle ranks leave as well: a rank blocked in Gloo returns only once its peers have closed their ends.
-        going = [kernel for kernel in self.kernels if kernel.alive] if together else self.busy
         try:
-            async with asyncio.timeout(LEAVE_SECONDS):
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await asyncio.gather(*(_interrupt(kernel) for kernel in self.busy))
+                await self._until_idle(INTERRUPT_SECONDS)
+                # Idle ranks leave as well: one blocked in Gloo returns only once its peers have closed their ends.
+                going = [kernel for kernel in self.kernels if kernel.alive] if together else self.busy
                 await asyncio.gather(*(self._force(kernel, together=together) for kernel in going))
         except TimeoutError:
             await asyncio.gather(*(kernel.kill() for kernel in self.busy))
@@ -150,7 +152,7 @@ async def _cell(kernel: RankKernel, code: str, sink: Sink, before: str, after: s
 async def _interrupt(kernel: RankKernel) -> None:
     """Interrupt a rank; one whose worker cannot be reached is lost, and must not hold the others up."""
     try:
-        async with asyncio.timeout(INTERRUPT_SECONDS):
+        async with asyncio.timeout(REACH_SECONDS):
             await kernel.interrupt()
     except (WorkerStartError, TimeoutError):
         kernel.mark_dead("lost: its worker cannot be reached")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,18 +67,44 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
 
     async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
         """Return the user's name, None where name or password is wrong; raises HTTPError 403 with any other reason."""
-        name = await super().authenticate(handler, data)
-        if name is None:
-            self._tell_why(self.normalize_username(data["username"]), data["password"])
-        return name
-
-    def _tell_why(self, name: str, password: str) -> None:
-        if self.is_blocked(name):
+        name = self.normalize_username(data["username"])
+        if not self.is_blocked(name) and self._waits(name, data["password"]):
+            # No failed login: who is approved next must not find the account locked.
+            self.successful_login(name)
+            raise HTTPError(403, "The administrator has not approved this account yet.")
+        user = await super().authenticate(handler, data)
+        if user is None and self.is_blocked(name):
             minutes = self.seconds_before_next_try // 60
             raise HTTPError(403, f"Too many failed logins: this account is locked for {minutes} minutes.")
+        return user
+
+    def _waits(self, name: str, password: str) -> bool:
         account = self.get_user(name)
-        if account and not account.is_authorized and account.is_valid_password(password):
-            raise HTTPError(403, "The administrator has not approved this account yet.")
+        return bool(account and not account.is_authorized and account.is_valid_password(password))
+
+    def is_blocked(self, username: str) -> bool:
+        """Return whether failed logins lock the account; each time forgets failures that are old."""
+        return not self.can_try_to_login_again(username) and super().is_blocked(username)
+
+    def can_try_to_login_again(self, username: str) -> bool:
+        """Return whether no login failed of late; failures before that count no more."""
+        # The library's own never forgets, and looks at the time without its days.
+        attempts = self.login_attempts.get(username)
+        if attempts:
+            last = attempts["time"]
+            if (datetime.now(last.tzinfo) - last).total_seconds() <= self.seconds_before_next_try:
+                return False
+            del self.login_attempts[username]
+        return True
+
+    def create_user(self, username: str, password: str, **fields: Any) -> Any:
+        """Return the new account of one who signs up, None where name or password will not do.
+
+        The names of administrators are not to be had: the hub would make an administrator of whoever has one.
+        """
+        if self.normalize_username(username) in self.admin_users:
+            return None
+        return super().create_user(username, password, **fields)
 
     def is_password_strong(self, password: str) -> bool:
         """Return whether a password may be used; one that bcrypt would refuse may not."""
@@ -127,6 +154,8 @@ def _configure_native(c: Any, environ: Mapping[str, str], admin: str) -> None:
     c.NativeAuthenticator.allowed_failed_logins = FAILED_LOGINS
     c.NativeAuthenticator.seconds_before_next_try = LOCKOUT_SECONDS
     c.Authenticator.username_pattern = USER_NAME
+    # The hub would let a token go on whose user is locked out, and start servers for it.
+    c.Authenticator.auth_refresh_strict = c.Authenticator.refresh_pre_spawn = True
     # Who may log in is a mark of the account, given by the administrator; there is no second list.
     c.Authenticator.allow_all = True
 

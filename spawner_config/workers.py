@@ -1,4 +1,4 @@
-"""Workers end with the last notebook server of their user: nobody would be there to stop them."""
+"""Workers end with the last notebook server of their user, and all servers with the user's access."""
 
 from __future__ import annotations
 
@@ -22,6 +22,22 @@ async def stop_workers(spawner: Any) -> None:
     for outcome in await asyncio.gather(*stops, return_exceptions=True):
         if isinstance(outcome, Exception):
             spawner.log.error("A worker of %s was not stopped", spawner.user.name, exc_info=outcome)
+
+
+async def stop_servers(user: Any, seconds: float) -> list[str]:
+    """Stop all of a user's servers, those too that are still starting; returns the names of those that did not stop."""
+    active = [spawner for spawner in user.spawners.values() if spawner.active]
+    stops = {spawner.name: _begin_stop(user, spawner) for spawner in active if spawner.pending != "stop"}
+    if stops:
+        await asyncio.wait(stops.values(), timeout=seconds)
+    failed = {name for name, stop in stops.items() if stop.done() and (stop.cancelled() or stop.exception())}
+    for name in failed:
+        user.log.error("Server %r of %s was not stopped", name, user.name, exc_info=_cause(stops[name]))
+    return sorted(failed | {spawner.name for spawner in active if spawner.active})
+
+
+def _cause(stop: asyncio.Future[None]) -> BaseException | None:
+    return None if stop.cancelled() else stop.exception()
 
 
 def _begin_stop(user: Any, worker: Any) -> asyncio.Future[None]:

@@ -10,9 +10,12 @@ import pytest
 
 from hub.browser import Browser, BrowserError
 from hub.process import local_session
+from tests.docker.hub_api import HubApi
 from tests.docker.stack import ADMIN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import requests
 
     from tests.docker.stack import Stack
@@ -68,6 +71,41 @@ def test_who_signs_up_waits_until_the_administrator_approves(closed_stack: Stack
     assert not may_log_in(closed_stack, "emmy")
     assert submit(closed_stack, admin, "authorize", username="emmy", action="discard").ok
     assert "emmy" not in page(closed_stack, "authorize", admin).text
+
+
+def test_who_is_locked_out_loses_tokens_and_servers_at_once(closed_stack: Stack) -> None:
+    sign_up(closed_stack, "tova")
+    admin = admin_session(closed_stack)
+    submit(closed_stack, admin, "authorize", username="tova", action="approve")
+    closed_stack.passwords["tova"] = PASSWORD
+    closed_stack.browser("tova").start_notebook()
+    token = HubApi(closed_stack, "tova")
+    assert token.request("GET", "user").ok
+    assert [name for name in closed_stack.containers() if "tova" in name]
+
+    assert submit(closed_stack, admin, "authorize", username="tova", action="lock-out").ok
+    assert not [name for name in closed_stack.containers() if "tova" in name]
+    assert token.request("GET", "user").status_code == 403
+    assert token.ask("tova", "c-w0").status_code == 403
+
+    submit(closed_stack, admin, "authorize", username="tova", action="approve")
+    assert may_log_in(closed_stack, "tova")
+    assert token.request("GET", "user").status_code == 403
+    for action in ("lock-out", "discard"):
+        assert submit(closed_stack, admin, "authorize", username="tova", action=action).ok
+    assert HubApi(closed_stack, ADMIN).request("GET", "users/tova").status_code == 404
+
+
+def test_the_administrator_cannot_lock_himself_out(closed_stack: Stack) -> None:
+    sign_up(closed_stack, "viola")
+    admin = admin_session(closed_stack)
+    text = page(closed_stack, "authorize", admin).text
+    assert 'value="viola"' in text
+    assert f'value="{ADMIN}"' not in text
+    answer = submit(closed_stack, admin, "authorize", username=ADMIN, action="lock-out")
+    assert answer.status_code == 400
+    assert "your own account" in answer.text
+    assert page(closed_stack, "authorize", admin).ok
 
 
 def test_neither_a_link_nor_another_page_nor_another_user_approves(closed_stack: Stack) -> None:
@@ -131,11 +169,20 @@ def test_a_password_is_changed_and_the_old_one_is_void(closed_stack: Stack) -> N
     assert Browser(closed_stack.url, "rosa", new)
 
 
-def test_closed_sign_up_has_no_page_and_takes_no_form(closed_stack: Stack) -> None:
+@pytest.fixture
+def sign_up_closed(closed_stack: Stack) -> Iterator[None]:
     settings = closed_stack.folder / ".env"
-    settings.write_text(settings.read_text().replace("FARANDOLE_SIGNUP=approval", "FARANDOLE_SIGNUP=closed"))
-    closed_stack.compose("up", "-d")
-    closed_stack.wait_ready()
+    before = settings.read_text()
+    for text in (before.replace("FARANDOLE_SIGNUP=approval", "FARANDOLE_SIGNUP=closed"), before):
+        settings.write_text(text)
+        closed_stack.compose("up", "-d")
+        closed_stack.wait_ready()
+        if text != before:
+            yield
+
+
+@pytest.mark.usefixtures("sign_up_closed")
+def test_closed_sign_up_has_no_page_and_takes_no_form(closed_stack: Stack) -> None:
     assert page(closed_stack, "signup").status_code == 404
     assert "/hub/signup" not in page(closed_stack, "login").text
     session = local_session()

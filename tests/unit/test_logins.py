@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,7 @@ from jupyterhub import orm
 from tornado.web import HTTPError
 from traitlets.config import Config
 
-from spawner_config.accounts import AccountsHandler, change_account
+from spawner_config.accounts import AccountsHandler
 from spawner_config.logins import AccountAuthenticator, configure_logins
 from spawner_config.settings import SettingsError
 
@@ -98,29 +99,21 @@ async def test_who_is_locked_out_does_not_stay_logged_in(database):
     account = ours.create_user("grace", "a long one, too")
     grace = SimpleNamespace(name="grace")
     assert await ours.refresh_user(grace)
-    change_account(ours, account, "lock-out")
+    account.is_authorized = False
     assert not await ours.refresh_user(grace)
     assert not await ours.refresh_user(SimpleNamespace(name="nobody"))
 
 
-def test_an_account_is_approved_locked_out_and_discarded(database):
-    ours = authenticator(database, FARANDOLE_SIGNUP="approval")
-    account = ours.create_user("grace", "a long one, too")
-    change_account(ours, account, "approve")
-    assert account.is_authorized
-    with pytest.raises(HTTPError, match="400"):
-        change_account(ours, account, "discard")
-    change_account(ours, account, "lock-out")
-    assert not account.is_authorized
-    change_account(ours, account, "discard")
-    assert ours.get_user("grace") is None
-
-
-def test_an_unknown_action_changes_nothing(database):
+def test_no_token_outlives_its_account(database):
     ours = authenticator(database)
-    with pytest.raises(HTTPError, match="'promote' cannot be done with the account 'ada'"):
-        change_account(ours, ours.get_user("ada"), "promote")
-    assert ours.get_user("ada").is_authorized
+    assert ours.auth_refresh_strict
+    assert ours.refresh_pre_spawn
+
+
+def test_nobody_signs_up_as_the_administrator(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="approval")
+    ours.delete_user(SimpleNamespace(name="ada"))
+    assert ours.create_user("Ada", "a long one, too") is None
 
 
 def test_no_page_acts_upon_a_link(database):
@@ -136,6 +129,53 @@ async def test_failed_logins_lock_the_account_for_a_while(database):
     for password in ("wrong", "a long enough one"):
         with pytest.raises(HTTPError, match="locked for 10 minutes"):
             await ours.authenticate(None, {"username": "ada", "password": password})
+
+
+def let_pass(ours, name, **time):
+    """Make the failed logins of an account as old as ``time`` says."""
+    ours.login_attempts[name]["time"] -= timedelta(**time)
+
+
+@pytest.mark.parametrize("time", [{"minutes": 10, "seconds": 1}, {"days": 1, "seconds": 1}])
+async def test_a_lock_opens_after_a_while_and_the_next_failure_does_not_close_it(database, time):
+    ours = authenticator(database)
+    for _ in range(5):
+        ours.add_login_attempt("ada")
+    assert ours.is_blocked("ada")
+    let_pass(ours, "ada", **time)
+    assert await ours.authenticate(None, {"username": "ada", "password": "wrong"}) is None
+    assert await ours.authenticate(None, {"username": "ada", "password": "a long enough one"}) == "ada"
+
+
+async def test_failures_of_long_ago_do_not_count(database):
+    ours = authenticator(database)
+    for _ in range(4):
+        ours.add_login_attempt("ada")
+    let_pass(ours, "ada", days=7)
+    assert await ours.authenticate(None, {"username": "ada", "password": "wrong"}) is None
+
+
+async def test_who_tried_before_the_approval_is_not_locked_after_it(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="approval")
+    grace = ours.create_user("grace", "a long one, too")
+    login = {"username": "Grace", "password": "a long one, too"}
+    for _ in range(4):
+        ours.add_login_attempt("grace")
+    for _ in range(6):
+        with pytest.raises(HTTPError, match="has not approved"):
+            await ours.authenticate(None, login)
+    grace.is_authorized = True
+    assert await ours.authenticate(None, login) == "grace"
+
+
+async def test_a_right_password_opens_no_lock(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="approval")
+    ours.create_user("grace", "a long one, too")
+    for _ in range(5):
+        ours.add_login_attempt("grace")
+    with pytest.raises(HTTPError, match="locked for 10 minutes"):
+        await ours.authenticate(None, {"username": "grace", "password": "a long one, too"})
+    assert ours.is_blocked("grace")
 
 
 async def test_who_waits_for_approval_is_told(database):

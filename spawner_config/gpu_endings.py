@@ -42,9 +42,14 @@ class Endings:
             self._tasks[key].add_done_callback(lambda _: self._tasks.pop(key))
         return self._tasks[key]
 
-    def retry(self) -> list[asyncio.Task[None]]:
+    def retry(self) -> None:
         """Begin anew with all that was given up."""
-        return [self.begin(key, remove) for key, remove in list(self._stuck.items())]
+        for key, remove in list(self._stuck.items()):
+            self.begin(key, remove)
+
+    def going(self) -> list[asyncio.Task[None]]:
+        """Return what is being removed."""
+        return [task for task in self._tasks.values() if not task.done()]
 
     def refusal(self, key: Key) -> str | None:
         """Return a server's container and why it is still there; None where there is none, or no try yet."""

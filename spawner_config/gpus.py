@@ -138,9 +138,13 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
         return {**state, "gpu_ids": list(ids)} if ids else state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up a server that was started before this hub was."""
+        """Take up a server that was started before this hub was.
+
+        Later the pool knows better: a removal that took long has left GPUs in the state that are free by now, and
+        whoever only opens the spawn page has the state loaded.
+        """
         super().load_state(state)
-        if state.get("gpu_ids"):
+        if state.get("gpu_ids") and not self.gpu_pool.complete:
             self.gpu_pool.restore(self.key, state["gpu_ids"])
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
@@ -170,9 +174,9 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
 
     async def _take_gpus(self) -> None:
         await self._request_form()
-        given_up = self.gpu_pool.endings.retry()
-        if given_up:
-            await asyncio.wait(given_up, timeout=RETRY_SECONDS)
+        self.gpu_pool.endings.retry()
+        if not self.wait_for_gpus:
+            await self._removals_done()
         request = GpuRequest(
             user=self.user.name,
             server=self.name,
@@ -189,6 +193,16 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
         self.orm_spawner.state = self.get_state()
         self.user.db.commit()
 
+    async def _removals_done(self) -> None:
+        """Return when enough GPUs are free, or no removal is on its way any more, or after 5 s.
+
+        Nobody is refused what the engine is about to free.
+        """
+        pool, loop = self.gpu_pool, asyncio.get_running_loop()
+        end = loop.time() + RETRY_SECONDS
+        while pool.free(self.gpu_class) < self.gpus and (going := pool.endings.going()) and loop.time() < end:
+            await asyncio.wait(going, timeout=end - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+
     async def _request_form(self) -> str:
         """Return how this engine is asked for GPUs; raises `SpawnException` where it has none to give."""
         if self.gpu_request_form != "auto":
@@ -203,14 +217,17 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
         return form
 
     def _find_leftovers(self) -> None:
-        """Note GPUs of servers that a killed hub was just stopping; the hub itself loads only servers that run."""
+        """Note GPUs of servers that a killed hub was just stopping.
+
+        The hub itself loads servers that run, all of them before anybody can start one.
+        """
         if self.gpu_pool.complete:
             return
-        self.gpu_pool.complete = True
         stopped = self.user.db.query(orm.Spawner).filter(orm.Spawner.server == None)  # noqa: E711 - an SQL expression
         for found in [each for each in stopped if (each.state or {}).get("gpu_ids")]:
             spawner = self.user.settings["users"][found.user].spawners[found.name]
             spawner.end_container()
+        self.gpu_pool.complete = True
 
     async def _old_container_gone(self) -> None:
         """Return when the server's last container is gone and its GPUs are free; after 30 s this goes on by itself."""

@@ -331,10 +331,12 @@ async def test_a_new_hub_knows_the_gpus_of_running_servers() -> None:
     old = Site()
     state = (await old.start("alice")).orm_spawner.state
     new = Site()
+    new.pool.complete = False
     new.engine.containers = dict(old.engine.containers)
     again = new.spawner("alice")
     again.load_state(state)
     assert new.pool.holders() == {"alice": 1}
+    new.pool.complete = True
     await new.start("bob")
     assert new.engine.containers == {"alice--": ["0"], "bob--": ["1"]}
     await again.run_post_stop_hook()
@@ -342,32 +344,74 @@ async def test_a_new_hub_knows_the_gpus_of_running_servers() -> None:
     assert new.pool.free() == 1
 
 
-async def test_a_new_hub_frees_what_the_old_one_was_just_stopping() -> None:
+async def test_gpus_that_became_free_after_the_hub_let_go_of_the_server_stay_free() -> None:
     site = Site("0:big")
-    site.pool.complete = False
-    site.engine.containers = {"alice--": ["0"]}
-    alice = SimpleNamespace(name="alice")
-    row = SimpleNamespace(name="", user=alice, state={"gpu_ids": ["0"]})
-    starter = site.spawner("bob", wait_for_gpus=True)
-    starter.user.db.query = lambda _: SimpleNamespace(filter=lambda _: [row])
-    leftover = site.spawner("alice")
-    leftover.load_state(row.state)
-    starter.user.settings["users"] = _ByIdentity(alice, SimpleNamespace(spawners={"": leftover}))
-    await starter.run_pre_spawn_hook()
-    assert site.engine.containers == {}
-    assert site.pool.holders() == {"bob": 1}
+    spawner = await site.start("alice")
+    # What `run_post_stop_hook` leaves in the database when the engine takes longer than it waits.
+    kept = spawner.get_state()
+    await spawner.end_container()
+    assert kept["gpu_ids"] == ["0"]
+    assert site.pool.free() == 1
+    opened = site.spawner("alice")
+    opened.load_state(kept)
+    assert site.pool.free() == 1
+    assert "gpu_ids" not in opened.get_state()
 
 
-class _ByIdentity:
-    def __init__(self, row: Any, user: Any) -> None:
-        self._row, self._user = row, user
+class NewHub(Site):
+    """A hub that was just started; the last one was killed while alice's server had stopped and held GPU 0."""
 
-    def __getitem__(self, row: Any) -> Any:
-        assert row is self._row
-        return self._user
+    def __init__(self) -> None:
+        super().__init__("0:big")
+        self.pool.complete = False
+        self.engine.containers = {"alice--": ["0"]}
+        self.row = SimpleNamespace(name="", user=SimpleNamespace(name="alice"), state={"gpu_ids": ["0"]})
+
+    def starter(self, user: str, **traits: Any) -> Any:
+        spawner = self.spawner(user, **traits)
+        spawner.user.db.query = lambda _: SimpleNamespace(filter=lambda _: [self.row])
+        spawner.user.settings["users"] = self
+        return spawner
 
     def count_active_users(self) -> dict[str, int]:
         return {"spawn_pending": 1}
+
+    def __getitem__(self, key: Any) -> Any:
+        """Stand for the hub's users, and for alice's spawners: they are made when asked for, with their state."""
+        if key is self.row.user:
+            return SimpleNamespace(spawners=self)
+        spawner = self.spawner("alice", key)
+        spawner.load_state(self.row.state)
+        return spawner
+
+
+@pytest.mark.parametrize("wait", [True, False])
+async def test_a_new_hub_frees_what_the_old_one_was_just_stopping(wait: bool) -> None:
+    hub = NewHub()
+    await hub.starter("bob", wait_for_gpus=wait).run_pre_spawn_hook()
+    assert hub.engine.containers == {}
+    assert hub.pool.holders() == {"bob": 1}
+
+
+async def test_whoever_starts_beside_the_first_waits_for_removals_too_and_hears_who_was_faster() -> None:
+    hub = NewHub()
+    hub.engine.removals_that_fail = [docker.errors.APIError("409 removal in progress")] * 2
+    first = asyncio.create_task(hub.starter("bob").run_pre_spawn_hook())
+    await until(hub.pool.endings.going)
+    with pytest.raises(SpawnException, match="bob holds 1"):
+        await hub.starter("carol").run_pre_spawn_hook()
+    await first
+
+
+async def test_a_removal_that_hangs_delays_a_refusal_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spawner_config.gpus.RETRY_SECONDS", 0.2)
+    hub = NewHub()
+    hub.engine.removals_that_fail = [docker.errors.APIError("409 removal in progress")] * 99
+    with pytest.raises(SpawnException, match="alice holds 1"):
+        await asyncio.wait_for(hub.starter("bob").run_pre_spawn_hook(), SOON)
+    for task in hub.pool.endings.going():
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def test_a_refused_start_does_not_ask_the_engine_for_a_container() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import docker
@@ -10,7 +11,7 @@ from jupyterhub.slugs import safe_slug
 
 from spawner_config.docker_settings import DockerSettings
 from spawner_config.gpus import GpuSpawner, configure_gpus
-from spawner_config.images import ImageSpawner
+from spawner_config.images import ImagePulls, ImageSpawner
 from spawner_config.logins import configure_logins
 from spawner_config.networks import LABEL, UserNetworks
 from spawner_config.options import OptionsHook
@@ -122,8 +123,9 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     check_proxy_token(os.environ)
     configure_logins(c, os.environ)
 
+    connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
     networks = UserNetworks(
-        docker.APIClient(base_url=os.environ["DOCKER_HOST"], version="auto"),
+        connect(),
         name=ours.name,
         services={f"{ours.name}-hub": "hub", f"{ours.name}-proxy": "proxy"},
         addresses=ours.addresses,
@@ -138,9 +140,8 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     # A class and not a setting: traitlets copies settings for each spawner, and the networks' lock must be one.
     shared = {
         "networks": networks,
-        "shared_volumes": SharedVolumes(
-            docker.APIClient(base_url=os.environ["DOCKER_HOST"], version="auto"), ours.shares, name=ours.name
-        ),
+        "shared_volumes": SharedVolumes(connect(), ours.shares, name=ours.name),
+        "pulls": ImagePulls(connect),
         "gpu_pool": configure_gpus(c, catalogue, os.environ),
     }
     c.JupyterHub.spawner_class = type("DockerSpawner", (FarandoleDockerSpawner,), shared)

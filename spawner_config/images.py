@@ -2,20 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import docker
 import requests
 from dockerspawner import DockerSpawner
 from farandole import __version__
+from tornado.log import app_log
 
 from spawner_config.refusals import refused_start
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
 VERSION_LABEL = "org.opencontainers.image.version"
+PULL_SECONDS = 3600.0
+"""A start is given up much earlier; after this time the engine is stuck, and the next start asks it again."""
+
+
+class ImagePulls:
+    """The pulls that are going on: one for each image, however many starts wait for it.
+
+    ``connect`` returns a client of the engine. A pull has a client and a thread of its own, since all spawners' other
+    calls wait for each other in one thread. It goes on when a start that waits for it is given up.
+    """
+
+    def __init__(self, connect: Callable[[], docker.APIClient], *, seconds: float = PULL_SECONDS) -> None:
+        self._connect = connect
+        self._seconds = seconds
+        self._pulls: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    async def pull(self, repository: str, tag: str) -> None:
+        """Return when the image is there; raises what the engine's client raises, and `requests.Timeout`."""
+        image = repository, tag
+        if image not in self._pulls:
+            self._pulls[image] = asyncio.create_task(self._pull(repository, tag))
+            self._pulls[image].add_done_callback(partial(self._ended, image))
+        await asyncio.shield(self._pulls[image])
+
+    def _ended(self, image: tuple[str, str], pull: asyncio.Task[None]) -> None:
+        del self._pulls[image]
+        # Here too: perhaps nobody waits for it any more.
+        if not pull.cancelled() and (exc := pull.exception()):
+            app_log.warning("The image %s cannot be pulled: %s", ":".join(image), exc)
+
+    async def _pull(self, repository: str, tag: str) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await asyncio.to_thread(self._pull_in_thread, repository, tag)
+        except TimeoutError as exc:
+            raise requests.Timeout(f"its pull has not ended within {self._seconds / 60:.0f} minutes") from exc
+
+    def _pull_in_thread(self, repository: str, tag: str) -> None:
+        with closing(self._connect()) as client:
+            client.pull(repository, tag)
 
 
 class ImageSpawner(DockerSpawner):  # type: ignore[misc]
     """A DockerSpawner that compares an image's version with the hub's before it makes a container."""
+
+    pulls: ClassVar[ImagePulls]
+    """Shared by all spawners of a hub."""
+
+    def docker(self, method: str, *arguments: Any, **options: Any) -> Awaitable[Any]:
+        """Call the engine; a pull may take minutes, and no other call waits for it."""
+        if method == "pull":
+            return self.pulls.pull(*arguments, **options)
+        call: Awaitable[Any] = super().docker(method, *arguments, **options)
+        return call
 
     async def pull_image(self, image: str) -> None:
         """Pull the image where it is missing; raises `SpawnException` where none of the hub's version is to be had."""
@@ -23,7 +80,7 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
             await super().pull_image(image)
             # Once more: an engine may report a pull that failed in the middle of an answer that began well.
             found = await self.docker("inspect_image", image)
-        except (docker.errors.APIError, requests.RequestException) as exc:
+        except (docker.errors.DockerException, requests.RequestException) as exc:
             why = str(getattr(exc, "explanation", None) or exc)
             raise refused_start(missing_image(image, why), reason="image") from exc
         if problem := wrong_version(image, found, __version__):

@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
 import docker
+import requests
 from docker.errors import APIError, NotFound
 from docker.types import IPAMConfig, IPAMPool
 from tornado.log import app_log
@@ -20,8 +21,11 @@ LABEL = "farandole.hub"
 MTU_OPTION = "com.docker.network.driver.mtu"
 NO_ADDRESS_OPTION = "com.docker.network.bridge.inhibit_ipv4"
 """The host itself has no address in the network, so that its own services cannot be reached there."""
-ALREADY_CONNECTED = 403
+ALREADY_CONNECTED = 403, "already exists in network"
+"""The engine's status and words; the status alone is that of every refusal, the engine filter's too."""
 CLAIM_ATTEMPTS = 64
+ENGINE_ERRORS = (APIError, requests.RequestException)
+"""What the engine or its filter refuses, and what comes of either when it does not answer."""
 
 
 class NetworkError(RuntimeError):
@@ -78,6 +82,7 @@ class UserNetworks:
         self._internet = internet
         self._mtu = mtu
         self._lock = asyncio.Lock()
+        self._joined = False
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
 
     def name_of(self, user: str) -> str:
@@ -112,19 +117,36 @@ class UserNetworks:
     def rejoin(self) -> None:
         """Connect the services to the networks that there are: a container that was made anew has lost them.
 
-        To be called before the hub looks for its servers, and so before anything else uses this object.
+        To be called before the hub looks for its servers, and so before anything else uses this object. A network that
+        cannot be joined is logged and left to `keep_joined`: it keeps neither the hub nor other users waiting.
         """
-        for found in self._ours():
-            self._connect_services(self._client.inspect_network(found["Id"]))
+        try:
+            found = self._ours()
+        except ENGINE_ERRORS as exc:
+            self._joined = False
+            app_log.warning("The users' networks cannot be listed: %s", _reason(exc))
+        else:
+            missed = [network for network in found if not self._rejoined(network)]
+            self._joined = not missed
 
-    async def keep_joined(self) -> None:
-        """Do the same while the hub runs; what the engine refuses is logged and tried again the next time."""
+    async def keep_joined(self, *, lost: bool) -> None:
+        """Do the same while the hub runs, where a service has ``lost`` its networks or the last time was no success.
+
+        Otherwise the engine is not asked, and no start waits for the lock.
+        """
+        if self._joined and not lost:
+            return
         async with self._lock:
-            try:
-                await asyncio.to_thread(self.rejoin)
-            except APIError as exc:
-                # The container is just being made anew, say.
-                app_log.warning("The hub's parts cannot be connected to the users' networks: %s", exc.explanation)
+            await asyncio.to_thread(self.rejoin)
+
+    def _rejoined(self, network: dict[str, Any]) -> bool:
+        try:
+            self._connect_services(self._client.inspect_network(network["Id"]))
+        except ENGINE_ERRORS as exc:
+            # The container is just being made anew, or the filter restarts, say.
+            app_log.warning("The hub's parts cannot be connected to %s: %s", network["Name"], _reason(exc))
+            return False
+        return True
 
     def _ours(self) -> list[dict[str, Any]]:
         networks: list[dict[str, Any]] = self._client.networks(filters={"label": f"{LABEL}={self._name}"})
@@ -180,7 +202,8 @@ class UserNetworks:
                 self._client.connect_container_to_network(container, network["Id"], aliases=[alias])
             except APIError as exc:
                 # A stopped container is connected and not listed.
-                if exc.status_code != ALREADY_CONNECTED:
+                status, words = ALREADY_CONNECTED
+                if exc.status_code != status or words not in _reason(exc):
                     raise
 
     def _remove_if_empty(self, name: str) -> None:
@@ -193,6 +216,10 @@ class UserNetworks:
         for container in present:
             self._client.disconnect_container_from_network(container, network["Id"], force=True)
         self._client.remove_network(network["Id"])
+
+
+def _reason(exc: Exception) -> str:
+    return str(getattr(exc, "explanation", None) or exc)
 
 
 def _subnets(network: dict[str, Any]) -> list[IPv4Network]:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from jupyterhub.proxy import ConfigurableHTTPProxy
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
-from traitlets.config import Config
+from traitlets.config import Config, PyFileConfigLoader
 
 from spawner_config.culler import Arbiter, Watch
 from spawner_config.idle import SERVICE, IdleLimits, QuietProxy, configure_idle, is_idle, tell_limits
-from spawner_config.settings import SettingsError
+from spawner_config.settings import ROOT, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LIMITS = IdleLimits(worker_minutes=30, server_minutes=120)
@@ -164,6 +172,52 @@ def test_the_watch_of_this_machine_goes_on() -> None:
     began = watch.look()[1]
     now, since = watch.look()
     assert since == began <= now
+
+
+class Engine(BaseHTTPRequestHandler):
+    """The part of a container engine that the hub's configuration asks: its version, and which networks there are."""
+
+    def do_GET(self) -> None:
+        answer = json.dumps({"ApiVersion": "1.41"} if self.path == "/version" else []).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def engine() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Engine) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"tcp://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("minutes", ["0.5", "0"])
+@pytest.mark.parametrize("deployment", ["docker", "local"])
+def test_in_every_deployment_the_proxy_of_the_whole_configuration_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deployment: str, minutes: str
+) -> None:
+    with engine() as address:
+        for key, value in {
+            "FARANDOLE_DEPLOYMENT": deployment,
+            "FARANDOLE_STATE": str(tmp_path),
+            "FARANDOLE_IDLE_MINUTES": minutes,
+            "FARANDOLE_IDLE_SERVER_MINUTES": minutes,
+            "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:0.1.0",
+            "FARANDOLE_ADMIN": "ada",
+            "FARANDOLE_ADMIN_PASSWORD": "a long enough one",
+            "CONFIGPROXY_AUTH_TOKEN": "0123456789abcdef" * 4,
+            "DOCKER_HOST": address,
+        }.items():
+            monkeypatch.setenv(key, value)
+        # The file puts the repository's folder in front.
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        c = PyFileConfigLoader("jupyterhub_config.py", path=str(ROOT / "hub")).load_config()
+    assert issubclass(c.JupyterHub.proxy_class, QuietProxy)
 
 
 class Hub(RequestHandler):

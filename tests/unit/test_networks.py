@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import asyncio
 from ipaddress import IPv4Network
+from types import SimpleNamespace
 
 import pytest
+import requests
 from docker.errors import APIError, NotFound
+from jupyterhub.proxy import ConfigurableHTTPProxy
 
 from spawner_config.networks import LABEL, NO_ADDRESS_OPTION, AddressRange, NetworkError, UserNetworks
+from spawner_config.proxy import NetworkedProxy
 
 SERVICES = {"farandole-hub": "hub", "farandole-proxy": "proxy"}
 
@@ -53,7 +57,7 @@ class Engine:
     def connect_container_to_network(self, container, key, aliases=()):
         network = self.networks_by_id[key]
         if container in network["Containers"]:
-            raise refused(403, "endpoint already exists")
+            raise refused(403, f"endpoint with name {container} already exists in network {network['Name']}")
         network["Containers"][container] = {"Name": container}
         network["Aliases"][container] = list(aliases)
 
@@ -155,24 +159,121 @@ async def test_a_proxy_made_anew_joins_the_networks_while_the_hub_runs():
     networks = make(engine)
     await networks.hold("ada", "")
     engine.disconnect_container_from_network("farandole-proxy", "id-0", force=True)
-    await networks.keep_joined()
+    await networks.keep_joined(lost=True)
     assert set(engine.networks_by_id["id-0"]["Containers"]) == set(SERVICES)
 
 
-async def test_a_refused_connection_is_no_end(monkeypatch):
+async def held_and_lost(engine):
+    """Networks of three users, of which a proxy made anew has none."""
+    networks = make(engine)
+    for number, user in enumerate(("ada", "grace", "emmy")):
+        await networks.hold(user, "")
+        engine.disconnect_container_from_network("farandole-proxy", f"id-{number}", force=True)
+    return networks
+
+
+def with_proxy(engine):
+    return [key for key, network in engine.networks_by_id.items() if "farandole-proxy" in network["Containers"]]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refused(404, "No such container: farandole-proxy"),
+        refused(403, "Farandole's engine filter: The container 'farandole-proxy' is not this hub's."),
+        requests.ConnectionError("the filter restarts"),
+    ],
+    ids=["no container", "refused by the filter", "no filter"],
+)
+async def test_a_network_that_cannot_be_joined_keeps_no_other_waiting_and_is_tried_again(monkeypatch, caplog, error):
+    engine = Engine()
+    networks = await held_and_lost(engine)
+    connect = engine.connect_container_to_network
+
+    def fail_at_first(container, key, **options):
+        if key == "id-0":
+            raise error
+        connect(container, key, **options)
+
+    monkeypatch.setattr(engine, "connect_container_to_network", fail_at_first)
+    networks.rejoin()
+    assert with_proxy(engine) == ["id-1", "id-2"]
+    assert f"cannot be connected to farandole-user-ada: {getattr(error, 'explanation', error)}" in caplog.text
+    await networks.keep_joined(lost=False)
+    assert with_proxy(engine) == ["id-1", "id-2"]
+    monkeypatch.undo()
+    await networks.keep_joined(lost=False)
+    assert with_proxy(engine) == ["id-0", "id-1", "id-2"]
+
+
+async def test_networks_that_cannot_be_listed_are_tried_again(monkeypatch):
+    engine = Engine()
+    networks = await held_and_lost(engine)
+
+    def fail(**_):
+        raise requests.ConnectionError("the filter restarts")
+
+    monkeypatch.setattr(engine, "networks", fail)
+    networks.rejoin()
+    assert with_proxy(engine) == []
+    monkeypatch.undo()
+    await networks.keep_joined(lost=False)
+    assert with_proxy(engine) == ["id-0", "id-1", "id-2"]
+
+
+async def test_a_container_that_is_connected_and_not_listed_is_joined():
     engine = Engine()
     networks = make(engine)
     await networks.hold("ada", "")
-    engine.disconnect_container_from_network("farandole-proxy", "id-0", force=True)
+    inspect = engine.inspect_network
+    engine.inspect_network = lambda key: {**inspect(key), "Containers": {}}
+    await networks.hold("ada", "main-w0")
+
+
+async def test_a_start_that_the_filter_refuses_fails():
+    engine = Engine()
 
     def refuse(*_, **__):
-        raise refused(404, "No such container: farandole-proxy")
+        raise refused(403, "Farandole's engine filter: not admitted")
 
-    monkeypatch.setattr(engine, "connect_container_to_network", refuse)
-    await networks.keep_joined()
-    monkeypatch.undo()
-    await networks.keep_joined()
-    assert set(engine.networks_by_id["id-0"]["Containers"]) == set(SERVICES)
+    engine.connect_container_to_network = refuse
+    with pytest.raises(APIError, match="refused"):
+        await make(engine).hold("ada", "")
+
+
+async def test_the_engine_is_not_asked_while_nothing_is_lost():
+    engine = Engine()
+    networks = make(engine)
+    networks.rejoin()
+    await networks.hold("ada", "")
+    engine.disconnect_container_from_network("farandole-proxy", "id-0", force=True)
+    await networks.keep_joined(lost=False)
+    assert with_proxy(engine) == []
+
+
+@pytest.mark.parametrize(("routes", "expected"), [({}, True), ({"/user/ada/": 1}, True), ({"/": 1}, False)])
+async def test_a_proxy_without_the_hubs_route_has_lost_its_networks_and_gets_them_before_its_routes(
+    monkeypatch, routes, expected
+):
+    done = []
+
+    class Networks:
+        async def keep_joined(self, *, lost):
+            done.append(lost)
+
+    async def check_routes(*_):
+        done.append("routes")
+
+    async def get_all_routes(_):
+        return routes
+
+    monkeypatch.setattr(ConfigurableHTTPProxy, "check_routes", check_routes)
+    monkeypatch.setattr(NetworkedProxy, "get_all_routes", get_all_routes)
+    proxy = type("Proxy", (NetworkedProxy,), {"networks": Networks()})()
+    proxy.app = SimpleNamespace(hub=SimpleNamespace(routespec="/"))
+    await proxy.check_routes({}, {}, routes)
+    await proxy.check_routes({}, {})
+    assert done == [expected, "routes"] * 2
 
 
 async def test_without_internet_the_network_is_internal():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bench.record import Record, median_of
 from tests.docker import registry
 from tests.docker.bare import HERE, SUBNETS, bare_engine, empty
+from tests.docker.engines.janitor import alone
 from tests.docker.stack import Stack
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ NOTE = "the registry and the machine share this machine's cores and disk"
 
 def measure(repeats: int) -> Iterator[Record]:
     """Yield carry_seconds and carry_bytes."""
-    with bare_engine() as machine, registry.running(HERE) as published:
+    with alone(), bare_engine() as machine, registry.running(HERE) as published:
         settings = published.publish()
         runs = [carry(machine, published, settings) for _ in range(repeats)]
     seconds, sent = zip(*runs, strict=True)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from images.names import NOTEBOOK, version
-from spawner_config.local import free_port
 from spawner_config.settings import ROOT
 from tests.browser.lab import shoot_failure
-from tests.docker.engines import gpus
+from tests.docker.engines import first, gpus
+from tests.docker.engines.janitor import alone
+from tests.docker.ports import HTTPS, quiet_port
 from tests.docker.stack import Stack, docker, running
 
 if TYPE_CHECKING:
@@ -21,6 +22,22 @@ if TYPE_CHECKING:
     from tests.docker.engines.second import SecondEngine
 
 PROFILES = Path(__file__).with_name("small.toml")
+TIMEOUT_SECONDS = 900
+"""For a test and the fixtures that it is the first to need, an engine and a stack among them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(PROFILES.parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engine_alone() -> Iterator[None]:
+    """This machine's engine, for one session at a time, without what a killed one left there."""
+    first.check_local()
+    with alone():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -44,17 +61,23 @@ def stack(tmp_path_factory: pytest.TempPathFactory, data_set: str) -> Iterator[S
         yield stack
 
 
-@pytest.fixture(scope="session")
-def small_stack(stack: Stack) -> Stack:
-    """The same one, with more profiles and a smaller limit of workers, given as the README says."""
+@pytest.fixture(scope="module")
+def small_stack(stack: Stack) -> Iterator[Stack]:
+    """The same one, with more profiles and a smaller limit of workers for one module's tests."""
     profiles = (ROOT / "hub" / "profiles.toml").read_text()
     limited = profiles.replace("workers_per_user = 16", "workers_per_user = 4")
     assert limited != profiles
-    (stack.folder / "profiles.toml").write_text(f"{limited}\n{PROFILES.read_text()}")
+    give_profiles(stack, f"{limited}\n{PROFILES.read_text()}")
+    yield stack
+    give_profiles(stack, profiles)
+
+
+def give_profiles(stack: Stack, text: str) -> None:
+    """Give them as the README says."""
+    (stack.folder / "profiles.toml").write_text(text)
     stack.compose("cp", "profiles.toml", "hub:/srv/farandole/")
     stack.compose("restart", "hub")
     stack.wait_ready()
-    return stack
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +87,7 @@ def closed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "FARANDOLE_SIGNUP": "approval",
         "FARANDOLE_INTERNET": "no",
         "FARANDOLE_TLS_BIND": "127.0.0.1",
-        "FARANDOLE_TLS_PORT": str(free_port()),
+        "FARANDOLE_TLS_PORT": str(quiet_port(HTTPS)),
     }
     with running(tmp_path_factory.mktemp("closed"), subnets="10.214.16.0/20", **settings) as stack:
         yield stack

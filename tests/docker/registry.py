@@ -76,10 +76,12 @@ def running(address: str) -> Iterator[Registry]:
         here, there = (place(container, host) for host in ("127.0.0.1", address))
         registry = Registry(container=container, here=here, there=there)
         wait_until(registry.answers, START_SECONDS)
-        yield registry
+        try:
+            yield registry
+        finally:
+            forget(f"{here}/")
     finally:
         docker("rm", "--force", "--volumes", container)
-        forget(f"{here}/")
 
 
 def place(container: str, host: str) -> str:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hub.browser import Browser
 from hub.process import local_session, wait_until
 from hub.remote_kernel import RemoteKernel
-from spawner_config.local import free_port
 from spawner_config.settings import ROOT
+from tests.docker.ports import HTTP, quiet_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Stack:
         self.name = f"farandole-test-{secrets.token_hex(3)}"
         self.folder = folder
         self.engine = engine
-        self.url = f"http://{engine.address if engine else '127.0.0.1'}:{(port := free_port())}"
+        self.url = f"http://{engine.address if engine else '127.0.0.1'}:{(port := quiet_port(HTTP))}"
         self.passwords = {ADMIN: secrets.token_urlsafe(18)}
         shutil.copy(source / "docker-compose.yml", folder)
         given = {

@@ -171,14 +171,16 @@ def test_a_password_is_changed_and_the_old_one_is_void(closed_stack: Stack) -> N
 
 @pytest.fixture
 def sign_up_closed(closed_stack: Stack) -> Iterator[None]:
-    settings = closed_stack.folder / ".env"
-    before = settings.read_text()
-    for text in (before.replace("FARANDOLE_SIGNUP=approval", "FARANDOLE_SIGNUP=closed"), before):
-        settings.write_text(text)
-        closed_stack.compose("up", "-d")
-        closed_stack.wait_ready()
-        if text != before:
-            yield
+    before = (closed_stack.folder / ".env").read_text()
+    restart(closed_stack, before.replace("FARANDOLE_SIGNUP=approval", "FARANDOLE_SIGNUP=closed"))
+    yield
+    restart(closed_stack, before)
+
+
+def restart(stack: Stack, settings: str) -> None:
+    (stack.folder / ".env").write_text(settings)
+    stack.compose("up", "-d")
+    stack.wait_ready()
 
 
 @pytest.mark.usefixtures("sign_up_closed")

@@ -40,7 +40,6 @@ def lab(stack: Stack, chromium: Browser) -> Iterator[Lab]:
     page.close()
 
 
-@pytest.mark.timeout(900)
 def test_the_first_notebook_trains_over_two_worker_containers(stack: Stack, lab: Lab) -> None:
     stack.compose("up", "-d", "--wait")
     lab.log_in(ADMIN)

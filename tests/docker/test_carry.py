@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from tests.docker.engines.second import SecondEngine
 
-pytestmark = pytest.mark.timeout(900)
 CELL_SECONDS = 240.0
 CARRIED = {
     "docker-compose.yml",

@@ -15,8 +15,10 @@ import pytest
 from hub.doctor.firewall import closing_commands
 from hub.process import wait_until
 from images.names import HUB, version
-from spawner_config.local import free_port
 from spawner_config.settings import ROOT
+from tests.docker.engines.janitor import FIREWALLED as SUBNETS
+from tests.docker.engines.janitor import open_firewall
+from tests.docker.ports import HTTPS, quiet_port
 from tests.docker.stack import Stack, docker, run
 from tests.unit.test_certificate import make_pair
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SUBNETS = "10.217.0.0/20"
 LOG_SECONDS = 120
 DIAL = """
 import socket, sys
@@ -136,7 +137,7 @@ def test_a_hub_with_a_weak_secret_does_not_start(token: str, password: str, word
 
 def test_an_unreadable_certificate_is_named_before_and_in_the_log(tmp_path: Path) -> None:
     settings = {"COMPOSE_PROFILES": "tls", "FARANDOLE_TLS_BIND": "127.0.0.1"}
-    settings["FARANDOLE_TLS_PORT"] = str(free_port())
+    settings["FARANDOLE_TLS_PORT"] = str(quiet_port(HTTPS))
     stack = Stack(tmp_path, subnets=SUBNETS, **settings)
     folder = make_pair(tmp_path / "tls")
     folder.chmod(0o755)
@@ -175,7 +176,7 @@ def container_in(subnet: str) -> Iterator[str]:
 
 def test_the_rules_that_it_prints_close_the_machines_ports_and_the_metadata(tmp_path: Path) -> None:
     stack = Stack(tmp_path, subnets=SUBNETS)
-    rules = [command.replace("sudo ", "") for command in closing_commands(SUBNETS)]
+    rules = [command.replace("sudo iptables", "iptables -w 60") for command in closing_commands(SUBNETS)]
 
     def dial(name: str, address: str, port: int) -> str:
         return docker("exec", name, "python3", "-c", DIAL, address, str(port))
@@ -194,6 +195,5 @@ def test_the_rules_that_it_prints_close_the_machines_ports_and_the_metadata(tmp_
             assert dial(name, "169.254.169.254", 80) == "refused"
             assert "reach neither a cloud's metadata service nor" in " ".join(doctor(stack).stdout.split())
         finally:
-            for rule in rules:
-                subprocess.run(["bash", "-c", rule.replace(" -I ", " -D ")], check=True)
+            open_firewall()
         assert dial(name, gateway, port) == "reached"

@@ -122,7 +122,8 @@ def create(hub: docker.APIClient, engine: docker.APIClient, network: str) -> Ite
 @pytest.fixture
 def foreign(engine: docker.APIClient) -> Iterator[str]:
     """A container of somebody else."""
-    container = engine.create_container(IMAGE, ["sleep", "600"])["Id"]
+    name = f"farandole-test-foreign-{secrets.token_hex(3)}"
+    container = engine.create_container(IMAGE, ["sleep", "600"], name=name)["Id"]
     engine.start(container)
     yield container
     engine.remove_container(container, force=True)

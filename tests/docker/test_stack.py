@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,14 +16,18 @@ if TYPE_CHECKING:
 CELL_SECONDS = 240.0
 STOP_SECONDS = 60
 
-REPORTING = """%%distributed_train -o run
-import time, farandole as fd, torch, horovod.torch as hvd
-for step in range(300):
-    total = hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
-    fd.report(step=step, total=total)
+ENOUGH = "/tmp/enough"
+REPORTED = 20
+REPORTING = f"""%%distributed_train -o run
+import pathlib, time, farandole as fd, torch, horovod.torch as hvd
+for step in range(6000):
+    if hvd.allreduce(torch.tensor([float(pathlib.Path({ENOUGH!r}).exists())]), op=hvd.Sum).item():
+        break
+    fd.report(step=step)
     time.sleep(0.1)
 fd.result(step)
 """
+"""Trains until one of the ranks finds a file."""
 
 
 @pytest.mark.parametrize("backend", ["horovod", "torch"])
@@ -44,15 +47,28 @@ def test_training_goes_on_while_the_hub_is_killed_and_restarted(stack: Stack) ->
     with stack.kernel("emmy") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
+        worker = next(name for name in stack.containers() if "--" in name)
         request = kernel.begin(REPORTING)
-        time.sleep(5)
+        wait_until(lambda: reported(stack, "emmy") >= REPORTED, CELL_SECONDS)
         docker("kill", f"{stack.name}-hub")
+        before = reported(stack, "emmy")
+        wait_until(lambda: reported(stack, "emmy") >= before + REPORTED, CELL_SECONDS)
+        assert not stack.inspect(f"{stack.name}-hub")["State"]["Running"]
         docker("start", f"{stack.name}-hub")
         stack.wait_ready()
+        docker("exec", worker, "touch", ENOUGH)
         kernel.finish(request, REPORTING, deadline=CELL_SECONDS)
-        output = kernel.execute("print(run.status, run.result, run.dataframe().step.max())", deadline=60)
-        assert output.split() == ["finished", "299", "299"], output
+        found = "print(run.status, sorted(set(run.dataframe().step)) == list(range(run.result)), run.result)"
+        status, complete, steps = kernel.execute(found, deadline=60).split()
+        assert (status, complete) == ("finished", "True")
+        assert int(steps) >= before + REPORTED
         kernel.execute("%cluster stop", deadline=CELL_SECONDS)
+
+
+def reported(stack: Stack, user: str) -> int:
+    """Return how many reports of rank 0 the user's runs have on disk."""
+    count = "cat /home/user/farandole/runs/*/metrics/rank-0.jsonl 2>/dev/null | wc -l"
+    return int(docker("exec", f"{stack.name}-server-{user}", "sh", "-c", count))
 
 
 def test_the_home_outlives_the_container(stack: Stack) -> None:

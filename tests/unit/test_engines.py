@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,9 @@ import pytest
 
 from tests.docker.engines.daemon import Daemon
 from tests.docker.engines.debian import SetUpError
+from tests.docker.engines.first import check_local, forget_killed
+from tests.docker.engines.lock import locked
+from tests.docker.ports import HTTP, HTTPS, quiet_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,3 +41,62 @@ def test_what_has_its_id_by_chance_is_left_alone(tmp_path: Path) -> None:
     stranger = daemon(tmp_path, "")
     (tmp_path / "serve.started").write_text(str(os.getppid()))
     assert not stranger.stop()
+
+
+def test_a_daemon_whose_starter_was_killed_before_it_wrote_the_id_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "serve.started").touch()
+    assert daemon(tmp_path, "").pid() is None
+
+
+def test_ids_of_killed_daemons_are_forgotten_though_others_have_them_now(tmp_path: Path) -> None:
+    files = [tmp_path / "dockerd.pid", tmp_path / "containerd.pid"]
+    forget_killed(*files)
+    for text in (str(os.getpid()), "", "9999999"):
+        for file in files:
+            file.write_text(text)
+        forget_killed(*files)
+        assert not any(file.exists() for file in files)
+
+
+def test_a_containerd_that_lives_is_kept(tmp_path: Path) -> None:
+    program = tmp_path / "containerd"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([program, "600"]) as living:
+        (tmp_path / "pid").write_text(f"{living.pid}\n")
+        forget_killed(tmp_path / "none", tmp_path / "pid")
+        assert (tmp_path / "pid").exists()
+        living.kill()
+
+
+@pytest.mark.parametrize("host", ["tcp://10.0.0.1:2375", "unix:///run/user/1000/docker.sock"])
+def test_another_engine_than_this_machines_is_refused(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    with pytest.raises(SetUpError, match=f"DOCKER_HOST is {host}, .*Unset DOCKER_HOST"):
+        check_local()
+
+
+def test_this_machines_engine_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///var/run/docker.sock")
+    check_local()
+    monkeypatch.delenv("DOCKER_HOST")
+    check_local()
+
+
+def test_a_lock_is_waited_for_and_falls_free_with_its_holder(tmp_path: Path) -> None:
+    hold = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); "
+    command = [sys.executable, "-c", f"{hold}time.sleep(600)", str(tmp_path / "engine.lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        held = r"another test session, which holds .*engine\.lock, took more than 1 s"
+        with pytest.raises(SetUpError, match=held), locked("engine", 1, tmp_path):
+            raise AssertionError("got what another holds")
+        holder.kill()
+    with locked("engine", 60, tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("among", [HTTP, HTTPS])
+def test_a_port_is_one_that_no_client_gets_by_chance(among: range) -> None:
+    assert quiet_port(among) in among
+    assert among.stop <= 32768

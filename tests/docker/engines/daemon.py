@@ -83,10 +83,11 @@ class Daemon:
     def pid(self) -> int | None:
         """Return its process id while it runs."""
         try:
-            pid = int(self._pid_file.read_text())
+            text = self._pid_file.read_text()
         except FileNotFoundError:
             return None
-        return pid if self._runs(pid) else None
+        # Empty when who started it was killed in that moment.
+        return int(text) if text.isdigit() and self._runs(int(text)) else None
 
     def log_tail(self, lines: int = 40) -> str:
         """Return the last lines of its output."""

@@ -14,10 +14,14 @@ import sys
 from pathlib import Path
 
 from tests.docker.engines import base_image
-from tests.docker.engines.daemon import Daemon
+from tests.docker.engines.daemon import START_SECONDS, Daemon, wait_for
 from tests.docker.engines.debian import SetUpError, install, run, unpack_newer
 
 FOLDER = Path("/var/tmp/farandole-engine")
+PID_FILE = "dockerd.pid"
+CONTAINERD_PID = Path("/var/run/docker/containerd/containerd.pid")
+LOCAL = {"unix:///var/run/docker.sock", "unix:///run/docker.sock"}
+"""What DOCKER_HOST may be: this is the socket that the compose file gives to the hub."""
 SYSTEMD = Path("/run/systemd/system")
 PROGRAMS = {"docker": "docker.io", "dockerd": "docker.io", "iptables": "iptables", "ip": "iproute2", "ps": "procps"}
 PLUGINS = {"buildx": "docker-buildx", "compose": "docker-compose"}
@@ -26,6 +30,7 @@ PLUGINS = {"buildx": "docker-buildx", "compose": "docker-compose"}
 
 def up() -> None:
     """Return when an engine answers that builds, composes and has the base image; raises `SetUpError`."""
+    check_local()
     if not _answers():
         _start()
     _ensure_plugins()
@@ -39,19 +44,49 @@ def down() -> None:
         print("engine stopped", flush=True)
 
 
+def check_local() -> None:
+    """Raise `SetUpError` where the docker command talks to another engine than this machine's."""
+    host = os.environ.get("DOCKER_HOST")
+    if host and host not in LOCAL:
+        raise SetUpError(
+            f"DOCKER_HOST is {host}, and the tests need this machine's own engine: they give containers its socket and "
+            "reach their ports. Unset DOCKER_HOST."
+        )
+
+
 def _start() -> None:
-    if os.environ.get("DOCKER_HOST"):
-        raise SetUpError(f"DOCKER_HOST is {os.environ['DOCKER_HOST']}, where no engine answers. Start it, or unset it.")
     install(PROGRAMS)
     if SYSTEMD.is_dir():
         run("systemctl", "start", "docker")
         return
-    _daemon().start(_answers)
+    daemon = _daemon()
+    if daemon.pid():
+        wait_for(_answers, f"The answer of the engine that runs already ({daemon.log})", START_SECONDS)
+        return
+    forget_killed(daemon.folder / PID_FILE, CONTAINERD_PID)
+    daemon.start(_answers)
     print(f"engine {run('docker', 'version', '--format', '{{.Server.Version}}').strip()} started", flush=True)
 
 
+def forget_killed(dockerd: Path, containerd: Path) -> None:
+    """Remove the files with the process ids of daemons that were killed: a new engine believes them.
+
+    It refuses to start when any process has the first id, and waits in vain for a containerd with the second.
+    """
+    dockerd.unlink(missing_ok=True)
+    if containerd.exists() and not _is_containerd(containerd.read_text().strip()):
+        containerd.unlink()
+
+
+def _is_containerd(pid: str) -> bool:
+    try:
+        return pid.isdigit() and Path(f"/proc/{pid}/comm").read_text().strip() == "containerd"
+    except FileNotFoundError:
+        return False
+
+
 def _daemon() -> Daemon:
-    return Daemon(name="dockerd", folder=FOLDER, command=("dockerd", "--pidfile", str(FOLDER / "dockerd.pid")))
+    return Daemon(name="dockerd", folder=FOLDER, command=("dockerd", "--pidfile", str(FOLDER / PID_FILE)))
 
 
 def _answers() -> bool:

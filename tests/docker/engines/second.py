@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.docker.engines.daemon import Daemon
+from tests.docker.engines.daemon import STOP_SECONDS, Daemon, wait_for
 from tests.docker.engines.debian import SetUpError, install, run, unpack_newer
+from tests.docker.engines.lock import locked
 from tests.docker.engines.namespace import Namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 STATE = Path("/var/tmp")
-LOCKS = Path("/run/lock")
 CGROUPS = Path("/sys/fs/cgroup")
 PROGRAMS = {"iptables": "iptables", "ip": "iproute2", "runc": "runc"}
 
@@ -82,19 +83,18 @@ class SecondEngine:
     def down(self) -> None:
         """Stop it and remove all that it had; raises `SetUpError`."""
         containerd, dockerd = self._daemons
-        if dockerd.pid() and self._works("version"):
+        if dockerd.pid() and containerd.pid() and self._works("version"):
             ids = self.docker("ps", "--all", "--quiet").split()
             # Killed: the engine itself would let each of them end by itself, for ten seconds.
             if ids:
-                self.docker("rm", "--force", "--volumes", *ids)
+                self._works("rm", "--force", "--volumes", *ids)
         dockerd.stop()
         containerd.stop()
+        self._end_containers()
         for where in reversed(self._mounts()):
             run("umount", where)
         self._namespace.remove()
-        for group in [*CGROUPS.glob(self.name), *CGROUPS.glob(f"*/{self.name}")]:
-            for folder in sorted(group.glob("**/"), reverse=True):
-                folder.rmdir()
+        wait_for(self._remove_groups, f"The end of the control groups {self.name}", STOP_SECONDS)
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
@@ -142,6 +142,49 @@ class SecondEngine:
         points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         return [point for point in points if point.startswith(f"{self.folder}/")]
 
+    def _end_containers(self) -> None:
+        """Kill the containers, and the shims above them, of daemons that died before they could."""
+
+        def over() -> bool:
+            found = {*self._grouped(), *self._shims()}
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return not found
+
+        wait_for(over, f"The end of the containers of {self.name}", STOP_SECONDS)
+
+    def _groups(self) -> list[Path]:
+        """Return its control groups, those inside others first."""
+        roots = [*CGROUPS.glob(self.name), *CGROUPS.glob(f"*/{self.name}")]
+        return [folder for root in roots for folder in sorted(root.glob("**/"), reverse=True)]
+
+    def _grouped(self) -> Iterator[int]:
+        """Yield the processes in its control groups."""
+        for group in self._groups():
+            with suppress(FileNotFoundError):
+                # 0 stands for a process that cannot be seen from here, and to `os.kill` for all of one's own.
+                yield from (pid for word in (group / "cgroup.procs").read_text().split() if (pid := int(word)))
+
+    def _shims(self) -> Iterator[int]:
+        """Yield the processes by which its containerd holds containers: in no group of their own, they name it."""
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                program, *words = (process / "cmdline").read_bytes().split(b"\0")
+                if b"containerd-shim" in program and str(self._containerd_socket).encode() in words:
+                    yield int(process.name)
+
+    def _remove_groups(self) -> bool:
+        """Return whether its control groups were gone; one whose last process has only just ended is still busy."""
+        for group in self._groups():
+            try:
+                group.rmdir()
+            except OSError as exc:
+                if exc.errno not in {errno.EBUSY, errno.ENOENT}:
+                    raise
+                return False
+        return True
+
     def _configure(self) -> None:
         (self.folder / "containerd.toml").write_text(
             "version = 2\n"
@@ -170,11 +213,7 @@ class SecondEngine:
 @contextmanager
 def running(engine: SecondEngine) -> Iterator[SecondEngine]:
     """Run an engine; only one test session at a time has one of that name."""
-    with (LOCKS / f"{engine.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            raise SetUpError(f"Another test session has the engine {engine.name}. Wait for its end.") from exc
+    with locked(engine.name):
         try:
             engine.up()
             yield engine

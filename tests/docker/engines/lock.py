@@ -1,0 +1,36 @@
+"""What only one test session at a time may have on this machine."""
+
+from __future__ import annotations
+
+import fcntl
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from tests.docker.engines.daemon import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOCKS = Path("/run/lock")
+WAIT_SECONDS = 300.0
+
+
+@contextmanager
+def locked(name: str, seconds: float = WAIT_SECONDS, folder: Path = LOCKS) -> Iterator[None]:
+    """Hold the lock ``name``; raises `SetUpError` when another process holds it for that long.
+
+    The operating system takes it back when its holder ends, however that comes about. No child inherits it.
+    """
+    path = folder / f"{name}.lock"
+    with path.open("w") as lock:
+        wait_for(lambda: _taken(lock), f"The wait for the end of another test session, which holds {path},", seconds)
+        yield
+
+
+def _taken(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

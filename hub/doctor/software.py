@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from hub.doctor.engine import Engine
 
 OLDEST_ENGINE = (20, 10)
-OLDEST_COMPOSE = (2, 17)
+OLDEST_COMPOSE = (2, 20)
+"""The first that knows ``required: false`` of ``depends_on``."""
 """The first that knows `restart` below `depends_on`."""
 COMMAND_SECONDS = 30
 VERSION_LABEL = "org.opencontainers.image.version"

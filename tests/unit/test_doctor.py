@@ -216,7 +216,7 @@ def test_the_engines_version(version: str, level: Level) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "level"), [("", Level.FAULT), ("2.3.3", Level.FAULT), ("v2.26.1-4\n", Level.OK), ("5.0.1", Level.OK)]
+    ("version", "level"), [("", Level.FAULT), ("2.19.1", Level.FAULT), ("v2.26.1-4\n", Level.OK), ("5.0.1", Level.OK)]
 )
 def test_the_compose_plugin(version: str, level: Level) -> None:
     assert judge_compose(version).level is level

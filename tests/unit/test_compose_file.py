@@ -1,0 +1,41 @@
+"""What every service of docker-compose.yml has, ours and those of others; `docker compose` itself is not asked."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from spawner_config.settings import ROOT
+
+SERVICES: dict[str, dict[str, Any]] = {
+    name: service
+    for name, service in yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"].items()
+    if service.get("scale") != 0
+}
+OTHERS = {"caddy", "postgres", "registry"}
+TRUSTED = {"caddy": {"NET_BIND_SERVICE"}, "postgres": {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_is_watched_and_can_do_no_more_than_it_must(name: str) -> None:
+    service = SERVICES[name]
+    assert service["healthcheck"]["test"]
+    assert service["restart"] == "unless-stopped"
+    assert service["cap_drop"] == ["ALL"]
+    assert set(service.get("cap_add", [])) == TRUSTED.get(name, set())
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_images_of_others_are_of_a_minor_version() -> None:
+    images = {name: service["image"] for name, service in SERVICES.items() if "farandole" not in service["image"]}
+    assert set(images) == OTHERS
+    assert [image for image in images.values() if not re.fullmatch(r"[a-z]+:[0-9]+\.[0-9.]+", image)] == []
+
+
+def test_the_hub_waits_for_what_it_needs_and_for_the_database_where_there_is_one() -> None:
+    needs = SERVICES["hub"]["depends_on"]
+    assert {need["condition"] for need in needs.values()} == {"service_healthy"}
+    assert [name for name, need in needs.items() if not need.get("required", True)] == ["postgres"]

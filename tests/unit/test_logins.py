@@ -165,6 +165,7 @@ async def test_who_tried_before_the_approval_is_not_locked_after_it(database):
         with pytest.raises(HTTPError, match="has not approved"):
             await ours.authenticate(None, login)
     grace.is_authorized = True
+    assert await ours.authenticate(None, {**login, "password": "wrong"}) is None
     assert await ours.authenticate(None, login) == "grace"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOOPS = Path(__file__).parent / "loops"
 LAUNCHER_SECONDS = 300
-TURNS = 20
+TURNS = 10
 TURN_SECONDS = 2.0
 PROGRAMS = Path(sys.executable).parent
 

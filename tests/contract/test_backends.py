@@ -9,6 +9,7 @@ from farandole import Cluster
 from farandole.driver.store import RunStore
 from farandole.exceptions import RankError, TransferError, UsageError
 from farandole.protocol import Status
+from farandole.server.worker import ALLOCATOR
 
 from tests.cells import STUCK, SUM, interrupt_when_it_prints, text
 
@@ -28,6 +29,12 @@ def pids(cluster):
 def test_the_world_is_there_before_a_cell(cluster):
     blocks = cluster.run("import farandole as fd; print(fd.rank(), fd.size(), fd.local_rank(), fd.local_size())")
     assert {block.ranks: block.text for block in blocks} == {(0,): "0 2 0 2\n", (1,): "1 2 1 2\n"}
+
+
+def test_a_rank_began_with_the_allocators_settings(cluster):
+    cluster.run("environment = open('/proc/self/environ').read().split(chr(0))")
+    began_with = {f"{variable}={value}" for variable, value in ALLOCATOR.items()}
+    assert all(began_with <= set(found["environment"]) for found in cluster.pull("environment").values())
 
 
 def test_a_cell_of_the_backends_own_works(cluster):

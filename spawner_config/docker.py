@@ -22,6 +22,8 @@ from spawner_config.shared_volumes import SharedVolumeError, SharedVolumes
 from spawner_config.watched import WatchedSpawner
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spawner_config.profiles import Catalogue, Profile
     from spawner_config.settings import Settings
 
@@ -43,6 +45,8 @@ class FarandoleDockerSpawner(WatchedSpawner, ImageSpawner, GpuSpawner):
     networks: ClassVar[UserNetworks]
     shared_volumes: ClassVar[SharedVolumes]
     """Both are shared by all spawners of a hub; set by the subclass that `configure` makes."""
+    data_sets: Sequence[str] | None = None
+    """The volumes of FARANDOLE_SHARED_VOLUMES that the server has, None for all; set by its profile."""
 
     @property
     def user_slug(self) -> str:
@@ -70,13 +74,13 @@ class FarandoleDockerSpawner(WatchedSpawner, ImageSpawner, GpuSpawner):
     def volume_binds(self) -> dict[str, dict[str, str]]:
         """The server's volumes: the user's home and what users share."""
         home: dict[str, dict[str, str]] = super().volume_binds
-        return {**home, **self.shared_volumes.binds(self.user.name, self.user_groups)}
+        return {**home, **self.shared_volumes.binds(self.user.name, self.user_groups, self.data_sets)}
 
     async def create_object(self) -> Any:
         """Create the container once all its volumes are there."""
         try:
             await self.shared_volumes.ensure(
-                self.user.name, self.user_groups, image=self.image, network=self.network_name
+                self.user.name, self.user_groups, self.data_sets, image=self.image, network=self.network_name
             )
         except SharedVolumeError as exc:
             raise refused_start(str(exc), reason="volume") from exc
@@ -112,6 +116,8 @@ class FarandoleDockerSpawner(WatchedSpawner, ImageSpawner, GpuSpawner):
 def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     """Set up a hub in a container, with the proxy in another."""
     ours = DockerSettings.from_environment(os.environ)
+    for profile in catalogue.profiles:
+        ours.shares.check(profile.name, profile.data)
     c.JupyterHub.bind_url = f"http://:{PROXY_PORT}"
     c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{HUB_PORT}"
     c.JupyterHub.hub_connect_url = f"http://hub:{HUB_PORT}"
@@ -187,6 +193,7 @@ def finish(ours: DockerSettings) -> Any:
 
     def set_profile(spawner: Any, profile: Profile) -> None:
         spawner.image = profile.image or (ours.gpu_image if profile.gpus else ours.notebook_image)
+        spawner.data_sets = profile.data
         spawner.mem_limit = memory = profile.memory or ours.memory
         # Swap too: an engine's own choice is as much swap again, and a server that swaps slows down everybody.
         spawner.extra_host_config = {**spawner.extra_host_config, "memswap_limit": memory}

@@ -46,7 +46,8 @@ class Profile:
 
     ``ranks`` is the number of ranks on each worker, ``cpus`` a number of CPUs, ``memory`` text as ``4G``; None means
     no limit. ``image`` is another image than the hub's own, ``gpus`` a number of GPUs of the class ``gpu_class`` (None:
-    of any class) that the server has for itself; both for deployments in containers. Raises `ProfileError`.
+    of any class) that the server has for itself, ``data`` the volumes of FARANDOLE_SHARED_VOLUMES that it has (None:
+    all); these are for deployments in containers. Raises `ProfileError`.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Profile:
     image: str | None = None
     gpus: int = 0
     gpu_class: str | None = None
+    data: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -72,6 +74,7 @@ class Profile:
         _require(_is_whole(self.gpus) and self.gpus >= 0, "gpus", "a whole number")
         class_fits = isinstance(self.gpu_class, str) and self.gpus
         _require(self.gpu_class is None or class_fits, "gpu_class", "text, in a profile with gpus = 1 or more")
+        _require(self.data is None or _is_texts(self.data), "data", "a list of volumes, as ['imagenet']")
         _require(_is_environment(self.environment), "environment", "a table of text values")
 
     def variables(self, ranks: int = 1) -> dict[str, str]:
@@ -235,3 +238,7 @@ def _is_whole(value: object) -> bool:
 
 def _is_environment(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(text, str) for text in value)

@@ -11,6 +11,8 @@ from spawner_config.networks import LABEL
 from spawner_config.shares import GROUPS_PLACE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import docker
 
     from spawner_config.shares import DataSet, GroupFolder, Shares
@@ -29,22 +31,24 @@ class SharedVolumes:
         self._name = name
         self._lock = asyncio.Lock()
 
-    def binds(self, user: str, groups: set[str]) -> dict[str, dict[str, str]]:
-        """Return what a user's servers have, in the form of the engine's client."""
-        data = {each.volume: {"bind": each.path, "mode": "ro"} for each in self._shares.data}
+    def binds(self, user: str, groups: set[str], data_sets: Sequence[str] | None) -> dict[str, dict[str, str]]:
+        """Return what a user's server has, in the form of the engine's client; ``data_sets`` are its profile's."""
+        data = {each.volume: {"bind": each.path, "mode": "ro"} for each in self._shares.data_of(data_sets)}
         folders = {
             each.volume(self._name): {"bind": each.path, "mode": "rw"} for each in self._shares.folders_of(user, groups)
         }
         return {**data, **folders}
 
-    async def ensure(self, user: str, groups: set[str], *, image: str, network: str) -> None:
-        """Return once all volumes of a user are there; ``image`` and ``network`` are those of the server to start.
+    async def ensure(
+        self, user: str, groups: set[str], data_sets: Sequence[str] | None, *, image: str, network: str
+    ) -> None:
+        """Return once all volumes of `binds` are there; ``image`` and ``network`` are those of the server to start.
 
         Raises `SharedVolumeError`.
         """
         # The lock keeps two members from making one volume, and the client to one thread.
         async with self._lock:
-            for data in self._shares.data:
+            for data in self._shares.data_of(data_sets):
                 await asyncio.to_thread(self._check, data)
             for folder in self._shares.folders_of(user, groups):
                 await asyncio.to_thread(self._ensure_folder, folder, image, network)

@@ -22,7 +22,7 @@ GROUPS_EXAMPLE = "vision: ada grace, nlp"
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """A volume of the engine that every server has at ``path``, read-only."""
+    """A volume of the engine that servers have at ``path``, read-only."""
 
     volume: str
     path: str
@@ -66,6 +66,20 @@ class Shares:
             data=parse_data(environ.get("FARANDOLE_SHARED_VOLUMES") or "", hub),
             folders=parse_folders(environ.get("FARANDOLE_GROUP_FOLDERS") or ""),
         )
+
+    def check(self, profile: str, volumes: Collection[str] | None) -> None:
+        """Raise `SettingsError` where a profile is to have the data of a volume that is not shared."""
+        shared = [data.volume for data in self.data]
+        for volume in volumes or ():
+            if volume not in shared:
+                raise SettingsError(
+                    f"data of profile {profile!r} has {volume!r}, which FARANDOLE_SHARED_VOLUMES does not name. It "
+                    f"names: {', '.join(shared) or 'nothing'}."
+                )
+
+    def data_of(self, volumes: Collection[str] | None) -> list[DataSet]:
+        """Return the data sets of a profile that has those of ``volumes``; None means all."""
+        return [data for data in self.data if volumes is None or data.volume in volumes]
 
     def folders_of(self, user: str, groups: Collection[str]) -> list[GroupFolder]:
         """Return the folders of a user's groups."""

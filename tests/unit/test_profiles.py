@@ -37,6 +37,8 @@ def test_the_profiles_of_the_repository() -> None:
         ({"name": 3}, "name"),
         ({"environment": {"A": 1}}, "environment"),
         ({"gpu": 1}, "gpu"),
+        ({"data": "imagenet"}, "data"),
+        ({"data": [1]}, "data"),
         ({"gpus": -1}, "gpus"),
         ({"gpus": 1}, "gpus of profile 'cpu'"),
         ({"gpu_class": "big"}, "gpu_class"),

@@ -41,7 +41,7 @@ class FakeEngine:
 
 def ensure(engine: FakeEngine, user: str, groups: set[str]) -> None:
     shared = SharedVolumes(engine, SHARES, name="farandole")  # type: ignore[arg-type]
-    asyncio.run(shared.ensure(user, groups, image="farandole-notebook:1", network="farandole-user-ada"))
+    asyncio.run(shared.ensure(user, groups, None, image="farandole-notebook:1", network="farandole-user-ada"))
 
 
 def test_data_sets_are_volumes_with_a_folder() -> None:
@@ -97,8 +97,26 @@ def test_a_server_gets_data_to_read_and_its_users_groups_to_write() -> None:
     shared = SharedVolumes(FakeEngine(), SHARES, name="farandole")  # type: ignore[arg-type]
     data = {"mnist": {"bind": "/data/mnist", "mode": "ro"}}
     vision = {"farandole-group-vision": {"bind": "/groups/vision", "mode": "rw"}}
-    assert shared.binds("ada", set()) == {**data, **vision}
-    assert shared.binds("emmy", set()) == data
+    assert shared.binds("ada", set(), None) == {**data, **vision}
+    assert shared.binds("emmy", set(), None) == data
+    assert shared.binds("ada", set(), []) == vision
+
+
+def test_a_profile_has_some_of_the_data_sets() -> None:
+    shares = Shares(data=parse_data("mnist:/data/mnist,web:/data/web", "farandole"))
+    shared = SharedVolumes(FakeEngine("web"), shares, name="farandole")  # type: ignore[arg-type]
+    assert shared.binds("ada", set(), ["web"]) == {"web": {"bind": "/data/web", "mode": "ro"}}
+    # The other one is missing, and this profile does without.
+    asyncio.run(shared.ensure("ada", set(), ["web"], image="farandole-notebook:1", network="farandole-user-ada"))
+    with pytest.raises(SharedVolumeError, match="mnist"):
+        asyncio.run(shared.ensure("ada", set(), None, image="farandole-notebook:1", network="farandole-user-ada"))
+
+
+def test_a_profile_with_data_that_nobody_shares_is_refused() -> None:
+    SHARES.check("cpu", None)
+    SHARES.check("cpu", ["mnist"])
+    with pytest.raises(SettingsError, match=r"profile 'cpu' has 'imagenet'.* names: mnist"):
+        SHARES.check("cpu", ["imagenet"])
 
 
 def test_a_groups_volume_is_made_once_by_a_container_that_goes_again() -> None:

@@ -188,3 +188,26 @@ def test_a_run_stopped_by_its_user_says_so_for_every_rank(cluster):
     assert run.status is Status.INTERRUPTED
     assert [view.state for view in run.ranks()] == ["stopped", "stopped"]
     assert text(cluster.run(SUM[cluster.backend])) == "2\n"
+
+
+@pytest.fixture
+def broken_horovod(tmp_path, monkeypatch):
+    """What a rank finds where Horovod was built for another torch."""
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod" / "__init__.py").touch()
+    (tmp_path / "horovod" / "torch.py").write_text("raise ImportError('undefined symbol')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def test_horovod_is_the_default_only_where_it_imports(broken_horovod, tmp_path):
+    said, store = [], RunStore(tmp_path / "runs")
+    with Cluster.start(local=True, ranks=2, store=store, progress=said.append) as cluster:
+        assert cluster.backend == "torch"
+        assert text(cluster.run(SUM["torch"])) == "2\n"
+    [line] = [line for line in said if "Horovod cannot be imported" in line]
+    assert line.endswith("ImportError: undefined symbol")
+
+
+def test_horovod_that_was_asked_for_and_does_not_import_is_an_error(broken_horovod, tmp_path):
+    with pytest.raises(RankError, match=r"importing backend horovod.*undefined symbol"):
+        Cluster.start(local=True, ranks=2, backend="horovod", store=RunStore(tmp_path / "runs"))

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from farandole.driver.backends import choose_backend
+from farandole.driver.backends.base import Backend
 from farandole.driver.group import RankGroup, call
 from farandole.driver.kernels import RankKernel, Records, Reply, Sink
 from farandole.driver.workers import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.driver.world import ANSWER_SECONDS, World
-from farandole.exceptions import ClusterExistsError, NoClusterError, WorkerStartError
+from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError, RankError, WorkerStartError
 
 BOOT_SECONDS = 60.0
 PRELOAD_SECONDS = 120.0
@@ -59,7 +60,7 @@ class ClusterCore:
         names = [worker_name(self.name, index) for index in range(workers)]
         try:
             self._crews = await self._start_crews(names, progress)
-            await self._settle()
+            await self._settle(progress)
         except BaseException:
             await self._drop([crew.worker.name for crew in self._crews])
             raise
@@ -129,11 +130,12 @@ class ClusterCore:
         if gone:
             await self._replace(gone, progress)
         if not self._world.formed:
-            await self._settle()
+            await self._settle(progress)
 
     async def use(self, backend: str) -> None:
         """Change the backend before the next cell."""
-        self._world.use(choose_backend(backend, [crew.info.backends for crew in self._crews]))
+        self._world.use(self._chosen(backend))
+        self._wanted = backend
 
     @property
     def backend(self) -> str:
@@ -192,10 +194,9 @@ class ClusterCore:
     def _seat(self) -> None:
         self.group.seat([kernel for crew in self._crews for kernel in crew.kernels])
         if self.world is None:
-            offered = [crew.info.backends for crew in self._crews]
-            self.world = World(self.group, choose_backend(self._wanted, offered))
+            self.world = World(self.group, self._chosen(self._wanted))
 
-    async def _settle(self) -> None:
+    async def _settle(self, progress: Progress) -> None:
         """Seat the ranks and form their world."""
         self._seat()
         environment = {"FARANDOLE_CLUSTER": self.name}
@@ -205,11 +206,27 @@ class ClusterCore:
         )
         for kernel in self.group.kernels:
             kernel.prepared = True
-        await self.group.control(
-            call("preload", self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS
-        )
+        await self._preload(progress)
         each = [crew for crew in self._crews for _ in crew.kernels]
         await self._world.form([crew.worker for crew in each], [crew.info for crew in each])
+
+    async def _preload(self, progress: Progress) -> None:
+        """Import what the backend needs; where Horovod does not import and nobody chose it, take torch instead."""
+        try:
+            await self.group.control(
+                call("preload", self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS
+            )
+        except RankDiedError:
+            raise
+        except RankError as exc:
+            if self._wanted is not None or self.backend != "horovod":
+                raise
+            progress(f"Horovod cannot be imported, so the cluster uses backend torch; {str(exc).splitlines()[0]}")
+            self._world.use(self._chosen("torch"))
+            await self._preload(progress)
+
+    def _chosen(self, backend: str | None) -> Backend:
+        return choose_backend(backend, [crew.info.backends for crew in self._crews])
 
     async def _refill(self, crew: Crew, lost: Sequence[RankKernel], progress: Progress) -> bool:
         """Start a worker's lost ranks anew; False where the worker is gone itself."""

@@ -13,13 +13,6 @@ from spawner_config.logins import AccountAuthenticator, configure_logins
 from spawner_config.settings import SettingsError
 
 NATIVE = {"FARANDOLE_ADMIN": "ada", "FARANDOLE_ADMIN_PASSWORD": "a long enough one"}
-OAUTH = {
-    "FARANDOLE_ADMIN": "ada",
-    "FARANDOLE_OAUTH_CLIENT_ID": "id",
-    "FARANDOLE_OAUTH_CLIENT_SECRET": "secret",
-    "FARANDOLE_OAUTH_CALLBACK_URL": "https://hub.example.org/hub/oauth_callback",
-    "FARANDOLE_ALLOWED_USERS": "ada, grace",
-}
 
 
 def configured(environment):
@@ -187,17 +180,6 @@ async def test_who_waits_for_approval_is_told(database):
         await ours.authenticate(None, {"username": "grace", "password": "a long one, too"})
 
 
-def test_oauth_admits_those_who_are_named():
-    c = configured({**OAUTH, "FARANDOLE_LOGIN": "github"})
-    assert c.JupyterHub.authenticator_class == "oauthenticator.github.GitHubOAuthenticator"
-    assert c.OAuthenticator.allowed_users == {"ada", "grace"}
-    assert "allow_all" not in c.OAuthenticator
-
-
-def test_oauth_for_everybody():
-    assert configured({**OAUTH, "FARANDOLE_LOGIN": "google", "FARANDOLE_ALLOWED_USERS": "*"}).OAuthenticator.allow_all
-
-
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
@@ -205,9 +187,6 @@ def test_oauth_for_everybody():
         ({"FARANDOLE_ADMIN": "ada"}, "FARANDOLE_ADMIN_PASSWORD is not set"),
         ({**NATIVE, "FARANDOLE_LOGIN": "ldap"}, "one of: native, github, google, generic"),
         ({**NATIVE, "FARANDOLE_SIGNUP": "yes"}, "one of: closed, approval, open"),
-        ({**NATIVE, "FARANDOLE_LOGIN": "github"}, "FARANDOLE_OAUTH_CLIENT_ID is not set"),
-        ({**OAUTH, "FARANDOLE_LOGIN": "github", "FARANDOLE_ALLOWED_USERS": ""}, "FARANDOLE_ALLOWED_USERS is empty"),
-        ({**OAUTH, "FARANDOLE_LOGIN": "generic"}, "FARANDOLE_OAUTH_AUTHORIZE_URL is not set"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named_with_the_remedy(environment, words):

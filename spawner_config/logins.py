@@ -54,10 +54,15 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
         pages = [(path, handler) for path, handler in super().get_handlers(app) if path in PAGES]
         return [*pages, ("/authorize", AccountsHandler)]
 
-    async def refresh_user(self, user: Any, handler: Any = None) -> bool:  # noqa: ARG002 - the hub passes it
-        """Return whether a user who is logged in may stay so; the hub asks every few minutes."""
-        account = self.get_user(user.name)
-        return bool(account and account.is_authorized)
+    async def refresh_user(self, user: Any, handler: Any) -> bool:
+        """Return whether a user may stay logged in or get a server; the hub asks every few minutes and before a start.
+
+        Who has no account was added to the hub by an administrator, who starts servers for them, and these servers come
+        with their own tokens; or the account was another kind of login's, whose cookies must not serve any more.
+        """
+        if account := self.get_user(user.name):
+            return bool(account.is_authorized)
+        return handler.current_user is not user or handler.get_token() is not None
 
     async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
         """Return the user's name, None where name or password is wrong; raises HTTPError 403 with any other reason."""

@@ -91,10 +91,18 @@ async def test_who_is_locked_out_does_not_stay_logged_in(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
     account = ours.create_user("grace", "a long one, too")
     grace = SimpleNamespace(name="grace")
-    assert await ours.refresh_user(grace)
+    asks = SimpleNamespace(current_user=grace, get_token=lambda: "a token")
+    assert await ours.refresh_user(grace, asks)
     account.is_authorized = False
-    assert not await ours.refresh_user(grace)
-    assert not await ours.refresh_user(SimpleNamespace(name="nobody"))
+    assert not await ours.refresh_user(grace, asks)
+
+
+async def test_servers_of_a_user_without_an_account_work_and_cookies_do_not(database):
+    ours = authenticator(database)
+    added, admin = SimpleNamespace(name="added"), SimpleNamespace(name="ada")
+    assert await ours.refresh_user(added, SimpleNamespace(current_user=admin, get_token=lambda: None))
+    assert await ours.refresh_user(added, SimpleNamespace(current_user=added, get_token=lambda: "a token"))
+    assert not await ours.refresh_user(added, SimpleNamespace(current_user=added, get_token=lambda: None))
 
 
 def test_no_token_outlives_its_account(database):

@@ -81,21 +81,20 @@ def _shortages(rank: RankFigures) -> list[str]:
 
 
 def _clock_faults(ranks: Sequence[RankFigures]) -> list[str]:
-    """Compare the clocks, the driver's among them: where all ranks agree, the driver's is the odd one."""
+    """Compare the clocks, the driver's among them: where all workers agree, the driver's is the odd one."""
     workers = _one_of_each_worker(ranks)
     common = statistics.median_low([0.0, *(rank.skew for rank in workers)]) if len(workers) > 1 else 0.0
     remedy = "Set it by NTP; until then times in logs and checkpoints mislead."
-    faults = []
-    if abs(common) > MOST_SKEW + max(rank.skew_error for rank in workers):
-        faults.append(f"the notebook's clock is {_ahead(-common)} the workers'. {remedy}")
-    for rank in workers:
-        if abs(rank.skew - common) > MOST_SKEW + rank.skew_error:
-            other = "the notebook's" if not common else "the other workers'"
-            faults.append(
-                f"the clock of worker {rank.worker} (host {rank.host}) is {_ahead(rank.skew - common)} {other} "
-                f"(± {rank.skew_error:.3f} s). {remedy}"
-            )
-    return faults
+    is_ours = abs(common) > MOST_SKEW + max(rank.skew_error for rank in workers)
+    ours = [f"the notebook's clock is {_ahead(-common)} the workers'. {remedy}"] if is_ours else []
+    others, middle = ("the other workers'", common) if is_ours else ("the notebook's", 0.0)
+    theirs = [
+        f"the clock of worker {rank.worker} (host {rank.host}) is {_ahead(rank.skew - middle)} {others} "
+        f"(± {rank.skew_error:.3f} s). {remedy}"
+        for rank in workers
+        if abs(rank.skew - middle) > MOST_SKEW + rank.skew_error
+    ]
+    return [*ours, *theirs]
 
 
 def _ahead(seconds: float) -> str:

@@ -180,7 +180,7 @@ def test_an_all_reduce_that_fails_is_a_fault_and_the_next_cell_works(cluster):
     found = cluster.check()
     cluster.run("preflight.all_reduce = measured", ranks=[1])
     assert found.all_reduce is None
-    assert "it failed on rank 1 (worker main-w0): OSError: no wire" in found.faults[-1]
+    assert "the sum failed on rank 1 (worker main-w0): OSError: no wire" in found.faults[-1]
     assert text(cluster.run(SUM[cluster.backend])) == "2\n"
 
 

@@ -154,10 +154,13 @@ async def _all_reduce(group: RankGroup) -> tuple[float | None, str]:
 
     # As a cell: when a rank fails, the others are released from the collective.
     cell = asyncio.create_task(group.run(f"print({call('all_reduce')})", group.kernels, keep, together=True))
-    if not (await asyncio.wait([cell], timeout=REDUCE_SECONDS))[0]:
+    ended, _ = await asyncio.wait([cell], timeout=REDUCE_SECONDS)
+    if not ended:
         await group.release(together=True)
     replies = await cell
+    if not ended:
+        return None, f"it did not end within {REDUCE_SECONDS:g} s"
     if any(reply.status != "ok" for reply in replies):
-        return None, str(rank_error(replies, doing="it"))
+        return None, " ".join(str(rank_error(replies, doing="the sum")).splitlines())
     times = [json.loads(printed[rank].splitlines()[-1]) for rank in range(len(replies))]
     return REDUCED_BYTES / max(statistics.median(each) for each in times), ""

@@ -33,8 +33,11 @@ class Preflight:
     def faults(self) -> tuple[str, ...]:
         """What is wrong, one sentence or two each with the remedy."""
         names = [rank.name for rank in self.ranks]
-        failed = [f"an all-reduce was tried: {self.all_reduce_error}"] if self.all_reduce_error else []
-        return (*machine_faults(self.ranks), *link_faults(self.links, names), *failed)
+        failed = (
+            f"an all-reduce failed: {self.all_reduce_error.rstrip('.')}. If no link is at fault, try the other backend."
+        )
+        reduced = [failed] if self.all_reduce_error else []
+        return (*machine_faults(self.ranks), *link_faults(self.links, names), *reduced)
 
     def __str__(self) -> str:
         lines = [f"cluster {self.name}, backend {self.backend}", *aligned([self._head(), *self._rows()])]

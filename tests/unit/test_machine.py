@@ -11,7 +11,7 @@ from farandole.ranks import gpus, machine, preflight
 
 MIB = 2**20
 TOTAL = 1000 * MIB
-LINE = "GPU-a, NVIDIA H200, 580.95.05, 41, 0, 0x0000000000000001, 1024, 143771\n"
+LINE = "GPU-a, NVIDIA H200, 580.95.05, 41, 0, 1024, 143771, 0x0000000000000040\n"
 
 
 def test_a_rank_describes_itself_as_json():
@@ -106,7 +106,7 @@ def test_gpus_are_described(nvidia_smi):
             "driver": "580.95.05",
             "celsius": 41,
             "ecc_errors": 0,
-            "slowed_by": [],
+            "slowed_by": ["heat"],
             "used_bytes": 1024 * MIB,
             "total_bytes": 143771 * MIB,
         }
@@ -123,8 +123,19 @@ def test_gpus_are_described(nvidia_smi):
     ],
 )
 def test_only_faults_count_as_slowing_down(reasons, words):
-    [gpu] = gpus.parse(f"GPU-a, T4, 580.1, [N/A], [N/A], {reasons}, 0, 15360\n")
+    [gpu] = gpus.parse(f"GPU-a, T4, 580.1, [N/A], [N/A], 0, 15360, {reasons}\n")
     assert (gpu["slowed_by"], gpu["celsius"], gpu["ecc_errors"]) == (words, None, None)
+
+
+@pytest.mark.parametrize(("known", "slowed_by"), [("throttle", ["heat"]), ("event", ["heat"]), ("nothing", [])])
+def test_drivers_that_lack_a_field_still_tell_the_rest(nvidia_smi, known, slowed_by):
+    line, short = LINE.strip(), LINE.rpartition(",")[0]
+    nvidia_smi(
+        f"case $1 in *clocks_{known}_reasons*) echo '{line}' ;; *reasons*) echo 'not a valid field'; exit 2 ;; "
+        f"*) echo '{short}' ;; esac"
+    )
+    found = gpus.describe()
+    assert (found["error"], [gpu["slowed_by"] for gpu in found["gpus"]]) == ("", [slowed_by])
 
 
 def test_a_driver_that_fails_or_hangs_is_told(nvidia_smi, monkeypatch):

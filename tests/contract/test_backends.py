@@ -152,6 +152,38 @@ def test_the_backend_may_change_between_runs(cluster):
     assert cluster.backend == first
 
 
+def test_a_check_measures_the_world_and_leaves_the_ranks_as_they_were(cluster):
+    cluster.run("names = None; names = set(globals())")
+    found = cluster.check()
+    assert [rank.rank for rank in found.ranks] == [0, 1]
+    assert found.ranks[0].versions == found.ranks[1].versions
+    assert found.ranks[0].versions["torch"] != "none"
+    # This machine has one clock: what is measured is the error, and that is told.
+    assert all(abs(rank.skew) <= rank.skew_error + 1e-3 for rank in found.ranks)
+    [link] = found.links
+    assert (link.first, link.second, link.error) == (0, 1, "")
+    assert link.latency > 0
+    assert link.bandwidth > 1e6
+    assert found.all_reduce > 1e6
+    assert text(cluster.run("print(set(globals()) - names)")) == "set()\n"
+    assert text(cluster.run(SUM[cluster.backend])) == "2\n"
+
+
+def test_an_all_reduce_that_fails_is_a_fault_and_the_next_cell_works(cluster):
+    cluster.run(
+        "from farandole.ranks import preflight\n"
+        "measured = preflight.all_reduce\n"
+        "def fail(): raise OSError('no wire')\n"
+        "preflight.all_reduce = fail",
+        ranks=[1],
+    )
+    found = cluster.check()
+    cluster.run("preflight.all_reduce = measured", ranks=[1])
+    assert found.all_reduce is None
+    assert "the sum failed on rank 1 (worker main-w0): OSError: no wire" in found.faults[-1]
+    assert text(cluster.run(SUM[cluster.backend])) == "2\n"
+
+
 def test_a_rank_that_is_not_there_is_refused(cluster):
     for ranks in ([7], [-1], [0, 2]):
         with pytest.raises(UsageError, match=r"there is no rank .*'main' has the ranks 0-1"):

@@ -1,6 +1,7 @@
 """Clusters on a real hub: start, scale, attach, stop; many reports, and two users at once."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -10,7 +11,7 @@ import psutil
 import pytest
 from farandole import Cluster
 from farandole.driver.store import RunStore
-from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError
+from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError, UsageError
 from farandole.protocol import Status
 
 from tests.cells import SUM, text, train
@@ -41,12 +42,41 @@ def test_workers_are_named_servers_and_the_status_shows_them(hub, where, cluster
     lines = str(cluster.status()).splitlines()
     assert lines[0] == "cluster one: 2 ranks on 2 workers, backend horovod"
     assert [line.split()[:3] for line in lines[2:]] == [["one-w0", "0", "cpu"], ["one-w1", "1", "cpu"]]
-    assert lines[2].endswith("idle")
+    assert re.search(r"idle for \d+ (s|min), stopped at \d\d:\d\d unless used$", lines[2])
     assert "one-w1" in cluster._repr_html_()
 
 
 def test_the_ranks_form_one_world(cluster):
     assert text(cluster.run(SUM["horovod"])) == "2\n"
+
+
+def test_a_check_names_the_worker_with_another_clock_and_another_version(cluster):
+    assert not [fault for fault in cluster.check().faults if "clock" in fault or "farandole" in fault]
+    cluster.run(
+        "import importlib.metadata, time\n"
+        "real = importlib.metadata.version, time.time\n"
+        "importlib.metadata.version = lambda name: '0.0.1' if name == 'farandole' else real[0](name)\n"
+        "time.time = lambda: real[1]() + 60",
+        ranks=[1],
+    )
+    found = cluster.check()
+    cluster.run("importlib.metadata.version, time.time = real", ranks=[1])
+    assert [link.error for link in found.links] == [""]
+    [version] = [fault for fault in found.faults if "farandole" in fault]
+    assert version.startswith("farandole: rank 1 has 0.0.1, rank 0 has")
+    [clock] = [fault for fault in found.faults if "clock" in fault]
+    assert re.match(r"the clock of worker one-w1 \(host .*\) is (59|60)\.\d s ahead of the notebook's", clock)
+    assert text(cluster.run(SUM["horovod"])) == "2\n"
+
+
+def test_a_check_is_refused_while_a_cell_runs(cluster):
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(cluster.run, "import time\nwhile True: time.sleep(0.1)")
+        wait_for(lambda: "busy" in str(cluster.status()))
+        with pytest.raises(UsageError, match="cluster 'one' runs another cell; wait for it, or stop it with"):
+            cluster.check()
+        cluster.interrupt()
+        assert "stopped on all ranks" in str(running.exception(timeout=10))
 
 
 def test_the_cluster_is_listed_and_its_name_is_taken(where, cluster):

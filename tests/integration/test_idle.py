@@ -52,6 +52,11 @@ def lead(hub, user, folder, workers, said, backend="none"):
     return Cluster.start(workers, name="main", backend=backend, progress=said.append, **access)
 
 
+def stopped(said):
+    """The workers of whose end the notebook was told."""
+    return sorted(line.split()[1] for line in said if "is stopped: it had been idle for" in line)
+
+
 @pytest.mark.parametrize("backend", ["horovod", "torch"])
 def test_an_attached_idle_worker_goes_a_silent_busy_one_stays_and_the_next_cell_refills(hub, tmp_path, flag, backend):
     user, said = f"ida-{backend}", []
@@ -60,16 +65,24 @@ def test_an_attached_idle_worker_goes_a_silent_busy_one_stays_and_the_next_cell_
         cell = pool.submit(cluster.run, silent(flag), ranks=[0])
         begun = time.monotonic()
         wait_until(lambda: servers(hub, user, token) == {"main-w0"}, DEADLINE)
+        # The notebook hears of it at once, not with its next cell.
+        wait_until(lambda: stopped(said) == ["main-w1"], DEADLINE)
         wait_until(lambda: time.monotonic() - begun > SILENCE, DEADLINE)
         assert servers(hub, user, token) == {"main-w0"}
+        states = [row[-1] for row in cluster.status().rows]
+        assert states[0] == "busy"
+        assert states[1].startswith("stopped: it had been idle for")
         flag.touch()
         cell.result(timeout=DEADLINE)
         # The one that was busy keeps its variables, the other one is new.
         assert text(cluster.run("import farandole as fd\nprint(fd.rank(), 'kept' in globals())")) == "0 True\n1 False\n"
         assert text(cluster.run(SUM[backend])) == "2\n"
-        assert [line for line in said if "had been idle for" in line and "main-w1" in line], said
+        assert [line for line in said if "starting it anew" in line and "main-w1 had been idle for" in line], said
+        assert all("stopped at" in row[-1] for row in cluster.status().rows)
         # After a longer pause all are gone, and come back together.
+        said.clear()
         wait_until(lambda: servers(hub, user, token) == set(), DEADLINE)
+        wait_until(lambda: stopped(said) == ["main-w0", "main-w1"], DEADLINE)
         said.clear()
         assert text(cluster.run(SUM[backend])) == "2\n"
         reasons = [line.split()[1] for line in said if "this hub stops workers after 0.5" in line]
@@ -106,10 +119,10 @@ def test_a_notebook_server_goes_with_its_workers_unless_a_kernel_or_a_worker_is_
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor())
         stack.callback(flag.touch)
-        # A worker computes and the notebook that started it is idle: its kernel was restarted, say.
+        # A run goes on and the notebook that started it is idle: its kernel was restarted, say.
         hub.start_notebook("worker")
         busy = stack.enter_context(lead(hub, "worker", tmp_path / "worker", 1, []))
-        cells = [pool.submit(busy.run, silent(flag))]
+        cells = [pool.submit(busy.train, silent(flag))]
         kernel = stack.enter_context(open_page(hub, hub.start_notebook("cell"), tokens["cell"]))
         cells.append(pool.submit(kernel.execute, silent(flag), deadline=2 * DEADLINE))
         begun = time.monotonic()

@@ -35,6 +35,14 @@ def test_status(shell):
     assert str(status).startswith("cluster main: 2 ranks on 1 worker, backend torch")
 
 
+def test_check(shell):
+    _, found = output_of(shell, "cluster", "check")
+    lines = str(found).splitlines()
+    assert lines[0] == "cluster main, backend torch"
+    assert [line.split()[:2] for line in lines[2:4]] == [["0", "main-w0"], ["1", "main-w0"]]
+    assert "all-reduce of 16 MB on 2 ranks" in found._repr_html_()
+
+
 def test_output_is_labelled_and_like_output_folded(shell):
     code = "import farandole as fd\nprint('both')\nif fd.rank() == 1: print('one')\n[1, 2]"
     captured, _ = output_of(shell, "distributed", "", code)

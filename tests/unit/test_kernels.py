@@ -139,6 +139,24 @@ async def test_a_lost_connection_is_a_death():
     assert (reply.status, reply.evalue) == ("dead", "lost: its worker ended or cannot be reached")
 
 
+async def test_a_death_is_told_once_and_a_close_is_none():
+    told = []
+    async with connected(always(("", "close", {})), on_death=lambda: told.append("dead")) as (kernel, _):
+        await kernel.execute("pass")
+        await kernel.kill()
+        assert told == ["dead"]
+    async with connected(always(), on_death=lambda: told.append("closed")) as (kernel, _):
+        await kernel.close()
+        assert not kernel.alive
+    assert told == ["dead"]
+
+
+async def test_how_long_it_was_idle_counts_from_before_it_was_attached():
+    async with connected(always(), idle_seconds=100.0) as (kernel, _):
+        kernel.mark_dead("lost")
+        assert 100 <= kernel.idle_seconds < 160
+
+
 async def test_records_and_their_buffers_reach_the_driver():
     seen = []
     records = {"run": "r", "rank": 3, "records": [{"kind": "value"}]}

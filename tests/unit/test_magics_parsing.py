@@ -33,6 +33,9 @@ class RememberingCluster:
     def status(self):
         return "status"
 
+    def check(self):
+        return "checked"
+
     def logs(self, rank, *, lines):
         return f"rank {rank}, {lines} lines"
 
@@ -129,6 +132,7 @@ def test_logs_need_a_rank(shell, cluster, line):
 def test_cluster_actions_reach_the_cluster(shell, cluster, magics, capsys):
     assert shell.run_line_magic("cluster", "scale 3") == "status"
     assert shell.run_line_magic("cluster", "scale --workers 4") == "status"
+    assert shell.run_line_magic("cluster", "check") == "checked"
     shell.run_line_magic("cluster", "logs 1 --lines 5")
     shell.run_line_magic("cluster", "interrupt")
     shell.run_line_magic("cluster", "stop")

@@ -17,6 +17,7 @@ from farandole.driver.local import LocalWorkers
 from farandole.driver.logs import RankLogs
 from farandole.driver.loop import LoopThread
 from farandole.driver.output import Block
+from farandole.driver.preflight.result import Preflight
 from farandole.driver.runs import RankStatus, Run
 from farandole.driver.screen import Screen, Show
 from farandole.driver.status import ClusterStatus, status_of
@@ -241,8 +242,18 @@ class Cluster:
         self._loop.call(self._core.interrupt())
 
     def status(self) -> ClusterStatus:
-        """Return the workers and ranks and how they are, and who has the hub's GPUs."""
-        return status_of(self._core, self._loop.call(self._core.source.gpus()))
+        """Return the workers and ranks, how they are and when idle ones will be stopped, and who has the hub's GPUs."""
+        looks = self._loop.call(self._core.looks())
+        return status_of(self._core, self._loop.call(self._core.source.gpus()), looks)
+
+    def check(self) -> Preflight:
+        """Look at all ranks and the network between them before a training, and name the odd one out.
+
+        Raises:
+            UsageError: a cell runs. DeadlineError: a rank does not answer. RankError: a rank cannot be asked.
+        """
+        self._refuse_while_busy()
+        return self._loop.call(self._core.check(self._progress), on_interrupt=self._interrupt)
 
     def logs(self, rank: int, *, lines: int = 100) -> str:
         """Return the last lines that a rank printed, in whatever cell."""
@@ -284,7 +295,7 @@ class Cluster:
         except BaseException:
             await session.close()
             raise
-        return ClusterCore(self.name, source, backend=backend, on_records=self._on_records)
+        return ClusterCore(self.name, source, backend=backend, on_records=self._on_records, on_notice=self._progress)
 
     def _open(self, work: Any) -> Self:
         try:

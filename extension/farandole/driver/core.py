@@ -6,17 +6,21 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from farandole.driver.backends import choose_backend
 from farandole.driver.backends.base import Backend
 from farandole.driver.group import RankGroup, call
 from farandole.driver.kernels import RankKernel, Records, Reply, Sink
+from farandole.driver.preflight.probe import preflight
+from farandole.driver.preflight.result import Preflight
 from farandole.driver.workers import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.driver.world import ANSWER_SECONDS, World
 from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError, RankError, WorkerStartError
 
 BOOT_SECONDS = 60.0
 PRELOAD_SECONDS = 120.0
+LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +35,9 @@ class Crew:
 class ClusterCore:
     """Starts, keeps and stops the workers and ranks of one cluster; belongs to one event loop."""
 
-    def __init__(self, name: str, source: WorkerSource, *, backend: str | None, on_records: Records) -> None:
+    def __init__(
+        self, name: str, source: WorkerSource, *, backend: str | None, on_records: Records, on_notice: Progress
+    ) -> None:
         self.name = name
         self.source = source
         self.group = RankGroup()
@@ -39,6 +45,7 @@ class ClusterCore:
         self._crews: list[Crew] = []
         self._wanted = backend
         self._on_records = on_records
+        self._on_notice = on_notice
         self._options = WorkerOptions(cluster=name)
         self._timeout = 0.0
         # One cell at a time: a second one would mix its collectives with those of the first.
@@ -110,6 +117,16 @@ class ClusterCore:
                 self._world.taint()
             return replies
 
+    async def check(self, progress: Progress) -> Preflight:
+        """Make the cluster whole and look at its ranks and the network between them."""
+        async with self._cell:
+            await self.mend(progress)
+            infos = [crew.info for crew in self._crews for _ in crew.kernels]
+            found = await preflight(self.name, self.group, infos, self.backend)
+            if found.all_reduce_error:
+                self._world.taint()
+            return found
+
     async def interrupt(self) -> None:
         """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""
         self._world.taint()
@@ -131,6 +148,11 @@ class ClusterCore:
             await self._replace(gone, progress)
         if not self._world.formed:
             await self._settle(progress)
+
+    async def looks(self) -> dict[str, WorkerInfo]:
+        """Ask the workers how they are; those that do not answer soon are left out."""
+        answers = await asyncio.gather(*(_look(crew.worker) for crew in self._crews))
+        return {info.worker: info for info in answers if info is not None}
 
     async def use(self, backend: str) -> None:
         """Change the backend before the next cell."""
@@ -180,16 +202,30 @@ class ClusterCore:
         info = await worker.info()
         running = await worker.kernels() if found else {}
         slots = sorted({*running, *range(info.ranks)})
-        kernels = await asyncio.gather(*(self._kernel(worker, slot, running.get(slot)) for slot in slots))
+        idle = info.idle_seconds or 0.0
+        kernels = await asyncio.gather(*(self._kernel(worker, slot, running.get(slot), idle) for slot in slots))
         return Crew(worker=worker, info=info, kernels=list(kernels))
 
-    async def _kernel(self, worker: Worker, slot: int, kernel_id: str | None = None) -> RankKernel:
+    async def _kernel(
+        self, worker: Worker, slot: int, kernel_id: str | None = None, idle_seconds: float = 0.0
+    ) -> RankKernel:
         kernel = RankKernel(
-            worker, kernel_id or await worker.start_kernel(slot), slot=slot, on_records=self._on_records
+            worker,
+            kernel_id or await worker.start_kernel(slot),
+            slot=slot,
+            on_records=self._on_records,
+            on_death=partial(self._tell_if_stopped, worker),
+            idle_seconds=idle_seconds if kernel_id else 0.0,
         )
         kernel.prepared = kernel_id is not None
         await kernel.connect()
         return kernel
+
+    def _tell_if_stopped(self, worker: Worker) -> None:
+        """Tell at once of a worker that the hub has stopped; of other deaths the running cell tells, or the next."""
+        for crew in self._crews:
+            if crew.worker is worker and (reason := idle_reason(crew)):
+                self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it anew, empty.")
 
     def _seat(self) -> None:
         self.group.seat([kernel for crew in self._crews for kernel in crew.kernels])
@@ -250,7 +286,7 @@ class ClusterCore:
     async def _replace(self, gone: Sequence[Crew], progress: Progress) -> None:
         """Start workers anew, all at once: where they queue for GPUs, they are served together."""
         for crew in gone:
-            progress(f"worker {crew.worker.name} {_why_gone(crew)}; starting it anew")
+            progress(f"worker {crew.worker.name} {idle_reason(crew) or 'is gone as well'}; starting it anew")
         names = [crew.worker.name for crew in gone]
         await self.source.stop(names)
         for crew, fresh in zip(gone, await self._start_crews(names, progress), strict=True):
@@ -264,11 +300,20 @@ class ClusterCore:
         await self.source.stop(names)
 
 
-def _why_gone(crew: Crew) -> str:
+async def _look(worker: Worker) -> WorkerInfo | None:
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return await worker.info()
+    except (WorkerStartError, TimeoutError):
+        return None
+
+
+def idle_reason(crew: Crew) -> str:
+    """Return why the hub stopped a worker that was idle for too long, after "it"; empty where it did not."""
     idle = min(kernel.idle_seconds for kernel in crew.kernels) / 60
     if crew.info.idle_minutes and idle >= crew.info.idle_minutes:
         return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {crew.info.idle_minutes:g}"
-    return "is gone as well"
+    return ""
 
 
 def worker_name(cluster: str, index: int) -> str:

@@ -25,6 +25,8 @@ Sink: TypeAlias = Callable[[int, str, dict[str, Any]], None]
 """Called with (rank, message type, content) for every output message of an execution."""
 Records: TypeAlias = Callable[[int, dict[str, Any], list[bytes]], None]
 """Called with (rank, comm data, buffers) for every batch of rank messages."""
+Deaths: TypeAlias = Callable[[], None]
+"""Called once when a kernel's death is known that nobody here meant."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +62,27 @@ class _Execution:
 class RankKernel:
     """One kernel on a worker; all its methods belong to the event loop that made it."""
 
-    def __init__(self, worker: Worker, kernel_id: str, *, slot: int, on_records: Records | None = None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        kernel_id: str,
+        *,
+        slot: int,
+        on_records: Records | None = None,
+        on_death: Deaths | None = None,
+        idle_seconds: float = 0.0,
+    ) -> None:
         self.worker = worker
         self.kernel_id = kernel_id
         self.slot = slot
         self.rank = -1
         self.prepared = False
         self.on_records = on_records
+        self.on_death = on_death
         self.death: str | None = None
         self.idle_seconds = 0.0
         """How long it had nothing to do for us before it died."""
-        self._last_use = time.monotonic()
+        self._last_use = time.monotonic() - idle_seconds
         self._session = uuid.uuid4().hex
         self._running: dict[str, _Execution] = {}
         self._socket: aiohttp.ClientWebSocketResponse | None = None
@@ -92,7 +104,8 @@ class RankKernel:
         self._receiver = asyncio.create_task(self._receive(), name=f"rank {self.rank}")
 
     async def close(self) -> None:
-        """Close the websocket; the kernel lives on."""
+        """Close the websocket; the kernel lives on, or its end is meant."""
+        self.on_death = None
         if self._socket is not None:
             await self._socket.close()
         if self._receiver is not None:
@@ -159,6 +172,8 @@ class RankKernel:
         if self.death is None:
             self.death = cause
             self.idle_seconds = 0.0 if self.busy else time.monotonic() - self._last_use
+            if self.on_death is not None:
+                self.on_death()
         for execution in self._running.values():
             execution.settle({"status": "dead"})
 

@@ -23,7 +23,8 @@ REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30)
 class WorkerInfo:
     """What a worker says of itself (``GET farandole/worker``).
 
-    The hub stops a worker that has been idle for ``idle_minutes``; 0: never.
+    The hub stops a worker that has been idle for ``idle_minutes``; 0: never. ``idle_seconds`` is how long it was idle
+    when it was asked; None: one of its ranks computes.
     """
 
     worker: str
@@ -34,6 +35,7 @@ class WorkerInfo:
     node: str
     backends: tuple[str, ...]
     idle_minutes: float = 0.0
+    idle_seconds: float | None = 0.0
 
 
 class Worker:

@@ -23,7 +23,7 @@ from farandole.notebook.listing import RunList
 from farandole.notebook.show import RankPrinter
 from farandole.notebook.tensorboard import TensorBoardWriter, check_tensorboard
 
-ACTIONS = ("start", "status", "scale", "stop", "attach", "list", "logs", "interrupt")
+ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "interrupt")
 
 
 @magics_class
@@ -33,7 +33,7 @@ class FarandoleMagics(Magics):
     cluster: Cluster | None = None
 
     @magic_arguments()
-    @argument("action", help="start, status, scale N, stop, attach [NAME], list, logs RANK or interrupt")
+    @argument("action", help="start, status, check, scale N, stop, attach [NAME], list, logs RANK or interrupt")
     @argument("value", nargs="?", help="the number of workers, the cluster's name or the rank")
     @argument("--workers", "-w", type=int, help="how many workers to start (default 2; 1 with --local)")
     @argument("--profile", "-p", help="the workers' profile, one of those on the hub's spawn page")
@@ -165,6 +165,9 @@ class FarandoleMagics(Magics):
 
     def _status(self, _options: argparse.Namespace) -> Any:
         return self._cluster().status()
+
+    def _check(self, _options: argparse.Namespace) -> Any:
+        return self._cluster().check()
 
     def _scale(self, options: argparse.Namespace) -> Any:
         text = options.value if options.value is not None else options.workers

@@ -6,8 +6,9 @@ import importlib.metadata
 import os
 import platform
 import sys
+from typing import Any
 
-from farandole.ranks import context, lean, reporter, transfer, world
+from farandole.ranks import context, lean, links, preflight, reporter, transfer, world
 
 
 def prepare(environment: dict[str, str]) -> None:
@@ -69,6 +70,36 @@ def versions() -> dict[str, str]:
 def identity() -> dict[str, int | str]:
     """Return who this rank thinks it is and its process id."""
     return {"rank": context.rank(), "size": context.size(), "backend": context.backend(), "pid": os.getpid()}
+
+
+def describe() -> dict[str, Any]:
+    """Return what this rank has to work with."""
+    return preflight.describe()
+
+
+def clock() -> float:
+    """Return this rank's clock in seconds since the epoch."""
+    return preflight.clock()
+
+
+def all_reduce() -> list[float]:
+    """Sum over the world a few times and return the seconds of each."""
+    return preflight.all_reduce()
+
+
+def open_listener(host: str) -> dict[str, Any]:
+    """Listen at `host` for a peer that measures the network; return the port, or an error."""
+    return links.open_listener(host)
+
+
+def serve(seconds: float) -> dict[str, Any]:
+    """Answer that peer."""
+    return links.serve(seconds)
+
+
+def dial(host: str, port: int, seconds: float) -> dict[str, Any]:
+    """Measure the network to a rank that listens."""
+    return links.dial(host, port, seconds)
 
 
 def accept(key: str) -> None:

@@ -95,6 +95,11 @@ def last_use(manager: ActivityKernelManager, settings: dict[str, Any]) -> dateti
     return max(started, *times)
 
 
+def idle_seconds(manager: ActivityKernelManager, settings: dict[str, Any]) -> float | None:
+    """Return how long a server has not been of use; None while a kernel executes."""
+    return None if manager.busy else (utcnow() - last_use(manager, settings)).total_seconds()
+
+
 def report_activity(serverapp: ServerApp) -> None:
     """Have a server of a hub report `last_use`; elsewhere, or with another kernel manager, nothing changes."""
     manager, settings = serverapp.kernel_manager, serverapp.web_app.settings

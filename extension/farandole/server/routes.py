@@ -14,6 +14,7 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web
 
+from farandole.server.activity import idle_seconds
 from farandole.server.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class WorkerHandler(APIHandler):
 
     @web.authenticated
     def get(self) -> None:
-        """Write the worker's name, ranks, profile, host, address, node, backends and how long it may be idle."""
+        """Write the worker's name, ranks, profile, host, address, node, backends, how long it is idle and may be."""
+        manager: Any = self.kernel_manager
         self.finish(
             {
                 "worker": os.environ.get("FARANDOLE_WORKER", "local"),
@@ -59,6 +61,7 @@ class WorkerHandler(APIHandler):
                 "node": node_id(),
                 "backends": backends(),
                 "idle_minutes": float(os.environ.get("FARANDOLE_IDLE_MINUTES", "0")),
+                "idle_seconds": idle_seconds(manager, self.settings),
             }
         )
 

@@ -1,0 +1,118 @@
+"""What was measured, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """Free and total bytes of memory or of a disk."""
+
+    free: int
+    total: int
+
+    @property
+    def share(self) -> float:
+        """The part that is free, 0 to 1."""
+        return self.free / self.total if self.total else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU as its driver describes it; None is what it does not tell."""
+
+    uuid: str
+    name: str
+    driver: str
+    celsius: int | None
+    ecc_errors: int | None
+    slowed_by: tuple[str, ...]
+    memory: Room
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFigures:
+    """One rank and its machine.
+
+    ``load`` is the host's mean over a minute, in processes; ``skew`` is how many seconds the rank's clock is ahead of
+    the driver's, give or take ``skew_error``; ``gpu_own`` is this process's share of its GPUs' memory in bytes.
+    """
+
+    rank: int
+    worker: str
+    host: str
+    address: str
+    versions: Mapping[str, str]
+    memory: Room
+    disks: Mapping[str, Room]
+    load: float
+    cpus: int
+    skew: float
+    skew_error: float
+    gpus: tuple[Gpu, ...] = ()
+    gpu_own: int = 0
+    gpu_error: str = ""
+
+    @property
+    def name(self) -> str:
+        """The rank in words."""
+        return f"rank {self.rank} (worker {self.worker})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """The network between two ranks; ``latency`` is a round trip in seconds, ``bandwidth`` the slower way's bytes/s.
+
+    Both are None where ``error`` says why. Links within a node (``local``) are another kind than those between nodes.
+    """
+
+    first: int
+    second: int
+    local: bool
+    latency: float | None = None
+    bandwidth: float | None = None
+    error: str = ""
+
+
+def rank_figures(
+    answer: Mapping[str, Any], *, rank: int, worker: str, address: str, skew: float, skew_error: float
+) -> RankFigures:
+    """Return the figures of a rank from what `farandole.ranks.preflight.describe` answered."""
+    gpus = tuple(_gpu(gpu) for gpu in answer["gpus"])
+    drivers = sorted({gpu.driver for gpu in gpus})
+    return RankFigures(
+        rank=rank,
+        worker=worker,
+        host=answer["host"],
+        address=address,
+        versions=answer["versions"] | ({"driver": ", ".join(drivers)} if drivers else {}),
+        memory=_room(answer["memory"]),
+        disks={name: _room(pair) for name, pair in answer["disks"].items()},
+        load=answer["load"],
+        cpus=answer["cpus"],
+        skew=skew,
+        skew_error=skew_error,
+        gpus=gpus,
+        gpu_own=answer["own_bytes"],
+        gpu_error=answer["error"],
+    )
+
+
+def _room(pair: list[int]) -> Room:
+    return Room(free=pair[0], total=pair[1])
+
+
+def _gpu(gpu: Mapping[str, Any]) -> Gpu:
+    total = gpu["total_bytes"]
+    return Gpu(
+        uuid=gpu["uuid"],
+        name=gpu["name"],
+        driver=gpu["driver"],
+        celsius=gpu["celsius"],
+        ecc_errors=gpu["ecc_errors"],
+        slowed_by=tuple(gpu["slowed_by"]),
+        memory=Room(free=total - gpu["used_bytes"], total=total),
+    )

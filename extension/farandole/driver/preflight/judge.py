@@ -1,0 +1,143 @@
+"""What is wrong with ranks and their machines, one sentence each: pure functions of the figures."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from farandole.driver.output import label
+from farandole.driver.preflight.figures import RankFigures, Room
+
+LEAST_MEMORY = 0.10
+LEAST_DISK = 0.05
+MOST_SKEW = 0.5
+"""Seconds, beyond the uncertainty of the measurement."""
+MOST_LOAD = 1.5
+"""Processes that want a CPU, for each CPU of the host; the ranks themselves are idle while they are asked."""
+HOT_CELSIUS = 90
+FOREIGN_SHARE = 0.10
+ONE_IMAGE = "Start all workers from one image: `%cluster stop`, then `%cluster start`."
+
+
+def machine_faults(ranks: Sequence[RankFigures]) -> list[str]:
+    """Return what is wrong with ranks and machines; the network is left to `network.link_faults`."""
+    each = [fault for rank in _one_of_each_worker(ranks) for fault in _shortages(rank)]
+    return [*_version_faults(ranks), *_gpu_kind_faults(ranks), *each, *_clock_faults(ranks), *_gpu_faults(ranks)]
+
+
+def _version_faults(ranks: Sequence[RankFigures]) -> list[str]:
+    names = dict.fromkeys(name for rank in ranks for name in rank.versions)
+    differing = (_differing(name, {rank.rank: rank.versions.get(name, "none") for rank in ranks}) for name in names)
+    return [f"{fault}. {ONE_IMAGE}" for fault in differing if fault]
+
+
+def _gpu_kind_faults(ranks: Sequence[RankFigures]) -> list[str]:
+    fault = _differing("GPUs", {rank.rank: _counted([gpu.name for gpu in rank.gpus]) for rank in ranks})
+    return [f"{fault}. The slowest sets the pace of all; start all workers with one profile."] if fault else []
+
+
+def _differing(what: str, values: Mapping[int, str]) -> str:
+    """Return which ranks have what, the fewest first; empty where all have the same."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for rank, value in values.items():
+        found[value].append(rank)
+    if len(found) < 2:
+        return ""
+    # Where as many have either, the later ranks count as the odd ones.
+    groups = sorted(found.items(), key=lambda item: (len(item[1]), -item[1][0]))
+    return f"{what}: " + ", ".join(
+        f"{label(who)} {'has' if len(who) == 1 else 'have'} {which}" for which, who in groups
+    )
+
+
+def _counted(names: Sequence[str]) -> str:
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
+
+
+def _one_of_each_worker(ranks: Sequence[RankFigures]) -> list[RankFigures]:
+    firsts: dict[str, RankFigures] = {}
+    for rank in ranks:
+        firsts.setdefault(rank.worker, rank)
+    return list(firsts.values())
+
+
+def _shortages(rank: RankFigures) -> list[str]:
+    where = f"worker {rank.worker} (host {rank.host})"
+    faults = []
+    if rank.memory.share < LEAST_MEMORY:
+        faults.append(
+            f"{where} has {size(rank.memory)} of memory free. End what else runs there, or choose a larger profile."
+        )
+    for name, room in rank.disks.items():
+        if room.share < LEAST_DISK:
+            faults.append(f"{where} has {size(room)} free for {name}. Remove what nobody needs, old runs for example.")
+    if rank.load > MOST_LOAD * rank.cpus:
+        faults.append(
+            f"{where} has a load of {rank.load:.1f} on {rank.cpus} CPUs. Other work there will slow its ranks, and all "
+            "that wait for them; end it, or use another host."
+        )
+    return faults
+
+
+def _clock_faults(ranks: Sequence[RankFigures]) -> list[str]:
+    """Compare the clocks, the driver's among them: where all workers agree, the driver's is the odd one."""
+    workers = _one_of_each_worker(ranks)
+    common = statistics.median_low([0.0, *(rank.skew for rank in workers)]) if len(workers) > 1 else 0.0
+    remedy = "Set it by NTP; until then times in logs and checkpoints mislead."
+    is_ours = abs(common) > MOST_SKEW + max(rank.skew_error for rank in workers)
+    ours = [f"the notebook's clock is {_ahead(-common)} the workers'. {remedy}"] if is_ours else []
+    others, middle = ("the other workers'", common) if is_ours else ("the notebook's", 0.0)
+    theirs = [
+        f"the clock of worker {rank.worker} (host {rank.host}) is {_ahead(rank.skew - middle)} {others} "
+        f"(± {rank.skew_error:.3f} s). {remedy}"
+        for rank in workers
+        if abs(rank.skew - middle) > MOST_SKEW + rank.skew_error
+    ]
+    return [*ours, *theirs]
+
+
+def _ahead(seconds: float) -> str:
+    return f"{abs(seconds):.1f} s {'ahead of' if seconds > 0 else 'behind'}"
+
+
+def _gpu_faults(ranks: Sequence[RankFigures]) -> list[str]:
+    """Look at each set of GPUs once: ranks that see the same set share it."""
+    sharing: dict[tuple[str, ...], list[RankFigures]] = defaultdict(list)
+    for rank in ranks:
+        sharing[tuple(sorted(gpu.uuid for gpu in rank.gpus))].append(rank)
+    unseen = [f"{rank.name}: {rank.gpu_error}. Look at the host's GPU driver." for rank in ranks if rank.gpu_error]
+    seen = [fault for uuids, them in sharing.items() if uuids for fault in [*_sick(them[0]), *_foreign(them)]]
+    return [*unseen, *seen]
+
+
+def _sick(rank: RankFigures) -> list[str]:
+    faults = []
+    for gpu in rank.gpus:
+        what = f"GPU {gpu.name} {gpu.uuid} of worker {rank.worker} (host {rank.host})"
+        if gpu.ecc_errors:
+            faults.append(
+                f"{what} has had {gpu.ecc_errors} memory errors that were not corrected. Results may be wrong; "
+                "reset it, and have it replaced if they come again."
+            )
+        if gpu.slowed_by:
+            faults.append(f"{what} is slowed down by {' and '.join(gpu.slowed_by)}. Look at its cooling and power.")
+        elif gpu.celsius is not None and gpu.celsius >= HOT_CELSIUS:
+            faults.append(f"{what} has {gpu.celsius} °C and will soon be slowed down. Look at its cooling.")
+    return faults
+
+
+def _foreign(sharing: Sequence[RankFigures]) -> list[str]:
+    first = sharing[0]
+    used = sum(gpu.memory.total - gpu.memory.free for gpu in first.gpus) - sum(rank.gpu_own for rank in sharing)
+    total = sum(gpu.memory.total for gpu in first.gpus)
+    if used <= FOREIGN_SHARE * total:
+        return []
+    amount = f"{used / 2**30:.1f} of {total / 2**30:.1f} GiB"
+    where = f"worker {first.worker} (host {first.host})"
+    return [f"others use {amount} of the GPU memory of {where}. `nvidia-smi` there names them; end them."]
+
+
+def size(room: Room) -> str:
+    """Return free and total in words."""
+    return f"{room.free / 2**30:.1f} of {room.total / 2**30:.1f} GiB"

@@ -1,0 +1,105 @@
+"""What ``%cluster check`` gives: figures and faults as plain data that shows itself as text and as HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+from farandole.driver.preflight.figures import Link, RankFigures
+from farandole.driver.preflight.judge import machine_faults, size
+from farandole.driver.preflight.network import link_faults, milliseconds, rate
+from farandole.driver.table import aligned, html_table
+
+LINK_HEAD = ("ranks", "latency", "bandwidth")
+SHOWN_LINKS = 12
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Preflight:
+    """A cluster looked at before a training.
+
+    ``all_reduce`` is the rate in bytes/s at which the world sums 16 MB of float32, None without a world of several
+    ranks or where it failed; ``all_reduce_error`` says why then.
+    """
+
+    name: str
+    backend: str
+    ranks: tuple[RankFigures, ...]
+    links: tuple[Link, ...] = ()
+    all_reduce: float | None = None
+    all_reduce_error: str = ""
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong, one sentence or two each with the remedy."""
+        names = [rank.name for rank in self.ranks]
+        failed = (
+            f"an all-reduce failed: {self.all_reduce_error.rstrip('.')}. If no link is at fault, try the other backend."
+        )
+        reduced = [failed] if self.all_reduce_error else []
+        return (*machine_faults(self.ranks), *link_faults(self.links, names), *reduced)
+
+    def __str__(self) -> str:
+        lines = [f"cluster {self.name}, backend {self.backend}", *aligned([self._head(), *self._rows()])]
+        if self.links:
+            lines += aligned([LINK_HEAD, *self._link_rows()])
+        return "\n".join([*lines, *self._notes(), *self.faults, self._verdict()])
+
+    __repr__ = __str__
+
+    def html(self) -> str:
+        """Return the figures as HTML tables, the faults below them."""
+        links = html_table(LINK_HEAD, self._link_rows()) if self.links else ""
+        notes = "".join(f"<p>{escape(line)}</p>" for line in self._notes())
+        faults = "".join(f"<li>{escape(fault)}</li>" for fault in self.faults)
+        title = f"<p>{escape(f'cluster {self.name}, backend {self.backend}')}</p>"
+        table = html_table(self._head(), self._rows())
+        return f"{title}{table}{links}{notes}<ul>{faults}</ul><p><b>{self._verdict()}</b></p>"
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def _verdict(self) -> str:
+        count = len(self.faults)
+        return f"{count} fault{'' if count == 1 else 's'}" if count else "no fault found"
+
+    def _packages(self) -> list[str]:
+        return list(dict.fromkeys(name for rank in self.ranks for name in rank.versions))
+
+    def _head(self) -> tuple[str, ...]:
+        machine = ("memory free", "least disk free", "clock", "load", "GPUs")
+        return ("rank", "worker", "host", "address", *self._packages(), *machine)
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [self._row(rank) for rank in self.ranks]
+
+    def _row(self, rank: RankFigures) -> tuple[str, ...]:
+        return (
+            str(rank.rank),
+            rank.worker,
+            rank.host,
+            rank.address,
+            *(rank.versions.get(name, "none") for name in self._packages()),
+            size(rank.memory),
+            size(min(rank.disks.values(), key=lambda room: room.share)) if rank.disks else "-",
+            f"{rank.skew:+.3f} s ± {rank.skew_error:.3f}",
+            f"{rank.load:.1f} on {rank.cpus} CPUs",
+            ", ".join(gpu.name for gpu in rank.gpus) or "none",
+        )
+
+    def _link_rows(self) -> list[tuple[str, ...]]:
+        worst = sorted(self.links, key=lambda link: (not link.error, -(link.latency or 0)))
+        return [_link_row(link) for link in worst[:SHOWN_LINKS]]
+
+    def _notes(self) -> list[str]:
+        hidden = len(self.links) - SHOWN_LINKS
+        notes = [f"... and {hidden} faster pairs"] if hidden > 0 else []
+        if self.all_reduce is not None:
+            notes.append(f"all-reduce of 16 MB on {len(self.ranks)} ranks: {rate(self.all_reduce)}")
+        return notes
+
+
+def _link_row(link: Link) -> tuple[str, ...]:
+    latency = "-" if link.latency is None else milliseconds(link.latency)
+    bandwidth = "-" if link.bandwidth is None else rate(link.bandwidth)
+    return (f"{link.first} - {link.second}", latency, bandwidth)

@@ -1,0 +1,84 @@
+"""How the GPUs that a rank sees are, as their driver tells."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+QUERY_SECONDS = 15.0
+MIB = 2**20
+FIELDS = "uuid,name,driver_version,temperature.gpu,ecc.errors.uncorrected.volatile.total,memory.used,memory.total"
+REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+"""What the reasons for low clocks are called; drivers before 535 know the second name alone."""
+SLOWED = {0x08: "its hardware", 0x20: "heat", 0x40: "heat", 0x80: "its power supply"}
+"""Bits of the reasons for low clocks that are faults; the others are rest, settings and the power cap of a busy GPU.
+
+Source: ``nvmlClocksThrottleReasons`` in NVIDIA's NVML reference.
+"""
+CONTEXT_BYTES = 2**30
+"""About what a process takes of a GPU's memory beside its tensors, once it has used it."""
+
+
+def describe() -> dict[str, Any]:
+    """Return the GPUs and how much of their memory is this process's own; ``error`` says why there is no answer."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return _told([])
+    try:
+        answers = (_ask(command, f"{FIELDS},{reasons}") for reasons in REASONS)
+        answer = next((answer for answer in answers if not answer.returncode), None) or _ask(command, FIELDS)
+    except subprocess.TimeoutExpired:
+        return _told([], f"nvidia-smi has not answered within {QUERY_SECONDS:g} s")
+    if answer.returncode:
+        words = (answer.stdout + answer.stderr).split()
+        return _told([], f"nvidia-smi failed: {' '.join(words)[:200]}")
+    return _told(parse(answer.stdout))
+
+
+def _told(gpus: list[dict[str, Any]], error: str = "") -> dict[str, Any]:
+    return {"gpus": gpus, "own_bytes": _own_bytes(), "error": error}
+
+
+def _ask(command: str, fields: str) -> subprocess.CompletedProcess[str]:
+    query = [command, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    return subprocess.run(query, capture_output=True, text=True, timeout=QUERY_SECONDS, check=False)
+
+
+def parse(text: str) -> list[dict[str, Any]]:
+    """Return a description of each GPU from lines of `FIELDS` and one of `REASONS`; what it does not tell is None."""
+    return [_gpu([cell.strip() for cell in line.split(",")]) for line in text.splitlines() if line.strip()]
+
+
+def _gpu(cells: list[str]) -> dict[str, Any]:
+    uuid, name, driver, temperature, errors, used, total, *reasons = cells
+    return {
+        "uuid": uuid,
+        "name": name,
+        "driver": driver,
+        "celsius": _number(temperature),
+        "ecc_errors": _number(errors),
+        "slowed_by": _slowed_by(reasons[0]) if reasons else [],
+        "used_bytes": (_number(used) or 0) * MIB,
+        "total_bytes": (_number(total) or 0) * MIB,
+    }
+
+
+def _number(cell: str) -> int | None:
+    return int(cell) if cell.isdigit() else None
+
+
+def _slowed_by(cell: str) -> list[str]:
+    try:
+        reasons = int(cell, 16)
+    except ValueError:  # a GPU that does not tell
+        return []
+    return sorted({word for bit, word in SLOWED.items() if reasons & bit})
+
+
+def _own_bytes() -> int:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return sum(int(torch.cuda.memory_reserved(device)) for device in range(torch.cuda.device_count())) + CONTEXT_BYTES

@@ -1,0 +1,106 @@
+"""What a rank has to work with: versions, memory, disk, load and its host's name."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+PACKAGES = ("torch", "horovod", "farandole")
+UNLIMITED = 2**60
+"""From here on a limit of version 1's cgroups means none."""
+
+
+def describe() -> dict[str, Any]:
+    """Return what this rank's machine offers, as JSON: sizes in bytes, load as the kernel's mean over a minute."""
+    free, total = memory()
+    return {
+        "host": socket.gethostname(),
+        "versions": versions(),
+        "memory": [free, total],
+        "disks": disks(),
+        "load": os.getloadavg()[0],
+        "cpus": os.cpu_count() or 1,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of python, of the packages that are installed, and of CUDA and NCCL where there are GPUs."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "none"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        found["CUDA"] = str(torch.version.cuda)
+        if torch.distributed.is_nccl_available():
+            found["NCCL"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return found
+
+
+def memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> tuple[int, int]:
+    """Return free and total memory in bytes: the host's, or what a cgroup leaves of it where that is less."""
+    import psutil
+
+    host = psutil.virtual_memory()
+    limits = [(host.available, host.total), *cgroup_limits(cgroups, own, host.total)]
+    return min(free for free, _ in limits), min(total for _, total in limits)
+
+
+def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, int]]:
+    """Return (free, limit) in bytes of each cgroup around this process that has a limit below the host's memory.
+
+    Page cache counts as free: the kernel gives it up first. Source: Linux, Documentation/admin-guide/cgroup-v2.rst and
+    cgroup-v1/memory.rst.
+    """
+    found = []
+    for folder, limit_file, use_file, cache in _memory_cgroups(cgroups, own):
+        try:
+            limit = int((folder / limit_file).read_text())
+            used = int((folder / use_file).read_text())
+            lines = (folder / "memory.stat").read_text().splitlines()
+        except (OSError, ValueError):  # not there, or the word `max`
+            continue
+        if limit >= min(host_total, UNLIMITED):
+            continue
+        given_up = sum(int(line.split()[1]) for line in lines if line.split()[0] == cache)
+        found.append((max(0, limit - used + given_up), limit))
+    return found
+
+
+def _memory_cgroups(cgroups: Path, own: Path) -> list[tuple[Path, str, str, str]]:
+    """Return for each cgroup up to the root its folder, and what its files are called in its version."""
+    found = []
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        inner = Path(path.lstrip("/"))
+        for folder in (inner, *inner.parents):
+            if number == "0":
+                found.append((cgroups / folder, "memory.max", "memory.current", "inactive_file"))
+            elif "memory" in controllers.split(","):
+                version1 = cgroups / "memory" / folder
+                found.append((version1, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
+    return found
+
+
+def disks() -> dict[str, list[int]]:
+    """Return free and total bytes where files go: the home folder and that of temporary files."""
+    found = {}
+    for name, folder in (("home", Path.home()), ("temporary files", Path(tempfile.gettempdir()))):
+        usage = shutil.disk_usage(folder)
+        found[f"{name} ({folder})"] = [usage.free, usage.total]
+    return found

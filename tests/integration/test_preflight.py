@@ -1,0 +1,50 @@
+"""The check on real ranks, one of which has a slow connection."""
+
+import pytest
+from farandole import Cluster
+from farandole.driver.store import RunStore
+
+SLOW = """
+import time
+from farandole.ranks import links
+
+def late(peer, answer=links._read):
+    def read(*arguments):
+        message = answer(*arguments)
+        time.sleep(0.02)
+        return message
+    links._read = read
+    try:
+        echo(peer)
+    finally:
+        links._read = answer
+
+echo, links.echo = links.echo, late
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    def start(**options):
+        return Cluster.start(local=True, store=RunStore(tmp_path), progress=lambda _: None, **options)
+
+    return start
+
+
+def test_the_rank_with_the_slow_connection_is_named(start):
+    with start(ranks=3, backend="none") as cluster:
+        assert not [fault for fault in cluster.check().faults if "latency" in fault]
+        cluster.run(SLOW, ranks=[2])
+        found = cluster.check()
+        [fault] = [fault for fault in found.faults if "latency" in fault]
+        assert fault.startswith("rank 2 (worker main-w0) has a latency of ")
+        assert "to all others" in fault
+        assert len(found.links) == 3
+        assert found.all_reduce is None
+
+
+def test_a_single_rank_is_checked_too(start):
+    with start(ranks=1, backend="torch") as cluster:
+        found = cluster.check()
+        assert (len(found.ranks), found.links, found.all_reduce, found.all_reduce_error) == (1, (), None, "")
+        assert str(found).splitlines()[2].split()[:2] == ["0", "main-w0"]

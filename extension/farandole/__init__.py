@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from farandole.driver.cluster import Cluster
     from farandole.driver.store import load_run
+    from farandole.ranks.checkpoint import checkpoint
     from farandole.ranks.context import device, local_rank, local_size, rank, size
     from farandole.ranks.prepare import prepare
     from farandole.ranks.report import report
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Cluster": "farandole.driver.cluster",
     "load_run": "farandole.driver.store",
+    "checkpoint": "farandole.ranks.checkpoint",
     "device": "farandole.ranks.context",
     "local_rank": "farandole.ranks.context",
     "local_size": "farandole.ranks.context",
@@ -40,6 +42,7 @@ _HOMES = {
 
 __all__ = [
     "Cluster",
+    "checkpoint",
     "device",
     "load_run",
     "local_rank",

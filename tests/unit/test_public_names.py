@@ -8,6 +8,7 @@ import pytest
 
 NAMES = [
     "Cluster",
+    "checkpoint",
     "device",
     "load_run",
     "local_rank",

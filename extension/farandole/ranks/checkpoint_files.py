@@ -135,11 +135,18 @@ def _write_tensors(fresh: Path, tensors: dict[str, torch.Tensor]) -> None:
     try:
         save(tensors, storage_writer=FileSystemWriter(fresh), no_dist=True)
     except CheckpointException as exc:
-        # It wraps what happened. torch's own writer says RuntimeError where the disk is full.
-        cause = next(iter(exc.failures.values()))[0]
+        raise _cause(exc) from exc
+
+
+def _cause(exc: CheckpointException) -> OSError:
+    """Return what went wrong: where a write failed, torch goes on to complain of what that left, and wraps it all."""
+    wrapped = next(iter(exc.failures.values()))[0]
+    cause: BaseException | None = wrapped
+    while cause is not None:
         if isinstance(cause, OSError):
-            raise cause from exc
-        raise OSError(0, str(cause).splitlines()[0]) from exc
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return OSError(0, str(wrapped).splitlines()[0])
 
 
 def _put(fresh: Path, place: Path) -> None:

@@ -1,5 +1,6 @@
 """Checkpoints on disk: whole or not there, damaged ones passed over, a full or slow disk only told of."""
 
+import json
 import random
 import resource
 import signal
@@ -160,6 +161,18 @@ def _flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+def _swap_for_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _use_a_missing_module(place: Path) -> None:
+    (place / "outline.pickle").write_bytes(b"cno_such_module\nThing\n.")
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["files"]["outline.pickle"] = checkpoint_files._described(place / "outline.pickle")
+    (place / "manifest.json").write_text(json.dumps(manifest))
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
@@ -171,8 +184,13 @@ def _flip(path: Path) -> None:
         (lambda place: (place / "manifest.json").write_text("{"), "manifest.json cannot be read"),
         (lambda place: (place / "manifest.json").write_text("[]"), "manifest.json cannot be read"),
         (lambda place: (place / "manifest.json").write_bytes(b"\xff"), "manifest.json cannot be read"),
+        (lambda place: _swap_for_a_folder(place / "outline.pickle"), "outline.pickle cannot be read: Is a directory"),
+        (
+            _use_a_missing_module,
+            "outline.pickle cannot be unpickled here: No module named 'no_such",
+        ),
     ],
-    ids=["tensors", "metadata", "outline", "no-outline", "no-manifest", "torn-manifest", "list", "no-text"],
+    ids=["tensors", "metadata", "outline", "no-outline", "no-manifest", "torn", "list", "no-text", "folder", "module"],
 )
 def test_a_damaged_checkpoint_is_passed_over_and_named(notices: list[str], damage: Any, says: str) -> None:
     _three()

@@ -34,7 +34,8 @@ def checkpoint(
 
     ``every`` is a number of commits or a duration (``"10s"``, ``"5min"``); the newest ``keep`` checkpoints stay. They
     are written by rank 0 in a thread, into the run's folder, without a run into ``checkpoints`` in the current folder,
-    or into ``folder``. All ranks have to commit at the same steps. Under ``%%distributed_train --resume``, or with
+    or into ``folder``. All ranks have to commit at the same steps. What a DataLoader's own processes draw at random is
+    drawn anew after a resume in mid-epoch, all else goes on as it was. Under ``%%distributed_train --resume``, or with
     the folder of a run or of checkpoints as ``resume``, the state goes on from the newest checkpoint there that is
     whole, with any number of ranks; `Checkpoints.resumed` is its step.
 

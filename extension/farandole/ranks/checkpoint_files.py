@@ -61,14 +61,20 @@ def write(folder: Path, content: Content) -> Path:
 
 
 def read(place: Path) -> Content:
-    """Return what a checkpoint holds, tensors on the CPU. Raises: DamagedError where a checksum does not fit."""
+    """Return what a checkpoint holds, tensors on the CPU.
+
+    Raises: DamagedError where a checksum does not fit, or it cannot be read.
+    """
     manifest = _verified(place)
-    outline = pickle.loads((place / OUTLINE).read_bytes())
+    outline = _unpickled((place / OUTLINE).read_bytes())
     tensors: dict[str, torch.Tensor] = {}
     state = join(outline["state"], tensors)
     if tensors:
         _quietly()
-        load(tensors, storage_reader=FileSystemReader(place), no_dist=True)
+        try:
+            load(tensors, storage_reader=FileSystemReader(place), no_dist=True)
+        except CheckpointException as exc:
+            raise DamagedError(f"its tensors cannot be read: {_cause(exc).strerror}") from exc
     return Content(step=manifest["step"], state=state, rngs=outline["rngs"], seed=outline["seed"])
 
 
@@ -130,6 +136,14 @@ def _pickled(outline: dict[str, Any]) -> bytes:
         raise OSError(0, f"the state cannot be pickled: {exc}") from exc
 
 
+def _unpickled(data: bytes) -> dict[str, Any]:
+    try:
+        outline: dict[str, Any] = pickle.loads(data)
+    except Exception as exc:  # unpickling imports modules and runs code, which may raise anything
+        raise DamagedError(f"{OUTLINE} cannot be unpickled here: {exc}") from exc
+    return outline
+
+
 def _write_tensors(fresh: Path, tensors: dict[str, torch.Tensor]) -> None:
     _quietly()
     try:
@@ -170,6 +184,8 @@ def _verified(place: Path) -> dict[str, Any]:
             raise DamagedError(f"its format is {manifest['format']}, and this version of farandole reads {FORMAT}")
     except FileNotFoundError as exc:
         raise DamagedError(f"{Path(exc.filename).name} is missing") from exc
+    except OSError as exc:
+        raise DamagedError(f"{Path(exc.filename or place).name} cannot be read: {exc.strerror}") from exc
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise DamagedError(f"{CHECKPOINT_MANIFEST} cannot be read") from exc
     return manifest

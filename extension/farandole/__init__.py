@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from farandole.driver.cluster import Cluster
     from farandole.driver.store import load_run
+    from farandole.ranks.checkpoint import checkpoint
     from farandole.ranks.context import device, local_rank, local_size, rank, size
     from farandole.ranks.prepare import prepare
     from farandole.ranks.report import report
     from farandole.ranks.result import result
+    from farandole.ranks.state import state
     from farandole.ranks.track import track
 
 __version__ = "0.1.0"
@@ -25,6 +27,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Cluster": "farandole.driver.cluster",
     "load_run": "farandole.driver.store",
+    "checkpoint": "farandole.ranks.checkpoint",
     "device": "farandole.ranks.context",
     "local_rank": "farandole.ranks.context",
     "local_size": "farandole.ranks.context",
@@ -33,11 +36,13 @@ _HOMES = {
     "prepare": "farandole.ranks.prepare",
     "report": "farandole.ranks.report",
     "result": "farandole.ranks.result",
+    "state": "farandole.ranks.state",
     "track": "farandole.ranks.track",
 }
 
 __all__ = [
     "Cluster",
+    "checkpoint",
     "device",
     "load_run",
     "local_rank",
@@ -47,6 +52,7 @@ __all__ = [
     "report",
     "result",
     "size",
+    "state",
     "track",
 ]
 

@@ -20,6 +20,9 @@ class RememberingCluster:
         show(Block(ranks=(0, 1), stream="stdout", text="hi\n"))
         show(Block(ranks=(1,), stream="stdout", text="only one\n"))
 
+    def train(self, code, *, resume, name, **_options):
+        self.calls.append(("train", code, name, resume))
+
     def push(self, values, *, ranks):
         self.calls.append(("push", values, ranks))
 
@@ -195,3 +198,18 @@ def test_runs_lists_nothing_and_finds_nothing_in_an_empty_store(shell):
 def test_an_error_of_a_magic_stops_run_all(shell):
     result = shell.run_cell("%cluster status")
     assert isinstance(result.error_in_exec, NoClusterError)
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "resume"),
+    [
+        ("", None, None),
+        ("--resume", None, ""),
+        ("--resume 2026", None, "2026"),
+        ("--resume --name digits", "digits", ""),
+        ("--name digits --resume first", "digits", "first"),
+    ],
+)
+def test_a_run_goes_on_from_the_last_one_or_a_named_one(shell, cluster, line, name, resume):
+    shell.run_cell_magic("distributed_train", line, "pass")
+    assert cluster.calls == [("train", "pass", name, resume)]

@@ -8,6 +8,7 @@ import pytest
 
 NAMES = [
     "Cluster",
+    "checkpoint",
     "device",
     "load_run",
     "local_rank",
@@ -17,6 +18,7 @@ NAMES = [
     "report",
     "result",
     "size",
+    "state",
     "track",
 ]
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from farandole.driver.checkpoints import to_resume
 from farandole.driver.core import ClusterCore
 from farandole.driver.errors import rank_error
 from farandole.driver.group import call
@@ -18,7 +19,7 @@ from farandole.driver.logs import RankLogs
 from farandole.driver.loop import LoopThread
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
-from farandole.driver.runs import RankStatus, Run
+from farandole.driver.runs import RankStatus, Run, RunInfo
 from farandole.driver.screen import Screen, Show
 from farandole.driver.status import ClusterStatus, status_of
 from farandole.driver.store import RunStore
@@ -178,19 +179,25 @@ class Cluster:
         name: str | None = None,
         backend: str | None = None,
         options: Mapping[str, Any] | None = None,
+        resume: str | None = None,
         show: Show | None = None,
         watch: Watch | None = None,
     ) -> Run:
         """Execute a training cell on all ranks as a run, recorded as it goes; return it.
 
+        With ``resume`` the cell's ``fd.checkpoint`` goes on from that run: its id, the beginning of it, or its name;
+        an empty text is the last one with a checkpoint, of this name or else of this folder.
+
         Raises:
             RankError, RankDiedError: the run failed; its record is kept.
+            UsageError, RunNotFoundError: there is nothing to resume; no run was begun.
         """
         self._refuse_while_busy()
+        source = None if resume is None else to_resume(self.store, resume, name=name)
         if backend is not None:
             self._loop.call(self._core.use(backend))
         self._loop.call(self._core.mend(self._progress))
-        run = self._new_run(code, name, options)
+        run = self._new_run(code, name, options, source)
         refresh = _nothing
         screen = Screen(list(range(self.size)), show or _ignore)
         try:
@@ -330,7 +337,7 @@ class Cluster:
     def _interrupt(self) -> Awaitable[None]:
         return self._core.interrupt()
 
-    def _new_run(self, code: str, name: str | None, options: Mapping[str, Any] | None) -> Run:
+    def _new_run(self, code: str, name: str | None, options: Mapping[str, Any] | None, source: RunInfo | None) -> Run:
         kernels = self._core.group.kernels
         versions = self._loop.call(
             self._core.group.control(call("versions"), what="asking for versions", timeout=30, kernels=kernels[:1])
@@ -344,6 +351,7 @@ class Cluster:
             workers=[kernel.worker.name for kernel in kernels],
             options=options,
             versions=versions,
+            resumed_from=source.id if source else None,
         )
         self._runs[run.id] = run
         return run
@@ -353,12 +361,13 @@ class Cluster:
             screen.pump()
             refresh()
 
+        resume = str(self.store.folder / run.resumed_from) if run.resumed_from else ""
         work = self._core.run(
             code,
             None,
             self._sink(screen, run),
             self._progress,
-            before=call("begin", run.id),
+            before=call("begin", run.id, str(run.folder), resume),
             after=call("end"),
         )
         return self._call(work, pump=pump, screen=screen)

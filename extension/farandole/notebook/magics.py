@@ -68,6 +68,9 @@ class FarandoleMagics(Magics):
     @argument(
         "--output", "-o", metavar="VARIABLE", help="put the run into this variable: its .result, .dataframe() ..."
     )
+    @argument(
+        "--resume", nargs="?", const="", metavar="RUN", help="go on from a run's checkpoint (default: the last one)"
+    )
     @argument("--tensorboard", action="store_true", help="write TensorBoard event files into the run's folder too")
     @cell_magic
     def distributed_train(self, line: str, cell: str) -> None:
@@ -83,6 +86,7 @@ class FarandoleMagics(Magics):
                 name=options.name,
                 backend=options.backend,
                 options={"line": line.strip()},
+                resume=options.resume,
                 show=RankPrinter(),
                 watch=watcher,
             )

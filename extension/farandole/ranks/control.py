@@ -8,7 +8,7 @@ import platform
 import sys
 from typing import Any
 
-from farandole.ranks import context, lean, links, preflight, reporter, transfer, world
+from farandole.ranks import context, lean, links, preflight, reporter, run, transfer, world
 
 
 def prepare(environment: dict[str, str]) -> None:
@@ -48,14 +48,18 @@ def open_store(host: str) -> int:
     return world.open_store(host)
 
 
-def begin(run: str) -> None:
-    """Attribute what this rank reports from now on to a run."""
-    reporter.begin(run)
+def begin(run_id: str, folder: str = "", resume: str = "") -> None:
+    """Attribute what this rank reports from now on to a run; its folder, and that of the run it goes on from."""
+    reporter.begin(run_id)
+    run.current().begin(folder, resume)
 
 
 def end() -> None:
-    """Send all that belongs to the run and leave it."""
-    reporter.end()
+    """Finish what the run began, send all that belongs to it and leave it."""
+    try:
+        run.current().end()
+    finally:
+        reporter.end()
 
 
 def versions() -> dict[str, str]:

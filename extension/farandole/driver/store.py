@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from farandole.driver.runfiles import RunFiles
+from farandole.driver.runfiles import Nowhere, RunFiles
 from farandole.driver.runs import Run, RunInfo
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
@@ -77,8 +77,17 @@ class RunStore:
         )
         return self._open(info, code)
 
-    def _open(self, info: RunInfo, code: str) -> Run:
-        files = RunFiles(info.folder)
+    def resume(self, about: Mapping[str, Any], code: str, *, write: bool) -> Run:
+        """Return a run that another driver began, to be told again from its beginning.
+
+        ``about`` is what its ``run.json`` said then. The files of an earlier driver are continued, and made where
+        there are none; without ``write`` they are left to a driver that still writes them.
+        """
+        info = RunInfo.from_json({**about, "driver": this_process()}, self.folder / Path(about["id"]).name)
+        return self._open(info, code, again=True) if write else Run(info, code, Nowhere())
+
+    def _open(self, info: RunInfo, code: str, *, again: bool = False) -> Run:
+        files = RunFiles(info.folder, again=again)
         run = Run(info, code, files)
         files.replace("code.py", code)
         files.replace("run.json", info.to_json())

@@ -30,7 +30,7 @@ def show_again(cluster: Cluster) -> None:
 
 def wait_for(store: RunStore, background: Mapping[str, BackgroundRun], key: str, timeout: float | None) -> None:
     """Show what a run prints until it has ended, then its picture; raise as its cell would."""
-    run_id = store.find(key).id
+    run_id = key if key in background else store.find(key).id
     if run_id not in background:
         store.load(run_id).wait(timeout)
         return
@@ -43,7 +43,7 @@ def wait_for(store: RunStore, background: Mapping[str, BackgroundRun], key: str,
 
 def stop(cluster: Cluster, key: str) -> None:
     """Stop a run on all ranks."""
-    run_id = cluster.store.find(key).id
+    run_id = key if key in cluster.background else cluster.store.find(key).id
     if run_id not in cluster.background:
         raise RunNotFoundError(
             f"run {run_id} does not go on in the background of this notebook; `%cluster attach` takes up runs that go "

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
-from farandole.driver.kernels import SUBPROTOCOL, RankKernel
+from farandole.driver.connection import SUBPROTOCOL
+from farandole.driver.kernels import RankKernel
 from farandole.driver.workers import Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import COMM_TARGET, RECORD_NUMBER

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import contextlib
 import json
 import time
 import uuid
@@ -12,16 +11,14 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import aiohttp
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
-from farandole.driver.records import GONE, LOST_SECONDS, RecordInfo, WorkerRecords, find_again
+from farandole.driver.connection import RETRY_SECONDS, Connection
+from farandole.driver.records import RecordInfo, WorkerRecords, find_again
 from farandole.driver.workers import Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RUN_MARK, Part
 
-SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
-RETRY_SECONDS = 0.5
 UNKNOWN = {
     "status": "error",
     "ename": "ConnectionLost",
@@ -86,12 +83,8 @@ class RankKernel:
         self.idle_seconds = 0.0
         """How long it had nothing to do for us before it died."""
         self._last_use = time.monotonic()
-        self._session = uuid.uuid4().hex
+        self._connection = Connection(worker, kernel_id, self)
         self._running: dict[str, _Execution] = {}
-        self._socket: aiohttp.ClientWebSocketResponse | None = None
-        self._receiver: asyncio.Task[None] | None = None
-        self._connected = asyncio.Event()
-        self._closing = False
         self._run = ""
         self._follower: asyncio.Task[None] | None = None
         self.heard = 0
@@ -109,19 +102,14 @@ class RankKernel:
 
     async def connect(self) -> None:
         """Open the websocket and start to receive."""
-        await self._open()
-        self._receiver = asyncio.create_task(self._receive(), name=f"rank {self.rank}")
+        await self._connection.open()
 
     async def close(self) -> None:
         """Close the websocket; the kernel lives on."""
-        self._closing = True
-        for task in (self._receiver, self._follower):
-            if task is not None and (task is self._follower or not self._connected.is_set()):
-                task.cancel()
-        if self._socket is not None:
-            await self._socket.close()
-        if tasks := [task for task in (self._receiver, self._follower) if task is not None]:
-            await asyncio.wait(tasks)
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
+        await self._connection.close()
 
     async def execute(
         self,
@@ -212,7 +200,6 @@ class RankKernel:
             self.idle_seconds = 0.0 if self.busy else time.monotonic() - self._last_use
         for execution in self._running.values():
             execution.settle({"status": "dead"})
-        self._connected.set()
 
     async def push(self, target: str, data: dict[str, Any], blob: bytes) -> None:
         """Open a comm on the kernel that carries one buffer."""
@@ -252,12 +239,15 @@ class RankKernel:
         buffers: list[bytes] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> str:
-        if self._socket is not None:
-            await self._connected.wait()
+        if not self._connection.opened:
+            raise DeadlineError(
+                f"rank {self.rank} on worker {self.worker.name} is not connected; attach the cluster again"
+            )
+        await self._connection.ready()
         header = {
             "msg_id": uuid.uuid4().hex,
             "msg_type": kind,
-            "session": self._session,
+            "session": self._connection.session,
             "username": "farandole",
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "version": "5.5",
@@ -270,48 +260,11 @@ class RankKernel:
                 execution.settle({"status": "dead"})
                 return header["msg_id"]
         parts = [json.dumps(part).encode() for part in (header, {}, metadata or {}, content)]
-        await self._write(serialize_msg_to_ws_v1([*parts, *(buffers or [])], channel))
+        await self._connection.send(serialize_msg_to_ws_v1([*parts, *(buffers or [])], channel))
         return header["msg_id"]
 
-    async def _write(self, frame: bytes) -> None:
-        if self._socket is None:
-            raise DeadlineError(
-                f"rank {self.rank} on worker {self.worker.name} is not connected; attach the cluster again"
-            )
-        # One that is lost on the way has left no trace at the worker: the receiver sees the break, and finds that out.
-        with contextlib.suppress(aiohttp.ClientError, ConnectionError):
-            await self._socket.send_bytes(frame)
-
-    async def _open(self) -> None:
-        # A name of its own for each connection: the kernel answers to the one that asked.
-        self._session = uuid.uuid4().hex
-        self._socket = await self.worker.kernel_socket(self.kernel_id, self._session, SUBPROTOCOL)
-        self._connected.set()
-
-    async def _receive(self) -> None:
-        assert self._socket is not None
-        try:
-            while self.alive and not self._closing:
-                async for frame in self._socket:
-                    if frame.type is aiohttp.WSMsgType.BINARY:
-                        self._dispatch(frame.data)
-                if self.alive and not self._closing:
-                    await self._connect_again()
-        finally:
-            # Whatever ended the receiving, a message that nobody can take included: nobody may wait for more.
-            self.mark_dead(GONE)
-
-    async def _connect_again(self) -> None:
-        self._connected.clear()
-        give_up = time.monotonic() + LOST_SECONDS
-        while self.alive and not self._connected.is_set() and time.monotonic() < give_up:
-            found = await find_again(self.worker)
-            if isinstance(found, str):
-                self.mark_dead(found)
-            else:
-                await self._take_up(found)
-
-    async def _take_up(self, found: WorkerRecords) -> None:
+    async def recover(self, found: WorkerRecords) -> None:
+        """Go on after a break: what was said of the run meanwhile is on record, all else is given up."""
         self._forget_all_but(found.requests_of(self._run, self.kernel_id))
         if self._awaits(self._run) and (self._follower is None or self._follower.done()):
             self._follower = asyncio.create_task(self._follow(self._run), name=f"record of rank {self.rank}")
@@ -319,11 +272,6 @@ class RankKernel:
             if self._follower is not None:
                 await asyncio.wait([self._follower])
             self.mark_dead("ended while the driver was not connected")
-            return
-        try:
-            await self._open()
-        except WorkerStartError:
-            await asyncio.sleep(RETRY_SECONDS)
 
     def _forget_all_but(self, recorded: Container[str]) -> None:
         """Give up all that runs here but what is on record: its answers went to the connection that broke."""
@@ -340,7 +288,7 @@ class RankKernel:
             while self.alive and self._awaits(run):
                 try:
                     async for frame in self.worker.follow(run, self.kernel_id, self.heard):
-                        self._dispatch(frame)
+                        self.hear(frame)
                     break
                 except WorkerStartError:
                     found = await find_again(self.worker)
@@ -353,7 +301,8 @@ class RankKernel:
                 if execution.run == run:
                     execution.settle(UNKNOWN)
 
-    def _dispatch(self, frame: bytes) -> None:
+    def hear(self, frame: bytes) -> None:
+        """Take a message of the kernel, or one from its record."""
         _, parts = deserialize_msg_from_ws_v1(frame)
         number = json.loads(parts[2]).get(RECORD_NUMBER) if parts[2] != b"{}" else None
         if number is not None:

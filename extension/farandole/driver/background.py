@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from farandole.driver.kernels import Reply
 from farandole.driver.loop import PUMP_SECONDS
@@ -17,8 +17,11 @@ from farandole.driver.screen import Screen, Show
 from farandole.exceptions import FarandoleError
 from farandole.protocol import Status
 
-Watch = Callable[[Run], Callable[[], None]]
+Watch: TypeAlias = Callable[[Run], Callable[[], None]]
 """Called with a new run; returns what is called about ten times a second while the run goes on, and once at its end."""
+
+Check: TypeAlias = Callable[[Run, Sequence[Reply]], None]
+Fail: TypeAlias = Callable[[Run, BaseException, float | None], None]
 
 
 class BackgroundRun:
@@ -40,11 +43,14 @@ class BackgroundRun:
         self,
         work: Coroutine[Any, Any, Sequence[Reply]],
         *,
-        check: Callable[[Run, Sequence[Reply]], None],
-        fail: Callable[[Run, BaseException], None],
-        ended: Callable[[], float | None] = lambda: None,
+        check: Check,
+        fail: Fail,
+        ended: float | None = None,
     ) -> None:
-        """Lead the run from now on: ``check`` raises for a bad end, ``fail`` writes it down; ``ended``: when it was."""
+        """Lead the run from now on: ``check`` raises for a bad end, ``fail`` writes that down.
+
+        A run that is told again may have ended before, at ``ended``.
+        """
         self._task = asyncio.create_task(self._lead(work, check, fail, ended), name=f"run {self.run.id}")
 
     async def let_go(self) -> None:
@@ -69,9 +75,9 @@ class BackgroundRun:
     async def _lead(
         self,
         work: Coroutine[Any, Any, Sequence[Reply]],
-        check: Callable[[Run, Sequence[Reply]], None],
-        fail: Callable[[Run, BaseException], None],
-        ended: Callable[[], float | None],
+        check: Check,
+        fail: Fail,
+        ended: float | None,
     ) -> None:
         ticker = asyncio.create_task(self._tick())
         try:
@@ -81,12 +87,12 @@ class BackgroundRun:
             raise
         except FarandoleError as exc:
             self.run.failure = exc
-            fail(self.run, exc)
+            fail(self.run, exc, ended)
         except BaseException as exc:
-            fail(self.run, exc)
+            fail(self.run, exc, ended)
             raise
         else:
-            self.run.finish(Status.FINISHED, ended=ended())
+            self.run.finish(Status.FINISHED, ended=ended)
         finally:
             ticker.cancel()
             self.screen.pump(flush=True)

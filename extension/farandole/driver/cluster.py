@@ -396,9 +396,7 @@ class Cluster:
         if watch is not None:
             background.watch(watch)
         self._loop.call(
-            background.begin(
-                work(background.screen), check=self._check_end, fail=self._finish_badly, ended=lambda: ended
-            )
+            background.begin(work(background.screen), check=self._check_end, fail=self._finish_badly, ended=ended)
         )
 
     def _take_up_runs(self) -> None:
@@ -447,12 +445,13 @@ class Cluster:
         if any(reply.status != "ok" for reply in replies):
             raise rank_error(replies)
 
-    def _finish_badly(self, run: Run, exc: BaseException) -> None:
+    def _finish_badly(self, run: Run, exc: BaseException, ended: float | None = None) -> None:
         stopped = isinstance(exc, KeyboardInterrupt) or self._core.group.interrupted
         for view in run.ranks():
             if view.state == "running":
                 run.set_rank_state(view.rank, "stopped" if stopped else "failed")
-        run.finish(Status.INTERRUPTED if stopped else Status.FAILED, str(exc) or type(exc).__name__)
+        status = Status.INTERRUPTED if stopped else Status.FAILED
+        run.finish(status, str(exc) or type(exc).__name__, ended=ended)
 
 
 def _nothing() -> None:

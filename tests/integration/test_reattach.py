@@ -156,6 +156,27 @@ def test_tells_of_a_rank_that_died_when_nobody_led(lost):
 
 
 @pytest.mark.parametrize("lost", [()], indirect=True)
+def test_tells_of_a_worker_that_died_when_nobody_led(hub, lost):
+    known = len(lost.store.load_run(lost.store.list()[0].id).query("rank == 1"))
+    assert known >= 20
+    [worker] = [one for one in processes_of(hub.state) if is_worker(one, f"{lost.name}-w1")]
+    worker.kill()
+    wait_until(lambda: Cluster.running(**lost.where) == {lost.name: 1}, PATIENCE)
+    lost.end.touch()
+    with lost.attach() as cluster:
+        with pytest.raises(RankError, match=r"rank 1 \(worker .*-w1\): its process is gone, lost: its worker ended"):
+            only(cluster).run.wait(PATIENCE)
+        assert len(only(cluster).run.dataframe().query("rank == 1")) == known
+        assert len(lost.store.load_run(only(cluster).run.id).query("rank == 1")) == known
+
+
+def is_worker(process, name):
+    return (
+        "farandole.server.worker" in " ".join(process.cmdline()) and process.environ().get("FARANDOLE_WORKER") == name
+    )
+
+
+@pytest.mark.parametrize("lost", [()], indirect=True)
 def test_can_be_stopped_by_another_driver(lost):
     with lost.attach() as cluster:
         run = cluster.stop_run(only(cluster).run.id)

@@ -407,9 +407,11 @@ class Cluster:
 
     def _take_up_run(self, found: FoundRun) -> None:
         run, readers = told_again(found, self.store), found.readers(self._on_records)
+        # A driver that still leads it releases its ranks itself.
+        together = not found.led and run.backend != "none"
         self._go_on(
             BackgroundRun(run),
-            lambda screen: self._core.follow(readers, self._sink(screen, run), led=found.led),
+            lambda screen: self._core.follow(readers, self._sink(screen, run), together=together),
             ended=found.ended,
         )
         if not self._loop.call(until_caught_up(readers, CATCH_UP_SECONDS)):

@@ -113,12 +113,12 @@ class ClusterCore:
             )
             return self._tainted_by(replies)
 
-    async def follow(self, readers: Sequence[RunReader], sink: Sink, *, led: bool) -> list[Reply]:
-        """Hear a run of another driver from its beginning to its end, in its place unless it is ``led`` by it still."""
+    async def follow(self, readers: Sequence[RunReader], sink: Sink, *, together: bool) -> list[Reply]:
+        """Hear a run of another driver from its beginning to its end; `together` as for `RankGroup.run`."""
         kernels = {kernel.kernel_id: kernel for kernel in self.group.kernels}
         async with self._cell:
             cells = {kernels.get(one.kernel_id, one.kernel): one.read(sink) for one in readers}
-            return self._tainted_by(await self.group.lead(cells, together=not led and self.backend != "none"))
+            return self._tainted_by(await self.group.lead(cells, together=together))
 
     def _tainted_by(self, replies: list[Reply]) -> list[Reply]:
         if any(reply.status != "ok" for reply in replies) or self.group.interrupted:

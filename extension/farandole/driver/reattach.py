@@ -12,7 +12,7 @@ from typing import Any
 from farandole.driver.kernels import RankKernel, Records, Reply, Sink
 from farandole.driver.records import GONE, RecordInfo
 from farandole.driver.runs import Run
-from farandole.driver.store import RunStore
+from farandole.driver.store import RunStore, feed
 from farandole.driver.workers import Worker
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
@@ -68,6 +68,11 @@ class FoundRun:
         ends = [record.ended for _, record in self.records.values()]
         return max(end or 0.0 for end in ends) if all(ends) else None
 
+    @property
+    def missing(self) -> list[int]:
+        """The ranks that nobody has on record any more: their workers are gone."""
+        return [rank for rank in range(int(self.about["run"]["size"])) if rank not in self.records]
+
     def is_news(self, store: RunStore) -> bool:
         """Whether the store does not know its end."""
         try:
@@ -107,9 +112,12 @@ async def find_runs(workers: Iterable[Worker]) -> list[FoundRun]:
 def told_again(found: FoundRun, store: RunStore) -> Run:
     """Return a found run as it was when it began, to be fed by its readers.
 
-    Its files are written on, unless a driver that is alive writes them.
+    Its files are written on, unless a driver that is alive writes them. They alone know what ranks have said whose
+    workers are gone.
     """
-    return store.resume(found.about["run"], found.about["code"], write=not found.led)
+    run = store.resume(found.about["run"], found.about["code"], write=not found.led)
+    feed(run, found.missing)
+    return run
 
 
 async def until_caught_up(readers: Sequence[RunReader], seconds: float) -> bool:

@@ -25,7 +25,7 @@ from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -139,17 +139,27 @@ class RunStore:
         """Return a run as it stands on disk, for reading only; ``key`` as in `find`."""
         info = self.find(key)
         run = Run(info, _text(info.folder / "code.py"))
-        for kind in ("metrics", "usage"):
-            for rank, path in _rank_files(info.folder / kind, ".jsonl"):
-                for record in read_lines(path):
-                    run.add_record(rank, record)
-        for rank, path in _rank_files(info.folder / "logs", ".log"):
-            run.add_log(rank, _tail(path))
+        feed(run)
         return run
 
     def load_run(self, key: str) -> pd.DataFrame:
         """Return the reports of a run as a data frame; ``key`` as in `find`."""
         return self.load(key).dataframe()
+
+
+def feed(run: Run, ranks: Container[int] | None = None) -> None:
+    """Tell a run what its own files say, of some ranks or of all."""
+
+    def wanted(folder: str, suffix: str) -> Iterator[tuple[int, Path]]:
+        files = _rank_files(run.folder / folder, suffix)
+        return ((rank, path) for rank, path in files if ranks is None or rank in ranks)
+
+    for kind in ("metrics", "usage"):
+        for rank, path in wanted(kind, ".jsonl"):
+            for record in read_lines(path):
+                run.add_record(rank, record)
+    for rank, path in wanted("logs", ".log"):
+        run.add_log(rank, _tail(path))
 
 
 def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from farandole.driver.kernels import Reply
 from farandole.driver.loop import PUMP_SECONDS
 from farandole.driver.output import Block
-from farandole.driver.runs import Run
+from farandole.driver.runs import Run, still_going
 from farandole.driver.screen import Screen, Show
 from farandole.exceptions import FarandoleError
 from farandole.protocol import Status
@@ -52,6 +52,8 @@ class BackgroundRun:
         A run that is told again may have ended before, at ``ended``.
         """
         self._task = asyncio.create_task(self._lead(work, check, fail, ended), name=f"run {self.run.id}")
+        # A task that is cancelled before its first step does none, and nobody would learn of its end.
+        await asyncio.sleep(0)
 
     async def let_go(self) -> None:
         """Leave the run to itself."""
@@ -70,7 +72,9 @@ class BackgroundRun:
         while not self._over.wait(PUMP_SECONDS) and (give_up is None or time.monotonic() < give_up):
             self.show(show)
         self.show(show)
-        return self.run.wait(0 if not self._over.is_set() else timeout)
+        if not self._over.is_set():
+            raise still_going(self.run.id, timeout)
+        return self.run.wait()
 
     async def _lead(
         self,

@@ -258,7 +258,7 @@ class Run:
             on and is led elsewhere.
         """
         if not self.status.ended and not self._over.wait(timeout):
-            raise DeadlineError(f"run {self.id} has not ended within {timeout:g} s; it goes on")
+            raise still_going(self.id, timeout)
         if not self.status.ended:
             raise UsageError(f"run {self.id} goes on without this driver; `%cluster attach` takes it up again")
         if self.status is not Status.FINISHED:
@@ -305,3 +305,8 @@ class Run:
         with self._lock:
             self._info = replace(self._info, **changes)
             self._sink.replace("run.json", self._info.to_json())
+
+
+def still_going(run_id: str, seconds: float | None) -> DeadlineError:
+    """Return the error for a run that has not ended in time."""
+    return DeadlineError(f"run {run_id} has not ended within {seconds:g} s; it goes on, and you may wait again")

@@ -233,7 +233,7 @@ class Records:
     def _drop_old(self) -> None:
         runs = list(dict.fromkeys(record.run for record in self._records))
         for run in runs[: -KEPT_RUNS or None]:
-            if all(record.ended for record in self._records if record.run == run):
+            if all(record.ended and not record.followers for record in self._records if record.run == run):
                 for record in [record for record in self._records if record.run == run]:
                     self._records.remove(record)
                     record.remove()

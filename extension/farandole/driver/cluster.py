@@ -305,7 +305,8 @@ class Cluster:
         return status_of(self._core).html()
 
     async def _make_core(self, local: bool, hub_url: str | None, token: str | None, backend: str | None) -> ClusterCore:
-        session = aiohttp.ClientSession()
+        # Without a limit: each rank holds a connection, or two after a break, and a request must not wait for them.
+        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         try:
             source: WorkerSource = (
                 LocalWorkers(session) if local else HubWorkers.from_environment(hub_url, token, session)
@@ -406,9 +407,10 @@ class Cluster:
                 self._take_up_run(found)
 
     def _take_up_run(self, found: FoundRun) -> None:
-        run, readers = told_again(found, self.store), found.readers(self._on_records)
-        # A driver that still leads it releases its ranks itself.
-        together = not found.led and run.backend != "none"
+        # A driver that still leads it writes its files, and releases its ranks itself.
+        led = found.is_led(self.store)
+        run, readers = told_again(found, self.store, write=not led), found.readers(self._on_records)
+        together = not led and run.backend != "none"
         self._go_on(
             BackgroundRun(run),
             lambda screen: self._core.follow(readers, self._sink(screen, run), together=together),

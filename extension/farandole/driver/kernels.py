@@ -8,6 +8,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Container
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -287,8 +288,9 @@ class RankKernel:
         try:
             while self.alive and self._awaits(run):
                 try:
-                    async for frame in self.worker.follow(run, self.kernel_id, self.heard):
-                        self.hear(frame)
+                    async with aclosing(self.worker.follow(run, self.kernel_id, self.heard)) as frames:
+                        async for frame in frames:
+                            self.hear(frame)
                     break
                 except WorkerStartError:
                     found = await find_again(self.worker)

@@ -57,10 +57,10 @@ class FoundRun:
         """What its driver wrote down when it began."""
         return self._first[1].about
 
-    @property
-    def led(self) -> bool:
-        """Whether a driver still reads along."""
-        return any(record.led for _, record in self.records.values())
+    def is_led(self, store: RunStore) -> bool:
+        """Whether a driver still reads along; one that was killed a moment ago may only seem to."""
+        seems = any(record.led for _, record in self.records.values())
+        return seems and self._status_in(store) is not Status.LOST
 
     @property
     def ended(self) -> float | None:
@@ -75,11 +75,14 @@ class FoundRun:
 
     def is_news(self, store: RunStore) -> bool:
         """Whether the store does not know its end."""
+        status = self._status_in(store)
+        return status is None or not status.ended or status is Status.LOST or self.ended is None
+
+    def _status_in(self, store: RunStore) -> Status | None:
         try:
-            status = store.find(self.id).status
+            return store.find(self.id).status
         except RunNotFoundError:
-            return True
-        return not status.ended or status is Status.LOST or self.ended is None
+            return None
 
     def readers(self, on_records: Records) -> list[RunReader]:
         """Return a reader for each rank."""
@@ -109,13 +112,12 @@ async def find_runs(workers: Iterable[Worker]) -> list[FoundRun]:
     return sorted(found, key=lambda run: float(run.about["run"]["started"]))
 
 
-def told_again(found: FoundRun, store: RunStore) -> Run:
+def told_again(found: FoundRun, store: RunStore, *, write: bool) -> Run:
     """Return a found run as it was when it began, to be fed by its readers.
 
-    Its files are written on, unless a driver that is alive writes them. They alone know what ranks have said whose
-    workers are gone.
+    With `write` its files are continued. They alone know what ranks have said whose workers are gone.
     """
-    run = store.resume(found.about["run"], found.about["code"], write=not found.led)
+    run = store.resume(found.about["run"], found.about["code"], write=write)
     feed(run, found.missing)
     return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -116,7 +116,7 @@ class Worker:
         """Return the kernels that live on the worker and what it has recorded of runs."""
         return WorkerRecords.from_json(await self._request("GET", "farandole/records"))
 
-    async def follow(self, run: str, kernel_id: str, after: int) -> AsyncIterator[bytes]:
+    async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:
         """Yield what a kernel said in a run, from message ``after`` + 1 on, as it comes: websocket frames."""
         path = f"farandole/records/{run}/{kernel_id}"
         try:

@@ -4,11 +4,12 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from farandole import Cluster
 from farandole.driver.store import RunStore
-from farandole.exceptions import RankError
+from farandole.exceptions import NoClusterError, RankError
 from farandole.protocol import Status
 
 from hub.process import HubProcess, processes_of, wait_until
@@ -84,7 +85,9 @@ class Lost:
         return Cluster.attach(self.name, store=store or self.store, **self.where)
 
     def stop(self):
-        Cluster.stop_named(self.name, **self.where)
+        # A test that ended well has stopped it itself.
+        with suppress(NoClusterError):
+            Cluster.stop_named(self.name, **self.where)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
 endef
 
-.PHONY: help setup demo up test test-docker images publish bundle image doctor lock check bench bench-carry clean
+.PHONY: help setup demo up test test-docker images publish bundle image doctor lock lock-debian check bench bench-carry clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -51,8 +51,11 @@ image: $(VENV)/stamp-images ## build an image with more packages: make image EXT
 doctor: ## check this machine for the hub in containers, and say what to mend
 	@$(PYTHON) -m hub.doctor
 
-lock: $(VENV)/stamp-venv ## pin all packages of the images anew
+lock: $(VENV)/stamp-venv ## pin all Python packages of the images anew
 	$(BIN)/python -m images.lock
+
+lock-debian: $(VENV)/stamp-venv ## record the Debian packages of the images anew; needs an engine
+	@$(BIN)/python -m images.lock_debian
 
 check: $(VENV)/stamp-test $(VENV)/stamp-extension $(VENV)/stamp-node ## lint, formatting, types
 	$(BIN)/ruff check .

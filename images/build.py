@@ -1,5 +1,7 @@
 """Build the images, print their sizes and tag them; one that is too large is not tagged.
 
+Nor is one whose Debian packages are not those recorded, where DEBIAN names the archive to take them from.
+
 python -m images.build [cuda]
 """
 
@@ -11,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from images import wheels
+from images import debian, wheels
 from images.engine import EngineError, check_engine
 from images.names import (
     CPU,
@@ -29,11 +32,14 @@ from images.names import (
     version,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 RECIPE = IMAGES / "horovod" / "build_wheel.py"
 
 
 class BuildError(RuntimeError):
-    """Raised when an image cannot be built or is too large; says why."""
+    """Raised when an image cannot be built, or is not as it should be; says why."""
 
 
 def build(image: Image) -> None:
@@ -43,6 +49,7 @@ def build(image: Image) -> None:
     if image is not HUB:
         arguments |= notebook_arguments(image)
     built = run_build(["--file", str(image.dockerfile), *build_arguments(arguments), str(ROOT)])
+    check_debian(image, debian.installed(built), exact=bool(archive()))
     size = check_size(image, built)
     for tag in (version(), revision()):
         subprocess.run(["docker", "tag", built, image.tag(tag, registry_prefix())], check=True)
@@ -91,6 +98,23 @@ def progress() -> list[str]:
     return [] if sys.stderr.isatty() else ["--progress=plain"]
 
 
+def archive() -> str:
+    """Return DEBIAN: the address of the archive to take Debian's packages from, or nothing for the base image's own."""
+    return os.environ.get("DEBIAN", "")
+
+
+def check_debian(image: Image, built: Mapping[str, str], *, exact: bool) -> None:
+    """Say which of the Debian packages ``built`` (versions by name) are not as recorded; raises `BuildError` if exact.
+
+    Otherwise the build goes on: most differences are security fixes.
+    """
+    complaint = debian.complaint(image, built)
+    if complaint and exact:
+        raise BuildError(f"{complaint} The image was not tagged.")
+    if complaint:
+        print(complaint, file=sys.stderr, flush=True)
+
+
 def check_size(image: Image, built: str) -> int:
     """Return the size in bytes; raises `BuildError` above the limit."""
     answer = subprocess.run(["docker", "image", "inspect", built], check=True, capture_output=True, text=True)
@@ -108,9 +132,10 @@ def main(arguments: list[str]) -> int:
     notebook = NOTEBOOK_CUDA if (arguments or [os.environ.get("ACCELERATOR") or CPU]) == [CUDA] else NOTEBOOK
     try:
         check_engine()
+        debian.gather(archive())
         for image in (HUB, notebook):
             build(image)
-    except (BuildError, EngineError, LookupError, wheels.GatherError) as exc:
+    except (BuildError, EngineError, LookupError, debian.DebianError, wheels.GatherError) as exc:
         print(exc, file=sys.stderr)
         return 1
     return 0

@@ -38,6 +38,11 @@ class Image:
         return IMAGES / self.name / f"requirements{suffix}.txt"
 
     @property
+    def debian(self) -> Path:
+        """The record of its Debian packages, which do not depend on the accelerator."""
+        return IMAGES / self.name / "debian.txt"
+
+    @property
     def dockerfile(self) -> Path:
         """The recipe."""
         return IMAGES / self.name / "Dockerfile"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import docker
 from jupyterhub.slugs import safe_slug
 
+from spawner_config.database import database_url
 from spawner_config.docker_settings import DockerSettings
 from spawner_config.gpus import GpuSpawner, configure_gpus
 from spawner_config.images import ImagePulls, ImageSpawner
@@ -125,7 +126,7 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.api_url = "http://proxy-api:8001"
     c.JupyterHub.cleanup_servers = False
-    c.JupyterHub.db_url = os.environ.get("FARANDOLE_DATABASE") or f"sqlite:///{settings.state}/jupyterhub.sqlite"
+    c.JupyterHub.db_url = database_url(os.environ, settings.state)
     check_proxy_token(os.environ)
     configure_logins(c, os.environ)
 

@@ -23,6 +23,7 @@ from jupyterhub.slugs import safe_slug
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets import Unicode, default
 
+from images.notebook.start import copy_notebooks
 from spawner_config.options import OptionsHook
 from spawner_config.settings import ROOT, Settings, ensure_password
 
@@ -99,13 +100,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def copy_notebooks(source: Path, home: Path) -> None:
-    """Copy the notebooks that ``home`` lacks; what a user has there stays as it is."""
-    for notebook in sorted(source.glob("*.ipynb")):
-        if not (home / notebook.name).exists():
-            shutil.copyfile(notebook, home / notebook.name)
 
 
 def free_port() -> int:

@@ -14,6 +14,7 @@ from tornado.web import HTTPError
 from traitlets import Unicode
 
 from spawner_config.accounts import AccountsHandler
+from spawner_config.oauth import PROVIDERS, configure_oauth
 from spawner_config.secret_rules import MAKE_PASSWORD, PASSWORD_BYTES, check_admin_password
 from spawner_config.settings import SettingsError, needed
 
@@ -32,13 +33,6 @@ SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
 
 USER_NAME = r"\w[\w.@+-]{0,63}\Z"
 """Letters and digits of any language first; nothing that an address or a page could take for its own."""
-
-PROVIDERS = {
-    "github": "oauthenticator.github.GitHubOAuthenticator",
-    "google": "oauthenticator.google.GoogleOAuthenticator",
-    "generic": "oauthenticator.generic.GenericOAuthenticator",
-}
-GENERIC = ("authorize_url", "token_url", "userdata_url", "username_claim")
 
 
 class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
@@ -60,10 +54,15 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
         pages = [(path, handler) for path, handler in super().get_handlers(app) if path in PAGES]
         return [*pages, ("/authorize", AccountsHandler)]
 
-    async def refresh_user(self, user: Any, handler: Any = None) -> bool:  # noqa: ARG002 - the hub passes it
-        """Return whether a user who is logged in may stay so; the hub asks every few minutes."""
-        account = self.get_user(user.name)
-        return bool(account and account.is_authorized)
+    async def refresh_user(self, user: Any, handler: Any) -> bool:
+        """Return whether a user may stay logged in or get a server; the hub asks every few minutes and before a start.
+
+        Who has no account was added to the hub by an administrator, who starts servers for them, and these servers come
+        with their own tokens; or the account was another kind of login's, whose cookies must not serve any more.
+        """
+        if account := self.get_user(user.name):
+            return bool(account.is_authorized)
+        return handler.current_user is not user or handler.get_token() is not None
 
     async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
         """Return the user's name, None where name or password is wrong; raises HTTPError 403 with any other reason."""
@@ -129,7 +128,7 @@ def configure_logins(c: Any, environ: Mapping[str, str]) -> None:
     if kind == "native":
         _configure_native(c, environ, admin)
     elif kind in PROVIDERS:
-        _configure_oauth(c, environ, kind)
+        configure_oauth(c, environ, kind)
     else:
         raise SettingsError(f"FARANDOLE_LOGIN is {kind!r}. It must be one of: native, {', '.join(PROVIDERS)}.")
 
@@ -158,24 +157,3 @@ def _configure_native(c: Any, environ: Mapping[str, str], admin: str) -> None:
     c.Authenticator.auth_refresh_strict = c.Authenticator.refresh_pre_spawn = True
     # Who may log in is a mark of the account, given by the administrator; there is no second list.
     c.Authenticator.allow_all = True
-
-
-def _configure_oauth(c: Any, environ: Mapping[str, str], kind: str) -> None:
-    c.JupyterHub.authenticator_class = PROVIDERS[kind]
-    c.OAuthenticator.client_id = needed(environ, "FARANDOLE_OAUTH_CLIENT_ID", "the id that the provider gave")
-    c.OAuthenticator.client_secret = needed(environ, "FARANDOLE_OAUTH_CLIENT_SECRET", "the secret of that id")
-    c.OAuthenticator.oauth_callback_url = needed(
-        environ, "FARANDOLE_OAUTH_CALLBACK_URL", "the hub's address with /hub/oauth_callback behind it"
-    )
-    users = [name.strip() for name in (environ.get("FARANDOLE_ALLOWED_USERS") or "").split(",") if name.strip()]
-    if not users:
-        raise SettingsError("FARANDOLE_ALLOWED_USERS is empty: with OAuth it must name who may log in, or be *.")
-    if users == ["*"]:
-        c.OAuthenticator.allow_all = True
-    else:
-        c.OAuthenticator.allowed_users = set(users)
-    if kind == "generic":
-        c.GenericOAuthenticator.scope = ["openid", "profile", "email"]
-        for key in GENERIC:
-            value = needed(environ, f"FARANDOLE_OAUTH_{key.upper()}", "what the provider's manual says")
-            setattr(c.GenericOAuthenticator, key, value)

@@ -1,4 +1,7 @@
-"""The first process of a notebook server or worker: new users find the example notebooks, then the server runs."""
+"""The first process of a notebook server or worker: new users find the example notebooks, then the server runs.
+
+It needs nothing but the standard library, so the spawner of local processes copies the notebooks with it too.
+"""
 
 import os
 import shutil

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from images.build import BuildError
+from images.build import BuildError, check_debian
+from images.debian import installed, read_record
 from images.extra import build_extra
 from images.names import CUDA, HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, pinned, registry_prefix, version
 
@@ -71,6 +72,20 @@ def test_the_packages_are_those_that_are_pinned(image: Image) -> None:
     pins = dict(line.split("==") for line in lines if "==" in line)
     assert pins.items() <= installed.items()
     assert set(installed) - set(pins) <= {"farandole", "horovod", "pip", "setuptools"}
+
+
+@BOTH
+def test_debian_packages_are_compared_with_those_that_are_recorded(
+    image: Image, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built, recorded = installed(image.tag(version())), read_record(image.debian).packages
+    listed = [line for line in run(image, "dpkg", "--list").splitlines() if line.startswith("ii")]
+    assert len(built) == len(listed)
+    assert built.keys() & recorded.keys() >= {"libc6", "python3", "tini", "ca-certificates"}
+    check_debian(image, {**built, "tini": "0-other"}, exact=False)
+    assert f"tini 0-other (recorded: {recorded['tini']})" in capsys.readouterr().err
+    with pytest.raises(BuildError, match="tini 0-other"):
+        check_debian(image, {**built, "tini": "0-other"}, exact=True)
 
 
 @BOTH

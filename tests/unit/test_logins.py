@@ -13,13 +13,6 @@ from spawner_config.logins import AccountAuthenticator, configure_logins
 from spawner_config.settings import SettingsError
 
 NATIVE = {"FARANDOLE_ADMIN": "ada", "FARANDOLE_ADMIN_PASSWORD": "a long enough one"}
-OAUTH = {
-    "FARANDOLE_ADMIN": "ada",
-    "FARANDOLE_OAUTH_CLIENT_ID": "id",
-    "FARANDOLE_OAUTH_CLIENT_SECRET": "secret",
-    "FARANDOLE_OAUTH_CALLBACK_URL": "https://hub.example.org/hub/oauth_callback",
-    "FARANDOLE_ALLOWED_USERS": "ada, grace",
-}
 
 
 def configured(environment):
@@ -98,10 +91,18 @@ async def test_who_is_locked_out_does_not_stay_logged_in(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
     account = ours.create_user("grace", "a long one, too")
     grace = SimpleNamespace(name="grace")
-    assert await ours.refresh_user(grace)
+    asks = SimpleNamespace(current_user=grace, get_token=lambda: "a token")
+    assert await ours.refresh_user(grace, asks)
     account.is_authorized = False
-    assert not await ours.refresh_user(grace)
-    assert not await ours.refresh_user(SimpleNamespace(name="nobody"))
+    assert not await ours.refresh_user(grace, asks)
+
+
+async def test_servers_of_a_user_without_an_account_work_and_cookies_do_not(database):
+    ours = authenticator(database)
+    added, admin = SimpleNamespace(name="added"), SimpleNamespace(name="ada")
+    assert await ours.refresh_user(added, SimpleNamespace(current_user=admin, get_token=lambda: None))
+    assert await ours.refresh_user(added, SimpleNamespace(current_user=added, get_token=lambda: "a token"))
+    assert not await ours.refresh_user(added, SimpleNamespace(current_user=added, get_token=lambda: None))
 
 
 def test_no_token_outlives_its_account(database):
@@ -187,17 +188,6 @@ async def test_who_waits_for_approval_is_told(database):
         await ours.authenticate(None, {"username": "grace", "password": "a long one, too"})
 
 
-def test_oauth_admits_those_who_are_named():
-    c = configured({**OAUTH, "FARANDOLE_LOGIN": "github"})
-    assert c.JupyterHub.authenticator_class == "oauthenticator.github.GitHubOAuthenticator"
-    assert c.OAuthenticator.allowed_users == {"ada", "grace"}
-    assert "allow_all" not in c.OAuthenticator
-
-
-def test_oauth_for_everybody():
-    assert configured({**OAUTH, "FARANDOLE_LOGIN": "google", "FARANDOLE_ALLOWED_USERS": "*"}).OAuthenticator.allow_all
-
-
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
@@ -205,9 +195,6 @@ def test_oauth_for_everybody():
         ({"FARANDOLE_ADMIN": "ada"}, "FARANDOLE_ADMIN_PASSWORD is not set"),
         ({**NATIVE, "FARANDOLE_LOGIN": "ldap"}, "one of: native, github, google, generic"),
         ({**NATIVE, "FARANDOLE_SIGNUP": "yes"}, "one of: closed, approval, open"),
-        ({**NATIVE, "FARANDOLE_LOGIN": "github"}, "FARANDOLE_OAUTH_CLIENT_ID is not set"),
-        ({**OAUTH, "FARANDOLE_LOGIN": "github", "FARANDOLE_ALLOWED_USERS": ""}, "FARANDOLE_ALLOWED_USERS is empty"),
-        ({**OAUTH, "FARANDOLE_LOGIN": "generic"}, "FARANDOLE_OAUTH_AUTHORIZE_URL is not set"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named_with_the_remedy(environment, words):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spawner_config.local import copy_notebooks, is_loopback, kept_port
+from images.notebook.start import copy_notebooks
+from spawner_config.local import is_loopback, kept_port
 from spawner_config.settings import Settings, SettingsError, ending_at_a_bad_setting, ensure_password
 
 if TYPE_CHECKING:

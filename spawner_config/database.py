@@ -1,0 +1,68 @@
+"""Where the hub keeps its users and servers: a file in its state folder, or the database of FARANDOLE_DATABASE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import create_engine
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import NullPool
+
+from spawner_config.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+
+EXAMPLE = "postgresql+psycopg://farandole:PASSWORD@postgres/farandole"
+WRONG_PASSWORD = "password authentication failed"
+"""PostgreSQL's words in the language of its images."""
+
+
+def database_url(environ: Mapping[str, str], state: Path) -> str:
+    """Return the hub's database, one that answers where FARANDOLE_DATABASE names it; raises `SettingsError`."""
+    url = environ.get("FARANDOLE_DATABASE")
+    if url:
+        _connect(_engine(url))
+        return url
+    if "postgres" in (environ.get("COMPOSE_PROFILES") or "").split(","):
+        raise SettingsError(
+            "COMPOSE_PROFILES starts postgres, but FARANDOLE_DATABASE is empty, so the hub would not use it. "
+            f"Set FARANDOLE_DATABASE to {EXAMPLE}, with the password of FARANDOLE_POSTGRES_PASSWORD."
+        )
+    return f"sqlite:///{state}/jupyterhub.sqlite"
+
+
+def _engine(url: str) -> Engine:
+    try:
+        return create_engine(url, poolclass=NullPool)
+    except (ArgumentError, ImportError) as exc:
+        # Without the address: it holds the password, and the hub's log is read by more than one.
+        raise SettingsError(
+            f"FARANDOLE_DATABASE is no address of a database that the hub can use. Write it as {EXAMPLE}."
+        ) from exc
+
+
+def _connect(engine: Engine) -> None:
+    # The hub itself would say only that this failed, and advise an upgrade of the database.
+    try:
+        engine.connect().close()
+    except DBAPIError as exc:
+        raise SettingsError(refusal(str(exc.orig))) from exc
+
+
+def refusal(reason: str) -> str:
+    """Return what to tell the administrator when the database's driver gives this reason."""
+    said = " ".join(reason.split())
+    if WRONG_PASSWORD in said:
+        return (
+            f"The database does not take the password in FARANDOLE_DATABASE ({said}). PostgreSQL keeps the password of "
+            "its first start: give that one, or set the new one there with `docker compose exec postgres psql -U "
+            "farandole -c '\\password'`."
+        )
+    return (
+        f"The database of FARANDOLE_DATABASE cannot be used ({said}). Check its address and that it runs; the one of "
+        "docker-compose.yml runs where COMPOSE_PROFILES names postgres."
+    )

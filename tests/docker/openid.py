@@ -1,0 +1,130 @@
+"""A stand-in OpenID provider: it logs in whom a test names, and refuses what RFC 6749 and RFC 7636 tell it to."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLAIM = "preferred_username"
+Answer = tuple[int, dict[str, Any]]
+"""Status, and what goes into the body as JSON."""
+
+
+@dataclass
+class Provider:
+    """Runs at ``url`` for one client, whose logins come back to ``callback``.
+
+    ``claims`` are those of whoever logs in next, ``denies`` what the log-in page says instead; ``broken`` are paths and
+    the status that they answer.
+    """
+
+    url: str
+    callback: str
+    client_id: str = "farandole-test"
+    client_secret: str = field(default_factory=lambda: secrets.token_hex(16))
+    claims: dict[str, str] = field(default_factory=dict)
+    denies: str | None = None
+    broken: dict[str, int] = field(default_factory=dict)
+    challenges: dict[str, str] = field(default_factory=dict)
+    tokens: set[str] = field(default_factory=set)
+
+    def settings(self) -> dict[str, str]:
+        """Return what an operator writes into .env."""
+        return {
+            "FARANDOLE_LOGIN": "generic",
+            "FARANDOLE_OAUTH_CLIENT_ID": self.client_id,
+            "FARANDOLE_OAUTH_CLIENT_SECRET": self.client_secret,
+            "FARANDOLE_OAUTH_CALLBACK_URL": self.callback,
+            "FARANDOLE_OAUTH_AUTHORIZE_URL": f"{self.url}/authorize",
+            "FARANDOLE_OAUTH_TOKEN_URL": f"{self.url}/token",
+            "FARANDOLE_OAUTH_USERDATA_URL": f"{self.url}/userinfo",
+            "FARANDOLE_OAUTH_USERNAME_CLAIM": CLAIM,
+        }
+
+    def authorize(self, query: dict[str, str]) -> str | None:
+        """Return where the log-in page sends the browser; None where the request is not this client's."""
+        wanted = {"response_type": "code", "client_id": self.client_id, "redirect_uri": self.callback}
+        if not wanted.items() <= query.items() or "openid" not in query["scope"].split():
+            return None
+        if self.denies:
+            back = {"error": "access_denied", "error_description": self.denies}
+        else:
+            back = {"code": secrets.token_hex(8)}
+            self.challenges[back["code"]] = query["code_challenge"]
+        return f"{self.callback}?{urlencode({**back, 'state': query['state']})}"
+
+    def token(self, form: dict[str, str]) -> Answer:
+        """Return a token for a code, which serves once and only who asked for it."""
+        wanted = {"client_id": self.client_id, "client_secret": self.client_secret}
+        if not wanted.items() <= form.items():
+            return 401, {"error": "invalid_client"}
+        digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        if self.challenges.pop(form["code"], None) != challenge or form["redirect_uri"] != self.callback:
+            return 400, {"error": "invalid_grant"}
+        self.tokens.add(token := secrets.token_hex(8))
+        return 200, {"access_token": token, "token_type": "Bearer", "expires_in": 300}
+
+    def userinfo(self, authorization: str) -> Answer:
+        """Return the claims for a token."""
+        if authorization.removeprefix("Bearer ") not in self.tokens:
+            return 401, {"error": "invalid_token"}
+        return 200, self.claims
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Gives requests to the `Provider`."""
+
+    provider: Provider
+
+    def do_GET(self) -> None:
+        where = urlsplit(self.path)
+        if where.path == "/authorize":
+            self._redirect(self.provider.authorize(dict(parse_qsl(where.query))))
+        else:
+            self._answer(self.provider.userinfo(self.headers["Authorization"] or ""))
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self._answer(self.provider.token(dict(parse_qsl(body))))
+
+    def _redirect(self, address: str | None) -> None:
+        self.send_response(302 if address else 400)
+        self.send_header("Location", address or "")
+        self.end_headers()
+
+    def _answer(self, answer: Answer) -> None:
+        status, body = answer
+        self.send_response(self.provider.broken.get(urlsplit(self.path).path, status))
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing: pytest's output is not for it."""
+
+
+@contextmanager
+def running(address: str, *, callback: str) -> Iterator[Provider]:
+    """Run a provider on an address of this machine that the browser and the hub reach."""
+    handler = type("Handler", (Handler,), {})
+    with ThreadingHTTPServer((address, 0), handler) as server:
+        handler.provider = Provider(f"http://{address}:{server.server_port}", callback)
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield handler.provider
+        finally:
+            server.shutdown()
+            thread.join()

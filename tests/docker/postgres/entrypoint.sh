@@ -1,0 +1,25 @@
+#!/bin/sh
+# Starts as root, gives the folder to the user postgres and goes on as that one; an empty folder gets a database.
+set -eu
+
+if [ "$(id -u)" = 0 ]; then
+    mkdir -p "$PGDATA"
+    chmod 700 "$PGDATA"
+    find "$PGDATA" ! -user postgres -exec chown postgres '{}' +
+    exec gosu postgres "$0" "$@"
+fi
+
+if [ ! -s "$PGDATA/PG_VERSION" ]; then
+    password=$(mktemp)
+    printf '%s\n' "${POSTGRES_PASSWORD:?must be set before the first start}" >"$password"
+    initdb --username="$POSTGRES_USER" --pwfile="$password" --encoding=UTF8
+    rm "$password"
+    echo 'host all all all scram-sha-256' >>"$PGDATA/pg_hba.conf"
+    echo "listen_addresses = '*'" >>"$PGDATA/postgresql.conf"
+    # On its socket only: nobody may take it for ready yet.
+    pg_ctl --wait --options="-c listen_addresses=''" start
+    [ "$POSTGRES_DB" = postgres ] || createdb --username="$POSTGRES_USER" "$POSTGRES_DB"
+    pg_ctl --wait --mode=fast stop
+fi
+
+exec "$@"

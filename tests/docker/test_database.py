@@ -1,0 +1,126 @@
+"""The hub with the compose file's PostgreSQL, whose image alone is another: one made of Debian's packages."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.browser import Browser, BrowserError
+from hub.process import wait_until
+from images.build import run_build
+from spawner_config.settings import ROOT
+from tests.docker.stack import fill_in, run, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.docker.stack import Stack
+
+IMAGE = "farandole-test-postgres"
+RECIPE = Path(__file__).with_name("postgres")
+EXAMPLE = re.compile(r"^# FARANDOLE_DATABASE=(\S+)$", re.MULTILINE)
+"""How .env.example says that the address is to be written."""
+REMEDY = re.compile(r"`(docker compose exec [^`]+)`")
+AGAIN_SECONDS = 120.0
+
+
+def postgres_settings(password: str) -> dict[str, str]:
+    """Return what .env.example tells to set."""
+    [address] = EXAMPLE.findall((ROOT / ".env.example").read_text())
+    return {
+        "COMPOSE_PROFILES": "postgres",
+        "FARANDOLE_POSTGRES_PASSWORD": password,
+        "FARANDOLE_DATABASE": address.replace("PASSWORD", password),
+    }
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One of this module's own, in place of the session's."""
+    run_build(["--tag", IMAGE, str(RECIPE)])
+    folder = tmp_path_factory.mktemp("database")
+    (folder / "docker-compose.override.yml").write_text(f"services: {{postgres: {{image: {IMAGE}}}}}\n")
+    with running(folder, subnets="10.214.48.0/20", **postgres_settings(secrets.token_hex(18))) as stack:
+        yield stack
+
+
+def rows(stack: Stack, query: str) -> set[str]:
+    """Return what a query finds, asked inside the database's container."""
+    done = stack.compose("exec", "-T", "postgres", "psql", "-U", "farandole", "-tAc", query)
+    return set(done.stdout.split())
+
+
+def may_log_in(stack: Stack, user: str) -> bool:
+    try:
+        Browser(stack.url, user, stack.passwords[user])
+    except (BrowserError, OSError):
+        # What a hub raises too that has just lost its database, or is not up yet.
+        return False
+    return True
+
+
+def test_the_hub_keeps_its_users_and_their_passwords_there(stack: Stack) -> None:
+    stack.sign_up("petra")
+    assert may_log_in(stack, "petra")
+    tables = rows(stack, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    assert {"users", "spawners", "api_tokens", "oauth_codes", "users_info", "alembic_version"} <= tables
+    assert "petra" in rows(stack, "SELECT name FROM users")
+    assert "petra" in rows(stack, "SELECT username FROM users_info")
+    files = stack.compose("exec", "-T", "hub", "ls", "/srv/farandole").stdout.split()
+    assert "cookie_secret" in files
+    assert [name for name in files if "sqlite" in name] == []
+
+
+def test_the_database_runs_as_its_own_user(stack: Stack) -> None:
+    status = stack.compose("exec", "-T", "postgres", "cat", "/proc/1/status").stdout
+    capabilities = dict(re.findall(r"^(Uid|CapEff|NoNewPrivs):\s+(\w+)", status, re.MULTILINE))
+    assert capabilities.pop("Uid") != "0"
+    assert capabilities == {"CapEff": "0" * 16, "NoNewPrivs": "1"}
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [[("restart", "postgres")], [("restart", "hub", "postgres")], [("down",), ("up", "-d")]],
+    ids=["restarted under the hub", "both restarted", "made anew"],
+)
+def test_accounts_survive(stack: Stack, commands: list[tuple[str, ...]]) -> None:
+    user = f"user-{secrets.token_hex(3)}"
+    stack.sign_up(user)
+    for command in commands:
+        stack.compose(*command)
+    wait_until(lambda: may_log_in(stack, user), AGAIN_SECONDS)
+    assert user in rows(stack, "SELECT name FROM users")
+
+
+def log_of(stack: Stack, service: str) -> str:
+    done = run("docker", "logs", f"{stack.name}-{service}")
+    return done.stdout + done.stderr
+
+
+def test_a_password_changed_in_env_alone_is_told_with_a_remedy_that_works(stack: Stack) -> None:
+    env = stack.folder / ".env"
+    before, password = env.read_text(), secrets.token_hex(18)
+    env.write_text(fill_in(before, postgres_settings(password)))
+    stack.compose("up", "-d")
+    told = "does not take the password in FARANDOLE_DATABASE"
+    wait_until(lambda: told in log_of(stack, "hub"), AGAIN_SECONDS)
+    log = log_of(stack, "hub")
+    assert "Traceback" not in log
+    assert password not in log
+    remedy = REMEDY.search(log)
+    assert remedy, log
+    without_terminal = remedy[1].replace(" exec ", " exec -T ")
+    typed = f"{password}\n{password}\n"
+    subprocess.run(
+        shlex.split(without_terminal), cwd=stack.folder, input=typed, text=True, check=True, capture_output=True
+    )
+    # The engine starts the hub again by itself.
+    stack.wait_ready()
+    stack.sign_up("pia")
+    assert may_log_in(stack, "pia")

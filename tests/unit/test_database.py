@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from spawner_config.database import EXAMPLE, database_url, refusal
+from spawner_config.settings import SettingsError
+
+SAID = """connection failed: connection to server at "172.18.0.2", port 5432 failed:
+FATAL:  password authentication failed for user "farandole"
+"""
+
+
+def test_a_hub_without_one_has_a_file(tmp_path):
+    assert database_url({"COMPOSE_PROFILES": "tls"}, tmp_path) == f"sqlite:///{tmp_path}/jupyterhub.sqlite"
+
+
+def test_one_that_answers_is_taken(tmp_path):
+    url = f"sqlite:///{tmp_path}/another.sqlite"
+    assert database_url({"FARANDOLE_DATABASE": url, "COMPOSE_PROFILES": "postgres"}, tmp_path) == url
+
+
+def test_a_postgres_that_the_hub_would_not_use_is_told(tmp_path):
+    with pytest.raises(SettingsError, match="FARANDOLE_DATABASE is empty.*Set FARANDOLE_DATABASE to postgresql"):
+        database_url({"COMPOSE_PROFILES": "tls,postgres"}, tmp_path)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "postgres://farandole:hush@postgres/x", "nothing+known://a:hush@b/c"])
+def test_what_is_no_address_is_told_without_its_password(url, tmp_path):
+    with pytest.raises(SettingsError, match="FARANDOLE_DATABASE is no address") as caught:
+        database_url({"FARANDOLE_DATABASE": url}, tmp_path)
+    assert EXAMPLE in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_one_that_cannot_be_used_is_told(tmp_path):
+    with pytest.raises(SettingsError, match="cannot be used .unable to open database file.. Check its address"):
+        database_url({"FARANDOLE_DATABASE": f"sqlite:///{tmp_path}/no/such/folder"}, tmp_path)
+
+
+def test_a_wrong_password_is_told_in_one_line_with_the_remedy():
+    told = refusal(SAID)
+    assert "does not take the password in FARANDOLE_DATABASE" in told
+    assert 'failed: FATAL: password authentication failed for user "farandole")' in told
+    assert "docker compose exec postgres psql -U farandole -c '\\password'" in told

@@ -81,6 +81,11 @@ class Lost:
             self._driver.stdin.close()
         assert self.store.list()[0].status is Status.LOST
 
+    def wait_for_the_end_of(self, hub, rank):
+        """Return once a rank's worker has seen it end; a dying kernel cannot be attached to."""
+        path = f"/user/lost/{self.name}-w{rank}/farandole/records"
+        wait_until(lambda: hub.api(self.where["token"], "GET", path).json()["records"][0]["ended"], PATIENCE)
+
     def attach(self, store=None):
         return Cluster.attach(self.name, store=store or self.store, **self.where)
 
@@ -149,8 +154,9 @@ def test_fails_as_its_cell_would(lost):
 @pytest.mark.parametrize(
     "lost", [("none", "import os, signal\nif fd.rank() == 1: os.kill(os.getpid(), signal.SIGKILL)")], indirect=True
 )
-def test_tells_of_a_rank_that_died_when_nobody_led(lost):
+def test_tells_of_a_rank_that_died_when_nobody_led(hub, lost):
     lost.end.touch()
+    lost.wait_for_the_end_of(hub, 1)
     with lost.attach() as cluster:
         with pytest.raises(RankError, match=r"rank 1 \(worker .*\): its process is gone, killed by signal 9"):
             only(cluster).run.wait(PATIENCE)

@@ -61,6 +61,10 @@ class BackgroundRun:
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    async def flush(self) -> None:
+        """Have all output that was heard ready to be shown, also what waits for its like from other ranks."""
+        self.screen.pump(flush=True)
+
     def show(self, show: Show) -> None:
         """Show the output that has come."""
         while self._blocks:

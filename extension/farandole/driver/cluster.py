@@ -411,13 +411,15 @@ class Cluster:
         led = found.is_led(self.store)
         run, readers = told_again(found, self.store, write=not led), found.readers(self._on_records)
         together = not led and run.backend != "none"
+        background = BackgroundRun(run)
         self._go_on(
-            BackgroundRun(run),
+            background,
             lambda screen: self._core.follow(readers, self._sink(screen, run), together=together),
             ended=found.ended,
         )
         if not self._loop.call(until_caught_up(readers, CATCH_UP_SECONDS)):
             self._progress(f"run {run.id} has so much on record that its beginning is still being read")
+        self._loop.call(background.flush())
 
     def _sink(self, screen: Screen, run: Run | None) -> Callable[[int, str, dict[str, Any]], None]:
         def take(rank: int, kind: str, content: dict[str, Any]) -> None:

@@ -203,9 +203,12 @@ def kill_proxy(hub):
 
 def restart_hub(hub):
     """Kill the hub and its proxy, and start another one in their place."""
+    [culler] = [one for one in processes_of(hub.state) if "spawner_config.culler" in one.cmdline()]
     hub.process.process.kill()
     hub.process.process.wait(10)
     kill_proxy(hub)
+    # A killed hub cannot end its service; the next one starts its own.
+    culler.kill()
     hub.process._lock.close()
     hub.process = HubProcess(hub.process.settings)
     hub.process.wait_ready()

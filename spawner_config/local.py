@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import TYPE_CHECKING, Any
@@ -109,10 +110,26 @@ def free_port() -> int:
         return port
 
 
+def kept_port(path: Path) -> int:
+    """Return the port that a file names while nobody has it, else a free one, which the file names from now on.
+
+    Servers that outlive a hub which was killed ask the next one at the same address who may use them.
+    """
+    if path.exists():
+        port = int(path.read_text(encoding="ascii"))
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    port = free_port()
+    path.write_text(str(port), encoding="ascii")
+    return port
+
+
 def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     """Set up a hub on this machine; its inner ports are free ones, so that several hubs can run beside each other."""
     c.JupyterHub.bind_url = f"http://127.0.0.1:{settings.port}"
-    c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{free_port()}"
+    c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{kept_port(settings.state / 'hub.port')}"
     c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{free_port()}"
     c.ConfigurableHTTPProxy.command = proxy_command()
     # Servers are this hub's own processes: nothing may be left when it ends.

@@ -84,10 +84,11 @@ def _tail(path: Path, lines: int = 40) -> str:
 @contextmanager
 def run_hub(state: Path, profiles: Path = ROOT / "hub" / "profiles.toml") -> Iterator[RunningHub]:
     """Run a hub; afterwards nothing of it is left, or the test fails."""
-    process = HubProcess(Settings(port=free_port(), state=state, profiles=profiles))
+    running = RunningHub(HubProcess(Settings(port=free_port(), state=state, profiles=profiles)))
     try:
-        process.wait_ready()
-        yield RunningHub(process)
+        running.process.wait_ready()
+        yield running
     finally:
-        leftovers = process.stop()
+        # A test may have put another one in its place.
+        leftovers = running.process.stop()
     assert not leftovers, f"processes outlived their hub and had to be killed: {leftovers}"

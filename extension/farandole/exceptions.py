@@ -59,7 +59,11 @@ class QuotaError(HubError):
 
 
 class WorkerStartError(FarandoleError):
-    """Raised when a worker fails or is too slow to start; all others of that start are stopped."""
+    """Raised when a worker fails or is too slow to start, or refuses a request; carries the refusal's HTTP status."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ClusterExistsError(FarandoleError):

@@ -27,6 +27,22 @@ CHECKPOINT_MANIFEST = "manifest.json"
 """File of a checkpoint that says ``step``, ``time`` (seconds since the epoch), ``bytes`` and the files' checksums."""
 
 
+RUN_MARK = "farandole_run"
+"""Key in the metadata of a request that belongs to a run: ``{"run": id, "part": Part, "rank": n}``, and in the first
+one ``"about"``: what the driver needs to make the run again. The worker records what the rank answers."""
+
+RECORD_NUMBER = "farandole_record"
+"""Key in the metadata of a recorded message: its number in the rank's record of the run, from 1."""
+
+
+class Part(StrEnum):
+    """Which request of a run a message is: what it does before the user's cell, the cell, and what it does after."""
+
+    BEGIN = "begin"
+    CELL = "cell"
+    END = "end"
+
+
 class Kind(StrEnum):
     """What a rank message is about."""
 

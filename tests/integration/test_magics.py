@@ -2,7 +2,7 @@
 
 import pytest
 from farandole import load_run
-from farandole.exceptions import RankError
+from farandole.exceptions import DeadlineError, RankError, UsageError
 from farandole.notebook.dashboard import Dashboard
 from farandole.protocol import Status
 from IPython.core.interactiveshell import InteractiveShell
@@ -95,7 +95,7 @@ def test_a_training_cell_that_fails_leaves_its_picture_and_raises(shell):
 
 
 def test_the_stop_button_ends_a_run(shell, monkeypatch):
-    from farandole.notebook import magics
+    from farandole.notebook import watcher
 
     class PressedDashboard(Dashboard):
         def refresh(self, **options):
@@ -103,7 +103,7 @@ def test_the_stop_button_ends_a_run(shell, monkeypatch):
             if self._run.series():
                 self._take_message(self, {"type": "stop"}, [])
 
-    monkeypatch.setattr(magics, "Dashboard", PressedDashboard)
+    monkeypatch.setattr(watcher, "Dashboard", PressedDashboard)
     with capture_output(), pytest.raises(RankError, match="the cell was stopped on all ranks"):
         shell.run_cell_magic("distributed_train", "--name pressed", train(epochs=100_000))
     _, listed = output_of(shell, "runs", "")
@@ -123,3 +123,52 @@ def test_logs_of_a_rank(shell):
     shell.run_cell_magic("distributed", "", "for i in range(10): print('line', i)")
     captured, _ = output_of(shell, "cluster", "logs 1 --lines 2")
     assert captured.stdout == "line 8\nline 9\n"
+
+
+ONE_BY_ONE = """
+import pathlib, time
+step = 0
+while not pathlib.Path(END).exists():
+    print("step", step)
+    fd.report(step=step, value=1.0)
+    step += 1
+    time.sleep(0.05)
+fd.result(step)
+"""
+
+
+def test_a_detached_run_returns_at_once_and_is_waited_for(shell, tmp_path):
+    end = tmp_path / "end"
+    code = ONE_BY_ONE.replace("END", repr(str(end)))
+    captured, _ = output_of(shell, "distributed_train", "--name apart --detach -o apart", code)
+    assert "application/vnd.jupyter.widget-view+json" in captured.outputs[0].data
+    run = shell.user_ns["apart"]
+    assert run.status is Status.RUNNING
+    _, listed = output_of(shell, "runs", "")
+    assert (listed.runs[0].id, listed.rows()[0][2]) == (run.id, "running (detached)")
+    with pytest.raises(UsageError, match="runs another cell"):
+        shell.run_cell_magic("distributed", "", "pass")
+    with capture_output(), pytest.raises(DeadlineError, match="it goes on"):
+        shell.run_line_magic("runs", "wait apart --timeout 0.5")
+    end.touch()
+    captured, _ = output_of(shell, "runs", "wait apart --timeout 60")
+    assert run.status is Status.FINISHED
+    assert f"step {min(run.results.values()) - 1}\n" in captured.stdout
+    assert "<svg" in str(captured.outputs[-1].data) or "image/svg+xml" in captured.outputs[-1].data
+    assert len(load_run(run.id)) == sum(run.results.values())
+
+
+def test_a_detached_run_that_fails_raises_when_it_is_waited_for(shell):
+    output_of(shell, "distributed_train", "--name fails --detach", "raise ValueError('boom')")
+    with capture_output(), pytest.raises(RankError, match="ValueError: boom"):
+        shell.run_line_magic("runs", "wait fails --timeout 60")
+    with capture_output(), pytest.raises(RankError, match="boom"):
+        shell.run_line_magic("runs", "wait fails")
+
+
+def test_a_detached_run_is_stopped(shell, tmp_path):
+    code = ONE_BY_ONE.replace("END", repr(str(tmp_path / "never")))
+    output_of(shell, "distributed_train", "--name endless --detach -o endless", code)
+    captured, _ = output_of(shell, "runs", "stop endless")
+    assert captured.stdout == f"run {shell.user_ns['endless'].id} is interrupted\n"
+    output_of(shell, "distributed", "", "pass")

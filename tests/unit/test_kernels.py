@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
-from farandole.driver.kernels import SUBPROTOCOL, RankKernel
+from farandole.driver.connection import SUBPROTOCOL
+from farandole.driver.kernels import RankKernel
 from farandole.driver.workers import Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
-from farandole.protocol import COMM_TARGET
+from farandole.protocol import COMM_TARGET, RECORD_NUMBER
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
 
@@ -224,3 +225,146 @@ async def test_a_kernel_that_is_not_there_and_one_that_is_not_connected_are_name
             await missing.connect()
         with pytest.raises(DeadlineError, match="rank 1 on worker c-w0 is not connected"):
             await missing.execute("pass")
+
+
+class RecordingKernel(FakeKernel):
+    """A kernel whose worker records a run: its websocket can be cut, and what it says then is only on record."""
+
+    def __init__(self):
+        super().__init__(lambda header, content: ())
+        self.kernels = ["k"]
+        self.refusing = 0
+        self.recorded = []
+        self.marks = {}
+
+    def application(self):
+        app = super().application()
+        app.router.add_get("/farandole/records", self.listing)
+        app.router.add_get("/farandole/records/r/k", self.record)
+        return app
+
+    async def listing(self, request):
+        if self.refusing:
+            self.refusing -= 1
+            return web.Response(status=503, text="no such server")
+        record = {"run": "r", "kernel": "k", "rank": 3, "requests": self.marks, "ended": None, "led": True}
+        return web.json_response({"kernels": self.kernels, "records": [{**record, "count": 0, "about": {}}]})
+
+    async def record(self, request):
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for frame in self.recorded[int(request.query["after"]) :]:
+            await answer.write(len(frame).to_bytes(4, "big") + frame)
+        return answer
+
+    async def say(self, channel, kind, content, *, live):
+        """Say something for the record, and to the driver where that is connected."""
+        cell = next(message for message, part in self.marks.items() if part == "cell")
+        metadata = {RECORD_NUMBER: len(self.recorded) + 1}
+        parts = [json.dumps(part).encode() for part in ({"msg_type": kind}, {"msg_id": cell}, metadata, content)]
+        frame = serialize_msg_to_ws_v1(parts, channel)
+        self.recorded.append(frame)
+        if live:
+            await self.socket.send_bytes(frame)
+
+
+@asynccontextmanager
+async def recorded_run(presence):
+    """Yield kernel, fake, what was printed and the execution of a run's cell, which has printed 0 and 1."""
+    fake, seen = RecordingKernel(), []
+    runner = web.AppRunner(fake.application(), shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        worker = Worker(name="c-w0", url=url, token="secret", session=session, presence=presence)
+        kernel = RankKernel(worker, "k", slot=0)
+        await kernel.connect()
+        try:
+            mark = {"run": "r", "part": "begin", "about": {}}
+            begin = asyncio.create_task(kernel.execute("begin", mark=mark))
+            cell = asyncio.create_task(
+                kernel.execute("x", mark={"run": "r", "part": "cell"}, sink=lambda *said: seen.append(said[2]["text"]))
+            )
+            await until(lambda: len(fake.requests) == 2)
+            fake.marks = {
+                header["msg_id"]: content["code"].replace("x", "cell") for _, header, content, _ in fake.requests
+            }
+            for number in range(2):
+                await fake.say("iopub", "stream", {"name": "stdout", "text": str(number)}, live=True)
+            await until(lambda: len(seen) == 2)
+            yield kernel, fake, seen, cell
+            begin.cancel()
+        finally:
+            await kernel.close()
+            await runner.cleanup()
+
+
+async def until(happened):
+    async with asyncio.timeout(20):
+        while not happened():
+            await asyncio.sleep(0.01)
+
+
+async def there():
+    return True
+
+
+async def nobody_knows():
+    return None
+
+
+async def gone():
+    return False
+
+
+async def test_a_broken_connection_is_mended_and_what_was_missed_comes_from_the_record_once():
+    async with recorded_run(there) as (kernel, fake, seen, cell):
+        first = fake.socket
+        await fake.say("iopub", "stream", {"name": "stdout", "text": "2"}, live=False)
+        await fake.say("shell", "execute_reply", {"status": "ok"}, live=False)
+        await first.close()
+        assert (await cell).status == "ok"
+        assert seen == ["0", "1", "2"]
+        await until(lambda: fake.socket is not first)
+        assert kernel.alive
+
+
+async def test_a_proxy_that_restarts_is_waited_for():
+    async with recorded_run(nobody_knows) as (_kernel, fake, _seen, cell):
+        fake.refusing = 5
+        await fake.say("shell", "execute_reply", {"status": "ok"}, live=False)
+        await fake.socket.close()
+        assert (await cell).status == "ok"
+        assert fake.refusing == 0
+
+
+@pytest.mark.parametrize("presence", [gone, there])
+async def test_a_worker_that_is_refused_and_gone_is_dead(presence):
+    async with recorded_run(presence) as (_kernel, fake, _, cell):
+        fake.refusing = 1000
+        await fake.socket.close()
+        reply = await cell
+        assert (reply.status, reply.evalue) == ("dead", "lost: its worker ended or cannot be reached")
+
+
+async def test_a_kernel_that_died_meanwhile_has_its_last_words_and_cause_on_record():
+    async with recorded_run(there) as (_kernel, fake, seen, cell):
+        fake.kernels = []
+        await fake.say("iopub", "stream", {"name": "stdout", "text": "last"}, live=False)
+        death = {"execution_state": "dead", "cause": "killed by signal 9 (SIGKILL)"}
+        await fake.say("iopub", "status", death, live=False)
+        await fake.socket.close()
+        reply = await cell
+        assert (reply.status, reply.evalue) == ("dead", "killed by signal 9 (SIGKILL)")
+        assert seen == ["0", "1", "last"]
+
+
+async def test_a_request_that_is_on_no_record_ends_with_an_error_and_the_kernel_lives():
+    async with recorded_run(there) as (kernel, fake, _, _cell):
+        lost = asyncio.create_task(kernel.execute("unrecorded()"))
+        await until(lambda: len(fake.requests) == 3)
+        await fake.socket.close()
+        reply = await lost
+        assert (reply.status, reply.ename) == ("error", "ConnectionLost")
+        assert kernel.alive

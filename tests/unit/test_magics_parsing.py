@@ -2,7 +2,7 @@
 
 import pytest
 from farandole.driver.output import Block
-from farandole.exceptions import NoClusterError, TransferError, UsageError
+from farandole.exceptions import NoClusterError, RunNotFoundError, TransferError, UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 
@@ -191,8 +191,12 @@ def test_runs_lists_nothing_and_finds_nothing_in_an_empty_store(shell):
     assert "no runs yet" in repr(shell.run_line_magic("runs", ""))
     with pytest.raises(UsageError, match=r"`%runs show ID`"):
         shell.run_line_magic("runs", "show")
-    with pytest.raises(UsageError, match=r"`%runs show ID`"):
+    with pytest.raises(UsageError, match=r"`%runs show ID`, `%runs wait ID`, `%runs stop ID`"):
         shell.run_line_magic("runs", "delete all")
+    with pytest.raises(RunNotFoundError, match="No run 'x'"):
+        shell.run_line_magic("runs", "wait x")
+    with pytest.raises(NoClusterError):
+        shell.run_line_magic("runs", "stop x")
 
 
 def test_an_error_of_a_magic_stops_run_all(shell):

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import socket
 import stat
 from typing import TYPE_CHECKING
 
 import pytest
 
 from images.notebook.start import copy_notebooks
-from spawner_config.local import is_loopback
+from spawner_config.local import is_loopback, kept_port
 from spawner_config.settings import Settings, SettingsError, ending_at_a_bad_setting, ensure_password
 
 if TYPE_CHECKING:
@@ -60,3 +61,13 @@ def test_notebooks_never_replace_those_of_the_user(tmp_path: Path) -> None:
     copy_notebooks(source, home)
     assert (home / "a.ipynb").read_text() == "mine"
     assert (home / "b.ipynb").read_text() == "new"
+
+
+def test_a_port_is_kept_while_nobody_else_has_it(tmp_path):
+    path = tmp_path / "hub.port"
+    port = kept_port(path)
+    assert kept_port(path) == port
+    with socket.create_server(("127.0.0.1", port)):
+        other = kept_port(path)
+        assert other != port
+    assert kept_port(path) == other

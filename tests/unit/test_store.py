@@ -10,7 +10,7 @@ import time
 import pytest
 from farandole.driver.runfiles import RunFiles, strict_json
 from farandole.driver.store import RunStore, driver_is_gone, load_run, this_process
-from farandole.exceptions import RunNotFoundError
+from farandole.exceptions import DeadlineError, RankError, RunNotFoundError, UsageError
 from farandole.protocol import Report, Status, report_to_json
 
 
@@ -236,3 +236,64 @@ def test_git_commit_is_noted(store, tmp_path):
     state = create(store, cwd=tmp_path).info.git
     assert state["dirty"] is True
     assert len(state["commit"]) == 40
+
+
+def test_a_run_that_is_told_again_is_continued_without_doubling(store):
+    run = create(store, name="again")
+    for step in range(3):
+        report(run, 0, step, float(step))
+        run.add_log(0, f"line {step}\n")
+    run.let_go()
+    metrics, log = run.folder / "metrics/rank-0.jsonl", run.folder / "logs/rank-0.log"
+    # The driver was killed in the middle of a line.
+    whole = metrics.read_bytes()
+    metrics.write_bytes(whole[:-9])
+    again = store.resume(json.loads(run.info.to_json()), run.code, write=True)
+    assert (again.id, again.name, again.status, again.code) == (run.id, "again", Status.RUNNING, run.code)
+    for step in range(5):
+        report(again, 0, step, float(step))
+        again.add_log(0, f"line {step}\n")
+    again.finish(Status.FINISHED)
+    assert metrics.read_bytes().startswith(whole)
+    assert store.load_run(run.id)["step"].tolist() == list(range(5))
+    assert log.read_text() == "".join(f"line {step}\n" for step in range(5))
+    assert store.find(run.id).status is Status.FINISHED
+
+
+def test_a_run_that_is_told_again_elsewhere_is_written_whole(store, tmp_path):
+    run, other = create(store), RunStore(tmp_path / "other")
+    run.let_go()
+    again = other.resume(json.loads(run.info.to_json()), run.code, write=True)
+    report(again, 1, 0, 0.5)
+    again.finish(Status.FINISHED)
+    assert len(other.load_run(run.id)) == 1
+    assert (other.folder / run.id / "code.py").read_text() == run.code
+
+
+def test_a_run_that_somebody_else_leads_is_not_written(store, tmp_path):
+    run, other = create(store), RunStore(tmp_path / "other")
+    again = other.resume(json.loads(run.info.to_json()), run.code, write=False)
+    report(again, 0, 0, 0.5)
+    again.finish(Status.FINISHED)
+    assert len(again.dataframe()) == 1
+    assert not other.folder.exists()
+    run.finish(Status.FINISHED)
+
+
+@pytest.mark.parametrize(("status", "error"), [(Status.FAILED, RankError), (Status.INTERRUPTED, RankError)])
+def test_waiting_for_a_run_raises_as_its_cell_would(store, status, error):
+    run = create(store)
+    with pytest.raises(DeadlineError, match="it goes on"):
+        run.wait(0.01)
+    run.finish(status, "the cell failed on rank 1")
+    for waited in (run, store.load(run.id)):
+        with pytest.raises(error, match="failed on rank 1"):
+            waited.wait(5)
+
+
+def test_waiting_for_a_run_that_is_led_elsewhere_says_what_to_do(store):
+    run = create(store)
+    with pytest.raises(UsageError, match="%cluster attach"):
+        store.load(run.id).wait()
+    run.finish(Status.FINISHED)
+    assert store.load(run.id).wait().status is Status.FINISHED

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 import aiohttp
 
+from farandole.driver.background import BackgroundRun, Watch
 from farandole.driver.checkpoints import to_resume
 from farandole.driver.core import ClusterCore
 from farandole.driver.errors import rank_error
@@ -19,6 +21,7 @@ from farandole.driver.logs import RankLogs
 from farandole.driver.loop import LoopThread
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
+from farandole.driver.reattach import FoundRun, about, find_runs, told_again, until_caught_up
 from farandole.driver.runs import RankStatus, Run, RunInfo
 from farandole.driver.screen import Screen, Show
 from farandole.driver.status import ClusterStatus, status_of
@@ -30,10 +33,9 @@ from farandole.protocol import Kind, Status
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 START_SECONDS = 120.0
+CATCH_UP_SECONDS = 30.0
+STOP_SECONDS = 15.0
 RANK_STATES: dict[str, RankStatus] = {"ok": "done", "error": "failed", "dead": "dead"}
-
-Watch = Callable[[Run], Callable[[], None]]
-"""Called with a new run; returns what is called about ten times a second while the run goes on, and once at its end."""
 
 
 class Cluster:
@@ -62,6 +64,7 @@ class Cluster:
         self.store = store or RunStore()
         self._progress = progress
         self._runs: dict[str, Run] = {}
+        self._background: dict[str, BackgroundRun] = {}
         self._pulls = Pulls()
         self._logs = RankLogs()
         self._loop = LoopThread()
@@ -109,13 +112,17 @@ class Cluster:
 
     @classmethod
     def attach(cls, name: str = "main", *, timeout: float = START_SECONDS, **where: Any) -> Self:
-        """Take up a cluster that runs already, after a restart of the driver, say.
+        """Take up a cluster that runs already, after a restart of the driver, say, and with it its runs.
+
+        Those that go on, or ended when nobody led them, are in `background`, told again from their beginning.
 
         Raises:
             NoClusterError: no cluster of that name runs.
         """
         cluster = cls(name, **where)
-        return cluster._open(cluster._core.attach(cluster._progress, timeout))
+        cluster._open(cluster._core.attach(cluster._progress, timeout))
+        cluster._take_up_runs()
+        return cluster
 
     @classmethod
     def running(cls, **where: Any) -> dict[str, int]:
@@ -182,11 +189,13 @@ class Cluster:
         resume: str | None = None,
         show: Show | None = None,
         watch: Watch | None = None,
+        detach: bool = False,
     ) -> Run:
         """Execute a training cell on all ranks as a run, recorded as it goes; return it.
 
         With ``resume`` the cell's ``fd.checkpoint`` goes on from that run: its id, the beginning of it, or its name;
-        an empty text is the last one with a checkpoint, of this name or else of this folder.
+        an empty text is the last one with a checkpoint, of this name or else of this folder. With ``detach`` the run is
+        returned at once and goes on in the `background`: `Run.wait` waits for it.
 
         Raises:
             RankError, RankDiedError: the run failed; its record is kept.
@@ -198,14 +207,15 @@ class Cluster:
             self._loop.call(self._core.use(backend))
         self._loop.call(self._core.mend(self._progress))
         run = self._new_run(code, name, options, source)
+        if detach:
+            self._go_on(BackgroundRun(run), lambda screen: self._work(code, run, screen), watch)
+            return run
         refresh = _nothing
         screen = Screen(list(range(self.size)), show or _ignore)
         try:
             if watch is not None:
                 refresh = watch(run)
-            replies = self._train(code, run, screen, refresh)
-            self._note_states(run, replies)
-            self._raise_for(replies)
+            self._check_end(run, self._train(code, run, screen, refresh))
         except BaseException as exc:
             self._finish_badly(run, exc)
             raise
@@ -215,6 +225,20 @@ class Cluster:
             del self._runs[run.id]
             refresh()
         return run
+
+    @property
+    def background(self) -> Mapping[str, BackgroundRun]:
+        """The runs that go on, or went on, without a cell that waits for them, by id."""
+        return self._background
+
+    def stop_run(self, run_id: str) -> Run:
+        """Stop a run of the `background` on all ranks and return it once it has ended."""
+        background = self._background[run_id]
+        if not background.run.status.ended:
+            self.interrupt()
+        with suppress(RankError):
+            background.run.wait(STOP_SECONDS)
+        return background.run
 
     def push(self, values: Mapping[str, Any], *, ranks: Sequence[int] | None = None) -> None:
         """Set variables on all ranks, or on some; from 1 MB on they go to one rank and are broadcast from there.
@@ -268,15 +292,19 @@ class Cluster:
         return self._logs.tail(rank, lines)
 
     def stop(self) -> None:
-        """Stop all workers, wait until they are gone and let go of the cluster."""
+        """Stop all runs and workers, wait until they are gone and let go of the cluster."""
         try:
+            for run_id in self._background:
+                self.stop_run(run_id)
             self._loop.call(self._core.stop())
         finally:
             self.close()
 
     def close(self) -> None:
-        """Let go of the cluster; its workers run on, for `attach` (a local cluster's worker ends)."""
+        """Let go of the cluster; its workers and runs go on, for `attach` (a local cluster's worker ends)."""
         try:
+            for background in self._background.values():
+                self._loop.call(background.let_go())
             self._loop.call(self._core.close())
         finally:
             self._loop.close()
@@ -294,7 +322,8 @@ class Cluster:
         return status_of(self._core).html()
 
     async def _make_core(self, local: bool, hub_url: str | None, token: str | None, backend: str | None) -> ClusterCore:
-        session = aiohttp.ClientSession()
+        # Without a limit: each rank holds a connection, or two after a break, and a request must not wait for them.
+        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         try:
             source: WorkerSource = (
                 LocalWorkers(session) if local else HubWorkers.from_environment(hub_url, token, session)
@@ -361,16 +390,55 @@ class Cluster:
             screen.pump()
             refresh()
 
+        return self._call(self._work(code, run, screen), pump=pump, screen=screen)
+
+    def _work(self, code: str, run: Run, screen: Screen) -> Coroutine[Any, Any, list[Reply]]:
         resume = str(self.store.folder / run.resumed_from) if run.resumed_from else ""
-        work = self._core.run(
+        return self._core.run(
             code,
             None,
             self._sink(screen, run),
             self._progress,
             before=call("begin", run.id, str(run.folder), resume),
             after=call("end"),
+            mark={"run": run.id, "about": about(run)},
         )
-        return self._call(work, pump=pump, screen=screen)
+
+    def _go_on(
+        self,
+        background: BackgroundRun,
+        work: Callable[[Screen], Coroutine[Any, Any, list[Reply]]],
+        watch: Watch | None = None,
+        ended: float | None = None,
+    ) -> None:
+        run = background.run
+        self._runs[run.id], self._background[run.id] = run, background
+        if watch is not None:
+            background.watch(watch)
+        self._loop.call(
+            background.begin(work(background.screen), check=self._check_end, fail=self._finish_badly, ended=ended)
+        )
+
+    def _take_up_runs(self) -> None:
+        workers = [crew.worker for crew in self._core.crews]
+        for found in self._loop.call(find_runs(workers)):
+            if found.is_news(self.store):
+                self._take_up_run(found)
+
+    def _take_up_run(self, found: FoundRun) -> None:
+        # A driver that still leads it writes its files, and releases its ranks itself.
+        led = found.is_led(self.store)
+        run, readers = told_again(found, self.store, write=not led), found.readers(self._on_records)
+        together = not led and run.backend != "none"
+        background = BackgroundRun(run)
+        self._go_on(
+            background,
+            lambda screen: self._core.follow(readers, self._sink(screen, run), together=together),
+            ended=found.ended,
+        )
+        if not self._loop.call(until_caught_up(readers, CATCH_UP_SECONDS)):
+            self._progress(f"run {run.id} has so much on record that its beginning is still being read")
+        self._loop.call(background.flush())
 
     def _sink(self, screen: Screen, run: Run | None) -> Callable[[int, str, dict[str, Any]], None]:
         def take(rank: int, kind: str, content: dict[str, Any]) -> None:
@@ -390,10 +458,11 @@ class Cluster:
             elif run is not None:
                 run.add_record(rank, record)
 
-    def _note_states(self, run: Run, replies: Sequence[Reply]) -> None:
+    def _check_end(self, run: Run, replies: Sequence[Reply]) -> None:
         for reply in replies:
             stopped = self._core.group.interrupted and reply.status == "error"
             run.set_rank_state(reply.rank, "stopped" if stopped else RANK_STATES[reply.status])
+        self._raise_for(replies)
 
     def _raise_for(self, replies: Sequence[Reply]) -> None:
         if self._core.group.interrupted:
@@ -401,12 +470,13 @@ class Cluster:
         if any(reply.status != "ok" for reply in replies):
             raise rank_error(replies)
 
-    def _finish_badly(self, run: Run, exc: BaseException) -> None:
+    def _finish_badly(self, run: Run, exc: BaseException, ended: float | None = None) -> None:
         stopped = isinstance(exc, KeyboardInterrupt) or self._core.group.interrupted
         for view in run.ranks():
             if view.state == "running":
                 run.set_rank_state(view.rank, "stopped" if stopped else "failed")
-        run.finish(Status.INTERRUPTED if stopped else Status.FAILED, str(exc) or type(exc).__name__)
+        status = Status.INTERRUPTED if stopped else Status.FAILED
+        run.finish(status, str(exc) or type(exc).__name__, ended=ended)
 
 
 def _nothing() -> None:

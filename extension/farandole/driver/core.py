@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from farandole.driver.backends import choose_backend
 from farandole.driver.backends.base import Backend
@@ -14,6 +15,7 @@ from farandole.driver.group import RankGroup, call
 from farandole.driver.kernels import RankKernel, Records, Reply, Sink
 from farandole.driver.preflight.probe import preflight
 from farandole.driver.preflight.result import Preflight
+from farandole.driver.reattach import RunReader
 from farandole.driver.workers import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.driver.world import ANSWER_SECONDS, World
 from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError, RankError, WorkerStartError
@@ -106,16 +108,29 @@ class ClusterCore:
         *,
         before: str = "",
         after: str = "",
+        mark: dict[str, Any] | None = None,
     ) -> list[Reply]:
         """Make the cluster whole, execute a cell on its ranks and return how it ended on each."""
         async with self._cell:
             await self.mend(progress)
             kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
             together = self.backend != "none"
-            replies = await self.group.run(code, kernels, sink, before=before, after=after, together=together)
-            if any(reply.status != "ok" for reply in replies) or self.group.interrupted:
-                self._world.taint()
-            return replies
+            replies = await self.group.run(
+                code, kernels, sink, before=before, after=after, mark=mark, together=together
+            )
+            return self._tainted_by(replies)
+
+    async def follow(self, readers: Sequence[RunReader], sink: Sink, *, together: bool) -> list[Reply]:
+        """Hear a run of another driver from its beginning to its end; `together` as for `RankGroup.run`."""
+        kernels = {kernel.kernel_id: kernel for kernel in self.group.kernels}
+        async with self._cell:
+            cells = {kernels.get(one.kernel_id, one.kernel): one.read(sink) for one in readers}
+            return self._tainted_by(await self.group.lead(cells, together=together))
+
+    def _tainted_by(self, replies: list[Reply]) -> list[Reply]:
+        if any(reply.status != "ok" for reply in replies) or self.group.interrupted:
+            self._world.taint()
+        return replies
 
     async def check(self, progress: Progress) -> Preflight:
         """Make the cluster whole and look at its ranks and the network between them."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from farandole.driver.errors import rank_error
 from farandole.driver.kernels import RankKernel, Reply, Sink
 from farandole.exceptions import DeadlineError, WorkerStartError
+from farandole.protocol import Part
 
 GRACE_SECONDS = 1.0
 """How long the others may end by themselves after one rank has failed."""
@@ -80,15 +81,29 @@ class RankGroup:
         return [reply.value for reply in replies]
 
     async def run(
-        self, code: str, kernels: Sequence[RankKernel], sink: Sink, *, before: str = "", after: str = "", together: bool
+        self,
+        code: str,
+        kernels: Sequence[RankKernel],
+        sink: Sink,
+        *,
+        before: str = "",
+        after: str = "",
+        mark: dict[str, Any] | None = None,
+        together: bool,
     ) -> list[Reply]:
         """Execute a cell on ranks and return how it ended on each, in order.
 
-        `before` and `after` are sent with it, as silent cells of their own. When a rank fails and the ranks work
-        `together`, the others are released soon after: they may wait for it in a collective for ever.
+        `before` and `after` are sent with it, as silent cells of their own; `mark` is what the workers' record of the
+        run says of it. When a rank fails and the ranks work `together`, the others are released soon after: they may
+        wait for it in a collective for ever.
         """
+        cells = {kernel: _cell(kernel, code, sink, before=before, after=after, mark=mark) for kernel in kernels}
+        return await self.lead(cells, together=together)
+
+    async def lead(self, cells: Mapping[RankKernel, Coroutine[Any, Any, Reply]], *, together: bool) -> list[Reply]:
+        """Wait until a cell has ended on all its ranks, released as `run` says, and return how, in order."""
         self.interrupted = False
-        self._cells = {kernel: asyncio.create_task(_cell(kernel, code, sink, before, after)) for kernel in kernels}
+        self._cells = {kernel: asyncio.create_task(cell) for kernel, cell in cells.items()}
         pending = set(self._cells.values())
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -138,13 +153,20 @@ class RankGroup:
         await asyncio.gather(*(kernel.close() for kernel in self.kernels))
 
 
-async def _cell(kernel: RankKernel, code: str, sink: Sink, before: str, after: str) -> Reply:
+async def _cell(
+    kernel: RankKernel, code: str, sink: Sink, *, before: str, after: str, mark: dict[str, Any] | None
+) -> Reply:
+    def marked(part: Part) -> dict[str, Any] | None:
+        if mark is None:
+            return None
+        return {**mark, "part": part} if part is Part.BEGIN else {"run": mark["run"], "part": part}
+
     # The three requests leave together: a round trip less at each end. The kernel answers them in order.
-    work: list[Coroutine[Any, Any, Reply]] = [kernel.execute(code, sink=sink)]
+    work: list[Coroutine[Any, Any, Reply]] = [kernel.execute(code, sink=sink, mark=marked(Part.CELL))]
     if before:
-        work.insert(0, kernel.execute(before, silent=True))
+        work.insert(0, kernel.execute(before, silent=True, mark=marked(Part.BEGIN)))
     if after:
-        work.append(kernel.execute(after, silent=True))
+        work.append(kernel.execute(after, silent=True, mark=marked(Part.END)))
     replies = await asyncio.gather(*work)
     return replies[1 if before else 0]
 

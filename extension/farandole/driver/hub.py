@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -280,7 +281,20 @@ class HubWorkers(WorkerSource):
 
     async def _worker(self, name: str, path: str) -> Worker:
         url = self._client.url.rstrip("/") + path if path.startswith("/") else path
-        return Worker(name=name, url=url.rstrip("/") + "/", token=self._client.token, session=self._client.session)
+        return Worker(
+            name=name,
+            url=url.rstrip("/") + "/",
+            token=self._client.token,
+            session=self._client.session,
+            presence=partial(self._presence, name),
+        )
+
+    async def _presence(self, name: str) -> bool | None:
+        """Say whether the hub still has a worker; None where the hub, or the proxy before it, does not answer."""
+        try:
+            return name in await self._client.servers()
+        except HubError:
+            return None
 
 
 async def _whole(request: Coroutine[Any, Any, None]) -> None:

@@ -7,18 +7,26 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import aiohttp
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
+from farandole.driver.connection import RETRY_SECONDS, Connection
+from farandole.driver.records import RecordInfo, WorkerRecords, find_again
 from farandole.driver.workers import Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
-from farandole.protocol import COMM_TARGET
+from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RUN_MARK, Part
 
-SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
+UNKNOWN = {
+    "status": "error",
+    "ename": "ConnectionLost",
+    "evalue": "the connection to its worker broke meanwhile, and how it ended is not known; run it again",
+    "traceback": [],
+}
+"""The reply to a request that may or may not have reached the kernel, or whose answer is on no record."""
 OUTPUT_TYPES = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
 
 Sink: TypeAlias = Callable[[int, str, dict[str, Any]], None]
@@ -50,8 +58,9 @@ class Reply:
 class _Execution:
     """An execution is over when its reply has come: the worker's server holds that back until all output has left."""
 
-    def __init__(self, sink: Sink | None) -> None:
+    def __init__(self, sink: Sink | None, run: str = "") -> None:
         self.sink = sink
+        self.run = run
         self.done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     def settle(self, reply: dict[str, Any]) -> None:
@@ -60,7 +69,11 @@ class _Execution:
 
 
 class RankKernel:
-    """One kernel on a worker; all its methods belong to the event loop that made it."""
+    """One kernel on a worker; all its methods belong to the event loop that made it.
+
+    A websocket that breaks is opened again, unless the worker is gone. What the kernel said in a run meanwhile comes
+    from the worker's record, whose numbers tell what was heard before.
+    """
 
     def __init__(
         self,
@@ -83,10 +96,12 @@ class RankKernel:
         self.idle_seconds = 0.0
         """How long it had nothing to do for us before it died."""
         self._last_use = time.monotonic() - idle_seconds
-        self._session = uuid.uuid4().hex
+        self._connection = Connection(worker, kernel_id, self)
         self._running: dict[str, _Execution] = {}
-        self._socket: aiohttp.ClientWebSocketResponse | None = None
-        self._receiver: asyncio.Task[None] | None = None
+        self._run = ""
+        self._follower: asyncio.Task[None] | None = None
+        self.heard = 0
+        """The number of the last message of the run that was heard."""
 
     @property
     def alive(self) -> bool:
@@ -100,16 +115,15 @@ class RankKernel:
 
     async def connect(self) -> None:
         """Open the websocket and start to receive."""
-        self._socket = await self.worker.kernel_socket(self.kernel_id, self._session, SUBPROTOCOL)
-        self._receiver = asyncio.create_task(self._receive(), name=f"rank {self.rank}")
+        await self._connection.open()
 
     async def close(self) -> None:
         """Close the websocket; the kernel lives on, or its end is meant."""
         self.on_death = None
-        if self._socket is not None:
-            await self._socket.close()
-        if self._receiver is not None:
-            await asyncio.wait([self._receiver])
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
+        await self._connection.close()
 
     async def execute(
         self,
@@ -119,8 +133,12 @@ class RankKernel:
         sink: Sink | None = None,
         expression: str = "",
         subshell: str | None = None,
+        mark: dict[str, Any] | None = None,
     ) -> Reply:
-        """Execute code and wait until it has ended, however that is; never raises for what the code does."""
+        """Execute code and wait until it has ended, however that is; never raises for what the code does.
+
+        ``mark`` says which part of which run it is, see `farandole.protocol.RUN_MARK`; its worker then records it.
+        """
         content = {
             "code": code,
             "silent": silent,
@@ -129,8 +147,17 @@ class RankKernel:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        execution = _Execution(sink)
-        message_id = await self._send("shell", "execute_request", content, subshell=subshell, execution=execution)
+        execution = _Execution(sink, mark["run"] if mark else "")
+        if mark and mark["part"] == Part.BEGIN:
+            self._run, self.heard = mark["run"], 0
+        message_id = await self._send(
+            "shell",
+            "execute_request",
+            content,
+            subshell=subshell,
+            execution=execution,
+            metadata={RUN_MARK: {**mark, "rank": self.rank}} if mark else None,
+        )
         try:
             return self._reply(await execution.done)
         finally:
@@ -140,6 +167,19 @@ class RankKernel:
     async def evaluate(self, expression: str, *, subshell: str | None = None) -> Reply:
         """Evaluate an expression that gives a JSON text; its meaning is the reply's value. It leaves no trace."""
         return await self.execute("", silent=True, expression=expression, subshell=subshell)
+
+    async def follow(self, record: RecordInfo, sink: Sink) -> Reply:
+        """Read all that was said in a run that another driver began, and what is still to come; return its end."""
+        self._run, self.heard = record.run, 0
+        parts = {part: _Execution(sink if part is Part.CELL else None, record.run) for part in Part}
+        self._running.update({message: parts[part] for message, part in record.requests.items()})
+        try:
+            await self._follow(record.run)
+        finally:
+            for message in record.requests:
+                del self._running[message]
+        parts[Part.CELL].settle(UNKNOWN)
+        return self._reply(await parts[Part.CELL].done)
 
     async def interrupt(self) -> None:
         """Send the kernel SIGINT through its server."""
@@ -213,11 +253,17 @@ class RankKernel:
         subshell: str | None = None,
         execution: _Execution | None = None,
         buffers: list[bytes] | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> str:
+        if not self._connection.opened:
+            raise DeadlineError(
+                f"rank {self.rank} on worker {self.worker.name} is not connected; attach the cluster again"
+            )
+        await self._connection.ready()
         header = {
             "msg_id": uuid.uuid4().hex,
             "msg_type": kind,
-            "session": self._session,
+            "session": self._connection.session,
             "username": "farandole",
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "version": "5.5",
@@ -229,36 +275,63 @@ class RankKernel:
             if not self.alive:
                 execution.settle({"status": "dead"})
                 return header["msg_id"]
-        parts = [json.dumps(part).encode() for part in (header, {}, {}, content)]
-        await self._write(serialize_msg_to_ws_v1([*parts, *(buffers or [])], channel))
+        parts = [json.dumps(part).encode() for part in (header, {}, metadata or {}, content)]
+        await self._connection.send(serialize_msg_to_ws_v1([*parts, *(buffers or [])], channel))
         return header["msg_id"]
 
-    async def _write(self, frame: bytes) -> None:
-        if self._socket is None:
-            raise DeadlineError(
-                f"rank {self.rank} on worker {self.worker.name} is not connected; attach the cluster again"
-            )
-        try:
-            await self._socket.send_bytes(frame)
-        except (aiohttp.ClientError, ConnectionError):
-            self.mark_dead("lost: the connection to its worker broke")
+    async def recover(self, found: WorkerRecords) -> None:
+        """Go on after a break: what was said of the run meanwhile is on record, all else is given up."""
+        self._forget_all_but(found.requests_of(self._run, self.kernel_id))
+        if self._awaits(self._run) and (self._follower is None or self._follower.done()):
+            self._follower = asyncio.create_task(self._follow(self._run), name=f"record of rank {self.rank}")
+        if self.kernel_id not in found.kernels:
+            if self._follower is not None:
+                await asyncio.wait([self._follower])
+            self.mark_dead("ended while the driver was not connected")
 
-    async def _receive(self) -> None:
-        assert self._socket is not None
+    def _forget_all_but(self, recorded: Container[str]) -> None:
+        """Give up all that runs here but what is on record: its answers went to the connection that broke."""
+        for message, execution in self._running.items():
+            if message not in recorded:
+                execution.settle(UNKNOWN)
+
+    def _awaits(self, run: str) -> bool:
+        return bool(run) and any(one.run == run and not one.done.done() for one in self._running.values())
+
+    async def _follow(self, run: str) -> None:
+        """Hear what the worker has recorded of a run beyond what was heard, until all of it has ended."""
         try:
-            async for frame in self._socket:
-                if frame.type is aiohttp.WSMsgType.BINARY:
-                    self._dispatch(frame.data)
+            while self.alive and self._awaits(run):
+                try:
+                    async with aclosing(self.worker.follow(run, self.kernel_id, self.heard)) as frames:
+                        async for frame in frames:
+                            self.hear(frame)
+                    break
+                except WorkerStartError:
+                    found = await find_again(self.worker)
+                    if isinstance(found, str):
+                        self.mark_dead(found)
+                    else:
+                        await asyncio.sleep(RETRY_SECONDS)
         finally:
-            # Whatever ended the receiving, a message that nobody can take included: nobody may wait for more.
-            self.mark_dead("lost: its worker ended or cannot be reached")
+            for execution in self._running.values():
+                if execution.run == run:
+                    execution.settle(UNKNOWN)
 
-    def _dispatch(self, frame: bytes) -> None:
+    def hear(self, frame: bytes) -> None:
+        """Take a message of the kernel, or one from its record."""
         _, parts = deserialize_msg_from_ws_v1(frame)
+        number = json.loads(parts[2]).get(RECORD_NUMBER) if parts[2] != b"{}" else None
+        if number is not None:
+            if number <= self.heard:
+                return
+            self.heard = number
         header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
         kind = header["msg_type"]
         if kind == "status" and content["execution_state"] == "dead":
-            self.mark_dead(content.get("cause", "ended for an unknown reason"))
+            # While the record is read, this is there too, behind what the kernel said before.
+            if number is not None or self._follower is None or self._follower.done():
+                self.mark_dead(content.get("cause", "ended for an unknown reason"))
         elif kind == "comm_msg" and content["comm_id"] == COMM_TARGET:
             self._records(content["data"], parts[4:])
         elif (execution := self._running.get(parent.get("msg_id", ""))) is not None:

@@ -50,7 +50,8 @@ class LocalWorkers(WorkerSource):
         port, token = _free_port(), secrets.token_hex(32)
         log = Path(tempfile.mkstemp(prefix="farandole-local-", suffix=".log")[1])
         self._launch(names[0], options, port, token, log)
-        worker = Worker(name=names[0], url=f"http://127.0.0.1:{port}/", token=token, session=self._session)
+        url = f"http://127.0.0.1:{port}/"
+        worker = Worker(name=names[0], url=url, token=token, session=self._session, presence=self._presence)
         try:
             await self._wait_until_it_answers(worker, log, timeout)
         except BaseException:
@@ -89,6 +90,9 @@ class LocalWorkers(WorkerSource):
         """Stop the worker: it cannot be attached by anybody else."""
         await self.stop([])
         await self._session.close()
+
+    async def _presence(self) -> bool | None:
+        return self._server is not None and self._server.poll() is None
 
     def _launch(self, name: str, options: WorkerOptions, port: int, token: str, log: Path) -> None:
         reader, self._lifeline = os.pipe()

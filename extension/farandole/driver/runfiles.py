@@ -65,8 +65,11 @@ class RunFiles:
     disk; ``_writing`` lets one thread write at a time. No lock is held while ``tell`` is called.
     """
 
-    def __init__(self, folder: Path, *, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(self, folder: Path, *, retry_seconds: float = RETRY_SECONDS, again: bool = False) -> None:
+        """Write the files anew; with ``again`` all is told from the beginning, and what is there already stays."""
         self.folder = folder
+        self._again = again
+        self._written: dict[str, int] = {}
         self._tell: Callable[[str], None] | None = None
         self._retry_seconds = retry_seconds
         self._appends: dict[str, bytearray] = {}
@@ -89,11 +92,22 @@ class RunFiles:
     def append(self, name: str, text: str) -> None:
         """Append text to a file of the run."""
         data = text.encode("utf-8", "replace")
+        if self._again:
+            data = self._beyond(name, data)
         with self._pending:
             waiting = self._appends.setdefault(name, bytearray())
             waiting += data
             if self._failed_at is not None and name.startswith("logs/") and len(waiting) > LOG_LIMIT:
                 del waiting[: len(waiting) - LOG_LIMIT]
+
+    def _beyond(self, name: str, data: bytes) -> bytes:
+        """Return what of the data the file does not hold yet: a torn last line is completed, none is doubled."""
+        if name not in self._written:
+            path = self.folder / name
+            self._written[name] = path.stat().st_size if path.exists() else 0
+        known = min(len(data), self._written[name])
+        self._written[name] -= known
+        return data[known:]
 
     def replace(self, name: str, text: str) -> None:
         """Replace a whole file of the run; readers see the old one or the new one."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from farandole.driver.checkpoints import Checkpoint, checkpoints_of
 from farandole.driver.runfiles import Nowhere, Sink, strict_json
 from farandole.driver.series import RankTable, Series, drawn
+from farandole.exceptions import DeadlineError, FarandoleError, RankError, UsageError
 from farandole.protocol import Kind, Report, Status, report_from_json
 
 if TYPE_CHECKING:
@@ -59,10 +60,10 @@ class RunInfo:
         """How long the run took, or has been going on."""
         return (self.ended or time.time()) - self.started
 
-    def to_json(self) -> str:
+    def to_json(self, *, indent: int | None = 2) -> str:
         """Return the text of ``run.json``."""
         record = {name: value for name, value in vars(self).items() if name != "folder"}
-        return strict_json({**record, "code": "code.py"}, indent=2) + "\n"
+        return strict_json({**record, "code": "code.py"}, indent=indent) + "\n"
 
     @classmethod
     def from_json(cls, record: dict[str, Any], folder: Path) -> RunInfo:
@@ -126,6 +127,11 @@ class Run:
         self._tables: dict[int, RankTable] = {rank: RankTable() for rank in range(info.size)}
         self._views = {rank: RankView(rank, worker) for rank, worker in enumerate(info.workers)}
         self._listeners: list[Listener] = []
+        self._over = threading.Event()
+        self.failure: FarandoleError | None = None
+        """What the cell of a failed run raises, where this driver has seen it."""
+        if info.status.ended or sink is None:
+            self._over.set()
 
     @property
     def info(self) -> RunInfo:
@@ -245,13 +251,34 @@ class Run:
         if ended:
             self._sink.flush()
 
-    def finish(self, status: Status, error: str | None = None) -> None:
-        """End the run and write what is left; a second call does nothing."""
+    def finish(self, status: Status, error: str | None = None, *, ended: float | None = None) -> None:
+        """End the run, now or as it did at ``ended``, and write what is left; a second call does nothing."""
         with self._lock:
             if self._info.status.ended:
                 return
-            self._change(status=status, error=error, ended=time.time())
+            self._change(status=status, error=error, ended=ended or time.time())
         self._sink.close()
+        self._over.set()
+
+    def let_go(self) -> None:
+        """Write what is left of a run that goes on without this driver; whoever attaches the cluster takes it up."""
+        self._sink.close()
+        self._over.set()
+
+    def wait(self, timeout: float | None = None) -> Run:
+        """Return when the run has ended, as its cell would; ``timeout`` in seconds, None for as long as it takes.
+
+        Raises:
+            RankError: the run failed or was stopped. DeadlineError: it goes on after ``timeout``. UsageError: it goes
+            on and is led elsewhere.
+        """
+        if not self.status.ended and not self._over.wait(timeout):
+            raise still_going(self.id, timeout)
+        if not self.status.ended:
+            raise UsageError(f"run {self.id} goes on without this driver; `%cluster attach` takes it up again")
+        if self.status is not Status.FINISHED:
+            raise self.failure or RankError(self.error or f"run {self.id} is {self.status}")
+        return self
 
     def flush(self) -> None:
         """Hand all that was added to the operating system now."""
@@ -293,3 +320,8 @@ class Run:
         with self._lock:
             self._info = replace(self._info, **changes)
             self._sink.replace("run.json", self._info.to_json())
+
+
+def still_going(run_id: str, seconds: float | None) -> DeadlineError:
+    """Return the error for a run that has not ended in time."""
+    return DeadlineError(f"run {run_id} has not ended within {seconds:g} s; it goes on, and you may wait again")

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from farandole.driver.runfiles import RunFiles
+from farandole.driver.runfiles import Nowhere, RunFiles
 from farandole.driver.runs import Run, RunInfo
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -79,8 +79,17 @@ class RunStore:
         )
         return self._open(info, code)
 
-    def _open(self, info: RunInfo, code: str) -> Run:
-        files = RunFiles(info.folder)
+    def resume(self, about: Mapping[str, Any], code: str, *, write: bool) -> Run:
+        """Return a run that another driver began, to be told again from its beginning.
+
+        ``about`` is what its ``run.json`` said then. The files of an earlier driver are continued, and made where
+        there are none; without ``write`` they are left to a driver that still writes them.
+        """
+        info = RunInfo.from_json({**about, "driver": this_process()}, self.folder / Path(about["id"]).name)
+        return self._open(info, code, again=True) if write else Run(info, code, Nowhere())
+
+    def _open(self, info: RunInfo, code: str, *, again: bool = False) -> Run:
+        files = RunFiles(info.folder, again=again)
         run = Run(info, code, files)
         files.replace("code.py", code)
         files.replace("run.json", info.to_json())
@@ -132,17 +141,27 @@ class RunStore:
         """Return a run as it stands on disk, for reading only; ``key`` as in `find`."""
         info = self.find(key)
         run = Run(info, _text(info.folder / "code.py"))
-        for kind in ("metrics", "usage"):
-            for rank, path in _rank_files(info.folder / kind, ".jsonl"):
-                for record in read_lines(path):
-                    run.add_record(rank, record)
-        for rank, path in _rank_files(info.folder / "logs", ".log"):
-            run.add_log(rank, _tail(path))
+        feed(run)
         return run
 
     def load_run(self, key: str) -> pd.DataFrame:
         """Return the reports of a run as a data frame; ``key`` as in `find`."""
         return self.load(key).dataframe()
+
+
+def feed(run: Run, ranks: Container[int] | None = None) -> None:
+    """Tell a run what its own files say, of some ranks or of all."""
+
+    def wanted(folder: str, suffix: str) -> Iterator[tuple[int, Path]]:
+        files = _rank_files(run.folder / folder, suffix)
+        return ((rank, path) for rank, path in files if ranks is None or rank in ranks)
+
+    for kind in ("metrics", "usage"):
+        for rank, path in wanted(kind, ".jsonl"):
+            for record in read_lines(path):
+                run.add_record(rank, record)
+    for rank, path in wanted("logs", ".log"):
+        run.add_log(rank, _tail(path))
 
 
 def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:

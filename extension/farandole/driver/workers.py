@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import aiohttp
 
+from farandole.driver.records import WorkerRecords
 from farandole.exceptions import WorkerStartError
 
 Progress: TypeAlias = Callable[[str], None]
@@ -17,6 +19,15 @@ Progress: TypeAlias = Callable[[str], None]
 HEARTBEAT_SECONDS = 20.0
 """How often a worker's websocket is asked for a sign of life; a host without power closes no connection."""
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30)
+FOLLOW_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30)
+"""A rank may be silent for hours; that it lives its websocket tells."""
+
+Presence: TypeAlias = Callable[[], Awaitable[bool | None]]
+"""Says whether those who started a worker still have it; None where they cannot be asked."""
+
+
+async def _gone() -> bool | None:
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +52,13 @@ class WorkerInfo:
 class Worker:
     """A Jupyter server at `url` (with a trailing slash), reached with `token` over an injected client session."""
 
-    def __init__(self, *, name: str, url: str, token: str, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, *, name: str, url: str, token: str, session: aiohttp.ClientSession, presence: Presence | None = None
+    ) -> None:
         self.name = name
         self.url = url
+        self.presence = presence or _gone
+        """Without anybody to ask, a worker that does not answer is gone."""
         self._headers = {"Authorization": f"token {token}"}
         self._session = session
 
@@ -99,6 +114,25 @@ class Worker:
         except aiohttp.ClientError as exc:
             raise WorkerStartError(f"worker {self.name} opened no channel to its kernel: {exc}") from exc
 
+    async def records(self) -> WorkerRecords:
+        """Return the kernels that live on the worker and what it has recorded of runs."""
+        return WorkerRecords.from_json(await self._request("GET", "farandole/records"))
+
+    async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:
+        """Yield what a kernel said in a run, from message ``after`` + 1 on, as it comes: websocket frames."""
+        path = f"farandole/records/{run}/{kernel_id}"
+        try:
+            async with self._session.get(
+                self.url + path, params={"after": after}, headers=self._headers, timeout=FOLLOW_TIMEOUT
+            ) as answer:
+                if answer.status >= 400:
+                    raise WorkerStartError(await self._complaint("GET", path, answer), status=answer.status)
+                while head := await answer.content.read(1):
+                    length = int.from_bytes(head + await answer.content.readexactly(3), "big")
+                    yield await answer.content.readexactly(length)
+        except (TimeoutError, aiohttp.ClientError, asyncio.IncompleteReadError, ConnectionError) as exc:
+            raise WorkerStartError(f"worker {self.name} broke off its record of run {run}: {exc}") from exc
+
     async def _request(self, method: str, path: str, *, missing_ok: bool = False, **options: Any) -> Any:
         try:
             async with self._session.request(
@@ -107,7 +141,7 @@ class Worker:
                 if missing_ok and answer.status == 404:
                     return None
                 if answer.status >= 400:
-                    raise WorkerStartError(await self._complaint(method, path, answer))
+                    raise WorkerStartError(await self._complaint(method, path, answer), status=answer.status)
                 return await answer.json() if answer.content_type == "application/json" else None
         except (TimeoutError, aiohttp.ClientError) as exc:
             reason = str(exc) or "no answer within 30 s"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from html import escape
 
 from farandole.driver.runs import RunInfo
+from farandole.protocol import Status
 
 HEAD = ("id", "name", "status", "started", "seconds", "ranks", "backend")
 
@@ -14,12 +15,17 @@ HEAD = ("id", "name", "status", "started", "seconds", "ranks", "backend")
 class RunList:
     """Runs as a table, newest first; as text and as HTML."""
 
-    def __init__(self, runs: Sequence[RunInfo]) -> None:
+    def __init__(self, runs: Sequence[RunInfo], *, detached: Container[str] = ()) -> None:
+        """Take runs; no cell waits for those of ``detached``, by id."""
         self.runs = tuple(runs)
+        self._detached = detached
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the cells of the table."""
-        return [_row(run) for run in self.runs]
+        return [_row(run, "running (detached)" if self._goes_on(run) else run.status) for run in self.runs]
+
+    def _goes_on(self, run: RunInfo) -> bool:
+        return run.id in self._detached and run.status is Status.RUNNING
 
     def __repr__(self) -> str:
         if not self.runs:
@@ -34,6 +40,6 @@ class RunList:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _row(run: RunInfo) -> tuple[str, ...]:
+def _row(run: RunInfo, status: str) -> tuple[str, ...]:
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
-    return (run.id, run.name or "-", run.status, started, f"{run.seconds:.1f}", str(run.size), run.backend)
+    return (run.id, run.name or "-", status, started, f"{run.seconds:.1f}", str(run.size), run.backend)

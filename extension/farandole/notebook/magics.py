@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from IPython.core.display_functions import display, publish_display_data
+from IPython.core.display_functions import publish_display_data
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
@@ -14,14 +14,14 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from farandole.driver.backends import BACKENDS
 from farandole.driver.cluster import START_SECONDS, Cluster
 from farandole.driver.output import parse_ranks
-from farandole.driver.runs import Run
 from farandole.driver.store import RunStore
 from farandole.exceptions import NoClusterError, TransferError, UsageError
+from farandole.notebook.background import show_again, stop, wait_for
 from farandole.notebook.chart import static_bundle
-from farandole.notebook.dashboard import Dashboard
 from farandole.notebook.listing import RunList
 from farandole.notebook.show import RankPrinter
-from farandole.notebook.tensorboard import TensorBoardWriter, check_tensorboard
+from farandole.notebook.tensorboard import check_tensorboard
+from farandole.notebook.watcher import Watcher
 
 ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "interrupt")
 
@@ -72,6 +72,7 @@ class FarandoleMagics(Magics):
         "--resume", nargs="?", const="", metavar="RUN", help="go on from a run's checkpoint (default: the last one)"
     )
     @argument("--tensorboard", action="store_true", help="write TensorBoard event files into the run's folder too")
+    @argument("--detach", "-d", action="store_true", help="return at once; `%%runs wait ID` and `%%runs stop ID` later")
     @cell_magic
     def distributed_train(self, line: str, cell: str) -> None:
         """Train: run the cell on all ranks as a run, with a live dashboard; code, metrics and logs are kept."""
@@ -79,7 +80,7 @@ class FarandoleMagics(Magics):
         cluster = self._cluster()
         if options.tensorboard:
             check_tensorboard()
-        watcher = _Watcher(cluster, tensorboard=options.tensorboard)
+        watcher = Watcher(cluster, tensorboard=options.tensorboard)
         try:
             cluster.train(
                 cell,
@@ -89,9 +90,11 @@ class FarandoleMagics(Magics):
                 resume=options.resume,
                 show=RankPrinter(),
                 watch=watcher,
+                detach=options.detach,
             )
         finally:
-            watcher.leave_picture()
+            if not options.detach:
+                watcher.leave_picture()
             if options.output and watcher.run is not None:
                 self._namespace()[options.output] = watcher.run
 
@@ -125,19 +128,26 @@ class FarandoleMagics(Magics):
             self._namespace()[name] = by_rank if options.rank is None else by_rank[options.rank]
 
     @magic_arguments()
-    @argument("action", nargs="?", default="list", help="list (the default) or show")
+    @argument("action", nargs="?", default="list", help="list (the default), show, wait or stop")
     @argument("id", nargs="?", help="the run: its id, the beginning of it, or its name")
     @argument("--limit", type=int, default=20, help="how many runs to list")
+    @argument("--timeout", type=float, help="seconds to wait for a run's end (default: as long as it takes)")
     @line_magic
     def runs(self, line: str) -> Any:
-        """List past and present runs, or show one with its picture and table."""
+        """List past and present runs, show one with its picture and table, wait for one or stop it."""
         options = _parse(self.runs, line)
         store = self.cluster.store if self.cluster else RunStore()
+        background = self.cluster.background if self.cluster else {}
         if options.action == "list":
-            return RunList(store.list()[: options.limit])
-        if options.action != "show" or options.id is None:
-            raise UsageError("write `%runs` for the list, or `%runs show ID`")
-        publish_display_data(static_bundle(store.load(options.id)))
+            return RunList(store.list()[: options.limit], detached=background)
+        if options.action not in {"show", "wait", "stop"} or options.id is None:
+            raise UsageError("write `%runs` for the list, or `%runs show ID`, `%runs wait ID`, `%runs stop ID`")
+        if options.action == "show":
+            publish_display_data(static_bundle(store.load(options.id)))
+        elif options.action == "wait":
+            wait_for(store, background, options.id, options.timeout)
+        else:
+            stop(self._cluster(), options.id)
         return None
 
     def _start(self, options: argparse.Namespace) -> Cluster:
@@ -165,6 +175,7 @@ class FarandoleMagics(Magics):
         if self.cluster is not None:
             self.cluster.close()
         self.cluster = cluster
+        show_again(cluster)
         return cluster
 
     def _status(self, _options: argparse.Namespace) -> Any:
@@ -220,30 +231,6 @@ class FarandoleMagics(Magics):
         assert self.shell is not None
         namespace: dict[str, Any] = self.shell.user_ns
         return namespace
-
-
-class _Watcher:
-    """Shows a run's dashboard while it goes on, and leaves its picture."""
-
-    def __init__(self, cluster: Cluster, *, tensorboard: bool) -> None:
-        self._cluster = cluster
-        self._tensorboard = tensorboard
-        self.run: Run | None = None
-        self._writer: TensorBoardWriter | None = None
-
-    def __call__(self, run: Run) -> Callable[[], None]:
-        self.run = run
-        dashboard = Dashboard(run, on_stop=self._cluster.interrupt)
-        display(dashboard)
-        if self._tensorboard:
-            self._writer = TensorBoardWriter(run)
-        return dashboard.refresh
-
-    def leave_picture(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        if self.run is not None:
-            publish_display_data(static_bundle(self.run))
 
 
 def _parse(magic: Any, line: str) -> argparse.Namespace:

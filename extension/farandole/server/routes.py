@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web
+from tornado.iostream import StreamClosedError
 
 from farandole.server.activity import idle_seconds
+from farandole.server.ranks import RankKernelManager
+from farandole.server.record import Record
 from farandole.server.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
@@ -87,6 +90,59 @@ class RendezvousHandler(APIHandler):
         self.finish({"port": port})
 
 
+def _ranks_of(handler: APIHandler) -> RankKernelManager:
+    manager = handler.kernel_manager
+    assert isinstance(manager, RankKernelManager)
+    return manager
+
+
+class RecordsHandler(APIHandler):
+    """``GET farandole/records``: what this worker knows of runs."""
+
+    @web.authenticated
+    def get(self) -> None:
+        """Write the ids of the kernels that live and the records that there are, the code of their runs included."""
+        manager = _ranks_of(self)
+        self.finish({"kernels": manager.list_kernel_ids(), "records": manager.records.listing()})
+
+
+class RecordHandler(APIHandler):
+    """``GET farandole/records/<run>/<kernel>?after=N``: what a rank said in a run."""
+
+    _record: Record | None = None
+    _left = False
+
+    @web.authenticated
+    async def get(self, run: str, kernel_id: str) -> None:
+        """Write the messages from number N + 1 on as they come, each after its length (4 bytes), until the end."""
+        self._record = record = _ranks_of(self).records.get(run, kernel_id)
+        if record is None:
+            raise web.HTTPError(404, f"run {run} is not on record for kernel {kernel_id}")
+        try:
+            with record.followed():
+                await self._follow(record, int(self.get_query_argument("after", "0")))
+        except StreamClosedError:
+            self.log.debug("a driver has stopped reading run %s", run)
+
+    async def _follow(self, record: Record, after: int) -> None:
+        self.set_header("Content-Type", "application/octet-stream")
+        await self.flush()
+        while not self._left:
+            await record.wait(after)
+            frames, after = record.read(after)
+            self.write(frames)
+            await self.flush()
+            if record.ended and after >= record.count:
+                return
+
+    def on_connection_close(self) -> None:
+        """Stop to wait for more."""
+        super().on_connection_close()
+        self._left = True
+        if self._record is not None:
+            self._record.wake()
+
+
 def add_routes(serverapp: ServerApp) -> None:
     """Add Farandole's routes to a Jupyter server."""
     base = url_path_join(serverapp.base_url, "farandole")
@@ -95,5 +151,7 @@ def add_routes(serverapp: ServerApp) -> None:
         [
             (url_path_join(base, "worker"), WorkerHandler),
             (url_path_join(base, "rendezvous"), RendezvousHandler, {"rendezvous": Rendezvous()}),
+            (url_path_join(base, "records"), RecordsHandler),
+            (url_path_join(base, "records", r"([^/]+)/([^/]+)"), RecordHandler),
         ],
     )

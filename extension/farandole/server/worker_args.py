@@ -20,7 +20,9 @@ WORKER_ARGS = [
     "--ServerApp.terminals_enabled=False",
     f"--ServerApp.jpserver_extensions={EXTENSIONS}",
     "--ServerApp.kernel_websocket_connection_class=farandole.server.websocket.RankWebsocketConnection",
-    "--ServerApp.kernel_manager_class=farandole.server.activity.ActivityKernelManager",
+    "--ServerApp.kernel_manager_class=farandole.server.ranks.RankKernelManager",
+    # Nobody comes back for what a connection has missed: the record has it.
+    "--MappingKernelManager.buffer_offline_messages=False",
     # Why: see farandole.server.sockets.
     "--KernelManager.transport=ipc",
     # A death is told at once: a rank restarted in silence would go on with an empty namespace.

@@ -1,0 +1,53 @@
+"""Runs that no cell waits for, as a notebook shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from IPython.core.display_functions import publish_display_data
+
+from farandole.exceptions import RunNotFoundError
+from farandole.notebook.chart import static_bundle
+from farandole.notebook.show import RankPrinter
+from farandole.notebook.watcher import Watcher
+
+if TYPE_CHECKING:
+    from farandole.driver.background import BackgroundRun
+    from farandole.driver.cluster import Cluster
+    from farandole.driver.store import RunStore
+
+
+def show_again(cluster: Cluster) -> None:
+    """Show the runs that were taken up with a cluster: their dashboards, and what their cells have printed so far."""
+    for background in cluster.background.values():
+        watcher = Watcher(cluster)
+        background.watch(watcher)
+        background.show(RankPrinter())
+        if background.run.status.ended:
+            watcher.leave_picture()
+
+
+def wait_for(store: RunStore, background: Mapping[str, BackgroundRun], key: str, timeout: float | None) -> None:
+    """Show what a run prints until it has ended, then its picture; raise as its cell would."""
+    run_id = key if key in background else store.find(key).id
+    if run_id not in background:
+        store.load(run_id).wait(timeout)
+        return
+    try:
+        background[run_id].wait(RankPrinter(), timeout)
+    finally:
+        if background[run_id].run.status.ended:
+            publish_display_data(static_bundle(background[run_id].run))
+
+
+def stop(cluster: Cluster, key: str) -> None:
+    """Stop a run on all ranks."""
+    run_id = key if key in cluster.background else cluster.store.find(key).id
+    if run_id not in cluster.background:
+        raise RunNotFoundError(
+            f"run {run_id} does not go on in the background of this notebook; `%cluster attach` takes up runs that go "
+            "on, and `%cluster interrupt` stops a cell"
+        )
+    run = cluster.stop_run(run_id)
+    print(f"run {run.id} is {run.status}")

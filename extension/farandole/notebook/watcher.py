@@ -1,0 +1,42 @@
+"""A run's dashboard while it goes on, and its picture afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from IPython.core.display_functions import display, publish_display_data
+
+from farandole.notebook.chart import static_bundle
+from farandole.notebook.dashboard import Dashboard
+from farandole.notebook.tensorboard import TensorBoardWriter
+
+if TYPE_CHECKING:
+    from farandole.driver.cluster import Cluster
+    from farandole.driver.runs import Run
+
+
+class Watcher:
+    """Shows a run's dashboard while it goes on, and leaves its picture."""
+
+    def __init__(self, cluster: Cluster, *, tensorboard: bool = False) -> None:
+        self._cluster = cluster
+        self._tensorboard = tensorboard
+        self.run: Run | None = None
+        self._writer: TensorBoardWriter | None = None
+
+    def __call__(self, run: Run) -> Callable[[], None]:
+        """Show the dashboard; what is returned brings it up to date."""
+        self.run = run
+        dashboard = Dashboard(run, on_stop=self._cluster.interrupt)
+        display(dashboard)
+        if self._tensorboard:
+            self._writer = TensorBoardWriter(run)
+        return dashboard.refresh
+
+    def leave_picture(self) -> None:
+        """Show the run's table and picture as they stand."""
+        if self._writer is not None:
+            self._writer.close()
+        if self.run is not None:
+            publish_display_data(static_bundle(self.run))

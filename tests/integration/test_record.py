@@ -1,0 +1,163 @@
+"""One rank on this machine whose connections break in mid-run: its worker goes on recording, and nothing is missed."""
+
+import asyncio
+
+import aiohttp
+import pytest
+from farandole.driver.group import call
+from farandole.driver.kernels import RankKernel
+from farandole.driver.local import LocalWorkers
+from farandole.driver.workers import WorkerOptions
+from farandole.exceptions import WorkerStartError
+from farandole.protocol import Part
+
+CELL = """
+import pathlib, time
+import farandole as fd
+step = 0
+while not pathlib.Path({end!r}).exists():
+    print("line", step)
+    fd.report(step=step, value=1.0)
+    step += 1
+    time.sleep(0.01)
+print("all", step)
+{last}
+"""
+
+
+class Rank:
+    """A kernel, what it said, and the run that goes on there."""
+
+    def __init__(self, worker, kernel_id):
+        self.text = ""
+        self.reports = []
+        self.kernel = RankKernel(worker, kernel_id, slot=0, on_records=self.take_records)
+        self.kernel.rank = 0
+
+    def take(self, _rank, kind, content):
+        if kind == "stream":
+            self.text += content["text"]
+
+    def take_records(self, _rank, data, _buffers):
+        self.reports += [record["step"] for record in data["records"] if record["kind"] == "report"]
+
+    async def run(self, code, run="20260101-000000-abcd"):
+        mark = {"run": run, "about": {"run": {"id": run, "size": 1, "started": 1.0}, "code": code}}
+        _, reply, _ = await asyncio.gather(
+            self.kernel.execute(call("begin", run), silent=True, mark={**mark, "part": Part.BEGIN}),
+            self.kernel.execute(code, sink=self.take, mark={"run": run, "part": Part.CELL}),
+            self.kernel.execute(call("end"), silent=True, mark={"run": run, "part": Part.END}),
+        )
+        return reply
+
+    async def heard(self, least):
+        async with asyncio.timeout(60):
+            while len(self.reports) < least:
+                await asyncio.sleep(0.02)
+
+    def cut(self):
+        """Break the websocket as a proxy does that is killed."""
+        self.kernel._connection._socket._conn.transport.abort()
+
+    def assert_whole(self):
+        count = int(self.text.split()[-1])
+        assert self.reports == list(range(count))
+        assert self.text.splitlines() == [*(f"line {step}" for step in range(count)), f"all {count}"]
+
+
+@pytest.fixture
+async def worker():
+    source = LocalWorkers(aiohttp.ClientSession())
+    [worker] = await source.start(["r-w0"], WorkerOptions(cluster="r"), print, 120)
+    yield worker
+    await source.close()
+
+
+@pytest.fixture
+async def rank(worker):
+    rank = Rank(worker, await worker.start_kernel(0))
+    await rank.kernel.connect()
+    assert (await rank.kernel.evaluate(call("prepare", {}))).status == "ok"
+    yield rank
+    await rank.kernel.close()
+
+
+async def test_a_connection_that_breaks_again_and_again_costs_nothing(worker, rank, tmp_path):
+    end = tmp_path / "end"
+    work = asyncio.create_task(rank.run(CELL.format(end=str(end), last="")))
+    for _ in range(4):
+        await rank.heard(len(rank.reports) + 20)
+        rank.cut()
+    await rank.heard(len(rank.reports) + 20)
+    end.touch()
+    assert (await work).status == "ok"
+    rank.assert_whole()
+    assert (await rank.kernel.evaluate(call("identity"))).value["pid"] > 0
+    # The record has ended, and with it the connections that only recorded; the next run is recorded anew.
+    rank.text, rank.reports = "", []
+    assert (await rank.run(CELL.format(end=str(end), last=""), "20260101-000000-beef")).status == "ok"
+    assert rank.text == "all 0\n"
+    assert [one.ended is not None for one in (await worker.records()).records] == [True, True]
+
+
+async def test_another_driver_hears_it_all_from_the_beginning(worker, rank, tmp_path):
+    end = tmp_path / "end"
+    work = asyncio.create_task(rank.run(CELL.format(end=str(end), last="")))
+    await rank.heard(20)
+    await rank.kernel.close()
+    work.cancel()
+    other = Rank(worker, rank.kernel.kernel_id)
+    [record] = (await worker.records()).records
+    assert (record.rank, record.ended, list(record.requests.values())) == (0, None, list(Part))
+    assert record.about["code"].startswith("\nimport pathlib")
+    following = asyncio.create_task(other.kernel.follow(record, other.take))
+    await other.heard(40)
+    end.touch()
+    assert (await following).status == "ok"
+    other.assert_whole()
+    late = Rank(worker, rank.kernel.kernel_id)
+    [record] = (await worker.records()).records
+    assert record.ended
+    assert (await late.kernel.follow(record, late.take)).status == "ok"
+    assert (late.text, late.reports) == (other.text, other.reports)
+
+
+@pytest.mark.parametrize(
+    ("last", "status", "says"),
+    [
+        ("raise ValueError('late')", "error", "late"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "dead", "killed by signal 9 (SIGKILL)"),
+    ],
+)
+async def test_a_bad_end_that_nobody_saw_is_on_record(worker, rank, tmp_path, last, status, says):
+    end = tmp_path / "end"
+    work = asyncio.create_task(rank.run(CELL.format(end=str(end), last=last)))
+    await rank.heard(20)
+    await rank.kernel.close()
+    work.cancel()
+    end.touch()
+    other = Rank(worker, rank.kernel.kernel_id)
+    [record] = (await worker.records()).records
+    reply = await other.kernel.follow(record, other.take)
+    assert (reply.status, reply.evalue) == (status, says)
+    # What a killed process had not sent yet nobody can have; what it sent is there once and in order.
+    assert other.reports == list(range(len(other.reports)))
+    assert len(other.reports) >= 20
+    assert other.text.startswith("line 0\nline 1\n")
+
+
+async def test_a_kernel_that_is_stopped_ends_its_record(worker, rank, tmp_path):
+    work = asyncio.create_task(rank.run(CELL.format(end=str(tmp_path / "never"), last="")))
+    await rank.heard(20)
+    [record] = (await worker.records()).records
+    other = Rank(worker, rank.kernel.kernel_id)
+    following = asyncio.create_task(other.kernel.follow(record, other.take))
+    await other.heard(20)
+    await worker.stop_kernel(rank.kernel.kernel_id)
+    assert (await following).evalue == "stopped"
+    assert (await work).status == "dead"
+
+
+async def test_a_run_that_nobody_has_on_record_is_refused(worker):
+    with pytest.raises(WorkerStartError, match="404"):
+        await anext(worker.follow("no-such-run", "no-such-kernel", 0))

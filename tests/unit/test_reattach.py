@@ -1,0 +1,86 @@
+"""Which runs on record a driver takes up, and what it makes of ranks that nobody has on record."""
+
+import json
+import subprocess
+import sys
+
+import aiohttp
+import pytest
+from farandole.driver.reattach import FoundRun, about, told_again
+from farandole.driver.records import GONE, RecordInfo
+from farandole.driver.store import RunStore
+from farandole.driver.workers import Worker
+from farandole.protocol import Report, Status, report_to_json
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "runs")
+
+
+@pytest.fixture
+def run(store):
+    run = store.create(code="x", backend="none", size=2, workers=["c-w0", "c-w1"])
+    for rank in range(2):
+        run.add_record(rank, report_to_json(Report(rank=rank, time=1.0, step=0, values={"loss": 0.5})))
+        run.add_log(rank, "line 0\n")
+    run.flush()
+    return run
+
+
+@pytest.fixture
+async def worker():
+    async with aiohttp.ClientSession() as session:
+        yield Worker(name="c-w0", url="http://127.0.0.1:9/", token="", session=session)
+
+
+def found(run, worker, *, ended=None, led=False, ranks=(0, 1)):
+    common = {"run": run.id, "kernel": "k", "requests": {}, "led": led, "count": 3, "about": about(run)}
+    records = {rank: (worker, RecordInfo(**common, rank=rank, ended=ended)) for rank in ranks}
+    return FoundRun(id=run.id, records=records)
+
+
+def as_if_its_driver_was_killed(run):
+    """Have the run's file name a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    path = run.folder / "run.json"
+    info = json.loads(path.read_text())
+    info["driver"]["pid"] = process.pid
+    path.write_text(json.dumps(info))
+
+
+async def test_a_run_whose_end_is_known_is_no_news(store, run, worker, tmp_path):
+    assert found(run, worker).is_news(store)
+    assert found(run, worker, ended=5.0).is_news(store)
+    run.finish(Status.FAILED, "why")
+    assert not found(run, worker, ended=5.0).is_news(store)
+    assert found(run, worker, ended=5.0).is_news(RunStore(tmp_path / "other"))
+
+
+async def test_a_driver_that_was_killed_a_moment_ago_does_not_lead(store, run, worker):
+    assert found(run, worker, led=True).is_led(store)
+    assert not found(run, worker, led=False).is_led(store)
+    as_if_its_driver_was_killed(run)
+    assert not found(run, worker, led=True).is_led(store)
+
+
+async def test_it_ended_when_its_last_rank_did(run, worker):
+    assert found(run, worker, ended=5.0).ended == 5.0
+    assert found(run, worker).ended is None
+
+
+async def test_a_rank_on_no_record_is_dead_and_its_files_tell_what_it_said(store, run, worker):
+    half = found(run, worker, ranks=(0,))
+    assert half.missing == [1]
+    run.let_go()
+    again = told_again(half, store, write=True)
+    assert again.dataframe()["rank"].tolist() == [1]
+    assert again.ranks()[1].log.lines() == ["line 0"]
+    again.finish(Status.FAILED)
+    assert len(store.load_run(run.id)) == 2
+    assert (run.folder / "logs/rank-1.log").read_text() == "line 0\n"
+    _, reader = half.readers(lambda *_: None)
+    assert reader.caught_up
+    reply = await reader.read(lambda *_: None)
+    assert (reply.rank, reply.worker, reply.status, reply.evalue) == (1, "c-w1", "dead", GONE)

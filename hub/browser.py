@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 from urllib.parse import quote
+
+import requests
 
 from hub.process import local_session, wait_until
 
 SPAWN_DEADLINE = 120.0
-STOP_DEADLINE = 60.0
+STOP_DEADLINE = 180.0
+POLL_SECONDS = 0.2
 
 
 class BrowserError(RuntimeError):
@@ -42,7 +46,10 @@ class Browser:
         return answer.text
 
     def start_notebook(self, profile: str = "cpu") -> str:
-        """Start the user's notebook server by the spawn page and return its address once it is ready."""
+        """Start the user's notebook server by the spawn page and return its address once it is ready.
+
+        Raises `BrowserError` when it does not start, with the hub's reason.
+        """
         form = {"profile": profile, "_xsrf": self._xsrf()}
         page = f"{self.url}/hub/spawn/{self._name}"
         answer = self._session.post(page, data=form, allow_redirects=False, timeout=30)
@@ -64,16 +71,32 @@ class Browser:
         return "" in answer.json()["servers"]
 
     def _wait_ready(self) -> None:
-        progress = f"{self.url}/hub/api/users/{self._name}/server/progress"
-        with self._session.get(progress, params={"_xsrf": self._xsrf()}, stream=True, timeout=SPAWN_DEADLINE) as events:
-            events.raise_for_status()
-            for line in events.iter_lines(decode_unicode=True):
-                event = json.loads(line.removeprefix("data: ")) if line.startswith("data: ") else {}
-                if event.get("failed"):
-                    raise BrowserError(f"The server did not start: {event.get('message')}")
-                if event.get("ready"):
-                    return
+        try:
+            with self._progress() as events:
+                for line in events.iter_lines(decode_unicode=True):
+                    event = json.loads(line.removeprefix("data: ")) if line.startswith("data: ") else {}
+                    if event.get("failed"):
+                        raise BrowserError(f"The server did not start: {event.get('message')}")
+                    if event.get("ready"):
+                        return
+        except requests.RequestException as exc:
+            raise BrowserError(f"The hub broke off the progress of the server before it was ready: {exc}") from exc
         raise BrowserError("The hub closed the progress of the server before it was ready.")
+
+    def _progress(self) -> requests.Response:
+        """Open the events of the server's start; while the hub cleans up after one that failed it answers 400."""
+        where = f"{self.url}/hub/api/users/{self._name}/server/progress"
+        params = {"_xsrf": self._xsrf()}
+        end = time.monotonic() + STOP_DEADLINE
+        while True:
+            answer = self._session.get(where, params=params, stream=True, timeout=SPAWN_DEADLINE)
+            if answer.ok:
+                return answer
+            # Read to its end, the answer gives its connection back.
+            reason = answer.text[:500]
+            if answer.status_code != 400 or time.monotonic() > end:
+                raise BrowserError(f"The hub does not tell how the start goes (HTTP {answer.status_code}): {reason}")
+            time.sleep(POLL_SECONDS)
 
     def make_token(self, scopes: list[str] | None = None) -> str:
         """Return a new API token of the user, with all that the user may do unless ``scopes`` says less."""

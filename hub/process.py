@@ -68,10 +68,7 @@ class HubProcess:
     def _answers(self) -> bool:
         if self.process.poll() is not None:
             raise HubProcessError(f"The hub ended with status {self.process.returncode}.\n{self.log_tail()}")
-        try:
-            return local_session().get(f"{self.url}/hub/health", timeout=5).ok
-        except requests.ConnectionError:
-            return False
+        return is_healthy(self.url)
 
     def log_tail(self, lines: int = 30) -> str:
         """Return the last lines of the hub's log and where all of it is."""
@@ -90,6 +87,14 @@ class HubProcess:
         leftovers = end_leftovers(self.settings.state)
         self._lock.close()
         return leftovers
+
+
+def is_healthy(url: str, patience: float = 5.0) -> bool:
+    """Return whether the hub at ``url`` answers within ``patience`` seconds that it is well."""
+    try:
+        return local_session().get(f"{url}/hub/health", timeout=patience).ok
+    except (requests.ConnectionError, requests.Timeout):
+        return False
 
 
 def local_session() -> requests.Session:

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ class BuildError(RuntimeError):
 def build(image: Image) -> None:
     """Build ``image``, check its size and give it its tags; raises `BuildError`."""
     wheels.gather_all(image)
-    arguments = {"VERSION": version(), "REVISION": revision()}
+    arguments = {"VERSION": version(), "REVISION": revision(), "WEEK": week(datetime.now(UTC))}
     if image is not HUB:
         arguments |= notebook_arguments(image)
     built = run_build(["--file", str(image.dockerfile), *build_arguments(arguments), str(ROOT)])
@@ -55,6 +56,11 @@ def build(image: Image) -> None:
         subprocess.run(["docker", "tag", built, image.tag(tag, registry_prefix())], check=True)
     limit = f" of at most {image.limit / 1e6:.0f} MB" if image.limit else ""
     print(f"{image.tag(version(), registry_prefix())}  {size / 1e6:.0f} MB{limit}  {built}", flush=True)
+
+
+def week(now: datetime) -> str:
+    """Return the ISO week of ``now``: once in each, a build takes Debian's packages anew, with their security fixes."""
+    return f"{now:%G-W%V}"
 
 
 def notebook_arguments(image: Image) -> dict[str, str]:
@@ -110,7 +116,7 @@ def check_debian(image: Image, built: Mapping[str, str], *, exact: bool) -> None
     """
     complaint = debian.complaint(image, built)
     if complaint and exact:
-        raise BuildError(f"{complaint} The image was not tagged.")
+        raise BuildError(f"{complaint}\nThe image was not tagged.")
     if complaint:
         print(complaint, file=sys.stderr, flush=True)
 

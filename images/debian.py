@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 RELEASE = "bookworm"
 FOLDER = BUILD / "debian"
 ADDRESS = re.compile(r"(http://[^/\s]+(?:/[^/\s]+)*?)/debian(/\S*)?")
+SHOWN = 20
+"""How many differing packages a build names."""
 DATED = re.compile(r"/\d{8}T\d{6}Z(/|$)")
 # Above 1000, so that a package of the base image that is newer than the archive's is replaced as well.
 PREFERENCES = "Package: *\nPin: release o=Debian\nPin-Priority: 1001\n"
@@ -60,10 +62,15 @@ def read_record(path: Path) -> Record:
 
 
 def installed(image: str) -> dict[str, str]:
-    """Return the versions of all Debian packages in a built image, by name."""
-    command = ["docker", "run", "--rm", "--network=none", "--entrypoint=dpkg-query", image]
+    """Return the versions of all Debian packages in a built image, by name; raises `DebianError`."""
+    command = ["docker", "run", "--rm", "--pull=never", "--network=none", "--entrypoint=dpkg-query", image]
     command += ["--show", "--showformat", "${Package}=${Version}\n"]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    answer = subprocess.run(command, check=False, capture_output=True, text=True)
+    if answer.returncode:
+        raise DebianError(
+            f"The Debian packages of the image {image} cannot be listed: {answer.stderr.strip()}\n"
+            "Does `docker run` work here? Then build again: finished layers are kept."
+        )
     return dict(line.split("=", 1) for line in answer.stdout.splitlines())
 
 
@@ -73,14 +80,21 @@ def differences(recorded: Mapping[str, str], built: Mapping[str, str]) -> list[s
     return [f"{name} {built.get(name, 'missing')} (recorded: {recorded.get(name, 'none')})" for name in names]
 
 
+def shortened(phrases: list[str]) -> list[str]:
+    """Return the first `SHOWN` phrases, and how many there are beyond them."""
+    more = len(phrases) - SHOWN
+    return [*phrases[:SHOWN], f"and {more} more"] if more > 0 else phrases
+
+
 def complaint(image: Image, built: Mapping[str, str]) -> str:
     """Return what to say of an image whose packages are not the recorded ones, and nothing of any other."""
     record = read_record(image.debian)
     found = differences(record.packages, built)
     if not found:
         return ""
+    listed = "".join(f"\n  {phrase}" for phrase in shortened(found))
     return (
-        f"{image.repository} has other Debian packages than {image.debian.relative_to(ROOT)}: {', '.join(found)}. "
+        f"{image.repository} has other Debian packages than {image.debian.relative_to(ROOT)}:{listed}\n"
         f"`make images DEBIAN={record.archive}` builds it with the recorded ones; `make lock-debian` records today's."
     )
 

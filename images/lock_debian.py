@@ -27,10 +27,13 @@ def dated(address: str, now: datetime) -> str:
 
 
 def lock(image: Image, archive: str) -> None:
-    """Write the record of ``image``; raises `BuildError`."""
-    built = run_build(["--target", "base", "--file", str(image.dockerfile), str(ROOT)])
-    record = debian.Record(archive=archive, packages=debian.installed(built))
-    subprocess.run(["docker", "rmi", built], check=True, capture_output=True)
+    """Write the record of ``image``; raises `BuildError` or `DebianError`."""
+    # A layer that the engine kept may hold the packages of some weeks ago.
+    built = run_build(["--no-cache", "--target", "base", "--file", str(image.dockerfile), str(ROOT)])
+    try:
+        record = debian.Record(archive=archive, packages=debian.installed(built))
+    finally:
+        subprocess.run(["docker", "rmi", built], check=True, capture_output=True)
     image.debian.write_text(record.text(), encoding="utf-8")
     print(f"{image.debian.relative_to(ROOT)}: {len(record.packages)} packages", flush=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from sqlalchemy import Engine
+    from sqlalchemy import URL, Engine
 
 EXAMPLE = "postgresql+psycopg://farandole:PASSWORD@postgres/farandole"
+CONNECT_SECONDS = 10
 WRONG_PASSWORD = "password authentication failed"
 """PostgreSQL's words in the language of its images."""
 
@@ -36,13 +37,27 @@ def database_url(environ: Mapping[str, str], state: Path) -> str:
 
 
 def _engine(url: str) -> Engine:
+    # No refusal holds the address or part of it: the password is in it, and the hub's log is read by more than one.
     try:
-        return create_engine(url, poolclass=NullPool)
-    except (ArgumentError, ImportError) as exc:
-        # Without the address: it holds the password, and the hub's log is read by more than one.
+        parts = make_url(url)
+        if _ends_early(parts):
+            raise ArgumentError("an @ in the password")
+        return create_engine(parts, poolclass=NullPool, connect_args=connect_options(parts))
+    except (ArgumentError, ImportError, ValueError) as exc:
         raise SettingsError(
-            f"FARANDOLE_DATABASE is no address of a database that the hub can use. Write it as {EXAMPLE}."
+            "FARANDOLE_DATABASE is no address of a database that the hub can use. "
+            f"Write it as {EXAMPLE}; where the password has an @, write @ as %40."
         ) from exc
+
+
+def _ends_early(url: URL) -> bool:
+    """Return whether an @ of the password ended it, so that its rest would be told as the name of a host."""
+    return url.username is not None and "@" in f"{url.host}{url.database}"
+
+
+def connect_options(url: URL) -> dict[str, int]:
+    """Return what the driver needs to give up in time on a server that does not answer."""
+    return {"connect_timeout": CONNECT_SECONDS} if url.get_backend_name() == "postgresql" else {}
 
 
 def _connect(engine: Engine) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import bcrypt
 import nativeauthenticator
+from jupyterhub import orm
 from nativeauthenticator import NativeAuthenticator
 from nativeauthenticator.orm import UserInfo
 from tornado.web import HTTPError
@@ -31,6 +32,8 @@ PAGES = {"/signup", "/change-password", "/change-password/([^/]+)"}
 """What is taken of the library: later hubs than 5 cannot show its login page, and its other pages act upon a GET."""
 SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
 
+SERVER_NOTE = "Server at "
+"""How the hub's notes of servers' tokens begin."""
 USER_NAME = r"\w[\w.@+-]{0,63}\Z"
 """Letters and digits of any language first; nothing that an address or a page could take for its own."""
 
@@ -57,12 +60,15 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
     async def refresh_user(self, user: Any, handler: Any) -> bool:
         """Return whether a user may stay logged in or get a server; the hub asks every few minutes and before a start.
 
-        Who has no account was added to the hub by an administrator, who starts servers for them, and these servers come
-        with their own tokens; or the account was another kind of login's, whose cookies must not serve any more.
+        Who has no account was added to the hub by an administrator, or came with another kind of login. They cannot act
+        themselves, neither by a cookie nor by a token that they made or were given. Others may act upon them, as the
+        administrator who starts their server does, and so may their servers, by the tokens that the hub gave these.
+        The hub keeps a yes for `auth_refresh_age`, five minutes, whoever asks next: while such a user's server runs, a
+        cookie of the other login would serve. Who switches from one to the other stops the servers.
         """
         if account := self.get_user(user.name):
             return bool(account.is_authorized)
-        return handler.current_user is not user or handler.get_token() is not None
+        return handler.current_user is not user or _is_of_server(handler.get_token(), user)
 
     async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
         """Return the user's name, None where name or password is wrong; raises HTTPError 403 with any other reason."""
@@ -99,11 +105,26 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
     def create_user(self, username: str, password: str, **fields: Any) -> Any:
         """Return the new account of one who signs up, None where name or password will not do.
 
-        The names of administrators are not to be had: the hub would make an administrator of whoever has one.
+        The names of administrators are not to be had: the hub would make an administrator of whoever has one. Nor is
+        that of a user whom the hub has without an account, unless an administrator looks at who it is.
         """
-        if self.normalize_username(username) in self.admin_users:
+        name = self.normalize_username(username)
+        if name in self.admin_users or self._would_inherit(name):
             return None
         return super().create_user(username, password, **fields)
+
+    def _would_inherit(self, name: str) -> bool:
+        """Return whether a new account would get what a user of the hub has, with nobody to approve that; logs it."""
+        user = None if self.user_exists(name) else orm.User.find(self.db, name)
+        if user is None or not (self.open_signup or user.admin):
+            return False
+        self.log.warning(
+            "Nobody can sign up as %r: the hub has a user of that name, whose tokens and groups the account would get. "
+            "Delete that user at /hub/admin; or see to it there that the user is no administrator, and let the person "
+            "sign up with FARANDOLE_SIGNUP=approval.",
+            name,
+        )
+        return True
 
     def is_password_strong(self, password: str) -> bool:
         """Return whether a password may be used; one that bcrypt would refuse may not."""
@@ -118,6 +139,11 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
         name = self.normalize_username(self.first_admin)
         self.db.add(UserInfo(username=name, password=password, is_authorized=True))
         self.db.commit()
+
+
+def _is_of_server(token: orm.APIToken | None, user: Any) -> bool:
+    """Return whether a token is that of one of the user's servers, which the hub itself tells by its note."""
+    return token is not None and token.user_id == user.id and (token.note or "").startswith(SERVER_NOTE)
 
 
 def configure_logins(c: Any, environ: Mapping[str, str]) -> None:

@@ -99,6 +99,11 @@ def _configure_allowed(c: Any, environ: Mapping[str, str]) -> None:
     users = [name.strip() for name in (environ.get("FARANDOLE_ALLOWED_USERS") or "").split(",") if name.strip()]
     if not users:
         raise SettingsError("FARANDOLE_ALLOWED_USERS is empty: with OAuth it must name who may log in, or be *.")
+    if "*" in users and len(users) > 1:
+        raise SettingsError(
+            "FARANDOLE_ALLOWED_USERS has * beside names. Write * alone for everybody whom the provider "
+            "knows, or names alone."
+        )
     if users == ["*"]:
         c.OAuthenticator.allow_all = True
     else:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CONFIG = Path(__file__).with_name("gpu_hub_config.py")
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 SPAWN_SECONDS = 240.0
 
 

@@ -59,7 +59,7 @@ c.JupyterHub.load_roles = [
     {"name": "tests", "scopes": ["admin:users", "admin:servers", "tokens"], "services": ["tests"]},
 ]
 c.Spawner.poll_interval = 1
-c.Spawner.start_timeout = 60
+c.Spawner.start_timeout = 180
 c.Spawner.apply_user_options = OptionsHook(catalogue, python="", environment={}, args=[], finish=set_server)
 c.DockerSpawner.image = "debian:bookworm-slim"
 c.DockerSpawner.pull_policy = "never"

@@ -155,16 +155,25 @@ def fill_in(template: str, given: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(*command: str, cwd: Path | None = None, host: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str, cwd: Path | None = None, host: str | None = None, typed: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command, without the FARANDOLE_ variables of the caller: compose would prefer them to .env.
 
-    ``host`` is the engine's address where it is another than the caller's.
+    ``host`` is the engine's address where it is another than the caller's, ``typed`` what the command reads.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith("FARANDOLE_")}
     if host:
         environment["DOCKER_HOST"] = host
     return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+        command,
+        cwd=cwd,
+        env=environment,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from hub.browser import Browser, BrowserError
 from hub.process import wait_until
 from images.build import run_build
 from spawner_config.settings import ROOT
-from tests.docker.stack import fill_in, run, running
+from tests.docker.stack import docker, fill_in, run, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,10 +43,13 @@ def postgres_settings(password: str) -> dict[str, str]:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One of this module's own, in place of the session's."""
     run_build(["--tag", IMAGE, str(RECIPE)])
-    folder = tmp_path_factory.mktemp("database")
-    (folder / "docker-compose.override.yml").write_text(f"services: {{postgres: {{image: {IMAGE}}}}}\n")
-    with running(folder, subnets="10.214.48.0/20", **postgres_settings(secrets.token_hex(18))) as stack:
-        yield stack
+    try:
+        folder = tmp_path_factory.mktemp("database")
+        (folder / "docker-compose.override.yml").write_text(f"services: {{postgres: {{image: {IMAGE}}}}}\n")
+        with running(folder, subnets="10.214.48.0/20", **postgres_settings(secrets.token_hex(18))) as stack:
+            yield stack
+    finally:
+        docker("rmi", IMAGE)
 
 
 def rows(stack: Stack, query: str) -> set[str]:
@@ -116,10 +118,8 @@ def test_a_password_changed_in_env_alone_is_told_with_a_remedy_that_works(stack:
     remedy = REMEDY.search(log)
     assert remedy, log
     without_terminal = remedy[1].replace(" exec ", " exec -T ")
-    typed = f"{password}\n{password}\n"
-    subprocess.run(
-        shlex.split(without_terminal), cwd=stack.folder, input=typed, text=True, check=True, capture_output=True
-    )
+    done = run(*shlex.split(without_terminal), cwd=stack.folder, typed=f"{password}\n{password}\n")
+    assert not done.returncode, done.stderr
     # The engine starts the hub again by itself.
     stack.wait_ready()
     stack.sign_up("pia")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.docker.engines.second import SecondEngine
 
 CELL_SECONDS = 240.0
-STOP_SECONDS = 60
+STOP_SECONDS = 180
 GPUS = "0:stand-in,1:stand-in,7:not-there"
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from images.build import BuildError, check_debian
-from images.debian import installed, read_record
+from images.build import BuildError, check_debian, run_build
+from images.debian import DebianError, gather, installed, read_record, sources
 from images.extra import build_extra
 from images.names import CUDA, HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, pinned, registry_prefix, version
 
@@ -86,6 +86,45 @@ def test_debian_packages_are_compared_with_those_that_are_recorded(
     assert f"tini 0-other (recorded: {recorded['tini']})" in capsys.readouterr().err
     with pytest.raises(BuildError, match="tini 0-other"):
         check_debian(image, {**built, "tini": "0-other"}, exact=True)
+
+
+def build_base(folder: Path, archive: str) -> str:
+    """Build what `make images DEBIAN=archive` builds first, with a context in ``folder``; return the image's id."""
+    gather(archive, folder / "build" / "images" / "debian")
+    return run_build(["--target=base", f"--file={HUB.dockerfile}", str(folder)])
+
+
+def test_an_archive_that_is_named_is_the_only_one_and_no_layer_keeps_it(tmp_path: Path) -> None:
+    archive = "http://deb.debian.org/debian"
+    built = build_base(tmp_path, archive)
+    try:
+        mounts = [
+            f"--volume={tmp_path}/build/images/debian:/mnt:ro",
+            "--env=APT_CONFIG=/mnt/apt.conf",
+            "--network=none",
+        ]
+        asked = docker("run", "--rm", *mounts, built, "apt-get", "update", "--print-uris")
+        suites = {address.partition("/main/")[0].removesuffix("/InRelease") for address in asked.split("'")[1::2]}
+        named = [line.split()[1:3] for line in sources(archive).splitlines()]
+        assert suites == {f"{place}/dists/{suite}" for place, suite in named}
+        assert installed(built).keys() >= {"tini", "python3", "ca-certificates"}
+        kept = "cd /etc/apt && find . -type f -exec sha256sum {} + | sort; ls -A /mnt /var/lib/apt/lists"
+        assert run(built, "sh", "-c", kept) == run("debian:bookworm-slim", "sh", "-c", kept)
+    finally:
+        docker("rmi", built)
+
+
+def test_an_archive_that_does_not_answer_fails_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As it would not if apt had any other source."""
+    address = "http://127.0.0.1:9/debian"
+    with pytest.raises(BuildError, match="reason is above"):
+        build_base(tmp_path, address)
+    assert f"{address}/dists/bookworm" in capfd.readouterr().err
+
+
+def test_an_image_whose_packages_cannot_be_listed_is_named() -> None:
+    with pytest.raises(DebianError, match=r"the image farandole-test-none cannot be listed: .*No such image"):
+        installed("farandole-test-none")
 
 
 @BOTH

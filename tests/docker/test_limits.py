@@ -9,7 +9,7 @@ import pytest
 
 from hub.process import wait_until
 from hub.remote_kernel import CellError
-from tests.docker.hub_api import HubApi
+from tests.docker.hub_api import STOP_SECONDS, HubApi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,4 +119,4 @@ def test_a_user_cannot_open_ever_more_notebook_servers(small_stack: Stack, api: 
         assert "allows 3 for each user" in answers[2].json()["message"]
     finally:
         api.stop(USER, *admitted)
-    wait_until(lambda: len([name for name in small_stack.containers() if f"-{USER}" in name]) == 2, 60)
+    wait_until(lambda: len([name for name in small_stack.containers() if f"-{USER}" in name]) == 2, STOP_SECONDS)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.docker.stack import Stack
 
 CELL_SECONDS = 240.0
-STOP_SECONDS = 60
+STOP_SECONDS = 180
 
 ENOUGH = "/tmp/enough"
 REPORTED = 20

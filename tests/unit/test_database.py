@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-import pytest
+import re
 
-from spawner_config.database import EXAMPLE, database_url, refusal
+import pytest
+from sqlalchemy import make_url
+
+from spawner_config.database import EXAMPLE, connect_options, database_url, refusal
 from spawner_config.settings import SettingsError
 
 SAID = """connection failed: connection to server at "172.18.0.2", port 5432 failed:
@@ -24,12 +27,34 @@ def test_a_postgres_that_the_hub_would_not_use_is_told(tmp_path):
         database_url({"COMPOSE_PROFILES": "tls,postgres"}, tmp_path)
 
 
-@pytest.mark.parametrize("url", ["nonsense", "postgres://farandole:hush@postgres/x", "nothing+known://a:hush@b/c"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "postgres://farandole:hush@postgres/x",
+        "nothing+known://a:hush@b/c",
+        "postgresql+psycopg://a:hush@b:hush/c",
+        "sqlite://a:hu@hush:x@b/c",
+    ],
+)
 def test_what_is_no_address_is_told_without_its_password(url, tmp_path):
     with pytest.raises(SettingsError, match="FARANDOLE_DATABASE is no address") as caught:
         database_url({"FARANDOLE_DATABASE": url}, tmp_path)
     assert EXAMPLE in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("password", ["left@right", "left@right/end"])
+def test_an_at_sign_in_a_password_is_told_without_the_password(password, tmp_path):
+    with pytest.raises(SettingsError, match="write @ as %40") as caught:
+        database_url({"FARANDOLE_DATABASE": f"postgresql+psycopg://farandole:{password}@postgres/x"}, tmp_path)
+    assert not {"left", "right"} & set(re.findall(r"\w+", str(caught.value)))
+    assert "an @ in the password" in str(caught.value.__cause__)
+
+
+def test_a_server_that_does_not_answer_is_given_up(tmp_path):
+    assert connect_options(make_url(EXAMPLE)) == {"connect_timeout": 10}
+    assert connect_options(make_url(f"sqlite:///{tmp_path}/x")) == {}
 
 
 def test_one_that_cannot_be_used_is_told(tmp_path):

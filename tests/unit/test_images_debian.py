@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from images import debian
-from images.build import BuildError, check_debian
-from images.debian import DebianError, Record, differences, read_record, sources
+from images.build import BuildError, check_debian, week
+from images.debian import DebianError, Record, complaint, differences, read_record, sources
 from images.lock_debian import dated
 from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, Image
 
@@ -63,6 +64,36 @@ def test_differences_name_the_package_and_both_versions() -> None:
     ]
 
 
+def test_a_long_list_of_differences_is_shortened() -> None:
+    record = read_record(HUB.debian)
+    names = sorted(record.packages)
+    said = complaint(HUB, {**record.packages, **dict.fromkeys(names[:23], "0-other")}).splitlines()
+    assert [line.split()[0] for line in said[1:21]] == names[:20]
+    assert said[21] == "  and 3 more"
+    assert "and" not in complaint(HUB, {**record.packages, **dict.fromkeys(names[:20], "0-other")}).split()
+
+
+def test_a_build_takes_packages_anew_once_a_week() -> None:
+    assert week(datetime(2026, 11, 22, 23, 59, tzinfo=UTC)) == "2026-W47"
+    assert week(datetime(2026, 11, 23, tzinfo=UTC)) == "2026-W48"
+    assert week(datetime(2027, 1, 1, tzinfo=UTC)) == "2026-W53"
+
+
+@pytest.mark.parametrize("image", [HUB, NOTEBOOK], ids=["hub", "notebook"])
+def test_the_week_reaches_the_stage_with_the_packages(image: Image) -> None:
+    base = image.dockerfile.read_text().partition("AS base\n")[2].partition("\nFROM ")[0]
+    assert base.index("ARG WEEK\n") < base.index("\nRUN ")
+
+
+@pytest.mark.parametrize("image", [HUB, NOTEBOOK], ids=["hub", "notebook"])
+def test_no_step_takes_the_package_lists_of_an_earlier_one(image: Image) -> None:
+    steps = re.split(r"(?m)^(?=[A-Z]+ )", image.dockerfile.read_text())
+    installing = [step for step in steps if "apt-get install" in step]
+    assert len(installing) >= 2
+    for step in installing:
+        assert "apt-get update" in step.partition("apt-get install")[0], step
+
+
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = Record(archive=MOMENT, packages={"zlib1g": "1:1.2.13.dfsg-1", "tini": "0.19.0-1+b3"})
     path = tmp_path / "debian.txt"
@@ -87,7 +118,7 @@ def test_a_build_goes_on_with_other_packages_and_says_so(capsys: pytest.CaptureF
     record = read_record(HUB.debian)
     check_debian(HUB, {**record.packages, "tini": "0-fixed"}, exact=False)
     said = capsys.readouterr().err
-    assert f"tini 0-fixed (recorded: {record.packages['tini']})." in said
+    assert f"debian.txt:\n  tini 0-fixed (recorded: {record.packages['tini']})\n`make images" in said
     assert f"make images DEBIAN={record.archive}" in said
     assert "make lock-debian" in said
     check_debian(HUB, record.packages, exact=False)
@@ -97,7 +128,7 @@ def test_a_build_goes_on_with_other_packages_and_says_so(capsys: pytest.CaptureF
 def test_a_build_from_a_given_archive_has_the_recorded_packages_or_fails() -> None:
     record = read_record(NOTEBOOK.debian)
     check_debian(NOTEBOOK, record.packages, exact=True)
-    with pytest.raises(BuildError, match=r"images/notebook/debian.txt: tini missing .* was not tagged"):
+    with pytest.raises(BuildError, match=r"(?s)images/notebook/debian.txt:\n  tini missing .* was not tagged"):
         check_debian(NOTEBOOK, {k: v for k, v in record.packages.items() if k != "tini"}, exact=True)
 
 

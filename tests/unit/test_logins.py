@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -97,12 +98,56 @@ async def test_who_is_locked_out_does_not_stay_logged_in(database):
     assert not await ours.refresh_user(grace, asks)
 
 
-async def test_servers_of_a_user_without_an_account_work_and_cookies_do_not(database):
+def token_of(database, user, note):
+    """Return a token as the hub keeps it."""
+    return orm.APIToken.find(database, user.new_api_token(note=note, scopes=["inherit"]))
+
+
+@pytest.fixture
+def added(database):
+    """A user whom the hub has without an account."""
+    database.add(orm.OAuthClient(identifier="jupyterhub"))
+    user = orm.User(name="added")
+    database.add(user)
+    database.commit()
+    return user
+
+
+async def test_servers_of_a_user_without_an_account_work_and_nothing_else_of_theirs(database, added):
     ours = authenticator(database)
-    added, admin = SimpleNamespace(name="added"), SimpleNamespace(name="ada")
-    assert await ours.refresh_user(added, SimpleNamespace(current_user=admin, get_token=lambda: None))
-    assert await ours.refresh_user(added, SimpleNamespace(current_user=added, get_token=lambda: "a token"))
-    assert not await ours.refresh_user(added, SimpleNamespace(current_user=added, get_token=lambda: None))
+    other = orm.User(name="other")
+    database.add(other)
+    database.commit()
+
+    async def passes(asks, token=None):
+        return await ours.refresh_user(added, SimpleNamespace(current_user=asks, get_token=lambda: token))
+
+    assert await passes(other)
+    assert await passes(added, token_of(database, added, "Server at /user/added/"))
+    assert not await passes(added)
+    assert not await passes(added, token_of(database, added, "made at /hub/token"))
+    assert not await passes(added, token_of(database, added, None))
+    assert not await passes(added, token_of(database, other, "Server at /user/other/"))
+
+
+def test_open_sign_up_gives_nobody_what_a_user_of_the_hub_has(database, added, caplog):
+    ours = authenticator(database, FARANDOLE_SIGNUP="open")
+    ours.log = logging.getLogger()
+    assert ours.create_user("Added", "a long one, too") is None
+    assert ours.get_user("added") is None
+    assert "Nobody can sign up as 'added'" in caplog.text
+    assert "FARANDOLE_SIGNUP=approval" in caplog.text
+
+
+def test_who_was_added_signs_up_and_waits_for_approval(database, added):
+    ours = authenticator(database, FARANDOLE_SIGNUP="approval")
+    assert ours.create_user("added", "a long one, too").is_authorized is False
+
+
+def test_nobody_asks_for_the_rights_of_an_administrator_by_signing_up(database, added):
+    added.admin = True
+    database.commit()
+    assert authenticator(database, FARANDOLE_SIGNUP="approval").create_user("added", "a long one, too") is None
 
 
 def test_no_token_outlives_its_account(database):

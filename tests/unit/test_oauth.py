@@ -97,6 +97,11 @@ def test_nobody_allowed_is_refused(users):
         configured({**GENERIC, "FARANDOLE_ALLOWED_USERS": users})
 
 
+def test_a_star_beside_names_is_refused():
+    with pytest.raises(SettingsError, match=r"has \* beside names. Write \* alone"):
+        configured({**GENERIC, "FARANDOLE_ALLOWED_USERS": "ada, *"})
+
+
 class Handler:
     """What is asked of the hub's callback page."""
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from farandole.driver.cluster import Cluster
     from farandole.driver.store import load_run
+    from farandole.driver.elastic import Elastic
     from farandole.ranks.context import device, local_rank, local_size, rank, size
+    from farandole.ranks.elastic import elastic
     from farandole.ranks.prepare import prepare
     from farandole.ranks.report import report
     from farandole.ranks.result import result
@@ -24,8 +26,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Cluster": "farandole.driver.cluster",
+    "Elastic": "farandole.driver.elastic",
     "load_run": "farandole.driver.store",
     "device": "farandole.ranks.context",
+    "elastic": "farandole.ranks.elastic",
     "local_rank": "farandole.ranks.context",
     "local_size": "farandole.ranks.context",
     "rank": "farandole.ranks.context",
@@ -38,7 +42,9 @@ _HOMES = {
 
 __all__ = [
     "Cluster",
+    "Elastic",
     "device",
+    "elastic",
     "load_run",
     "local_rank",
     "local_size",

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 
-from farandole.ranks import context, lean, reporter, transfer, world
+from farandole.ranks import context, lean, membership, reporter, transfer, world
 
 
 def prepare(environment: dict[str, str]) -> None:
@@ -32,14 +32,12 @@ def preload(backend: str) -> None:
 
 def form(environment: dict[str, str]) -> None:
     """Leave the world this rank may be in and join the one that the environment describes."""
-    world.current().leave()
-    os.environ.update(environment)
-    world.current().form()
+    membership.form_world(environment)
 
 
 def leave() -> None:
     """Leave the world; a rank that blocks in a collective is released."""
-    world.current().leave()
+    membership.leave_world()
 
 
 def open_store(host: str) -> int:
@@ -54,7 +52,34 @@ def begin(run: str) -> None:
 
 def end() -> None:
     """Send all that belongs to the run and leave it."""
+    membership.current().end()
     reporter.end()
+
+
+def begin_elastic(run: str, lr_rule: str) -> None:
+    """Do as `begin`, and let the run's loop go on when its world changes."""
+    reporter.begin(run)
+    membership.current().begin(lr_rule)
+
+
+def say_broken(interrupted: bool = False) -> None:  # noqa: FBT001, FBT002  # the driver's calls have no names
+    """Say that the world is broken, and whether an interrupt that comes now is the driver's."""
+    membership.current().say_broken(interrupted=interrupted)
+
+
+def hold() -> int:
+    """Have the next commit wait until it is known where the ranks part; return how many there were."""
+    return membership.current().hold()
+
+
+def part_at(commits: int) -> None:
+    """Have this rank part from the others at that commit."""
+    membership.current().part_at(commits)
+
+
+def join(environment: dict[str, str]) -> None:
+    """Have this rank, which waits, form a world."""
+    membership.current().form(environment)
 
 
 def versions() -> dict[str, str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from farandole.ranks.prepare import prepare
     from farandole.ranks.report import report
     from farandole.ranks.result import result
+    from farandole.ranks.state import state
     from farandole.ranks.track import track
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ _HOMES = {
     "prepare": "farandole.ranks.prepare",
     "report": "farandole.ranks.report",
     "result": "farandole.ranks.result",
+    "state": "farandole.ranks.state",
     "track": "farandole.ranks.track",
 }
 
@@ -53,6 +55,7 @@ __all__ = [
     "report",
     "result",
     "size",
+    "state",
     "track",
 ]
 

@@ -8,7 +8,7 @@ import farandole as fd
 import horovod.torch as hvd
 import torch
 import torch.distributed as dist
-from farandole.ranks import context, transfer
+from farandole.ranks import collectives, context
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -69,7 +69,7 @@ def main(folder: Path) -> None:
     form_world()
     for case in CASES:
         torch.save(train(*case), folder / f"{'-'.join(map(str, case))}.{fd.rank()}.pt")
-    pushed = transfer.broadcast_bytes(b"pushed" if fd.rank() == 1 else b"", root=1 % fd.size())
+    pushed = collectives.broadcast_bytes(b"pushed" if fd.rank() == 1 else b"", root=1 % fd.size())
     assert pushed == (b"pushed" if fd.size() > 1 else b"")
     if context.backend() == "horovod":
         refuses_bfloat16()

@@ -17,6 +17,7 @@ NAMES = [
     "report",
     "result",
     "size",
+    "state",
     "track",
 ]
 

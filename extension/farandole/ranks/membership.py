@@ -170,7 +170,7 @@ def current() -> Membership:
 
 
 def _news(state: State, *, formed: bool = False, failed: bool = False, why: str = "") -> dict[str, Any]:
-    step = state.state_dict()["values"].get("step")
+    step = getattr(state, "step", None)
     return {
         "kind": Kind.MEMBER,
         "formed": formed,

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from farandole.exceptions import UsageError
-from farandole.ranks import context, membership, transfer
+from farandole.ranks import collectives, context, membership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -149,7 +149,7 @@ def _broadcast_optimizer(optimizer: Any) -> None:
     file = io.BytesIO()
     if context.rank() == 0:
         torch.save(optimizer.state_dict(), file)
-    data = transfer.broadcast_bytes(file.getvalue(), root=0)
+    data = collectives.broadcast_bytes(file.getvalue(), root=0)
     if context.rank() != 0:
         # From rank 0 of the same user's world, so it may be unpickled whole.
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +11,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from farandole.exceptions import UsageError
 from farandole.ranks import context
+from farandole.ranks.rng import seeded
 
 Indices = list[Any]
 
@@ -28,14 +26,16 @@ class Weight(Protocol):
 class Share:
     """One rank's part of a global batch.
 
-    ``weight`` is its number of samples over the mean number of a rank, 0 for a stand-in.
+    ``weight`` is its number of samples over the mean number of a rank, 0 for a stand-in; ``end`` is how many samples
+    of the epoch all ranks together have used after it.
     """
 
-    def __init__(self, batch: Indices, rank: int, size: int) -> None:
+    def __init__(self, batch: Indices, rank: int, size: int, end: int = 0) -> None:
         few, more = divmod(len(batch), size)
         start = rank * few + min(rank, more)
         own = batch[start : start + few + (rank < more)]
         self.weight = len(own) * size / len(batch)
+        self.end = end
         # A rank with nothing to do still has to join the others' collectives: with a sample that counts nothing.
         self.indices = own or batch[:1]
 
@@ -56,8 +56,9 @@ class ShardSampler:
 class ShardedLoader:
     """Iterates over this rank's shares of a DataLoader's batches, moved to this rank's device.
 
-    Each iteration is a new epoch with an order of its own, equal on all ranks; `set_epoch` chooses one. ``weight``
-    None means evaluation: no stand-ins. All other attributes are those of the DataLoader.
+    Each iteration is a new epoch with an order of its own, equal on all ranks; `set_epoch` chooses one. Its state is
+    the epoch and how many samples of it all ranks have used, so that another number of ranks can go on from there.
+    ``weight`` None means evaluation: no stand-ins. All other attributes are those of the DataLoader.
     """
 
     def __init__(self, loader: Any, *, seed: int = 0, per_rank: bool = False, weight: Weight | None = None) -> None:
@@ -68,15 +69,31 @@ class ShardedLoader:
         self.dataset = loader.dataset
         self.batch_size = loader.batch_size
         self.epoch = 0
+        self._used = 0
+        self._running: object | None = None
         self._seed = seed
-        self._merged = context.size() if per_rank else 1
+        self._per_rank = per_rank
         self._weight = weight
         self._sampler = ShardSampler()
         self._loader = _rebuild(loader, self._sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration the one with this number."""
-        self.epoch = epoch
+        """Make the next iteration the one with this number; where it is in the middle of that one, it goes on there."""
+        if epoch != self.epoch or self._running is not None:
+            self._move(epoch, 0)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the epoch, and how many samples of it are used; the batch in hand counts as used."""
+        return {"epoch": self.epoch, "samples": self._used, "seed": self._seed}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Make the next iteration go on where ``state`` was taken, with as many ranks as there are then."""
+        self._seed = state["seed"]
+        self._move(state["epoch"], state["samples"])
+
+    def _move(self, epoch: int, used: int) -> None:
+        self.epoch, self._used, self._running = epoch, used, None
+        self._set_weight(1.0)
 
     def __len__(self) -> int:
         if self._weight is None and context.size() > 1:
@@ -85,37 +102,72 @@ class ShardedLoader:
         return whole + (rest > 0 and not self._drops_last())
 
     def __iter__(self) -> Iterator[Any]:
-        shares = self._shares(self.epoch)
-        self.epoch += 1
-        self._sampler.shares = shares
+        if self._running is not None:  # an iteration that was left in the middle, and not yet closed
+            self._move(self.epoch + 1, 0)
+        # While this is the running iteration, position and weight are its own: one that an exception's traceback
+        # kept alive may be closed when another runs, or after the position was restored.
+        self._running = this = object()
+        shares = self._shares(self.epoch, self._used)
+        batches = self._start(shares)
         device = context.device()
-        set_weight: Callable[[float], None] = self._weight.set if self._weight else lambda _: None
         try:
-            for share, batch in zip(shares, self._loader, strict=True):
-                set_weight(share.weight)
+            for share, batch in zip(shares, batches, strict=True):
+                if self._running is not this:
+                    return
+                self._used = share.end
+                self._set_weight(share.weight)
                 yield to_device(batch, device)
         finally:
-            set_weight(1.0)
+            if self._running is this:
+                self._move(self.epoch + 1, 0)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "source":  # copy and pickle ask before the attributes exist
             raise AttributeError(name)
         return getattr(self.source, name)
 
-    def _shares(self, epoch: int) -> list[Share]:
+    def _set_weight(self, weight: float) -> None:
+        if self._weight is not None:
+            self._weight.set(weight)
+
+    def _start(self, shares: list[Share]) -> Iterator[Any]:
+        """Begin to load the batches of ``shares``.
+
+        A DataLoader draws its workers' seed when it begins. Drawn from the user's random numbers, that would change
+        them where an epoch is begun a second time, in its middle.
+        """
+        self._sampler.shares = shares
+        with seeded(self._mixed(self.epoch, context.rank(), self._used)):
+            return iter(self._loader)
+
+    def _shares(self, epoch: int, used: int = 0) -> list[Share]:
         rank, size = context.rank(), context.size()
-        shares = [Share(batch, rank, size) for batch in self._global_batches(epoch)]
+        shares = []
+        for batch in self._global_batches(epoch, used):
+            used += len(batch)
+            shares.append(Share(batch, rank, size, used))
         if self._weight is None:
             return [share for share in shares if share.weight]
         return shares
 
-    def _global_batches(self, epoch: int) -> list[Indices]:
-        seed = (self._seed * 1_000_003 + epoch) % 2**63
+    def _global_batches(self, epoch: int, used: int = 0) -> list[Indices]:
+        """Return an epoch's batches from the sample ``used`` on; their order depends on seed and epoch alone."""
+        seed = self._mixed(epoch)
         with seeded(seed):
             for generator in self._generators():
                 generator.manual_seed(seed)
             batches = [list(batch) for batch in self._batches()]
-        return merge(batches, self._merged, drop_last=self._drops_last())
+        return merge(after(batches, used), self._merged, drop_last=self._drops_last())
+
+    def _mixed(self, *numbers: int) -> int:
+        seed = self._seed
+        for number in numbers:
+            seed = seed * 1_000_003 + number
+        return seed % 2**63
+
+    @property
+    def _merged(self) -> int:
+        return context.size() if self._per_rank else 1
 
     def _batches(self) -> Any:
         return self.source.batch_sampler
@@ -127,6 +179,16 @@ class ShardedLoader:
         owners = (self.source, self._batches(), getattr(self._batches(), "sampler", None))
         found = [getattr(owner, "generator", None) for owner in owners]
         return [generator for generator in found if isinstance(generator, torch.Generator)]
+
+
+def after(batches: list[Indices], used: int) -> list[Indices]:
+    """Return what batches hold after their first ``used`` samples; the first may be the rest of one."""
+    kept = []
+    for batch in batches:
+        if rest := batch[used:]:
+            kept.append(rest)
+        used = max(0, used - len(batch))
+    return kept
 
 
 def merge(batches: list[Indices], count: int, *, drop_last: bool) -> list[Indices]:
@@ -150,26 +212,6 @@ def to_device(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, list | tuple):
         return type(batch)(to_device(part, device) for part in batch)
     return batch
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed the random numbers that samplers use (torch on the CPU, Python, NumPy), and put the old state back."""
-    numpy = sys.modules.get("numpy")
-    torch_state, python_state = torch.get_rng_state(), random.getstate()
-    numpy_state = numpy.random.get_state() if numpy else None
-    # Not torch.manual_seed: that would seed the GPUs too.
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    if numpy:
-        numpy.random.seed(seed % 2**32)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(torch_state)
-        random.setstate(python_state)
-        if numpy:
-            numpy.random.set_state(numpy_state)
 
 
 def _check(loader: Any) -> None:

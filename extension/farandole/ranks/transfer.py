@@ -15,6 +15,7 @@ from farandole import protocol
 from farandole.exceptions import TransferError
 from farandole.protocol import Kind
 from farandole.ranks import context, reporter
+from farandole.ranks.collectives import broadcast_bytes
 
 
 class Mailbox:
@@ -80,52 +81,6 @@ def give(names: list[str]) -> None:
         ) from exc
     record = {"kind": Kind.VALUE, "rank": context.rank(), "names": names}
     reporter.send(record, buffers=[data])
-
-
-def broadcast_bytes(data: bytes, root: int) -> bytes:
-    """Return rank ``root``'s ``data`` on every rank of the world, sent by its backend."""
-    name = context.backend()
-    if context.size() == 1 or name == "none":
-        return data
-    return _horovod_bytes(data, root) if name == "horovod" else _torch_bytes(data, root)
-
-
-def _horovod_bytes(data: bytes, root: int) -> bytes:
-    import horovod.torch as hvd
-    import torch
-
-    length = int(hvd.broadcast(torch.tensor([len(data)]), root, name="farandole.push.length").item())
-    if length == 0:
-        return b""
-    tensor = _to_tensor(data) if context.rank() == root else torch.empty(length, dtype=torch.uint8)
-    return _to_bytes(hvd.broadcast(tensor, root, name="farandole.push.data"))
-
-
-def _torch_bytes(data: bytes, root: int) -> bytes:
-    import torch
-    import torch.distributed as dist
-
-    # NCCL moves nothing but GPU memory.
-    where = context.device() if dist.get_backend() == "nccl" else torch.device("cpu")
-    length = torch.tensor([len(data)], device=where)
-    dist.broadcast(length, root)
-    size = int(length.item())
-    if size == 0:
-        return b""
-    tensor = _to_tensor(data) if context.rank() == root else torch.empty(size, dtype=torch.uint8)
-    tensor = tensor.to(where)
-    dist.broadcast(tensor, root)
-    return _to_bytes(tensor.cpu())
-
-
-def _to_tensor(data: bytes) -> Any:
-    import torch
-
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-
-def _to_bytes(tensor: Any) -> bytes:
-    return bytes(tensor.numpy())
 
 
 def _on_open(_comm: Any, message: dict[str, Any]) -> None:

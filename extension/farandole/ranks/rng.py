@@ -1,0 +1,66 @@
+"""The random numbers of this rank: Python's, NumPy's where it is imported, torch's on the CPU and on the rank's GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from farandole.ranks import context
+
+
+def capture() -> dict[str, Any]:
+    """Return the state of all generators of this rank."""
+    states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if numpy := sys.modules.get("numpy"):
+        states["numpy"] = numpy.random.get_state()
+    if uses_gpu():
+        states["cuda"] = torch.cuda.get_rng_state(context.device())
+    return states
+
+
+def restore(states: dict[str, Any]) -> None:
+    """Set the generators to what `capture` returned; one that is missing there, or here, is left alone."""
+    if "python" in states:
+        random.setstate(states["python"])
+    if "torch" in states:
+        torch.set_rng_state(states["torch"])
+    if "numpy" in states and (numpy := sys.modules.get("numpy")):
+        numpy.random.set_state(states["numpy"])
+    if "cuda" in states and uses_gpu():
+        torch.cuda.set_rng_state(states["cuda"], context.device())
+
+
+def seed(number: int, rank: int) -> None:
+    """Seed all generators with a function of ``number`` and ``rank``, for a rank that has no state to go on from."""
+    # Of a text: neighbouring numbers then give generators that have nothing in common.
+    own = random.Random(f"{number}/{rank}").getrandbits(32)
+    random.seed(own)
+    torch.manual_seed(own)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(own)
+
+
+@contextlib.contextmanager
+def seeded(number: int) -> Iterator[None]:
+    """Seed the random numbers that samplers use (torch on the CPU, Python, NumPy), and put the old state back."""
+    numpy = sys.modules.get("numpy")
+    before = {name: state for name, state in capture().items() if name != "cuda"}
+    # Not torch.manual_seed: that would seed the GPUs too.
+    torch.default_generator.manual_seed(number)
+    random.seed(number)
+    if numpy:
+        numpy.random.seed(number % 2**32)
+    try:
+        yield
+    finally:
+        restore(before)
+
+
+def uses_gpu() -> bool:
+    """Say whether this process uses a GPU; to ask one that it does not use would take memory there."""
+    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

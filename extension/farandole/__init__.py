@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from farandole.driver.cluster import Cluster
-    from farandole.driver.store import load_run
     from farandole.driver.elastic import Elastic
+    from farandole.driver.store import load_run
     from farandole.ranks.context import device, local_rank, local_size, rank, size
     from farandole.ranks.elastic import elastic
     from farandole.ranks.prepare import prepare

@@ -9,8 +9,10 @@ from typing import Any, Self
 import aiohttp
 
 from farandole.driver.core import ClusterCore
+from farandole.driver.elastic import Elastic
+from farandole.driver.elastic_cell import Told
 from farandole.driver.errors import rank_error
-from farandole.driver.group import call
+from farandole.driver.group import Cell, call
 from farandole.driver.hub import HubWorkers
 from farandole.driver.kernels import Reply
 from farandole.driver.local import LocalWorkers
@@ -179,23 +181,29 @@ class Cluster:
         options: Mapping[str, Any] | None = None,
         show: Show | None = None,
         watch: Watch | None = None,
+        elastic: Elastic | None = None,
     ) -> Run:
         """Execute a training cell on all ranks as a run, recorded as it goes; return it.
 
+        With `elastic` it goes on when ranks are lost and takes in those that come.
+
         Raises:
+            UsageError: the cell, or the cluster as it is, cannot be elastic.
             RankError, RankDiedError: the run failed; its record is kept.
         """
         self._refuse_while_busy()
         if backend is not None:
             self._loop.call(self._core.use(backend))
         self._loop.call(self._core.mend(self._progress))
+        if elastic is not None:
+            elastic.check(code=code, size=self.size, backend=self.backend)
         run = self._new_run(code, name, options)
         refresh = _nothing
         screen = Screen(list(range(self.size)), show or _ignore)
         try:
             if watch is not None:
                 refresh = watch(run)
-            replies = self._train(code, run, screen, refresh)
+            replies = self._train(code, run, screen, refresh, elastic)
             self._note_states(run, replies)
             self._raise_for(replies)
         except BaseException as exc:
@@ -337,20 +345,29 @@ class Cluster:
         self._runs[run.id] = run
         return run
 
-    def _train(self, code: str, run: Run, screen: Screen, refresh: Callable[[], None]) -> list[Reply]:
+    def _train(
+        self, code: str, run: Run, screen: Screen, refresh: Callable[[], None], elastic: Elastic | None
+    ) -> list[Reply]:
         def pump() -> None:
             screen.pump()
             refresh()
 
-        work = self._core.run(
-            code,
-            None,
-            self._sink(screen, run),
-            self._progress,
-            before=call("begin", run.id),
-            after=call("end"),
-        )
+        sink, after = self._sink(screen, run), call("end")
+        if elastic is None:
+            before = call("begin", run.id)
+            work = self._core.run(code, None, sink, self._progress, before=before, after=after)
+        else:
+            before = call("begin_elastic", run.id, elastic.lr_rule)
+            cell = Cell(code=code, sink=sink, before=before, after=after)
+            work = self._core.run_elastic(cell, elastic, self._told(run), self._progress)
         return self._call(work, pump=pump, screen=screen)
+
+    def _told(self, run: Run) -> Told:
+        def notice(text: str) -> None:
+            run.notice(text)
+            self._progress(text)
+
+        return Told(notice=notice, seated=run.seat)
 
     def _sink(self, screen: Screen, run: Run | None) -> Callable[[int, str, dict[str, Any]], None]:
         def take(rank: int, kind: str, content: dict[str, Any]) -> None:

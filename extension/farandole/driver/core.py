@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from farandole.driver.backends import choose_backend
 from farandole.driver.backends.base import Backend
-from farandole.driver.group import RankGroup, call
+from farandole.driver.elastic import Elastic
+from farandole.driver.elastic_cell import ElasticCell, Told
+from farandole.driver.group import Cell, RankGroup, call
 from farandole.driver.kernels import RankKernel, Records, Reply, Sink
 from farandole.driver.workers import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.driver.world import ANSWER_SECONDS, World
@@ -43,6 +47,7 @@ class ClusterCore:
         self._timeout = 0.0
         # One cell at a time: a second one would mix its collectives with those of the first.
         self._cell = asyncio.Lock()
+        self._elastic: ElasticCell | None = None
 
     @property
     def crews(self) -> Sequence[Crew]:
@@ -62,7 +67,7 @@ class ClusterCore:
             self._crews = await self._start_crews(names, progress)
             await self._settle(progress)
         except BaseException:
-            await self._drop([crew.worker.name for crew in self._crews])
+            await self.drop([crew.worker.name for crew in self._crews])
             raise
 
     async def attach(self, progress: Progress, timeout: float) -> None:
@@ -79,14 +84,17 @@ class ClusterCore:
 
     async def scale(self, workers: int, progress: Progress) -> None:
         """Start or stop workers until there are so many; the ranks that stay keep their variables."""
+        if self._elastic is not None:
+            await self._elastic.scale(workers, progress)
+            return
         async with self._cell:
             now = [crew.worker.name for crew in self._crews]
             if workers == len(now):
                 return
             if workers < len(now):
-                await self._drop(now[workers:])
+                await self.drop(now[workers:])
             else:
-                self._crews += await self._start_crews(self._free_names(workers - len(now)), progress)
+                await self.grow(workers - len(now), progress)
             self._world.taint()
             await self.mend(progress)
 
@@ -110,8 +118,21 @@ class ClusterCore:
                 self._world.taint()
             return replies
 
+    async def run_elastic(self, cell: Cell, options: Elastic, told: Told, progress: Progress) -> list[Reply]:
+        """Make the cluster whole and execute a cell that goes on when ranks are lost or added."""
+        async with self._cell:
+            await self.mend(progress)
+            self._elastic = ElasticCell(self, cell, options, told)
+            try:
+                return await self._elastic.run()
+            finally:
+                self._elastic = None
+                self._world.taint()
+
     async def interrupt(self) -> None:
         """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""
+        if self._elastic is not None:
+            self._elastic.stop()
         self._world.taint()
         if self.group.busy:
             await self.group.interrupt(together=self.backend != "none")
@@ -120,6 +141,12 @@ class ClusterCore:
 
     async def mend(self, progress: Progress) -> None:
         """Put new ranks in the place of dead ones and form the world anew, where that is needed."""
+        await self.refill(progress)
+        if not self._world.formed:
+            await self._settle(progress)
+
+    async def refill(self, progress: Progress) -> None:
+        """Put new ranks in the place of dead ones, and new workers in the place of those that are gone."""
         gone: list[Crew] = []
         for crew in list(self._crews):
             if lost := [kernel for kernel in crew.kernels if not kernel.alive]:
@@ -129,8 +156,30 @@ class ClusterCore:
                     gone.append(crew)
         if gone:
             await self._replace(gone, progress)
-        if not self._world.formed:
-            await self._settle(progress)
+
+    async def grow(self, workers: int, progress: Progress) -> None:
+        """Start so many workers more, with their ranks."""
+        self._crews += await self._start_crews(self._free_names(workers), progress)
+
+    async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> None:
+        """Make a new kernel a rank that lives alone until it joins the world."""
+        environment = {"FARANDOLE_CLUSTER": self.name}
+        for expression, seconds in (
+            (call("prepare", environment), BOOT_SECONDS),
+            (call("preload", self.backend), PRELOAD_SECONDS),
+        ):
+            await self.group.control(expression, what="preparing a new rank", timeout=seconds, kernels=[kernel])
+        kernel.prepared = True
+        await self._world.form_alone(kernel, self.crew_of(kernel).info, rank=rank, size=size)
+
+    async def form(self, kernels: Sequence[RankKernel]) -> None:
+        """Tell ranks that wait beside their cell to form a world."""
+        crews = [self.crew_of(kernel) for kernel in kernels]
+        await self._world.form([crew.worker for crew in crews], [crew.info for crew in crews], waiting=kernels)
+
+    def crew_of(self, kernel: RankKernel) -> Crew:
+        """Return the crew that a kernel belongs to."""
+        return next(crew for crew in self._crews if kernel in crew.kernels)
 
     async def use(self, backend: str) -> None:
         """Change the backend before the next cell."""
@@ -184,12 +233,16 @@ class ClusterCore:
         return Crew(worker=worker, info=info, kernels=list(kernels))
 
     async def _kernel(self, worker: Worker, slot: int, kernel_id: str | None = None) -> RankKernel:
-        kernel = RankKernel(
-            worker, kernel_id or await worker.start_kernel(slot), slot=slot, on_records=self._on_records
-        )
+        kernel = RankKernel(worker, kernel_id or await worker.start_kernel(slot), slot=slot)
         kernel.prepared = kernel_id is not None
+        kernel.on_records = functools.partial(self._hear, kernel)
         await kernel.connect()
         return kernel
+
+    def _hear(self, kernel: RankKernel, rank: int, data: dict[str, Any], buffers: list[bytes]) -> None:
+        if self._elastic is not None:
+            self._elastic.hear(kernel, data["records"])
+        self._on_records(rank, data, buffers)
 
     def _seat(self) -> None:
         self.group.seat([kernel for crew in self._crews for kernel in crew.kernels])
@@ -256,7 +309,8 @@ class ClusterCore:
         for crew, fresh in zip(gone, await self._start_crews(names, progress), strict=True):
             self._crews[self._crews.index(crew)] = fresh
 
-    async def _drop(self, names: Sequence[str]) -> None:
+    async def drop(self, names: Sequence[str]) -> None:
+        """Stop these workers, and all that goes on there."""
         going = [crew for crew in self._crews if crew.worker.name in names]
         self._crews = [crew for crew in self._crews if crew.worker.name not in names]
         for crew in going:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from farandole.driver.errors import rank_error
@@ -25,6 +26,16 @@ def call(function: str, *arguments: Any) -> str:
     literals = ", ".join(repr(argument) for argument in arguments)
     module = "__import__('farandole.ranks.control', fromlist=['_'])"
     return f"__import__('json').dumps({module}.{function}({literals}))"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is executed on a rank; `before` and `after` are sent with it, as silent cells of their own."""
+
+    code: str
+    sink: Sink
+    before: str = ""
+    after: str = ""
 
 
 class RankGroup:
@@ -58,8 +69,9 @@ class RankGroup:
         what: str,
         timeout: float,
         kernels: Sequence[RankKernel] | None = None,
+        aside: bool = False,
     ) -> list[Any]:
-        """Evaluate one expression of `call` on each rank and return the values in order.
+        """Evaluate one expression of `call` on each rank, `aside` of a running cell, and return the values in order.
 
         Raises:
             RankError: it failed on a rank, or a rank died of it.
@@ -68,7 +80,7 @@ class RankGroup:
         chosen = self.kernels if kernels is None else list(kernels)
         each = [expressions] * len(chosen) if isinstance(expressions, str) else expressions
         tasks = {
-            kernel: asyncio.create_task(kernel.evaluate(expression))
+            kernel: asyncio.create_task(_evaluate(kernel, expression, aside=aside))
             for kernel, expression in zip(chosen, each, strict=True)
         }
         _, late = await asyncio.wait(tasks.values(), timeout=timeout)
@@ -84,11 +96,13 @@ class RankGroup:
     ) -> list[Reply]:
         """Execute a cell on ranks and return how it ended on each, in order.
 
-        `before` and `after` are sent with it, as silent cells of their own. When a rank fails and the ranks work
-        `together`, the others are released soon after: they may wait for it in a collective for ever.
+        When a rank fails and the ranks work `together`, the others are released soon after: they may wait for it in a
+        collective for ever.
         """
-        self.interrupted = False
-        self._cells = {kernel: asyncio.create_task(_cell(kernel, code, sink, before, after)) for kernel in kernels}
+        self.clear()
+        cell = Cell(code=code, sink=sink, before=before, after=after)
+        for kernel in kernels:
+            self.begin(kernel, cell)
         pending = set(self._cells.values())
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -96,6 +110,16 @@ class RankGroup:
                 _, pending = await asyncio.wait(pending, timeout=GRACE_SECONDS)
                 await self.release(together=True)
         return [cell.result() for cell in self._cells.values()]
+
+    def clear(self) -> None:
+        """Forget the cells that ran before."""
+        self.interrupted = False
+        self._cells = {}
+
+    def begin(self, kernel: RankKernel, cell: Cell) -> asyncio.Task[Reply]:
+        """Start a cell on one more rank; the task ends as the cell does."""
+        task = self._cells[kernel] = asyncio.create_task(_cell(kernel, cell))
+        return task
 
     async def interrupt(self, *, together: bool) -> None:
         """Stop the running cell on all its ranks, as the user asked."""
@@ -112,7 +136,7 @@ class RankGroup:
         """Get every busy rank back: interrupt it, then have all ranks leave the world, then kill it."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                await asyncio.gather(*(_interrupt(kernel) for kernel in self.busy))
+                await asyncio.gather(*(interrupt_rank(kernel) for kernel in self.busy))
                 await self._until_idle(INTERRUPT_SECONDS)
                 # Idle ranks leave as well: one blocked in Gloo returns only once its peers have closed their ends.
                 going = [kernel for kernel in self.kernels if kernel.alive] if together else self.busy
@@ -126,7 +150,7 @@ class RankGroup:
         if together:
             await kernel.evaluate(call("leave"), subshell=await kernel.subshell() if blocked else None)
         if kernel in self.busy:
-            await _interrupt(kernel)
+            await interrupt_rank(kernel)
             await asyncio.wait([self._cells[kernel]])
 
     async def _until_idle(self, timeout: float) -> None:
@@ -138,18 +162,22 @@ class RankGroup:
         await asyncio.gather(*(kernel.close() for kernel in self.kernels))
 
 
-async def _cell(kernel: RankKernel, code: str, sink: Sink, before: str, after: str) -> Reply:
+async def _evaluate(kernel: RankKernel, expression: str, *, aside: bool) -> Reply:
+    return await kernel.evaluate(expression, subshell=await kernel.aside() if aside else None)
+
+
+async def _cell(kernel: RankKernel, cell: Cell) -> Reply:
     # The three requests leave together: a round trip less at each end. The kernel answers them in order.
-    work: list[Coroutine[Any, Any, Reply]] = [kernel.execute(code, sink=sink)]
-    if before:
-        work.insert(0, kernel.execute(before, silent=True))
-    if after:
-        work.append(kernel.execute(after, silent=True))
+    work: list[Coroutine[Any, Any, Reply]] = [kernel.execute(cell.code, sink=cell.sink)]
+    if cell.before:
+        work.insert(0, kernel.execute(cell.before, silent=True))
+    if cell.after:
+        work.append(kernel.execute(cell.after, silent=True))
     replies = await asyncio.gather(*work)
-    return replies[1 if before else 0]
+    return replies[1 if cell.before else 0]
 
 
-async def _interrupt(kernel: RankKernel) -> None:
+async def interrupt_rank(kernel: RankKernel) -> None:
     """Interrupt a rank; one whose worker cannot be reached is lost, and must not hold the others up."""
     try:
         async with asyncio.timeout(REACH_SECONDS):

@@ -75,6 +75,7 @@ class RankKernel:
         self._running: dict[str, _Execution] = {}
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._receiver: asyncio.Task[None] | None = None
+        self._aside: asyncio.Future[str] | None = None
 
     @property
     def alive(self) -> bool:
@@ -143,7 +144,13 @@ class RankKernel:
             reply = await execution.done
         finally:
             self._running.pop(message_id, None)
-        return str(reply["subshell_id"])
+        return str(reply.get("subshell_id", ""))  # a dead kernel has none, and nothing will run in it
+
+    async def aside(self) -> str:
+        """Return the id of the one subshell that is kept for calls beside running cells."""
+        if self._aside is None:
+            self._aside = asyncio.ensure_future(self.subshell())
+        return await asyncio.shield(self._aside)
 
     async def kill(self) -> None:
         """End the kernel's process, whatever it does."""

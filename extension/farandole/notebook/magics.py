@@ -13,6 +13,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from farandole.driver.backends import BACKENDS
 from farandole.driver.cluster import START_SECONDS, Cluster
+from farandole.driver.elastic import Elastic
 from farandole.driver.output import parse_ranks
 from farandole.driver.runs import Run
 from farandole.driver.store import RunStore
@@ -68,11 +69,16 @@ class FarandoleMagics(Magics):
     @argument(
         "--output", "-o", metavar="VARIABLE", help="put the run into this variable: its .result, .dataframe() ..."
     )
+    @argument("--elastic", action="store_true", help="go on from the last commit when ranks are lost, take in new ones")
+    @argument("--min-ranks", type=int, help="with --elastic: give up with fewer ranks (default: 1)")
+    @argument("--max-ranks", type=int, help="with --elastic: take in no more ranks than these (default: all)")
+    @argument("--lr-rule", help="with --elastic: linear scales learning rates with the ranks (default: none)")
     @argument("--tensorboard", action="store_true", help="write TensorBoard event files into the run's folder too")
     @cell_magic
     def distributed_train(self, line: str, cell: str) -> None:
         """Train: run the cell on all ranks as a run, with a live dashboard; code, metrics and logs are kept."""
         options = _parse(self.distributed_train, line)
+        elastic = _elastic(options)
         cluster = self._cluster()
         if options.tensorboard:
             check_tensorboard()
@@ -85,6 +91,7 @@ class FarandoleMagics(Magics):
                 options={"line": line.strip()},
                 show=RankPrinter(),
                 watch=watcher,
+                elastic=elastic,
             )
         finally:
             watcher.leave_picture()
@@ -245,6 +252,14 @@ def _parse(magic: Any, line: str) -> argparse.Namespace:
     except IPythonUsageError as exc:
         raise UsageError(str(exc)) from exc
     return options
+
+
+def _elastic(options: argparse.Namespace) -> Elastic | None:
+    chosen = {name: getattr(options, name) for name in ("min_ranks", "max_ranks", "lr_rule")}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if given and not options.elastic:
+        raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for elastic runs; add `--elastic`")
+    return Elastic(**given) if options.elastic else None
 
 
 def _names(words: list[str]) -> list[str]:

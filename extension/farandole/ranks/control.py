@@ -62,7 +62,7 @@ def begin_elastic(run: str, lr_rule: str) -> None:
     membership.current().begin(lr_rule)
 
 
-def say_broken(interrupted: bool = False) -> None:  # noqa: FBT001, FBT002  # the driver's calls have no names
+def say_broken(interrupted: bool = False) -> None:
     """Say that the world is broken, and whether an interrupt that comes now is the driver's."""
     membership.current().say_broken(interrupted=interrupted)
 

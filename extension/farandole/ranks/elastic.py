@@ -95,4 +95,4 @@ def scale_rates(state: State, factor: float) -> None:
             for name in {"lr", "initial_lr"} & set(group):
                 group[name] *= factor
         if isinstance(rates := getattr(part, "base_lrs", None), list):
-            part.base_lrs = [rate * factor for rate in rates]  # type: ignore[attr-defined]
+            part.base_lrs = [rate * factor for rate in rates]

@@ -36,7 +36,10 @@ class Membership:
         """The size of the world that the learning rate is meant for; None until this rank has belonged to one."""
         self._word = threading.Condition()
         self._active = False
-        self._forget()
+        self._broken = self._interrupted = self._hold = self._waiting = False
+        self._part_at: int | None = None
+        self._order: dict[str, str] | None = None
+        self._commits = 0
 
     @property
     def active(self) -> bool:
@@ -119,7 +122,7 @@ class Membership:
             environment = self._ordered(_news(state, failed=failed, why=why), seconds)
             try:
                 form_world(environment)
-            except Exception as exc:  # whatever a backend raises when a peer is lost while the world forms
+            except Exception as exc:  # noqa: BLE001  # whatever a backend raises when a peer is lost while the world forms
                 leave_world()
                 failed, why = True, f"{type(exc).__name__}: {exc}"
             else:
@@ -146,9 +149,7 @@ class Membership:
 
     def _forget(self) -> None:
         self._broken = self._interrupted = self._hold = self._waiting = False
-        self._part_at: int | None = None
-        self._order: dict[str, str] | None = None
-        self._commits = 0
+        self._part_at = self._order = None
 
 
 def form_world(environment: dict[str, str]) -> None:

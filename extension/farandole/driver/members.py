@@ -34,6 +34,7 @@ class Members:
         self._group = group
         self._cells: dict[RankKernel, asyncio.Task[Reply]] = {}
         self._news = asyncio.Event()
+        self._kills: set[asyncio.Task[None]] = set()
 
     @property
     def all(self) -> list[RankKernel]:
@@ -99,15 +100,23 @@ class Members:
         asked = (self._ask(kernel, call(function, *arguments)) for kernel in kernels)
         return [reply.value for reply in await asyncio.gather(*asked) if reply is not None]
 
+    def kill(self, kernels: Iterable[RankKernel]) -> None:
+        """Take ranks for lost and end their processes, which nobody waits for."""
+        for kernel in kernels:
+            kernel.mark_dead("stopped, because it did not answer")
+            task = asyncio.create_task(kernel.kill())
+            self._kills.add(task)
+            task.add_done_callback(self._kills.discard)
+
     async def _ask(self, kernel: RankKernel, expression: str) -> Reply | None:
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 reply = await kernel.evaluate(expression, subshell=await kernel.aside())
         except TimeoutError:
-            await kernel.kill()
+            self.kill([kernel])
             return None
         if reply.status == "error":
-            await kernel.kill()
+            self.kill([kernel])
         return reply if reply.status == "ok" else None
 
     def _collect(self) -> None:

@@ -164,15 +164,11 @@ class Supervisor:
         """Go on with those that are left."""
         self._parting, began, members = False, time.monotonic(), self.members
         lost, members.lost = members.lost, []
-        why = [_loss(reply) for reply in lost] or [
-            f"rank {kernel.rank} (worker {kernel.worker.name}) lost its connection to the others ({news['why']})"
-            for kernel, news in list(members.waiting.items())
-            if news["failed"] and kernel in members.inside
-        ][:1]
         self.take_in()
         await self._gather_survivors()
-        why += [_loss(reply) for reply in members.lost]
-        members.lost = []
+        # Others that died of it are known only now.
+        lost, members.lost = [*lost, *members.lost], []
+        why = [_loss(reply) for reply in lost] or [_break(members)]
         if not members.failed:
             self._count_failure(why)
             await self._form(began, why=why)
@@ -183,14 +179,14 @@ class Supervisor:
         await members.tell(members.inside, "say_broken")
         if await members.until(self._all_wait, GRACE_SECONDS):
             return
-        await members.tell(self._late(), "leave")
+        await members.tell(self._late(), "abandon")
         if await members.until(self._all_wait, LEAVE_SECONDS):
             return
         late = self._late()
         await members.tell(late, "say_broken", True)
         await asyncio.gather(*(interrupt_rank(kernel) for kernel in late))
         if not await members.until(self._all_wait, INTERRUPT_SECONDS):
-            await asyncio.gather(*(kernel.kill() for kernel in self._late()))
+            members.kill(self._late())
             await members.until(self._all_wait, INTERRUPT_SECONDS)
 
     def _late(self) -> list[RankKernel]:
@@ -250,7 +246,7 @@ class Supervisor:
             FORM_SECONDS,
         )
         if not complete:
-            await asyncio.gather(*(kernel.kill() for kernel in chosen if kernel not in members.formed))
+            members.kill(kernel for kernel in chosen if kernel not in members.formed)
         return all(kernel in members.formed for kernel in chosen)
 
     def _disturbed(self) -> bool:
@@ -341,6 +337,11 @@ def _loss(reply: Reply) -> str:
     return f"rank {reply.rank} (worker {reply.worker}) was lost: {reply.evalue}"
 
 
+def _break(members: Members) -> str:
+    news = next((news for kernel, news in members.waiting.items() if news["failed"] and kernel in members.inside), None)
+    return f"the ranks lost their connections ({news['why'][:80] if news else 'for no reason that they know'})"
+
+
 def _where(news: Sequence[dict[str, Any]]) -> str:
     newest = max(news, key=lambda one: one["commits"], default=None)
     if newest is None or newest["commits"] == 0:
@@ -358,5 +359,6 @@ def _too_few(members: Members, least: int, why: Sequence[str]) -> RankDiedError:
     reason = f" The cell ended with {cause.ename}: {cause.evalue} on a new one." if cause and cause.ename else ""
     return RankDiedError(
         f"{'; '.join(why) or 'ranks left'}; {left} rank{' is' if left == 1 else 's are'} left, fewer than the {least} "
-        f"that the run must have (--min-ranks), and no new one came within {REFILL_SECONDS:g} s, so it was given up.{reason}"
+        f"that the run must have (--min-ranks), and no new one came within {REFILL_SECONDS:g} s, so it was given "
+        f"up.{reason}"
     )

@@ -40,6 +40,11 @@ def leave() -> None:
     membership.leave_world()
 
 
+def abandon() -> None:
+    """Leave a world that is broken, and let all go that wait for this rank."""
+    membership.abandon_world()
+
+
 def open_store(host: str) -> int:
     """Open the torch backend's store here, at `host` or everywhere where it is empty; return its port."""
     return world.open_store(host)

@@ -51,7 +51,7 @@ def _go_on(member: Membership, state: State, loop: Callable[[], T]) -> T:
                 raise
             failed, why = True, f"{type(exc).__name__}: {exc}"
             # Whoever waits for this rank in a collective is let go by that, without the driver.
-            membership.leave_world()
+            membership.abandon_world()
             go_back(state)
         inside = False
 

@@ -123,7 +123,7 @@ class Membership:
             try:
                 form_world(environment)
             except Exception as exc:  # noqa: BLE001  # whatever a backend raises when a peer is lost while the world forms
-                leave_world()
+                abandon_world()
                 failed, why = True, f"{type(exc).__name__}: {exc}"
             else:
                 break
@@ -162,6 +162,11 @@ def form_world(environment: dict[str, str]) -> None:
 def leave_world() -> None:
     """Leave the world; a rank that blocks in a collective is released."""
     world.current().leave()
+
+
+def abandon_world() -> None:
+    """Leave a world that is broken, and let all go that wait for this rank."""
+    world.current().abandon()
 
 
 @functools.cache

@@ -47,7 +47,7 @@ class Parallel(DistributedDataParallel):
         module, unused, training = self.module, self.find_unused_parameters, self.training
         self.__dict__.clear()
         self.__init__(module, broadcast_buffers=False, find_unused_parameters=unused)  # type: ignore[misc]
-        super().train(training)
+        super().train(training)  # type: ignore[no-untyped-call]
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the state of the wrapped module, without the prefix ``module.``."""

@@ -8,7 +8,9 @@ import pytest
 
 NAMES = [
     "Cluster",
+    "Elastic",
     "device",
+    "elastic",
     "load_run",
     "local_rank",
     "local_size",

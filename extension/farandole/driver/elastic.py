@@ -46,10 +46,12 @@ class Elastic:
             raise UsageError(
                 "ranks of backend none share no world; use `--backend horovod` or `torch` with `--elastic`"
             )
-        if not self.min_ranks <= size <= self.room(size):
+        too_few = size < self.min_ranks
+        if too_few or size > self.room(size):
+            limit = f"fewer than --min-ranks {self.min_ranks}" if too_few else f"more than --max-ranks {self.max_ranks}"
             raise UsageError(
-                f"the cluster has {size} ranks, and the run may have {self.min_ranks} to {self.room(size)}; use "
-                "`%cluster scale N`, or change `--min-ranks` and `--max-ranks`"
+                f"the cluster has {size} rank{'' if size == 1 else 's'}, {limit}; use `%cluster scale N`, or change "
+                "the limit"
             )
 
     def room(self, wanted: int) -> int:

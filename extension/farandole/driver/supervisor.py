@@ -6,6 +6,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from farandole.driver.elastic import Elastic
@@ -15,19 +16,26 @@ from farandole.driver.members import Members
 from farandole.driver.output import label
 from farandole.exceptions import FarandoleError, RankDiedError, RankError
 
-GRACE_SECONDS = 1.0
-"""How long ranks may take to notice by themselves that the world is broken."""
-LEAVE_SECONDS = 5.0
-"""How long a rank may take to come to its waiting point once its connections are cut."""
-INTERRUPT_SECONDS = 15.0
-"""How long it may take after an interrupt; then it is killed."""
-FORM_SECONDS = 60.0
-REFILL_SECONDS = 60.0
-"""How long a run waits for ranks with fewer than it must have."""
-RETRY_SECONDS = 15.0
-"""How long after a failed attempt a lost rank is replaced again."""
 MOST_FAILURES = 3
 """How many failures in a row, without a commit in between, end a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long a supervisor waits, in seconds."""
+
+    grace: float = 1.0
+    """For ranks to notice by themselves that the world is broken."""
+    leave: float = 5.0
+    """For a rank to come to its waiting point once its connections are cut."""
+    interrupt: float = 15.0
+    """The same after an interrupt; then it is killed."""
+    form: float = 60.0
+    """For the ranks to form a world."""
+    refill: float = 60.0
+    """For new ranks, with fewer than the run must have."""
+    retry: float = 15.0
+    """After a failed attempt to replace a rank."""
 
 
 class Staff(ABC):
@@ -65,11 +73,12 @@ class Staff(ABC):
 class Supervisor:
     """Runs one cell until all its ranks have ended, with whatever ranks there are meanwhile."""
 
-    def __init__(self, staff: Staff, group: RankGroup, options: Elastic) -> None:
+    def __init__(self, staff: Staff, group: RankGroup, options: Elastic, patience: Patience | None = None) -> None:
         self.members = Members(group)
         self._staff = staff
         self._group = group
         self._options = options
+        self._patience = patience or Patience()
         self._leaving: set[RankKernel] = set()
         self._parting = False
         self._commits = 0
@@ -177,17 +186,17 @@ class Supervisor:
         """Bring all ranks of the broken world to their waiting point, by ever stronger means."""
         members = self.members
         await members.tell(members.inside, "say_broken")
-        if await members.until(self._all_wait, GRACE_SECONDS):
+        if await members.until(self._all_wait, self._patience.grace):
             return
         await members.tell(self._late(), "abandon")
-        if await members.until(self._all_wait, LEAVE_SECONDS):
+        if await members.until(self._all_wait, self._patience.leave):
             return
         late = self._late()
         await members.tell(late, "say_broken", True)
         await asyncio.gather(*(interrupt_rank(kernel) for kernel in late))
-        if not await members.until(self._all_wait, INTERRUPT_SECONDS):
+        if not await members.until(self._all_wait, self._patience.interrupt):
             members.kill(self._late())
-            await members.until(self._all_wait, INTERRUPT_SECONDS)
+            await members.until(self._all_wait, self._patience.interrupt)
 
     def _late(self) -> list[RankKernel]:
         return [kernel for kernel in self.members.inside if kernel not in self.members.waiting]
@@ -211,10 +220,10 @@ class Supervisor:
         before = len(members.inside)
         enough = await members.until(
             lambda: self._disturbed() or self._over() or len(self._next_world()) >= self._options.min_ranks,
-            began + REFILL_SECONDS - time.monotonic(),
+            began + self._patience.refill - time.monotonic(),
         )
         if not enough:
-            raise _too_few(members, self._options.min_ranks, why)
+            raise _too_few(members, self._options.min_ranks, self._patience.refill, why)
         if self._disturbed() or self._over():
             return
         chosen = self._next_world()
@@ -243,7 +252,7 @@ class Supervisor:
             return False
         complete = await members.until(
             lambda: self._disturbed() or self._broken() or all(kernel in members.formed for kernel in chosen),
-            FORM_SECONDS,
+            self._patience.form,
         )
         if not complete:
             members.kill(kernel for kernel in chosen if kernel not in members.formed)
@@ -298,7 +307,7 @@ class Supervisor:
                 if text != told:
                     self._staff.tell(text)
                 told = text
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(self._patience.retry)
 
     async def _admit(self, kernel: RankKernel) -> None:
         size = len(self.members.all) + 1
@@ -317,9 +326,9 @@ class Supervisor:
 
     async def _end_all(self) -> None:
         """Have the others end as well, once one has failed by its own fault."""
-        await self.members.until(lambda: not self.members.inside, GRACE_SECONDS)
+        await self.members.until(lambda: not self.members.inside, self._patience.grace)
         await self._group.release(together=True)
-        await self.members.until(lambda: not self.members.inside, GRACE_SECONDS)
+        await self.members.until(lambda: not self.members.inside, self._patience.grace)
 
     async def _clean_up(self) -> None:
         for task in (self._work, self._refilling):
@@ -330,7 +339,7 @@ class Supervisor:
             await asyncio.wait(self._releases)
         if self._group.busy:
             await self._group.release(together=True)
-            await self.members.until(lambda: not self.members.all, GRACE_SECONDS)
+            await self.members.until(lambda: not self.members.all, self._patience.grace)
 
 
 def _loss(reply: Reply) -> str:
@@ -353,12 +362,12 @@ def _names(kernels: Sequence[RankKernel]) -> str:
     return ", ".join(sorted({f"worker {kernel.worker.name}" for kernel in kernels}))
 
 
-def _too_few(members: Members, least: int, why: Sequence[str]) -> RankDiedError:
+def _too_few(members: Members, least: int, seconds: float, why: Sequence[str]) -> RankDiedError:
     left = len(members.inside)
     cause = members.refused
     reason = f" The cell ended with {cause.ename}: {cause.evalue} on a new one." if cause and cause.ename else ""
     return RankDiedError(
         f"{'; '.join(why) or 'ranks left'}; {left} rank{' is' if left == 1 else 's are'} left, fewer than the {least} "
-        f"that the run must have (--min-ranks), and no new one came within {REFILL_SECONDS:g} s, so it was given "
+        f"that the run must have (--min-ranks), and no new one came within {seconds:g} s, so it was given "
         f"up.{reason}"
     )

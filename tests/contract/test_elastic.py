@@ -1,6 +1,7 @@
 """An elastic run on either backend: ranks are killed at a given step, and no sample is trained twice or left out."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from farandole import Cluster, Elastic
@@ -34,7 +35,7 @@ def whole(run, *, epochs=EPOCHS):
 def steps_lost(run):
     """How far the steps of rank 0, as reported, ever went back."""
     steps = run.dataframe().query("rank == 0")["step"].to_list()
-    return max((before - now + 1 for before, now in zip(steps, steps[1:], strict=False)), default=0)
+    return max((before - now + 1 for before, now in pairwise(steps)), default=0)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])

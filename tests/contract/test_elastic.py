@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from farandole import Cluster, Elastic
@@ -44,6 +45,14 @@ def test_a_rank_that_is_killed_at_a_step_costs_that_step(cluster, tmp_path, rank
     whole(run)
     assert steps_lost(run) <= 1
     assert f"rank {rank} (worker main-w0) was lost: killed by signal 9 (SIGKILL)" in run.notices[0]
+
+
+def test_when_all_ranks_are_killed_new_ones_go_on_from_the_copy_of_a_commit(cluster, tmp_path):
+    fault = "kill(fd.rank(), 20) if fd.size() == 3 else None; time.sleep(0.02)"
+    run = cluster.train(elastic(tmp_path, fault=fault), elastic=Elastic())
+    whole(run)
+    assert all("from the beginning" not in notice for notice in run.notices)
+    assert not list(Path("/dev/shm").glob(f"farandole-{run.id}-*"))
 
 
 def test_steps_since_the_last_commit_are_done_again(cluster, tmp_path):

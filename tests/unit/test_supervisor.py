@@ -211,6 +211,40 @@ async def test_with_too_few_ranks_it_waits_and_gives_up():
     assert staff.worlds == []
 
 
+async def test_a_rank_whose_death_is_known_after_the_break_is_replaced_too():
+    fresh = Rank(9)
+    staff = Workers(3, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    dying = staff.ranks[1]
+    dying.deaf = True
+    staff.ranks[2].say(failed=True, why="torn")
+    await until(lambda: dying.asked)
+    staff.spare = [fresh]
+    dying.mark_dead("killed")
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    await until(lambda: staff.told)
+    assert staff.told == ["rank 1 (worker c-w1) was lost: killed: going on with 2 ranks from step 70"]
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_a_new_rank_whose_cell_fails_is_told_and_no_other_is_tried():
+    fresh = Rank(9)
+    staff = Workers(1, Elastic(), spare=[fresh])
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.supervisor.take_in()
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    fresh.end("error", ename="NameError", evalue="name 'data' is not defined")
+    await until(lambda: staff.told)
+    assert staff.told[0].startswith(
+        "a new rank could not join, its cell ended with NameError: name 'data' is not defin"
+    )
+    staff.finish()
+    assert [reply.worker for reply in await run] == ["c-w0"]
+
+
 async def test_all_ranks_may_be_lost_where_others_come():
     fresh = Rank(9)
     staff = Workers(1, Elastic(), spare=[fresh])

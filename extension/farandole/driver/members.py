@@ -17,7 +17,7 @@ ASK_SECONDS = 10.0
 class Members:
     """Keeps track of ranks by what they send and how their cells end; whoever changes it wakes `until`."""
 
-    def __init__(self, group: RankGroup) -> None:
+    def __init__(self, group: RankGroup, on_refusal: Callable[[Reply], None]) -> None:
         self.inside: list[RankKernel] = []
         """The ranks of the world, in their order."""
         self.joining: list[RankKernel] = []
@@ -32,6 +32,7 @@ class Members:
         self.refused: Reply | None = None
         """How the cell ended on a rank that never came as far as joining."""
         self._group = group
+        self._on_refusal = on_refusal
         self._cells: dict[RankKernel, asyncio.Task[Reply]] = {}
         self._news = asyncio.Event()
         self._kills: set[asyncio.Task[None]] = set()
@@ -127,9 +128,10 @@ class Members:
     def _note_end(self, kernel: RankKernel, reply: Reply) -> None:
         joining = kernel in self.joining
         self._forget(kernel)
-        if joining:
-            self.refused = reply if reply.status != "dead" else self.refused
-        else:
+        if joining and reply.status != "dead":
+            self.refused = reply
+            self._on_refusal(reply)
+        elif not joining:
             {"dead": self.lost, "error": self.failed, "ok": self.ended}[reply.status].append(reply)
 
     def _forget(self, kernel: RankKernel) -> None:

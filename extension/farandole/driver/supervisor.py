@@ -74,7 +74,7 @@ class Supervisor:
     """Runs one cell until all its ranks have ended, with whatever ranks there are meanwhile."""
 
     def __init__(self, staff: Staff, group: RankGroup, options: Elastic, patience: Patience | None = None) -> None:
-        self.members = Members(group)
+        self.members = Members(group, self._note_refusal)
         self._staff = staff
         self._group = group
         self._options = options
@@ -116,18 +116,22 @@ class Supervisor:
         self._look_again = True
         if self._refilling is None or self._refilling.done():
             self._refilling = asyncio.create_task(self._refill())
+            self._refilling.add_done_callback(lambda _: self.members.wake())
 
     def part_with(self, kernels: Sequence[RankKernel]) -> None:
         """Have the run go on without these ranks from its next commit on, and stop their workers then."""
         self._leaving |= set(kernels)
-        if outside := [kernel for kernel in kernels if kernel not in self.members.inside]:
-            self._send_off(outside)
+        self.members.dismiss([kernel for kernel in kernels if kernel not in self.members.inside])
+        if not self._leaving & set(self.members.inside):
+            self._send_off()
         self.members.wake()
 
     async def _supervise(self) -> None:
         members = self.members
         while True:
             await members.until(self._something_to_do)
+            if self._refilling is not None and self._refilling.done():
+                self._refilling.result()  # a bug in there must not pass unseen
             if members.failed:
                 await self._end_all()
                 return
@@ -147,11 +151,15 @@ class Supervisor:
 
     def _something_to_do(self) -> bool:
         members = self.members
-        if members.failed or not members.inside or self._broken():
+        if members.failed or not members.inside or self._broken() or self._refill_failed():
             return True
         if self._parting:
             return all(kernel in members.waiting for kernel in members.inside)
         return bool(self._newcomers() or self._leaving & set(members.inside))
+
+    def _refill_failed(self) -> bool:
+        task = self._refilling
+        return task is not None and task.done() and not task.cancelled() and task.exception() is not None
 
     def _broken(self) -> bool:
         return bool(self.members.lost) or any(
@@ -175,7 +183,8 @@ class Supervisor:
         lost, members.lost = members.lost, []
         self.take_in()
         await self._gather_survivors()
-        # Others that died of it are known only now.
+        # Some deaths are known only now: those of others that died of it, or the one that broke the connections.
+        self.take_in()
         lost, members.lost = [*lost, *members.lost], []
         why = [_loss(reply) for reply in lost] or [_break(members)]
         if not members.failed:
@@ -230,7 +239,8 @@ class Supervisor:
         joined = [kernel for kernel in chosen if kernel in members.joining]
         went = [kernel for kernel in members.inside if kernel not in chosen]
         news = dict(members.waiting)
-        self._send_off(went)
+        if went:
+            self._send_off()
         members.seat(chosen)
         if await self._join(chosen):
             self._announce(why, joined, went, news, before)
@@ -261,12 +271,11 @@ class Supervisor:
     def _disturbed(self) -> bool:
         return bool(self.members.lost or self.members.failed)
 
-    def _send_off(self, kernels: Sequence[RankKernel]) -> None:
-        """Forget ranks and stop their workers."""
-        self.members.dismiss(kernels)
-        if kernels:
-            task = asyncio.create_task(self._staff.release(kernels))
-            self._releases.add(task)
+    def _send_off(self) -> None:
+        """Forget the ranks that leave and stop their workers."""
+        self.members.dismiss(self._leaving)
+        self._releases.add(asyncio.create_task(self._staff.release(list(self._leaving))))
+        self._leaving = set()
 
     def _announce(
         self,
@@ -314,11 +323,9 @@ class Supervisor:
         kernel.rank = size - 1
         cell = await self._staff.admit(kernel, rank=size - 1, size=size)
         self.members.add(kernel, cell, inside=False)
-        cell.add_done_callback(lambda _: self._note_refusal())
 
-    def _note_refusal(self) -> None:
-        reply = self.members.refused
-        if reply is not None and reply.status == "error":
+    def _note_refusal(self, reply: Reply) -> None:
+        if reply.status == "error":
             self._staff.tell(
                 f"a new rank could not join, its cell ended with {reply.ename}: {reply.evalue}; the cell has to bring "
                 "all that its loop needs, since variables of earlier cells are gone with a lost rank"

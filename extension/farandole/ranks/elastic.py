@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from farandole.protocol import is_collective_failure
-from farandole.ranks import context, membership
+from farandole.ranks import context, membership, reporter
 from farandole.ranks.membership import Membership, WorldChange
 
 if TYPE_CHECKING:
@@ -35,8 +35,16 @@ def elastic(loop: Callable[..., T]) -> Callable[..., T]:
 
 
 def _go_on(member: Membership, state: State, loop: Callable[[], T]) -> T:
+    from farandole.ranks.keepsake import Keepsake
+
+    keepsake = Keepsake(reporter.current().run)
+    member.at_end(keepsake.remove)
+    # After the copy and before the parting, which ends the commit.
+    state.on_commit(lambda _: keepsake.keep(state, member.lr_size))
     state.on_commit(member.at_commit)
     inside, why = not context.outside(), ""
+    if not inside:
+        member.lr_size = keepsake.load(state)
     failed = False
     while True:
         try:

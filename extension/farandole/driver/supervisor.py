@@ -80,6 +80,7 @@ class Supervisor:
         self._options = options
         self._patience = patience or Patience()
         self._leaving: set[RankKernel] = set()
+        self._gone: set[RankKernel] = set()
         self._parting = False
         self._commits = 0
         self._failures = 0
@@ -275,6 +276,7 @@ class Supervisor:
         """Forget the ranks that leave and stop their workers."""
         self.members.dismiss(self._leaving)
         self._releases.add(asyncio.create_task(self._staff.release(list(self._leaving))))
+        self._gone |= self._leaving
         self._leaving = set()
 
     def _announce(
@@ -306,7 +308,8 @@ class Supervisor:
             try:
                 self._look_again = False
                 kernels = await self._staff.refill()
-                new = [kernel for kernel in kernels if kernel not in self.members.all and kernel not in self._leaving]
+                known = {*self.members.all, *self._leaving, *self._gone}
+                new = [kernel for kernel in kernels if kernel not in known]
                 room = self._options.room(len(kernels)) - len(self.members.all)
                 for kernel in new[: max(room, 0)]:
                     await self._admit(kernel)

@@ -8,7 +8,8 @@ import pytest
 from farandole.driver.elastic import Elastic
 from farandole.driver.group import RankGroup
 from farandole.driver.kernels import RankKernel, Reply
-from farandole.driver.supervisor import Patience, Staff, Supervisor
+from farandole.driver.staff import Patience, Staff
+from farandole.driver.supervisor import Supervisor
 from farandole.exceptions import RankDiedError, RankError, WorkerStartError
 
 PATIENCE = Patience(grace=0.05, leave=0.05, interrupt=0.1, form=5, refill=0.2, retry=0.01)

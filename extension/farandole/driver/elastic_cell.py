@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from farandole.driver.elastic import Elastic
 from farandole.driver.group import Cell
 from farandole.driver.kernels import RankKernel, Reply
-from farandole.driver.supervisor import Staff, Supervisor
+from farandole.driver.staff import Staff
+from farandole.driver.supervisor import Supervisor
 from farandole.driver.workers import Progress
 from farandole.exceptions import UsageError
 

@@ -82,7 +82,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     if backend == "none":
         return model, optimizer
     _broadcast_model(model, backend)
-    if optimizer is not None:
+    if optimizer is not None and not context.outside():  # a rank that will join gets the others' state then
         _broadcast_optimizer(optimizer)
     if backend == "horovod":
         return model, _horovod_optimizer(model, optimizer)

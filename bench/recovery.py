@@ -1,4 +1,4 @@
-"""How soon an elastic run of three ranks goes on when one is killed, on either backend, and what that costs in steps."""
+"""How soon an elastic run of three ranks goes on when one is killed, on either backend, and how many steps are lost."""
 
 from __future__ import annotations
 

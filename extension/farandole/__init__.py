@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from farandole.driver.cluster import Cluster
     from farandole.driver.elastic import Elastic
     from farandole.driver.store import load_run
+    from farandole.ranks.checkpoint import checkpoint
     from farandole.ranks.context import device, local_rank, local_size, rank, size
     from farandole.ranks.elastic import elastic
     from farandole.ranks.prepare import prepare
@@ -29,6 +30,7 @@ _HOMES = {
     "Cluster": "farandole.driver.cluster",
     "Elastic": "farandole.driver.elastic",
     "load_run": "farandole.driver.store",
+    "checkpoint": "farandole.ranks.checkpoint",
     "device": "farandole.ranks.context",
     "elastic": "farandole.ranks.elastic",
     "local_rank": "farandole.ranks.context",
@@ -45,6 +47,7 @@ _HOMES = {
 __all__ = [
     "Cluster",
     "Elastic",
+    "checkpoint",
     "device",
     "elastic",
     "load_run",

@@ -17,6 +17,15 @@ COMM_TARGET = "farandole"
 PUSH_TARGET = "farandole.push"
 """Comm target on which a driver sends a pickled value to a rank: data ``{"key": str}``, one buffer."""
 
+CHECKPOINTS = "checkpoints"
+"""Folder of a run that holds its checkpoints."""
+
+CHECKPOINT_PREFIX = "step-"
+"""What the name of a checkpoint's folder begins with; its step follows."""
+
+CHECKPOINT_MANIFEST = "manifest.json"
+"""File of a checkpoint that says ``step``, ``time`` (seconds since the epoch), ``bytes`` and the files' checksums."""
+
 
 class Kind(StrEnum):
     """What a rank message is about."""
@@ -28,6 +37,7 @@ class Kind(StrEnum):
     VALUE = "value"
     MEMBER = "member"
     """A rank of an elastic run waits for a world, or has joined one."""
+    NOTICE = "notice"
 
 
 COLLECTIVE_ERRORS = frozenset({"HorovodInternalError", "DistBackendError"})

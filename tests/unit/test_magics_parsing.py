@@ -21,8 +21,8 @@ class RememberingCluster:
         show(Block(ranks=(0, 1), stream="stdout", text="hi\n"))
         show(Block(ranks=(1,), stream="stdout", text="only one\n"))
 
-    def train(self, code, *, elastic, **_options):
-        self.calls.append(("train", code, elastic))
+    def train(self, code, *, resume, name, elastic, **_options):
+        self.calls.append(("train", code, name, resume) if elastic is None else ("elastic", code, elastic))
 
     def push(self, values, *, ranks):
         self.calls.append(("push", values, ranks))
@@ -200,14 +200,13 @@ def test_an_error_of_a_magic_stops_run_all(shell):
 @pytest.mark.parametrize(
     ("line", "elastic"),
     [
-        ("", None),
         ("--elastic", Elastic()),
         ("--elastic --min-ranks 2 --max-ranks 8 --lr-rule linear", Elastic(min_ranks=2, max_ranks=8, lr_rule="linear")),
     ],
 )
 def test_a_run_is_elastic_where_that_is_asked_for(shell, cluster, line, elastic):
     shell.run_cell_magic("distributed_train", line, "pass")
-    assert cluster.calls == [("train", "pass", elastic)]
+    assert cluster.calls == [("elastic", "pass", elastic)]
 
 
 @pytest.mark.parametrize(
@@ -221,3 +220,18 @@ def test_elastic_options_that_make_no_sense_are_refused(shell, cluster, line, me
     with pytest.raises(UsageError, match=message):
         shell.run_cell_magic("distributed_train", line, "pass")
     assert cluster.calls == []
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "resume"),
+    [
+        ("", None, None),
+        ("--resume", None, ""),
+        ("--resume 2026", None, "2026"),
+        ("--resume --name digits", "digits", ""),
+        ("--name digits --resume first", "digits", "first"),
+    ],
+)
+def test_a_run_goes_on_from_the_last_one_or_a_named_one(shell, cluster, line, name, resume):
+    shell.run_cell_magic("distributed_train", line, "pass")
+    assert cluster.calls == [("train", "pass", name, resume)]

@@ -9,6 +9,7 @@ import pytest
 NAMES = [
     "Cluster",
     "Elastic",
+    "checkpoint",
     "device",
     "elastic",
     "load_run",

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from farandole.driver.checkpoints import to_resume
 from farandole.driver.core import ClusterCore
 from farandole.driver.elastic import Elastic
 from farandole.driver.elastic_cell import Told
@@ -19,7 +20,7 @@ from farandole.driver.local import LocalWorkers
 from farandole.driver.logs import RankLogs
 from farandole.driver.loop import LoopThread
 from farandole.driver.output import Block
-from farandole.driver.runs import RankStatus, Run
+from farandole.driver.runs import RankStatus, Run, RunInfo
 from farandole.driver.screen import Screen, Show
 from farandole.driver.status import ClusterStatus, status_of
 from farandole.driver.store import RunStore
@@ -179,6 +180,7 @@ class Cluster:
         name: str | None = None,
         backend: str | None = None,
         options: Mapping[str, Any] | None = None,
+        resume: str | None = None,
         show: Show | None = None,
         watch: Watch | None = None,
         elastic: Elastic | None = None,
@@ -186,18 +188,22 @@ class Cluster:
         """Execute a training cell on all ranks as a run, recorded as it goes; return it.
 
         With `elastic` it goes on when ranks are lost and takes in those that come.
+        With ``resume`` the cell's ``fd.checkpoint`` goes on from that run: its id, the beginning of it, or its name;
+        an empty text is the last one with a checkpoint, of this name or else of this folder.
 
         Raises:
             UsageError: the cell, or the cluster as it is, cannot be elastic.
             RankError, RankDiedError: the run failed; its record is kept.
+            UsageError, RunNotFoundError: there is nothing to resume; no run was begun.
         """
         self._refuse_while_busy()
+        source = None if resume is None else to_resume(self.store, resume, name=name)
         if backend is not None:
             self._loop.call(self._core.use(backend))
         self._loop.call(self._core.mend(self._progress))
         if elastic is not None:
             elastic.check(code=code, size=self.size, backend=self.backend)
-        run = self._new_run(code, name, options)
+        run = self._new_run(code, name, options, source)
         refresh = _nothing
         screen = Screen(list(range(self.size)), show or _ignore)
         try:
@@ -327,7 +333,7 @@ class Cluster:
     def _interrupt(self) -> Awaitable[None]:
         return self._core.interrupt()
 
-    def _new_run(self, code: str, name: str | None, options: Mapping[str, Any] | None) -> Run:
+    def _new_run(self, code: str, name: str | None, options: Mapping[str, Any] | None, source: RunInfo | None) -> Run:
         kernels = self._core.group.kernels
         versions = self._loop.call(
             self._core.group.control(call("versions"), what="asking for versions", timeout=30, kernels=kernels[:1])
@@ -341,6 +347,7 @@ class Cluster:
             workers=[kernel.worker.name for kernel in kernels],
             options=options,
             versions=versions,
+            resumed_from=source.id if source else None,
         )
         self._runs[run.id] = run
         return run
@@ -352,13 +359,17 @@ class Cluster:
             screen.pump()
             refresh()
 
-        sink, after = self._sink(screen, run), call("end")
+        resume = str(self.store.folder / run.resumed_from) if run.resumed_from else ""
+        rule = elastic.lr_rule if elastic is not None else ""
+        cell = Cell(
+            code=code,
+            sink=self._sink(screen, run),
+            before=call("begin", run.id, str(run.folder), resume, rule),
+            after=call("end"),
+        )
         if elastic is None:
-            before = call("begin", run.id)
-            work = self._core.run(code, None, sink, self._progress, before=before, after=after)
+            work = self._core.run(code, None, cell.sink, self._progress, before=cell.before, after=cell.after)
         else:
-            before = call("begin_elastic", run.id, elastic.lr_rule)
-            cell = Cell(code=code, sink=sink, before=before, after=after)
             work = self._core.run_elastic(cell, elastic, self._told(run), self._progress)
         return self._call(work, pump=pump, screen=screen)
 

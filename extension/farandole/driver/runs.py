@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from farandole.driver.checkpoints import Checkpoint, checkpoints_of
 from farandole.driver.runfiles import Nowhere, Sink, strict_json
 from farandole.driver.series import RankTable, Series, drawn
 from farandole.protocol import Kind, Report, Status, report_from_json
@@ -50,6 +51,8 @@ class RunInfo:
     driver: dict[str, Any] = field(default_factory=dict)
     results: dict[int, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    resumed_from: str | None = None
+    """Id of the run whose checkpoint this one went on from."""
 
     @property
     def seconds(self) -> float:
@@ -180,6 +183,16 @@ class Run:
         return self._info.notices
 
     @property
+    def resumed_from(self) -> str | None:
+        """Id of the run whose checkpoint this one went on from, or None."""
+        return self._info.resumed_from
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """The checkpoints on disk, oldest first."""
+        return checkpoints_of(self.folder)
+
+    @property
     def results(self) -> dict[int, Any]:
         """What ``fd.result`` got, by rank."""
         return dict(self._info.results)
@@ -197,6 +210,8 @@ class Run:
             self._add_report(rank, record)
         elif kind == Kind.RESULT:
             self._change(results={**self._info.results, rank: record["value"]})
+        elif kind == Kind.NOTICE:
+            self.notice(record["text"])
         elif kind == Kind.USAGE:
             self._view(rank).usage = record
             self._sink.append(f"usage/rank-{rank}.jsonl", strict_json(record) + "\n")

@@ -1,7 +1,7 @@
 """The run store: a folder a run, readable with any tool.
 
 ``<runs>/<id>/`` holds ``run.json``, ``code.py``, ``metrics/rank-<n>.jsonl`` (one report a line),
-``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``.
+``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``; ``checkpoints/step-<n>/`` where the ranks wrote any.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class RunStore:
         cluster: str = "",
         options: Mapping[str, Any] | None = None,
         versions: Mapping[str, str] | None = None,
+        resumed_from: str | None = None,
         cwd: str | Path | None = None,
     ) -> Run:
         """Start a run; where its folder cannot be written it goes on in memory and says so in a notice."""
@@ -71,6 +72,7 @@ class RunStore:
             workers=tuple(workers),
             options=dict(options or {}),
             versions=dict(versions or {}),
+            resumed_from=resumed_from,
             git=git_state(cwd),
             cwd=str(cwd),
             driver=this_process(),

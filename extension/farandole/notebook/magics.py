@@ -73,6 +73,9 @@ class FarandoleMagics(Magics):
     @argument("--min-ranks", type=int, help="with --elastic: give up with fewer ranks (default: 1)")
     @argument("--max-ranks", type=int, help="with --elastic: take in no more ranks than these (default: all)")
     @argument("--lr-rule", help="with --elastic: linear scales learning rates with the ranks (default: none)")
+    @argument(
+        "--resume", nargs="?", const="", metavar="RUN", help="go on from a run's checkpoint (default: the last one)"
+    )
     @argument("--tensorboard", action="store_true", help="write TensorBoard event files into the run's folder too")
     @cell_magic
     def distributed_train(self, line: str, cell: str) -> None:
@@ -89,6 +92,7 @@ class FarandoleMagics(Magics):
                 name=options.name,
                 backend=options.backend,
                 options={"line": line.strip()},
+                resume=options.resume,
                 show=RankPrinter(),
                 watch=watcher,
                 elastic=elastic,

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 
-from farandole.ranks import context, lean, membership, reporter, transfer, world
+from farandole.ranks import context, lean, membership, reporter, run, transfer, world
 
 
 def prepare(environment: dict[str, str]) -> None:
@@ -50,21 +50,24 @@ def open_store(host: str) -> int:
     return world.open_store(host)
 
 
-def begin(run: str) -> None:
-    """Attribute what this rank reports from now on to a run."""
-    reporter.begin(run)
+def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") -> None:
+    """Attribute what this rank reports from now on to a run; its folder, and that of the run it goes on from.
+
+    With an ``lr_rule`` the run is elastic.
+    """
+    reporter.begin(run_id)
+    run.current().begin(folder, resume)
+    if lr_rule:
+        membership.current().begin(lr_rule)
 
 
 def end() -> None:
-    """Send all that belongs to the run and leave it."""
-    membership.current().end()
-    reporter.end()
-
-
-def begin_elastic(run: str, lr_rule: str) -> None:
-    """Do as `begin`, and let the run's loop go on when its world changes."""
-    reporter.begin(run)
-    membership.current().begin(lr_rule)
+    """Finish what the run began, send all that belongs to it and leave it."""
+    try:
+        membership.current().end()
+        run.current().end()
+    finally:
+        reporter.end()
 
 
 def say_broken(interrupted: bool = False) -> None:

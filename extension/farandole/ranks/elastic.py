@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from farandole.protocol import is_collective_failure
-from farandole.ranks import context, membership, reporter
+from farandole.ranks import context, membership, reporter, run
 from farandole.ranks.membership import Membership, WorldChange
 
 if TYPE_CHECKING:
@@ -26,19 +26,19 @@ def elastic(loop: Callable[..., T]) -> Callable[..., T]:
     """
 
     @functools.wraps(loop)
-    def run(state: State, *arguments: Any, **named: Any) -> T:
+    def go(state: State, *arguments: Any, **named: Any) -> T:
         member = membership.current()
         bound = functools.partial(loop, state, *arguments, **named)
         return _go_on(member, state, bound) if member.active else bound()
 
-    return run
+    return go
 
 
 def _go_on(member: Membership, state: State, loop: Callable[[], T]) -> T:
     from farandole.ranks.keepsake import Keepsake
 
     keepsake = Keepsake(reporter.current().run)
-    member.at_end(keepsake.remove)
+    run.current().at_end(keepsake.remove)
     # After the copy and before the parting, which ends the commit.
     state.on_commit(lambda _: keepsake.keep(state, member.lr_size))
     state.on_commit(member.at_commit)

@@ -13,8 +13,6 @@ from farandole.protocol import Kind
 from farandole.ranks import context, reporter, world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from farandole.ranks.state import State
 
 WORD_SECONDS = 600.0
@@ -42,7 +40,6 @@ class Membership:
         self._part_at: int | None = None
         self._order: dict[str, str] | None = None
         self._commits = 0
-        self._endings: list[Callable[[], None]] = []
 
     @property
     def active(self) -> bool:
@@ -71,12 +68,6 @@ class Membership:
         with self._word:
             self._forget()
             self._active = False
-        while self._endings:
-            self._endings.pop()()
-
-    def at_end(self, call: Callable[[], None]) -> None:
-        """Have something called when this rank's part in the run is over."""
-        self._endings.append(call)
 
     def say_broken(self, *, interrupted: bool = False) -> None:
         """Have this rank leave its loop: at its next commit, or with whatever the broken world makes it raise."""

@@ -35,6 +35,7 @@ class State:
         for name in named_parts:
             _check_name(name)
         self._parts, self._values = named(parts, named_parts)
+        self._extras: dict[str, Any] = {}
         self._commits = 0
         self._hooks: list[Hook] = []
         self._snapshots = Snapshots()
@@ -49,6 +50,11 @@ class State:
     def parts(self) -> Mapping[str, Any]:
         """The model, the optimizer and whatever else keeps a state, by name."""
         return self._parts
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """What others keep along with the state, small plain values alike on all ranks, such as the next checkpoint."""
+        return self._extras
 
     @property
     def last(self) -> Snapshot:
@@ -85,6 +91,7 @@ class State:
             "parts": {name: unwrapped(part).state_dict() for name, part in self._parts.items()},
             "values": dict(self._values),
             "commits": self._commits,
+            "extras": dict(self._extras),
             "rng": rng.capture(),
         }
 
@@ -98,6 +105,7 @@ class State:
             unwrapped(part).load_state_dict(state["parts"][name])
         self._values |= {name: _where_it_was(self._values.get(name), new) for name, new in state["values"].items()}
         self._commits = state["commits"]
+        self._extras |= state["extras"]
         rng.restore(state.get("rng", {}))
 
     def sync(self, root: int = 0) -> None:

@@ -1,0 +1,55 @@
+"""The run that this rank takes part in: where its folder is, what it goes on from, what to finish before it ends."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from farandole.protocol import Kind
+from farandole.ranks import context, reporter
+
+
+class CurrentRun:
+    """What the driver said of the run; empty between runs and without a driver."""
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        self.resume: Path | None = None
+        self._endings: list[Callable[[], None]] = []
+
+    def begin(self, folder: str, resume: str) -> None:
+        """Take up a run: its folder, and the folder of the run whose checkpoints it goes on from, or empty texts."""
+        self._endings = []
+        self.folder = Path(folder) if folder else None
+        self.resume = Path(resume) if resume else None
+
+    def end(self) -> None:
+        """Leave the run, after what `at_end` asked for; a cell that did not take up where it should have is told of."""
+        try:
+            for ending in self._endings:
+                ending()
+            if self.resume is not None and context.rank() == 0:
+                notice("the cell did not call fd.checkpoint(state), so nothing was resumed; call it before the loop")
+        finally:
+            self.begin("", "")
+
+    def at_end(self, ending: Callable[[], None]) -> None:
+        """Call ``ending`` before the run ends."""
+        self._endings.append(ending)
+
+
+@functools.cache
+def current() -> CurrentRun:
+    """Return the one of this process."""
+    return CurrentRun()
+
+
+def notice(text: str) -> None:
+    """Tell the user one sentence: on the run, or on the error stream where there is none."""
+    if reporter.current().run:
+        reporter.send({"kind": Kind.NOTICE, "rank": context.rank(), "time": time.time(), "text": text})
+    else:
+        print(f"farandole: {text}", file=sys.stderr)

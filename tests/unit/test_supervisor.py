@@ -12,7 +12,7 @@ from farandole.driver.staff import Patience, Staff
 from farandole.driver.supervisor import Supervisor
 from farandole.exceptions import RankDiedError, RankError, WorkerStartError
 
-PATIENCE = Patience(grace=0.05, leave=0.05, interrupt=0.1, form=5, refill=0.2, retry=0.01)
+PATIENCE = Patience(grace=0.05, leave=0.05, interrupt=0.1, hung=0.3, form=5, refill=0.2, retry=0.01)
 
 
 class Server:
@@ -34,6 +34,8 @@ class Rank(RankKernel):
         self.supervisor = None
         self.commits, self.deaf = 7, deaf
         self.asked = []
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.cell = asyncio.get_running_loop().create_future()
 
     async def aside(self):
@@ -44,6 +46,9 @@ class Rank(RankKernel):
 
     async def evaluate(self, expression, *, subshell=None):
         function, arguments = re.search(r"'_'\]\)\.(\w+)\((.*)\)\)$", expression).groups()
+        if function == "identity":
+            await self.answers.wait()
+            return self.reply("ok")
         self.asked.append((function, arguments))
         if function == "part_at":
             self.commits = int(arguments)
@@ -282,6 +287,19 @@ async def test_a_rank_that_does_not_come_is_killed():
     assert "rank 2 (worker c-w2) was lost: stopped, because it did not answer" in staff.told[0]
     staff.finish()
     assert [reply.worker for reply in await run] == ["c-w1"]
+
+
+async def test_a_rank_that_hangs_is_found_and_killed():
+    staff = Workers(2, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[1].answers.clear()
+    staff.ranks[1].deaf = True
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w0"]]
+    assert "rank 1 (worker c-w1) was lost: stopped, because it did not answer" in staff.told[0]
+    staff.finish()
+    assert len(await run) == 1
 
 
 async def test_an_error_of_the_users_code_ends_the_run_on_all_ranks():

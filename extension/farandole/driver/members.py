@@ -93,12 +93,20 @@ class Members:
         except TimeoutError:
             return False
 
-    async def tell(self, kernels: Iterable[RankKernel], function: str, *arguments: Any) -> list[Any]:
+    async def watch(self, seconds: float) -> None:
+        """Find ranks that hang for so long, again and again: a process that is stopped closes no connection."""
+        while True:
+            await asyncio.sleep(seconds / 3)
+            await self.tell(self.inside, "identity", seconds=seconds)
+
+    async def tell(
+        self, kernels: Iterable[RankKernel], function: str, *arguments: Any, seconds: float = ASK_SECONDS
+    ) -> list[Any]:
         """Call a function of `farandole.ranks.control` beside the cell; whoever does not answer is killed.
 
         Returns the values of those that answered.
         """
-        asked = (self._ask(kernel, call(function, *arguments)) for kernel in kernels)
+        asked = (self._ask(kernel, call(function, *arguments), seconds) for kernel in kernels)
         return [reply.value for reply in await asyncio.gather(*asked) if reply is not None]
 
     def kill(self, kernels: Iterable[RankKernel]) -> None:
@@ -109,9 +117,9 @@ class Members:
             self._kills.add(task)
             task.add_done_callback(self._kills.discard)
 
-    async def _ask(self, kernel: RankKernel, expression: str) -> Reply | None:
+    async def _ask(self, kernel: RankKernel, expression: str, seconds: float) -> Reply | None:
         try:
-            async with asyncio.timeout(ASK_SECONDS):
+            async with asyncio.timeout(seconds):
                 reply = await kernel.evaluate(expression, subshell=await kernel.aside())
         except TimeoutError:
             self.kill([kernel])

@@ -20,6 +20,8 @@ class Patience:
     """For a rank to come to its waiting point once its connections are cut."""
     interrupt: float = 15.0
     """The same after an interrupt; then it is killed."""
+    hung: float = 30.0
+    """For a rank to answer while nothing is amiss; then it is taken for hung and killed."""
     form: float = 60.0
     """For the ranks to form a world."""
     refill: float = 60.0

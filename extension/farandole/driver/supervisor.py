@@ -43,11 +43,13 @@ class Supervisor:
         for kernel in kernels:
             self.members.add(kernel, await self._staff.launch(kernel), inside=True)
         self._work = asyncio.create_task(self._supervise())
+        watch = asyncio.create_task(self.members.watch(self._patience.hung))
         try:
             await asyncio.wait([self._work])
             if not self._work.cancelled():
                 self._work.result()
         finally:
+            watch.cancel()
             await self._clean_up()
         # What was lost on the way and made good is none of the outcome.
         members = self.members

@@ -111,5 +111,5 @@ def test_a_backend_that_a_worker_lacks_is_refused():
 
 def test_horovod_alone_asks_at_no_rendezvous():
     [seat] = seats([info("c-w0")])
-    environment = HorovodBackend().environment(seat, Endpoint(host="127.0.0.1", port=0), interface="lo")
+    environment = BACKENDS["horovod"]().environment(seat, Endpoint(host="127.0.0.1", port=0), interface="lo")
     assert not [name for name in environment if "RENDEZVOUS" in name]

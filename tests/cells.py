@@ -72,7 +72,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 data = torch.utils.data.TensorDataset(torch.arange({samples}), torch.randn({samples}, 4))
 loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
 model, optimizer, loader = fd.prepare(model, optimizer, loader)
-state = fd.state(model, optimizer, loader, epoch=0, step=0, seen=[])
+state = fd.state(model, optimizer, loader, epoch=0, step=0, seen=b"")
 marks = Path({folder!r})
 
 def kill(rank, step, whom=os.getpid):
@@ -91,14 +91,14 @@ def train(state):
             loss.backward()
             optimizer.step()
             state.step += 1
-            state.seen = state.seen + [i for part in gather_bytes(bytes(ids.tolist())) for i in part]
+            state.seen += b"".join(gather_bytes(bytes(ids.tolist())))
             if state.step % {every} == 0:
                 state.commit()
             fd.report(step=state.step, size=fd.size(), loss=loss)
     return state
 
 train(state)
-fd.result({{"step": state.step, "size": fd.size(), "seen": state.seen, "lr": optimizer.param_groups[0]["lr"],
+fd.result({{"step": state.step, "size": fd.size(), "seen": list(state.seen), "lr": optimizer.param_groups[0]["lr"],
             "weights": sum(p.sum().item() for p in model.parameters())}})
 """
 

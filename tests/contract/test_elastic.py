@@ -64,8 +64,8 @@ def test_steps_since_the_last_commit_are_done_again(cluster, tmp_path):
 
 def test_a_lost_rank_is_replaced_while_the_run_goes_on(cluster, tmp_path):
     fault = "kill(2, 20); time.sleep(0 if fd.size() == 3 else 0.1)"
-    run = cluster.train(elastic(tmp_path, epochs=30, fault=fault), elastic=Elastic())
-    whole(run, epochs=30)
+    run = cluster.train(elastic(tmp_path, epochs=12, fault=fault), elastic=Elastic())
+    whole(run, epochs=12)
     assert any("rank 2 joined: going on with 3 ranks from step" in notice for notice in run.notices)
     assert {result["size"] for result in run.results.values()} == {3}
 

@@ -11,7 +11,7 @@ from farandole.protocol import Status
 
 from tests.cells import elastic
 
-EPOCHS = 30
+EPOCHS = 16
 SLOWLY = "time.sleep(0.1)"
 
 

@@ -103,6 +103,6 @@ fd.result({{"step": state.step, "size": fd.size(), "seen": list(state.seen), "lr
 """
 
 
-def elastic(folder, *, epochs=2, samples=250, every=1, fault="pass"):
+def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass"):
     """Return an elastic cell; `fault` is what each step begins with, `kill(RANK, STEP)` say, marked in `folder`."""
     return ELASTIC.format(folder=str(folder), epochs=epochs, samples=samples, every=every, fault=fault)

@@ -161,6 +161,17 @@ async def test_the_others_go_on_without_a_lost_rank():
     assert [(reply.rank, reply.worker, reply.status) for reply in await run] == [(0, "c-w0", "ok"), (1, "c-w2", "ok")]
 
 
+async def test_the_rule_for_learning_rates_is_told_with_the_size():
+    staff = Workers(2, Elastic(lr_rule="linear"))
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[1].mark_dead("killed")
+    await until(lambda: len(staff.told) == 2)
+    assert staff.told[1] == "learning rates follow the number of ranks (--lr-rule linear): now for 1 rank"
+    staff.finish()
+    assert len(await run) == 1
+
+
 async def test_a_new_rank_joins_at_one_commit_of_all():
     fresh = Rank(9)
     staff = Workers(2, Elastic(), spare=[fresh], trouble=1)

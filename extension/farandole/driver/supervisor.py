@@ -31,6 +31,7 @@ class Supervisor:
         self._recruiter = Recruiter(staff, self.members, options, self._patience)
         self._leaving: set[RankKernel] = set()
         self._parting = False
+        self._size = 0
         self._commits = 0
         self._failures = 0
         self._work: asyncio.Task[None] | None = None
@@ -42,6 +43,7 @@ class Supervisor:
         """
         for kernel in kernels:
             self.members.add(kernel, await self._staff.launch(kernel), inside=True)
+        self._size = len(kernels)
         self._work = asyncio.create_task(self._supervise())
         watch = asyncio.create_task(self.members.watch(self._patience.hung))
         try:
@@ -169,7 +171,6 @@ class Supervisor:
     async def _form(self, began: float, why: Sequence[str] = ()) -> None:
         """Form a world of all that wait, once there are enough of them."""
         members = self.members
-        before = len(members.inside)
         enough = await members.until(
             lambda: self._disturbed() or self._over() or len(self._next_world()) >= self._options.min_ranks,
             began + self._patience.refill - time.monotonic(),
@@ -186,7 +187,7 @@ class Supervisor:
             self._send_off()
         members.seat(chosen)
         if await self._join(chosen):
-            self._announce(Change(why=why, joined=joined, went=went, news=news), before)
+            self._announce(Change(why=why, joined=joined, went=went, news=news))
 
     def _next_world(self) -> list[RankKernel]:
         # Survivors first: of equal commits, the lowest rank's is taken.
@@ -220,14 +221,15 @@ class Supervisor:
         self._recruiter.release(self._leaving)
         self._leaving = set()
 
-    def _announce(self, change: Change, before: int) -> None:
+    def _announce(self, change: Change) -> None:
         inside = self.members.inside
         self._staff.seated([kernel.worker.name for kernel in inside])
         self._staff.tell(change.text(inside))
-        if self._options.lr_rule == "linear" and before and len(inside) != before:
+        if self._options.lr_rule == "linear" and len(inside) != self._size:
             self._staff.tell(
                 f"learning rates follow the number of ranks (--lr-rule linear): now for {count(len(inside))}"
             )
+        self._size = len(inside)
 
     def _note_refusal(self, reply: Reply) -> None:
         if reply.status == "error":

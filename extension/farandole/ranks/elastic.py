@@ -60,7 +60,8 @@ def _go_on(member: Membership, state: State, loop: Callable[[], T]) -> T:
             failed, why = True, f"{type(exc).__name__}: {exc}"
             # Whoever waits for this rank in a collective is let go by that, without the driver.
             membership.abandon_world()
-            go_back(state)
+        # Also where the ranks only part: a loader that has begun an epoch goes on in it once it is told its place.
+        go_back(state)
         inside = False
 
 

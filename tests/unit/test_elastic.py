@@ -10,6 +10,7 @@ from farandole.exceptions import DeadlineError, UsageError
 from farandole.ranks import membership
 from farandole.ranks.elastic import elastic, scale_rates
 from farandole.ranks.membership import Membership, WorldChange
+from farandole.ranks.prepare import prepare
 from farandole.ranks.state import state as fd_state
 
 ALONE = {"FARANDOLE_RANK": "0", "FARANDOLE_SIZE": "1", "FARANDOLE_BACKEND": "none", "FARANDOLE_OUTSIDE": ""}
@@ -145,6 +146,25 @@ def test_ranks_part_at_the_commit_that_was_said_and_keep_its_state(member):
     train(state)
     former.join()
     assert begun == [0, 3]
+
+
+def test_an_epoch_goes_on_in_its_middle_where_ranks_part(member):
+    data = torch.utils.data.DataLoader(torch.arange(40), batch_size=4, shuffle=True)
+    _, _, loader = prepare(loader=data)
+    state = fd_state(loader, step=0, seen=[])
+    former = form_when_it_waits(member)
+
+    @elastic
+    def train(state):
+        for ids in loader:
+            if state.step == 2 and len(state.seen) == 8:
+                member.part_at(3)
+            state.seen = state.seen + ids.tolist()
+            commits(state, 1)
+
+    train(state)
+    former.join()
+    assert (state.step, sorted(state.seen)) == (10, list(range(40)))
 
 
 def test_a_commit_waits_for_the_word_where_to_part():

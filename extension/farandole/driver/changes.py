@@ -47,7 +47,7 @@ def refusal(reply: Reply) -> str:
 
 def loss(reply: Reply) -> str:
     """Say which rank was lost and why."""
-    return f"rank {reply.rank} (worker {reply.worker}) was lost: {reply.evalue}"
+    return f"rank {reply.rank} (worker {reply.worker}) was lost: {reply.evalue.removeprefix('lost: ')}"
 
 
 def torn(members: Members) -> str:

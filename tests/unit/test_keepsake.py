@@ -1,5 +1,6 @@
 """Copies of commits that outlive their process: whole or not there, ours or not read."""
 
+import os
 import subprocess
 import sys
 
@@ -81,6 +82,14 @@ def test_copies_are_removed_with_their_run_and_others_stay(tmp_path):
     kept(tmp_path, 1, run="other")
     Keepsake("r", tmp_path).remove()
     assert [path.name.split("-")[1] for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_copies_that_were_left_behind_go_after_a_day(tmp_path):
+    kept(tmp_path, 2)
+    old, young = sorted(tmp_path.iterdir())
+    os.utime(old, (0, 0))
+    Keepsake("another", tmp_path)
+    assert list(tmp_path.iterdir()) == [young]
 
 
 def test_where_nothing_can_be_written_the_run_goes_on(tmp_path):

@@ -29,6 +29,7 @@ SHARED_MEMORY = Path("/dev/shm")
 HEADER = struct.Struct("<8sqqqI")
 """Mark, commits, size that the learning rate is meant for (0: none), bytes of the copy and their CRC-32."""
 MARK = b"FDCOMMIT"
+OLD_SECONDS = 86_400.0
 SHARE = 0.05
 """The most of the training's time that copies may take; a commit that comes sooner is left out."""
 
@@ -42,6 +43,7 @@ class Keepsake:
         self._turn = 0
         self._next = 0.0
         self._works = bool(run)
+        self._sweep()
 
     def keep(self, state: State, lr_size: int | None) -> None:
         """Copy the last commit, where this is the machine's first rank and the last copy is long enough ago."""
@@ -77,6 +79,14 @@ class Keepsake:
         for path in self._files():
             with contextlib.suppress(OSError):
                 path.unlink()
+
+    def _sweep(self) -> None:
+        """Remove old copies of ours, of runs whose ranks were all killed at the end."""
+        for path in self._folder.glob("farandole-*"):
+            with contextlib.suppress(OSError):
+                found = path.lstat()
+                if found.st_uid == os.geteuid() and time.time() - found.st_mtime > OLD_SECONDS:
+                    path.unlink()
 
     @property
     def _prefix(self) -> str:

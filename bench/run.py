@@ -19,7 +19,7 @@ from bench.record import Record, save, table  # noqa: E402 - needs the line abov
 from bench.site import THREADS, environment  # noqa: E402
 from hub.up import stop_on_signals  # noqa: E402
 
-BENCHES = ("fanout", "growth", "start", "report", "throughput", "state")
+BENCHES = ("fanout", "growth", "start", "report", "throughput", "state", "recovery")
 CONTAINER_BENCHES = ("carry",)
 """Run by `make bench-carry` alone: they need root, a container engine and the images of `make images`."""
 REPEATS = 5

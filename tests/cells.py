@@ -60,3 +60,49 @@ def interrupt_when_it_prints(work):
     with pytest.raises(KeyboardInterrupt):
         work(press)
     return time.monotonic() - pressed[0]
+
+
+ELASTIC = """
+import os, signal, time, torch, farandole as fd
+from pathlib import Path
+from farandole.ranks.collectives import gather_bytes
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.arange({samples}), torch.randn({samples}, 4))
+loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+model, optimizer, loader = fd.prepare(model, optimizer, loader)
+state = fd.state(model, optimizer, loader, epoch=0, step=0, seen=b"")
+marks = Path({folder!r})
+
+def kill(rank, step, whom=os.getpid):
+    mark = marks / f"killed-{{rank}}-{{step}}"
+    if (fd.rank(), state.step) == (rank, step) and not mark.exists():
+        mark.touch()
+        os.kill(whom(), signal.SIGKILL)
+
+@fd.elastic
+def train(state):
+    for state.epoch in range(state.epoch, {epochs}):
+        for ids, x in loader:
+            {fault}
+            loss = (model(x) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            state.step += 1
+            state.seen += b"".join(gather_bytes(bytes(ids.tolist())))
+            if state.step % {every} == 0:
+                state.commit()
+            fd.report(step=state.step, size=fd.size(), loss=loss)
+    return state
+
+train(state)
+fd.result({{"step": state.step, "size": fd.size(), "seen": list(state.seen), "lr": optimizer.param_groups[0]["lr"],
+            "weights": sum(p.sum().item() for p in model.parameters())}})
+"""
+
+
+def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass"):
+    """Return an elastic cell; `fault` is what each step begins with, `kill(RANK, STEP)` say, marked in `folder`."""
+    return ELASTIC.format(folder=str(folder), epochs=epochs, samples=samples, every=every, fault=fault)

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from farandole.driver.cluster import Cluster
+    from farandole.driver.elastic import Elastic
     from farandole.driver.store import load_run
     from farandole.ranks.checkpoint import checkpoint
     from farandole.ranks.context import device, local_rank, local_size, rank, size
+    from farandole.ranks.elastic import elastic
     from farandole.ranks.prepare import prepare
     from farandole.ranks.report import report
     from farandole.ranks.result import result
@@ -26,9 +28,11 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Cluster": "farandole.driver.cluster",
+    "Elastic": "farandole.driver.elastic",
     "load_run": "farandole.driver.store",
     "checkpoint": "farandole.ranks.checkpoint",
     "device": "farandole.ranks.context",
+    "elastic": "farandole.ranks.elastic",
     "local_rank": "farandole.ranks.context",
     "local_size": "farandole.ranks.context",
     "rank": "farandole.ranks.context",
@@ -42,8 +46,10 @@ _HOMES = {
 
 __all__ = [
     "Cluster",
+    "Elastic",
     "checkpoint",
     "device",
+    "elastic",
     "load_run",
     "local_rank",
     "local_size",

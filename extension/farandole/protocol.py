@@ -51,7 +51,26 @@ class Kind(StrEnum):
     USAGE = "usage"
     RESULT = "result"
     VALUE = "value"
+    MEMBER = "member"
+    """A rank of an elastic run waits for a world, or has joined one."""
     NOTICE = "notice"
+
+
+COLLECTIVE_ERRORS = frozenset({"HorovodInternalError", "DistBackendError"})
+COLLECTIVE_WORDS = (
+    "gloo/transport",
+    "Gloo",
+    "NCCL error",
+    "Connection closed by peer",
+    "Horovod has not been initialized",
+    "Horovod has been shut down",
+    "process group has not been initialized",
+)
+
+
+def is_collective_failure(name: str, message: str) -> bool:
+    """Say whether an error, by its class and message, is what a rank gets when a peer in a collective is gone."""
+    return name in COLLECTIVE_ERRORS or any(word in message for word in COLLECTIVE_WORDS)
 
 
 class Status(StrEnum):

@@ -107,3 +107,9 @@ def test_an_unknown_backend_lists_those_there_are():
 def test_a_backend_that_a_worker_lacks_is_refused():
     with pytest.raises(UsageError, match=r"'horovod'.*not installed there. They offer torch, none"):
         choose_backend("horovod", list(itertools.repeat(("torch", "none"), 2)))
+
+
+def test_horovod_alone_asks_at_no_rendezvous():
+    [seat] = seats([info("c-w0")])
+    environment = BACKENDS["horovod"]().environment(seat, Endpoint(host="127.0.0.1", port=0), interface="lo")
+    assert not [name for name in environment if "RENDEZVOUS" in name]

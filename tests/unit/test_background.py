@@ -6,7 +6,7 @@ import time
 
 import pytest
 from farandole.driver.background import BackgroundRun
-from farandole.driver.kernels import Reply
+from farandole.driver.replies import Reply
 from farandole.driver.store import RunStore
 from farandole.exceptions import DeadlineError, RankError, UsageError
 from farandole.notebook.listing import RunList

@@ -2,7 +2,7 @@
 
 import pytest
 from farandole.driver.errors import rank_error
-from farandole.driver.kernels import Reply
+from farandole.driver.replies import Reply
 from farandole.exceptions import FarandoleError, RankDiedError, RankError
 
 

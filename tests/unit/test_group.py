@@ -3,8 +3,9 @@
 import asyncio
 import time
 
-from farandole.driver.group import RankGroup
-from farandole.driver.kernels import RankKernel, Reply
+from farandole.driver.group import Cell, RankGroup
+from farandole.driver.kernels import RankKernel
+from farandole.driver.replies import Reply
 from farandole.exceptions import WorkerStartError
 
 
@@ -49,7 +50,7 @@ class Rank(RankKernel):
 async def test_a_worker_that_cannot_be_reached_holds_no_other_rank_up():
     group = RankGroup()
     group.seat([Rank(Unreachable(), "a", slot=0), Rank(Prompt(), "b", slot=0)])
-    cell = asyncio.create_task(group.run("pass", group.kernels, lambda *_: None, together=False))
+    cell = asyncio.create_task(group.run(Cell(code="pass", sink=lambda *_: None), group.kernels, together=False))
     await asyncio.sleep(0)
     await group.interrupt(together=False)
     replies = await asyncio.wait_for(cell, 5)

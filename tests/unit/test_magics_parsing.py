@@ -1,6 +1,7 @@
 """What the magics make of their arguments, in a real IPython shell over a cluster that only remembers."""
 
 import pytest
+from farandole.driver.elastic import Elastic
 from farandole.driver.output import Block
 from farandole.exceptions import NoClusterError, RunNotFoundError, TransferError, UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -20,8 +21,8 @@ class RememberingCluster:
         show(Block(ranks=(0, 1), stream="stdout", text="hi\n"))
         show(Block(ranks=(1,), stream="stdout", text="only one\n"))
 
-    def train(self, code, *, resume, name, **_options):
-        self.calls.append(("train", code, name, resume))
+    def train(self, code, *, resume, name, elastic, **_options):
+        self.calls.append(("train", code, name, resume) if elastic is None else ("elastic", code, elastic))
 
     def push(self, values, *, ranks):
         self.calls.append(("push", values, ranks))
@@ -202,6 +203,31 @@ def test_runs_lists_nothing_and_finds_nothing_in_an_empty_store(shell):
 def test_an_error_of_a_magic_stops_run_all(shell):
     result = shell.run_cell("%cluster status")
     assert isinstance(result.error_in_exec, NoClusterError)
+
+
+@pytest.mark.parametrize(
+    ("line", "elastic"),
+    [
+        ("--elastic", Elastic()),
+        ("--elastic --min-ranks 2 --max-ranks 8 --lr-rule linear", Elastic(min_ranks=2, max_ranks=8, lr_rule="linear")),
+    ],
+)
+def test_a_run_is_elastic_where_that_is_asked_for(shell, cluster, line, elastic):
+    shell.run_cell_magic("distributed_train", line, "pass")
+    assert cluster.calls == [("elastic", "pass", elastic)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--min-ranks 2", "--min-ranks is for elastic runs; add `--elastic`"),
+        ("--elastic --min-ranks 0", "at least 1 rank"),
+    ],
+)
+def test_elastic_options_that_make_no_sense_are_refused(shell, cluster, line, message):
+    with pytest.raises(UsageError, match=message):
+        shell.run_cell_magic("distributed_train", line, "pass")
+    assert cluster.calls == []
 
 
 @pytest.mark.parametrize(

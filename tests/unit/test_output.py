@@ -171,3 +171,9 @@ def test_rich_output_counts_towards_the_limit():
     folder.feed(0, "display_data", {"data": {"image/png": "x" * 2000}}, 0.0)
     assert folder.take(0.0, flush=True) == []
     assert folder.dropped > 2000
+
+
+def test_a_rank_that_came_later_is_shown_as_well():
+    folder = Folder([0])
+    say(folder, 1, "new\n")
+    assert shown(folder.take(0.0, flush=True)) == [((1,), "new\n")]

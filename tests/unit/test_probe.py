@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from farandole.driver.kernels import Reply
 from farandole.driver.preflight import probe
+from farandole.driver.replies import Reply
 from farandole.driver.workers import WorkerInfo
 
 

@@ -8,8 +8,10 @@ import pytest
 
 NAMES = [
     "Cluster",
+    "Elastic",
     "checkpoint",
     "device",
+    "elastic",
     "load_run",
     "local_rank",
     "local_size",

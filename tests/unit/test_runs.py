@@ -143,3 +143,13 @@ def test_finish_only_once(run):
 def test_unknown_kinds_are_ignored(run):
     run.add_record(0, {"kind": "value", "rank": 0})
     assert run.series() == []
+
+
+def test_ranks_of_an_elastic_run_change_places(run):
+    run.seat(["c-w1"])
+    assert [(view.worker, view.state) for view in run.ranks()] == [("c-w1", "running"), ("c-w1", "dead")]
+    run.seat(["c-w1", "c-w0", "c-w2"])
+    assert [(view.worker, view.state) for view in run.ranks()] == [
+        (worker, "running") for worker in ("c-w1", "c-w0", "c-w2")
+    ]
+    assert (run.size, run.info.workers) == (3, ("c-w1", "c-w0", "c-w2"))

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
-from farandole.driver.kernels import Reply
 from farandole.driver.loop import PUMP_SECONDS
 from farandole.driver.output import Block
+from farandole.driver.replies import Reply
 from farandole.driver.runs import Run, still_going
 from farandole.driver.screen import Screen, Show
 from farandole.exceptions import FarandoleError

@@ -69,6 +69,11 @@ class Connection:
         if self._receiver is not None:
             await asyncio.wait([self._receiver])
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is open, or nothing more will be."""
+        return self._ready.is_set()
+
     async def ready(self) -> None:
         """Wait while it is being opened again."""
         await self._ready.wait()

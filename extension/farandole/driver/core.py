@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from farandole.driver.backends import choose_backend
 from farandole.driver.backends.base import Backend
-from farandole.driver.group import RankGroup, call
-from farandole.driver.kernels import RankKernel, Records, Reply, Sink
+from farandole.driver.crews import Crew, Crews, worker_name
+from farandole.driver.elastic import Elastic
+from farandole.driver.elastic_cell import ElasticCell, Told
+from farandole.driver.group import Cell, RankGroup, call
+from farandole.driver.kernels import RankKernel
 from farandole.driver.preflight.probe import preflight
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.reattach import RunReader
-from farandole.driver.workers import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
+from farandole.driver.replies import Records, Reply, Sink
+from farandole.driver.workers import Progress, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.driver.world import ANSWER_SECONDS, World
-from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError, RankError, WorkerStartError
+from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError, RankError
 
 BOOT_SECONDS = 60.0
 PRELOAD_SECONDS = 120.0
-LOOK_SECONDS = 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Crew:
-    """A worker, what it says of itself, and the kernels of its ranks."""
-
-    worker: Worker
-    info: WorkerInfo
-    kernels: list[RankKernel]
 
 
 class ClusterCore:
@@ -44,23 +35,21 @@ class ClusterCore:
         self.source = source
         self.group = RankGroup()
         self.world: World | None = None
-        self._crews: list[Crew] = []
+        self._crews = Crews(name, source, hear=self._hear, on_notice=on_notice)
         self._wanted = backend
         self._on_records = on_records
-        self._on_notice = on_notice
-        self._options = WorkerOptions(cluster=name)
-        self._timeout = 0.0
         # One cell at a time: a second one would mix its collectives with those of the first.
         self._cell = asyncio.Lock()
+        self._elastic: ElasticCell | None = None
 
     @property
     def crews(self) -> Sequence[Crew]:
         """The workers with their kernels, in the order of the ranks."""
-        return self._crews
+        return self._crews.all
 
     async def start(self, workers: int, options: WorkerOptions, progress: Progress, timeout: float) -> None:
         """Start workers and ranks and form the world; whatever fails, nothing is left behind."""
-        self._options, self._timeout = options, timeout
+        self._crews.options, self._crews.timeout = options, timeout
         if self.name in await self.source.clusters():
             raise ClusterExistsError(
                 f"cluster {self.name!r} is there already. Use `%cluster attach {self.name}`, stop it with "
@@ -68,57 +57,44 @@ class ClusterCore:
             )
         names = [worker_name(self.name, index) for index in range(workers)]
         try:
-            self._crews = await self._start_crews(names, progress)
+            await self._crews.start(names, progress)
             await self._settle(progress)
         except BaseException:
-            await self._drop([crew.worker.name for crew in self._crews])
+            await self.drop(self._crews.names)
             raise
 
     async def attach(self, progress: Progress, timeout: float) -> None:
         """Find the workers and ranks of a running cluster; ranks that still run a cell are left to it."""
-        self._timeout = timeout
+        self._crews.timeout = timeout
         workers = await self.source.find(self.name)
         if not workers:
             raise NoClusterError(f"no cluster {self.name!r} runs. `%cluster list` shows those that do.")
-        self._crews = list(await asyncio.gather(*(self._crew_of(worker, found=True) for worker in workers)))
-        first = self._crews[0].info
-        self._options = WorkerOptions(cluster=self.name, profile=first.profile or None, ranks=first.ranks)
+        await self._crews.find(workers)
         self._seat()
         progress(f"attached to {len(workers)} workers with {len(self.group.kernels)} ranks")
 
     async def scale(self, workers: int, progress: Progress) -> None:
         """Start or stop workers until there are so many; the ranks that stay keep their variables."""
+        if self._elastic is not None:
+            await self._elastic.scale(workers, progress)
+            return
         async with self._cell:
-            now = [crew.worker.name for crew in self._crews]
+            now = self._crews.names
             if workers == len(now):
                 return
             if workers < len(now):
-                await self._drop(now[workers:])
+                await self.drop(now[workers:])
             else:
-                self._crews += await self._start_crews(self._free_names(workers - len(now)), progress)
+                await self.grow(workers - len(now), progress)
             self._world.taint()
             await self.mend(progress)
 
-    async def run(
-        self,
-        code: str,
-        ranks: Sequence[int] | None,
-        sink: Sink,
-        progress: Progress,
-        *,
-        before: str = "",
-        after: str = "",
-        mark: dict[str, Any] | None = None,
-    ) -> list[Reply]:
+    async def run(self, cell: Cell, ranks: Sequence[int] | None, progress: Progress) -> list[Reply]:
         """Make the cluster whole, execute a cell on its ranks and return how it ended on each."""
         async with self._cell:
             await self.mend(progress)
             kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
-            together = self.backend != "none"
-            replies = await self.group.run(
-                code, kernels, sink, before=before, after=after, mark=mark, together=together
-            )
-            return self._tainted_by(replies)
+            return self._tainted_by(await self.group.run(cell, kernels, together=self.backend != "none"))
 
     async def follow(self, readers: Sequence[RunReader], sink: Sink, *, together: bool) -> list[Reply]:
         """Hear a run of another driver from its beginning to its end; `together` as for `RankGroup.run`."""
@@ -136,14 +112,27 @@ class ClusterCore:
         """Make the cluster whole and look at its ranks and the network between them."""
         async with self._cell:
             await self.mend(progress)
-            infos = [crew.info for crew in self._crews for _ in crew.kernels]
+            infos = [crew.info for crew in self.crews for _ in crew.kernels]
             found = await preflight(self.name, self.group, infos, self.backend)
             if found.all_reduce_error:
                 self._world.taint()
             return found
 
+    async def run_elastic(self, cell: Cell, options: Elastic, told: Told, progress: Progress) -> list[Reply]:
+        """Make the cluster whole and execute a cell that goes on when ranks are lost or added."""
+        async with self._cell:
+            await self.mend(progress)
+            self._elastic = ElasticCell(self, cell, options, told)
+            try:
+                return await self._elastic.run()
+            finally:
+                self._elastic = None
+                self._world.taint()
+
     async def interrupt(self) -> None:
         """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""
+        if self._elastic is not None:
+            self._elastic.stop()
         self._world.taint()
         if self.group.busy:
             await self.group.interrupt(together=self.backend != "none")
@@ -152,22 +141,44 @@ class ClusterCore:
 
     async def mend(self, progress: Progress) -> None:
         """Put new ranks in the place of dead ones and form the world anew, where that is needed."""
-        gone: list[Crew] = []
-        for crew in list(self._crews):
-            if lost := [kernel for kernel in crew.kernels if not kernel.alive]:
-                # A death between two cells has failed none, and nobody else has told the world.
-                self._world.taint()
-                if not await self._refill(crew, lost, progress):
-                    gone.append(crew)
-        if gone:
-            await self._replace(gone, progress)
+        await self.refill(progress)
         if not self._world.formed:
             await self._settle(progress)
 
+    async def refill(self, progress: Progress) -> None:
+        """Put new ranks in the place of dead ones, and new workers in the place of those that are gone."""
+        if not all(kernel.alive for kernel in self._crews.kernels):
+            # A death between two cells has failed none, and nobody else has told the world.
+            self._world.taint()
+        await self._crews.refill(progress)
+
+    async def grow(self, workers: int, progress: Progress) -> None:
+        """Start so many workers more, with their ranks."""
+        await self._crews.grow(workers, progress)
+
+    async def drop(self, names: Sequence[str]) -> None:
+        """Stop these workers, and all that goes on there."""
+        await self._crews.drop(names)
+
+    async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> None:
+        """Make a new kernel a rank that lives alone until it joins the world."""
+        environment = {"FARANDOLE_CLUSTER": self.name}
+        for expression, seconds in (
+            (call("prepare", environment), BOOT_SECONDS),
+            (call("preload", self.backend), PRELOAD_SECONDS),
+        ):
+            await self.group.control(expression, what="preparing a new rank", timeout=seconds, kernels=[kernel])
+        kernel.prepared = True
+        await self._world.form_alone(kernel, self._crews.of(kernel).info, rank=rank, size=size)
+
+    async def form(self, kernels: Sequence[RankKernel]) -> None:
+        """Tell ranks that wait beside their cell to form a world."""
+        crews = [self._crews.of(kernel) for kernel in kernels]
+        await self._world.form([crew.worker for crew in crews], [crew.info for crew in crews], waiting=kernels)
+
     async def looks(self) -> dict[str, WorkerInfo]:
         """Ask the workers how they are; those that do not answer soon are left out."""
-        answers = await asyncio.gather(*(_look(crew.worker) for crew in self._crews))
-        return {info.worker: info for info in answers if info is not None}
+        return await self._crews.looks()
 
     async def use(self, backend: str) -> None:
         """Change the backend before the next cell."""
@@ -188,62 +199,21 @@ class ClusterCore:
     async def stop(self) -> None:
         """Stop all workers and wait until they are gone."""
         await self.group.close()
-        await self.source.stop([crew.worker.name for crew in self._crews])
-        self._crews = []
+        await self.source.stop(self._crews.names)
+        self._crews.all = []
 
     async def close(self) -> None:
         """Let go of the cluster without stopping it."""
         await self.group.close()
         await self.source.close()
 
-    async def _start_crews(self, names: Sequence[str], progress: Progress) -> list[Crew]:
-        staying = [crew.worker.name for crew in self._crews if crew.worker.name not in names]
-        options = replace(self._options, workers=len(staying) + len(names), together=len(names))
-        workers = await self.source.start(names, options, progress, self._timeout)
-        try:
-            return list(await asyncio.gather(*(self._crew_of(worker) for worker in workers)))
-        except BaseException:
-            # Only what this start made is stopped: where the source refused, the names belong to somebody else.
-            await self.source.stop(names)
-            raise
-
-    def _free_names(self, count: int) -> list[str]:
-        """Return names for new workers; there are gaps where a cluster was attached after a worker was lost."""
-        taken = {crew.worker.name for crew in self._crews}
-        names = (worker_name(self.name, index) for index in itertools.count())
-        return list(itertools.islice((name for name in names if name not in taken), count))
-
-    async def _crew_of(self, worker: Worker, *, found: bool = False) -> Crew:
-        info = await worker.info()
-        running = await worker.kernels() if found else {}
-        slots = sorted({*running, *range(info.ranks)})
-        idle = info.idle_seconds or 0.0
-        kernels = await asyncio.gather(*(self._kernel(worker, slot, running.get(slot), idle) for slot in slots))
-        return Crew(worker=worker, info=info, kernels=list(kernels))
-
-    async def _kernel(
-        self, worker: Worker, slot: int, kernel_id: str | None = None, idle_seconds: float = 0.0
-    ) -> RankKernel:
-        kernel = RankKernel(
-            worker,
-            kernel_id or await worker.start_kernel(slot),
-            slot=slot,
-            on_records=self._on_records,
-            on_death=partial(self._tell_if_stopped, worker),
-            idle_seconds=idle_seconds if kernel_id else 0.0,
-        )
-        kernel.prepared = kernel_id is not None
-        await kernel.connect()
-        return kernel
-
-    def _tell_if_stopped(self, worker: Worker) -> None:
-        """Tell at once of a worker that the hub has stopped; of other deaths the running cell tells, or the next."""
-        for crew in self._crews:
-            if crew.worker is worker and (reason := idle_reason(crew)):
-                self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it anew, empty.")
+    def _hear(self, kernel: RankKernel, rank: int, data: dict[str, Any], buffers: list[bytes]) -> None:
+        if self._elastic is not None:
+            self._elastic.hear(kernel, data["records"])
+        self._on_records(rank, data, buffers)
 
     def _seat(self) -> None:
-        self.group.seat([kernel for crew in self._crews for kernel in crew.kernels])
+        self.group.seat(self._crews.kernels)
         if self.world is None:
             self.world = World(self.group, self._chosen(self._wanted))
 
@@ -258,7 +228,7 @@ class ClusterCore:
         for kernel in self.group.kernels:
             kernel.prepared = True
         await self._preload(progress)
-        each = [crew for crew in self._crews for _ in crew.kernels]
+        each = [crew for crew in self.crews for _ in crew.kernels]
         await self._world.form([crew.worker for crew in each], [crew.info for crew in each])
 
     async def _preload(self, progress: Progress) -> None:
@@ -277,60 +247,4 @@ class ClusterCore:
             await self._preload(progress)
 
     def _chosen(self, backend: str | None) -> Backend:
-        return choose_backend(backend, [crew.info.backends for crew in self._crews])
-
-    async def _refill(self, crew: Crew, lost: Sequence[RankKernel], progress: Progress) -> bool:
-        """Start a worker's lost ranks anew; False where the worker is gone itself."""
-        for kernel in lost:
-            progress(
-                f"rank {kernel.rank} on worker {crew.worker.name} is gone ({kernel.death}); "
-                "starting it anew, with empty variables"
-            )
-            await kernel.close()
-        try:
-            await crew.worker.info()
-        except WorkerStartError:
-            return False
-        # Whoever was only out of reach must not be taken for its own successor.
-        await asyncio.gather(*(crew.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
-        fresh = {kernel.slot: await self._kernel(crew.worker, kernel.slot) for kernel in lost}
-        kernels = [fresh.get(kernel.slot, kernel) for kernel in crew.kernels]
-        self._crews[self._crews.index(crew)] = replace(crew, kernels=kernels)
-        return True
-
-    async def _replace(self, gone: Sequence[Crew], progress: Progress) -> None:
-        """Start workers anew, all at once: where they queue for GPUs, they are served together."""
-        for crew in gone:
-            progress(f"worker {crew.worker.name} {idle_reason(crew) or 'is gone as well'}; starting it anew")
-        names = [crew.worker.name for crew in gone]
-        await self.source.stop(names)
-        for crew, fresh in zip(gone, await self._start_crews(names, progress), strict=True):
-            self._crews[self._crews.index(crew)] = fresh
-
-    async def _drop(self, names: Sequence[str]) -> None:
-        going = [crew for crew in self._crews if crew.worker.name in names]
-        self._crews = [crew for crew in self._crews if crew.worker.name not in names]
-        for crew in going:
-            await asyncio.gather(*(kernel.close() for kernel in crew.kernels))
-        await self.source.stop(names)
-
-
-async def _look(worker: Worker) -> WorkerInfo | None:
-    try:
-        async with asyncio.timeout(LOOK_SECONDS):
-            return await worker.info()
-    except (WorkerStartError, TimeoutError):
-        return None
-
-
-def idle_reason(crew: Crew) -> str:
-    """Return why the hub stopped a worker that was idle for too long, after "it"; empty where it did not."""
-    idle = min(kernel.idle_seconds for kernel in crew.kernels) / 60
-    if crew.info.idle_minutes and idle >= crew.info.idle_minutes:
-        return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {crew.info.idle_minutes:g}"
-    return ""
-
-
-def worker_name(cluster: str, index: int) -> str:
-    """Return the name of a cluster's worker: ``<cluster>-w<index>``."""
-    return f"{cluster}-w{index}"
+        return choose_backend(backend, [crew.info.backends for crew in self.crews])

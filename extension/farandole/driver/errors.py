@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from farandole.driver.kernels import Reply
 from farandole.driver.output import label
+from farandole.driver.replies import Reply
 from farandole.exceptions import RankDiedError, RankError
-
-RELEASED = frozenset({"KeyboardInterrupt", "HorovodInternalError", "DistBackendError"})
-"""What ranks raise because another one failed; shown only where nothing else is."""
+from farandole.protocol import is_collective_failure
 
 
 def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankError:
@@ -32,7 +30,7 @@ def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankErro
 
 def _is_consequence(reply: Reply) -> bool:
     """True for what a rank says when its partner in a collective is gone: Gloo's and NCCL's own complaints as well."""
-    return reply.ename in RELEASED or any(word in reply.evalue for word in ("gloo/transport", "Gloo", "NCCL error"))
+    return reply.ename == "KeyboardInterrupt" or is_collective_failure(reply.ename, reply.evalue)
 
 
 def _groups(errors: Iterable[Reply]) -> list[list[Reply]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from farandole.driver.errors import rank_error
-from farandole.driver.kernels import RankKernel, Reply, Sink
+from farandole.driver.kernels import RankKernel
+from farandole.driver.replies import Reply, Sink
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import Part
 
@@ -26,6 +28,27 @@ def call(function: str, *arguments: Any) -> str:
     literals = ", ".join(repr(argument) for argument in arguments)
     module = "__import__('farandole.ranks.control', fromlist=['_'])"
     return f"__import__('json').dumps({module}.{function}({literals}))"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is executed on a rank.
+
+    `before` and `after` are sent with it, as silent cells of their own; `mark` is what the workers' record of the run
+    says of it.
+    """
+
+    code: str
+    sink: Sink
+    before: str = ""
+    after: str = ""
+    mark: dict[str, Any] | None = None
+
+    def marked(self, part: Part) -> dict[str, Any] | None:
+        """Return the mark of a part of the cell; the first one carries all of it."""
+        if self.mark is None:
+            return None
+        return {**self.mark, "part": part} if part is Part.BEGIN else {"run": self.mark["run"], "part": part}
 
 
 class RankGroup:
@@ -59,8 +82,9 @@ class RankGroup:
         what: str,
         timeout: float,
         kernels: Sequence[RankKernel] | None = None,
+        aside: bool = False,
     ) -> list[Any]:
-        """Evaluate one expression of `call` on each rank and return the values in order.
+        """Evaluate one expression of `call` on each rank, `aside` of a running cell, and return the values in order.
 
         Raises:
             RankError: it failed on a rank, or a rank died of it.
@@ -69,7 +93,7 @@ class RankGroup:
         chosen = self.kernels if kernels is None else list(kernels)
         each = [expressions] * len(chosen) if isinstance(expressions, str) else expressions
         tasks = {
-            kernel: asyncio.create_task(kernel.evaluate(expression))
+            kernel: asyncio.create_task(_evaluate(kernel, expression, aside=aside))
             for kernel, expression in zip(chosen, each, strict=True)
         }
         _, late = await asyncio.wait(tasks.values(), timeout=timeout)
@@ -80,30 +104,19 @@ class RankGroup:
             raise rank_error(replies, doing=what)
         return [reply.value for reply in replies]
 
-    async def run(
-        self,
-        code: str,
-        kernels: Sequence[RankKernel],
-        sink: Sink,
-        *,
-        before: str = "",
-        after: str = "",
-        mark: dict[str, Any] | None = None,
-        together: bool,
-    ) -> list[Reply]:
+    async def run(self, cell: Cell, kernels: Sequence[RankKernel], *, together: bool) -> list[Reply]:
         """Execute a cell on ranks and return how it ended on each, in order.
 
-        `before` and `after` are sent with it, as silent cells of their own; `mark` is what the workers' record of the
-        run says of it. When a rank fails and the ranks work `together`, the others are released soon after: they may
-        wait for it in a collective for ever.
+        When a rank fails and the ranks work `together`, the others are released soon after: they may wait for it in a
+        collective for ever.
         """
-        cells = {kernel: _cell(kernel, code, sink, before=before, after=after, mark=mark) for kernel in kernels}
-        return await self.lead(cells, together=together)
+        return await self.lead({kernel: execute(kernel, cell) for kernel in kernels}, together=together)
 
     async def lead(self, cells: Mapping[RankKernel, Coroutine[Any, Any, Reply]], *, together: bool) -> list[Reply]:
         """Wait until a cell has ended on all its ranks, released as `run` says, and return how, in order."""
-        self.interrupted = False
-        self._cells = {kernel: asyncio.create_task(cell) for kernel, cell in cells.items()}
+        self.clear()
+        for kernel, cell in cells.items():
+            self.begin(kernel, cell)
         pending = set(self._cells.values())
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -111,6 +124,16 @@ class RankGroup:
                 _, pending = await asyncio.wait(pending, timeout=GRACE_SECONDS)
                 await self.release(together=True)
         return [cell.result() for cell in self._cells.values()]
+
+    def clear(self) -> None:
+        """Forget the cells that ran before."""
+        self.interrupted = False
+        self._cells = {}
+
+    def begin(self, kernel: RankKernel, cell: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
+        """Start a cell on one more rank; the task ends as the cell does."""
+        task = self._cells[kernel] = asyncio.create_task(cell)
+        return task
 
     async def interrupt(self, *, together: bool) -> None:
         """Stop the running cell on all its ranks, as the user asked."""
@@ -127,7 +150,7 @@ class RankGroup:
         """Get every busy rank back: interrupt it, then have all ranks leave the world, then kill it."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                await asyncio.gather(*(_interrupt(kernel) for kernel in self.busy))
+                await asyncio.gather(*(interrupt_rank(kernel) for kernel in self.busy))
                 await self._until_idle(INTERRUPT_SECONDS)
                 # Idle ranks leave as well: one blocked in Gloo returns only once its peers have closed their ends.
                 going = [kernel for kernel in self.kernels if kernel.alive] if together else self.busy
@@ -141,7 +164,7 @@ class RankGroup:
         if together:
             await kernel.evaluate(call("leave"), subshell=await kernel.subshell() if blocked else None)
         if kernel in self.busy:
-            await _interrupt(kernel)
+            await interrupt_rank(kernel)
             await asyncio.wait([self._cells[kernel]])
 
     async def _until_idle(self, timeout: float) -> None:
@@ -153,25 +176,23 @@ class RankGroup:
         await asyncio.gather(*(kernel.close() for kernel in self.kernels))
 
 
-async def _cell(
-    kernel: RankKernel, code: str, sink: Sink, *, before: str, after: str, mark: dict[str, Any] | None
-) -> Reply:
-    def marked(part: Part) -> dict[str, Any] | None:
-        if mark is None:
-            return None
-        return {**mark, "part": part} if part is Part.BEGIN else {"run": mark["run"], "part": part}
+async def _evaluate(kernel: RankKernel, expression: str, *, aside: bool) -> Reply:
+    return await kernel.evaluate(expression, subshell=await kernel.aside() if aside else None)
 
+
+async def execute(kernel: RankKernel, cell: Cell) -> Reply:
+    """Execute a cell on a rank and return how it ended."""
     # The three requests leave together: a round trip less at each end. The kernel answers them in order.
-    work: list[Coroutine[Any, Any, Reply]] = [kernel.execute(code, sink=sink, mark=marked(Part.CELL))]
-    if before:
-        work.insert(0, kernel.execute(before, silent=True, mark=marked(Part.BEGIN)))
-    if after:
-        work.append(kernel.execute(after, silent=True, mark=marked(Part.END)))
+    work = [kernel.execute(cell.code, sink=cell.sink, mark=cell.marked(Part.CELL))]
+    if cell.before:
+        work.insert(0, kernel.execute(cell.before, silent=True, mark=cell.marked(Part.BEGIN)))
+    if cell.after:
+        work.append(kernel.execute(cell.after, silent=True, mark=cell.marked(Part.END)))
     replies = await asyncio.gather(*work)
-    return replies[1 if before else 0]
+    return replies[1 if cell.before else 0]
 
 
-async def _interrupt(kernel: RankKernel) -> None:
+async def interrupt_rank(kernel: RankKernel) -> None:
     """Interrupt a rank; one whose worker cannot be reached is lost, and must not hold the others up."""
     try:
         async with asyncio.timeout(REACH_SECONDS):

@@ -2,70 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import json
 import time
 import uuid
 from collections.abc import Callable, Container
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
 from farandole.driver.connection import RETRY_SECONDS, Connection
 from farandole.driver.records import RecordInfo, WorkerRecords, find_again
+from farandole.driver.replies import OUTPUT_TYPES, UNKNOWN, Execution, Records, Reply, Sink, reply_of
 from farandole.driver.workers import Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RUN_MARK, Part
 
-UNKNOWN = {
-    "status": "error",
-    "ename": "ConnectionLost",
-    "evalue": "the connection to its worker broke meanwhile, and how it ended is not known; run it again",
-    "traceback": [],
-}
-"""The reply to a request that may or may not have reached the kernel, or whose answer is on no record."""
-OUTPUT_TYPES = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
-
-Sink: TypeAlias = Callable[[int, str, dict[str, Any]], None]
-"""Called with (rank, message type, content) for every output message of an execution."""
-Records: TypeAlias = Callable[[int, dict[str, Any], list[bytes]], None]
-"""Called with (rank, comm data, buffers) for every batch of rank messages."""
 Deaths: TypeAlias = Callable[[], None]
 """Called once when a kernel's death is known that nobody here meant."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """How one execution on one rank ended.
-
-    ``status`` is ok, error or dead; ``ended`` is seconds on `time.monotonic`; for an error ``ename``, ``evalue`` and
-    ``traceback`` (lines with ANSI colours) are the kernel's; for a death ``evalue`` is its cause.
-    """
-
-    rank: int
-    worker: str
-    status: str
-    ended: float
-    ename: str = ""
-    evalue: str = ""
-    traceback: tuple[str, ...] = ()
-    value: Any = None
-
-
-class _Execution:
-    """An execution is over when its reply has come: the worker's server holds that back until all output has left."""
-
-    def __init__(self, sink: Sink | None, run: str = "") -> None:
-        self.sink = sink
-        self.run = run
-        self.done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-
-    def settle(self, reply: dict[str, Any]) -> None:
-        if not self.done.done():
-            self.done.set_result(reply)
 
 
 class RankKernel:
@@ -89,6 +44,8 @@ class RankKernel:
         self.kernel_id = kernel_id
         self.slot = slot
         self.rank = -1
+        self.voice = -1
+        """In whose name it speaks in its run: the rank that it said last, which follows the driver's plans later."""
         self.prepared = False
         self.on_records = on_records
         self.on_death = on_death
@@ -97,11 +54,12 @@ class RankKernel:
         """How long it had nothing to do for us before it died."""
         self._last_use = time.monotonic() - idle_seconds
         self._connection = Connection(worker, kernel_id, self)
-        self._running: dict[str, _Execution] = {}
+        self._running: dict[str, Execution] = {}
         self._run = ""
         self._follower: asyncio.Task[None] | None = None
         self.heard = 0
         """The number of the last message of the run that was heard."""
+        self._aside: asyncio.Future[str] | None = None
 
     @property
     def alive(self) -> bool:
@@ -112,6 +70,15 @@ class RankKernel:
     def busy(self) -> bool:
         """True while an execution of ours has not ended."""
         return bool(self._running)
+
+    @property
+    def connected(self) -> bool:
+        """False while the websocket is broken and opened again."""
+        return self._connection.is_ready
+
+    async def reachable(self) -> None:
+        """Wait while the websocket is opened again, or until the kernel is known to be dead."""
+        await self._connection.ready()
 
     async def connect(self) -> None:
         """Open the websocket and start to receive."""
@@ -147,9 +114,9 @@ class RankKernel:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        execution = _Execution(sink, mark["run"] if mark else "")
+        execution = Execution(sink, mark["run"] if mark else "")
         if mark and mark["part"] == Part.BEGIN:
-            self._run, self.heard = mark["run"], 0
+            self._run, self.heard, self.voice = mark["run"], 0, self.rank
         message_id = await self._send(
             "shell",
             "execute_request",
@@ -170,8 +137,8 @@ class RankKernel:
 
     async def follow(self, record: RecordInfo, sink: Sink) -> Reply:
         """Read all that was said in a run that another driver began, and what is still to come; return its end."""
-        self._run, self.heard = record.run, 0
-        parts = {part: _Execution(sink if part is Part.CELL else None, record.run) for part in Part}
+        self._run, self.heard, self.voice = record.run, 0, self.rank
+        parts = {part: Execution(sink if part is Part.CELL else None, record.run) for part in Part}
         self._running.update({message: parts[part] for message, part in record.requests.items()})
         try:
             await self._follow(record.run)
@@ -190,13 +157,21 @@ class RankKernel:
 
         Source: JEP 91.
         """
-        execution = _Execution(None)
-        message_id = await self._send("control", "create_subshell_request", {}, execution=execution)
-        try:
-            reply = await execution.done
-        finally:
-            self._running.pop(message_id, None)
-        return str(reply["subshell_id"])
+        reply = UNKNOWN
+        while reply is UNKNOWN:
+            execution = Execution(None)
+            message_id = await self._send("control", "create_subshell_request", {}, execution=execution)
+            try:
+                reply = await execution.done
+            finally:
+                self._running.pop(message_id, None)
+        return str(reply.get("subshell_id", ""))  # a dead kernel has none, and nothing will run in it
+
+    async def aside(self) -> str:
+        """Return the id of the one subshell that is kept for calls beside running cells."""
+        if self._aside is None:
+            self._aside = asyncio.ensure_future(self.subshell())
+        return await asyncio.shield(self._aside)
 
     async def kill(self) -> None:
         """End the kernel's process, whatever it does."""
@@ -223,26 +198,7 @@ class RankKernel:
         await self._send("shell", "comm_open", content, buffers=[blob])
 
     def _reply(self, content: dict[str, Any]) -> Reply:
-        if content["status"] == "dead":
-            return Reply(
-                rank=self.rank,
-                worker=self.worker.name,
-                status="dead",
-                ended=time.monotonic(),
-                evalue=self.death or "",
-            )
-        result = content.get("user_expressions", {}).get("value", {"status": "ok"})
-        outcome = content if content["status"] != "ok" else result
-        return Reply(
-            rank=self.rank,
-            worker=self.worker.name,
-            status="ok" if outcome["status"] == "ok" else "error",
-            ended=time.monotonic(),
-            ename=outcome.get("ename", ""),
-            evalue=outcome.get("evalue", ""),
-            traceback=tuple(outcome.get("traceback", ())),
-            value=_value(result) if outcome["status"] == "ok" and "data" in result else None,
-        )
+        return reply_of(content, rank=self.rank, worker=self.worker.name, death=self.death)
 
     async def _send(
         self,
@@ -251,7 +207,7 @@ class RankKernel:
         content: dict[str, Any],
         *,
         subshell: str | None = None,
-        execution: _Execution | None = None,
+        execution: Execution | None = None,
         buffers: list[bytes] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> str:
@@ -338,16 +294,14 @@ class RankKernel:
             self._progress(execution, kind, content)
 
     def _records(self, data: dict[str, Any], buffers: list[bytes]) -> None:
+        rank = data["rank"] if data["run"] else self.rank
+        if data["run"] == self._run:
+            self.voice = rank
         if self.on_records is not None:
-            self.on_records(self.rank, data, buffers)
+            self.on_records(rank, data, buffers)
 
-    def _progress(self, execution: _Execution, kind: str, content: dict[str, Any]) -> None:
+    def _progress(self, execution: Execution, kind: str, content: dict[str, Any]) -> None:
         if kind.endswith("_reply"):
             execution.settle(content)
         elif kind in OUTPUT_TYPES and execution.sink is not None:
-            execution.sink(self.rank, kind, content)
-
-
-def _value(result: dict[str, Any]) -> Any:
-    """Return what a user expression, a string of JSON, stands for; its ``repr`` is what the protocol carries."""
-    return json.loads(ast.literal_eval(result["data"]["text/plain"]))
+            execution.sink(self.voice if execution.run else self.rank, kind, content)

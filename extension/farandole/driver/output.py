@@ -100,7 +100,7 @@ class Folder:
 
     def feed(self, rank: int, kind: str, content: dict[str, Any], now: float) -> None:
         """Take an output message of a rank; `now` in seconds."""
-        queue = self._queues[rank]
+        queue = self._queues.setdefault(rank, _Queue())  # an elastic run may get more ranks
         if kind == "stream":
             self._feed_text(queue, content["name"], content["text"], now)
         elif kind in {"display_data", "execute_result"}:

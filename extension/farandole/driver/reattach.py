@@ -6,11 +6,13 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from farandole.driver.kernels import RankKernel, Records, Reply, Sink
+from farandole.driver.elastic import Elastic
+from farandole.driver.kernels import RankKernel
 from farandole.driver.records import GONE, RecordInfo
+from farandole.driver.replies import Records, Reply, Sink
 from farandole.driver.runs import Run
 from farandole.driver.store import RunStore, feed
 from farandole.driver.workers import Worker
@@ -18,9 +20,10 @@ from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
 
 
-def about(run: Run) -> dict[str, Any]:
+def about(run: Run, elastic: Elastic | None = None) -> dict[str, Any]:
     """Return what the workers are to know of a run, so that another driver can make it again."""
-    return {"run": json.loads(run.info.to_json()), "code": run.code}
+    options = None if elastic is None else asdict(elastic)
+    return {"run": json.loads(run.info.to_json()), "code": run.code, "elastic": options}
 
 
 class RunReader:

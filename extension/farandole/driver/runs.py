@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -242,6 +242,17 @@ class Run:
     def set_rank_state(self, rank: int, state: RankStatus) -> None:
         """Say how a rank stands."""
         self._view(rank).state = state
+
+    def seat(self, workers: Sequence[str]) -> None:
+        """Take these workers as those of the ranks 0, 1, ... from now on; ranks beyond them are gone."""
+        with self._lock:
+            for rank, worker in enumerate(workers):
+                view = self._view(rank)
+                view.worker, view.state = worker, "running"
+                self._tables.setdefault(rank, RankTable())
+            for rank in set(self._views) - set(range(len(workers))):
+                self._views[rank].state = "dead"
+            self._change(size=len(workers), workers=tuple(workers))
 
     def notice(self, text: str) -> None:
         """Tell the user something about the run."""

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from html import escape
 from typing import Any
 
-from farandole.driver.core import ClusterCore, Crew, idle_reason
+from farandole.driver.core import ClusterCore
+from farandole.driver.crews import Crew, idle_reason
 from farandole.driver.kernels import RankKernel
 from farandole.driver.output import label
 from farandole.driver.table import aligned, html_table

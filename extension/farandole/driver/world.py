@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from farandole.driver.backends.base import LOOPBACK, Backend, Endpoint, Host, Seat, seats
 from farandole.driver.backends.horovod import slot
 from farandole.driver.group import RankGroup, call
+from farandole.driver.kernels import RankKernel
 from farandole.driver.workers import Worker, WorkerInfo
 
 ANSWER_SECONDS = 10.0
@@ -36,31 +38,62 @@ class World:
             self.backend = backend
             self.taint()
 
-    async def form(self, workers: Sequence[Worker], infos: Sequence[WorkerInfo]) -> None:
+    async def form(
+        self,
+        workers: Sequence[Worker],
+        infos: Sequence[WorkerInfo],
+        waiting: Sequence[RankKernel] | None = None,
+    ) -> None:
         """Form the world; both sequences hold for each rank the worker that it runs on.
 
+        Ranks of a running cell that are `waiting` for it are only told to, and say themselves when they have.
         All ranks must answer first: with a peer missing, Horovod's init can abort healthy processes.
         """
         await self._group.control(
-            call("identity"), what="asking the ranks before they form a world", timeout=ANSWER_SECONDS
+            call("identity"),
+            what="asking the ranks before they form a world",
+            timeout=ANSWER_SECONDS,
+            kernels=waiting,
+            aside=waiting is not None,
         )
         placed = seats(infos)
         alone = len({info.node for info in infos}) == 1
-        endpoint = await self._meet(workers[0], placed, LOOPBACK if alone else "")
+        endpoint = await self._meet(workers[0], placed, LOOPBACK if alone else "", waiting)
         expressions = [
             call(
-                "form",
+                "form" if waiting is None else "join",
                 common(seat, self.backend)
                 | self.backend.environment(seat, endpoint, interface="lo" if alone else None),
             )
             for seat in placed
         ]
         await self._group.control(
-            expressions, what=f"forming the world with backend {self.backend.name}", timeout=FORM_SECONDS
+            expressions,
+            what=f"forming the world with backend {self.backend.name}",
+            timeout=FORM_SECONDS,
+            kernels=waiting,
+            aside=waiting is not None,
         )
         self._members = self._present()
 
-    async def _meet(self, first: Worker, placed: Sequence[Seat], host: str) -> Endpoint:
+    async def form_alone(self, kernel: RankKernel, info: WorkerInfo, *, rank: int, size: int) -> None:
+        """Give a rank a world of its own until it joins that of the others, as `rank` of `size` probably."""
+        [seat] = seats([info])
+        control = functools.partial(
+            self._group.control, what=f"preparing rank {rank}", timeout=FORM_SECONDS, kernels=[kernel]
+        )
+        port = 0
+        if self.backend.host is Host.RANK_0:
+            [port] = await control(call("open_store", LOOPBACK))
+        endpoint = Endpoint(host=LOOPBACK, port=port)
+        environment = common(seat, self.backend) | self.backend.environment(seat, endpoint, interface="lo")
+        await control(call("form", environment))
+        expected = {"FARANDOLE_RANK": str(rank), "FARANDOLE_SIZE": str(size), "FARANDOLE_OUTSIDE": "1"}
+        await control(call("prepare", expected))
+
+    async def _meet(
+        self, first: Worker, placed: Sequence[Seat], host: str, waiting: Sequence[RankKernel] | None
+    ) -> Endpoint:
         port = 0
         if self.backend.host is Host.FIRST_WORKER:
             port = await first.open_rendezvous([slot(seat) for seat in placed], host=host)
@@ -69,7 +102,8 @@ class World:
                 call("open_store", host),
                 what="opening rank 0's store",
                 timeout=FORM_SECONDS,
-                kernels=self._group.kernels[:1],
+                kernels=(self._group.kernels if waiting is None else waiting)[:1],
+                aside=waiting is not None,
             )
         return Endpoint(host=placed[0].address or LOOPBACK, port=port)
 
@@ -86,4 +120,5 @@ def common(seat: Seat, backend: Backend) -> dict[str, str]:
         "FARANDOLE_LOCAL_SIZE": str(seat.local_size),
         "FARANDOLE_WORKER": seat.worker,
         "FARANDOLE_BACKEND": backend.name,
+        "FARANDOLE_OUTSIDE": "",
     }

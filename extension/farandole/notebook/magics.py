@@ -13,6 +13,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from farandole.driver.backends import BACKENDS
 from farandole.driver.cluster import START_SECONDS, Cluster
+from farandole.driver.elastic import Elastic
 from farandole.driver.output import parse_ranks
 from farandole.driver.store import RunStore
 from farandole.exceptions import NoClusterError, TransferError, UsageError
@@ -68,6 +69,10 @@ class FarandoleMagics(Magics):
     @argument(
         "--output", "-o", metavar="VARIABLE", help="put the run into this variable: its .result, .dataframe() ..."
     )
+    @argument("--elastic", action="store_true", help="go on from the last commit when ranks are lost, take in new ones")
+    @argument("--min-ranks", type=int, help="with --elastic: give up with fewer ranks (default: 1)")
+    @argument("--max-ranks", type=int, help="with --elastic: take in no more ranks than these (default: all)")
+    @argument("--lr-rule", help="with --elastic: linear scales learning rates with the ranks (default: none)")
     @argument(
         "--resume", nargs="?", const="", metavar="RUN", help="go on from a run's checkpoint (default: the last one)"
     )
@@ -77,6 +82,7 @@ class FarandoleMagics(Magics):
     def distributed_train(self, line: str, cell: str) -> None:
         """Train: run the cell on all ranks as a run, with a live dashboard; code, metrics and logs are kept."""
         options = _parse(self.distributed_train, line)
+        elastic = _elastic(options)
         cluster = self._cluster()
         if options.tensorboard:
             check_tensorboard()
@@ -91,6 +97,7 @@ class FarandoleMagics(Magics):
                 show=RankPrinter(),
                 watch=watcher,
                 detach=options.detach,
+                elastic=elastic,
             )
         finally:
             if not options.detach:
@@ -239,6 +246,14 @@ def _parse(magic: Any, line: str) -> argparse.Namespace:
     except IPythonUsageError as exc:
         raise UsageError(str(exc)) from exc
     return options
+
+
+def _elastic(options: argparse.Namespace) -> Elastic | None:
+    chosen = {name: getattr(options, name) for name in ("min_ranks", "max_ranks", "lr_rule")}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if given and not options.elastic:
+        raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for elastic runs; add `--elastic`")
+    return Elastic(**given) if options.elastic else None
 
 
 def _names(words: list[str]) -> list[str]:

@@ -23,6 +23,11 @@ def size() -> int:
     return _number("FARANDOLE_SIZE", default=1)
 
 
+def outside() -> bool:
+    """Return True on a rank that was added to an elastic run and does not belong to its world yet."""
+    return os.environ.get("FARANDOLE_OUTSIDE", "") == "1"
+
+
 def local_rank() -> int:
     """Return this rank's number among those of its worker; 0 without a cluster."""
     return _number("FARANDOLE_LOCAL_RANK", default=0)

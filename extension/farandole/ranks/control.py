@@ -8,7 +8,7 @@ import platform
 import sys
 from typing import Any
 
-from farandole.ranks import context, lean, links, preflight, reporter, run, transfer, world
+from farandole.ranks import context, lean, links, membership, preflight, reporter, run, transfer, world
 
 
 def prepare(environment: dict[str, str]) -> None:
@@ -33,14 +33,17 @@ def preload(backend: str) -> None:
 
 def form(environment: dict[str, str]) -> None:
     """Leave the world this rank may be in and join the one that the environment describes."""
-    world.current().leave()
-    os.environ.update(environment)
-    world.current().form()
+    membership.form_world(environment)
 
 
 def leave() -> None:
     """Leave the world; a rank that blocks in a collective is released."""
-    world.current().leave()
+    membership.leave_world()
+
+
+def abandon() -> None:
+    """Leave a world that is broken, and let all go that wait for this rank."""
+    membership.abandon_world()
 
 
 def open_store(host: str) -> int:
@@ -48,18 +51,44 @@ def open_store(host: str) -> int:
     return world.open_store(host)
 
 
-def begin(run_id: str, folder: str = "", resume: str = "") -> None:
-    """Attribute what this rank reports from now on to a run; its folder, and that of the run it goes on from."""
+def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") -> None:
+    """Attribute what this rank reports from now on to a run; its folder, and that of the run it goes on from.
+
+    With an ``lr_rule`` the run is elastic.
+    """
     reporter.begin(run_id)
     run.current().begin(folder, resume)
+    if lr_rule:
+        membership.current().begin(lr_rule)
 
 
 def end() -> None:
     """Finish what the run began, send all that belongs to it and leave it."""
     try:
+        membership.current().end()
         run.current().end()
     finally:
         reporter.end()
+
+
+def say_broken(interrupted: bool = False) -> None:
+    """Say that the world is broken, and whether an interrupt that comes now is the driver's."""
+    membership.current().say_broken(interrupted=interrupted)
+
+
+def hold() -> int:
+    """Have the next commit wait until it is known where the ranks part; return how many there were."""
+    return membership.current().hold()
+
+
+def part_at(commits: int) -> None:
+    """Have this rank part from the others at that commit."""
+    membership.current().part_at(commits)
+
+
+def join(environment: dict[str, str]) -> None:
+    """Have this rank, which waits, form a world."""
+    membership.current().form(environment)
 
 
 def versions() -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,10 +12,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from farandole.exceptions import UsageError
-from farandole.ranks import collectives, context
+from farandole.ranks import collectives, context, membership
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 class GradientWeight:
@@ -40,6 +42,13 @@ class GradientWeight:
 class Parallel(DistributedDataParallel):
     """DistributedDataParallel that looks like the module it wraps, so that a cell reads the same on any backend."""
 
+    def rejoin(self) -> None:
+        """Begin anew, in the present world: a wrapper holds on to the process group that it was made in."""
+        module, unused, training = self.module, self.find_unused_parameters, self.training
+        self.__dict__.clear()
+        self.__init__(module, broadcast_buffers=False, find_unused_parameters=unused)  # type: ignore[misc]
+        super().train(training)  # type: ignore[no-untyped-call]
+
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the state of the wrapped module, without the prefix ``module.``."""
         return self.module.state_dict(*args, **kwargs)
@@ -65,14 +74,15 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     """Return model and optimizer as part of the world; without one the model only moves to its device."""
     if isinstance(model, Parallel):  # a cell that is run again, maybe in a new world
         model = model.module
-    backend = context.backend() if context.size() > 1 else "none"
+    # A world of one that may grow is a world.
+    backend = context.backend() if context.size() > 1 or membership.current().active else "none"
     if backend == "horovod":
         _refuse_bfloat16(model)
     model.to(context.device())
     if backend == "none":
         return model, optimizer
     _broadcast_model(model, backend)
-    if optimizer is not None:
+    if optimizer is not None and not context.outside():  # a rank that will join gets the others' state then
         _broadcast_optimizer(optimizer)
     if backend == "horovod":
         return model, _horovod_optimizer(model, optimizer)
@@ -86,6 +96,14 @@ def _torch_model(model: nn.Module, find_unused_parameters: bool) -> nn.Module:
     return Parallel(model, broadcast_buffers=False, find_unused_parameters=find_unused_parameters)
 
 
+def rejoin(parts: Iterable[Any]) -> None:
+    """Bind the models among ``parts`` to the world that there is now; Horovod's optimizers always use that."""
+    for part in parts:
+        for module in part.modules() if isinstance(part, nn.Module) else ():
+            if isinstance(module, Parallel):
+                module.rejoin()
+
+
 def _horovod_optimizer(model: nn.Module, optimizer: Any) -> Any:
     import horovod.torch as hvd
 
@@ -94,10 +112,22 @@ def _horovod_optimizer(model: nn.Module, optimizer: Any) -> Any:
     names = {parameter: name for name, parameter in model.named_parameters()}
     owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     named = [(names.get(p, f"optimizer.{i}"), p) for i, p in enumerate(owned)]
-    wrapped = hvd.DistributedOptimizer(optimizer, named_parameters=named)
+    with _hooks_also_alone():
+        wrapped = hvd.DistributedOptimizer(optimizer, named_parameters=named)
     # Horovod makes a new optimizer over the same groups; what a checkpoint brought has to move along.
     wrapped.state.update(optimizer.state)
     return wrapped
+
+
+@contextlib.contextmanager
+def _hooks_also_alone() -> Iterator[None]:
+    """Have Horovod average gradients of what is made in a world of one as well, in a run whose world may grow."""
+    before = os.environ.get("HOROVOD_ELASTIC", "0")
+    os.environ["HOROVOD_ELASTIC"] = "1" if membership.current().active else before
+    try:
+        yield
+    finally:
+        os.environ["HOROVOD_ELASTIC"] = before
 
 
 def _broadcast_model(model: nn.Module, backend: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -45,6 +45,11 @@ class State:
     def commits(self) -> int:
         """How often this state was committed, in all runs that it went through."""
         return self._commits
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """The model, the optimizer and whatever else keeps a state, by name."""
+        return self._parts
 
     @property
     def extras(self) -> dict[str, Any]:

@@ -31,6 +31,10 @@ class World(ABC):
     def leave(self) -> None:
         """Leave the world, also from another thread while this rank blocks in a collective; harmless outside one."""
 
+    def abandon(self) -> None:
+        """Leave a world that is broken: peers that wait for this rank are let go as if its process had ended."""
+        self.leave()
+
 
 class NoWorld(World):
     """Ranks without a process group."""
@@ -45,12 +49,21 @@ class NoWorld(World):
 class HorovodWorld(World):
     """Horovod."""
 
+    def __init__(self) -> None:
+        self._sockets = OpenedSockets()
+
     def form(self) -> None:
         """Initialise Horovod."""
         import horovod.torch as hvd
 
-        hvd.init()
+        with self._sockets.watch():
+            hvd.init()
         share_cores()
+
+    def abandon(self) -> None:
+        """Cut the connections, then shut Horovod down: left to itself it waits for peers until Gloo's timeout."""
+        self._sockets.cut()
+        self.leave()
 
     def leave(self) -> None:
         """Shut Horovod down, which makes collectives in flight fail."""

@@ -30,12 +30,15 @@ class HorovodBackend(Backend):
             "HOROVOD_LOCAL_SIZE": str(seat.local_size),
             "HOROVOD_CROSS_RANK": str(seat.cross_rank),
             "HOROVOD_CROSS_SIZE": str(seat.cross_size),
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": endpoint.host,
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(endpoint.port),
             "HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_SECONDS),
             "HOROVOD_ELASTIC": "0",
             "HOROVOD_LOG_HIDE_TIME": "1",
         }
+        if endpoint.port:  # a rank alone meets nobody, and with an address Horovod would ask there
+            variables |= {
+                "HOROVOD_GLOO_RENDEZVOUS_ADDR": endpoint.host,
+                "HOROVOD_GLOO_RENDEZVOUS_PORT": str(endpoint.port),
+            }
         return variables | ({"HOROVOD_GLOO_IFACE": interface} if interface else {})
 
 

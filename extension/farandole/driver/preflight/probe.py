@@ -11,7 +11,7 @@ from typing import Any
 
 from farandole.driver.backends.base import Seat, seats
 from farandole.driver.errors import rank_error
-from farandole.driver.group import RankGroup, call
+from farandole.driver.group import Cell, RankGroup, call
 from farandole.driver.kernels import RankKernel
 from farandole.driver.preflight.figures import Link, RankFigures, rank_figures
 from farandole.driver.preflight.network import endpoints, rounds
@@ -153,7 +153,8 @@ async def _all_reduce(group: RankGroup) -> tuple[float | None, str]:
             printed[rank] = printed.get(rank, "") + content["text"]
 
     # As a cell: when a rank fails, the others are released from the collective.
-    cell = asyncio.create_task(group.run(f"print({call('all_reduce')})", group.kernels, keep, together=True))
+    work = Cell(code=f"print({call('all_reduce')})", sink=keep)
+    cell = asyncio.create_task(group.run(work, group.kernels, together=True))
     ended, _ = await asyncio.wait([cell], timeout=REDUCE_SECONDS)
     if not ended:
         await group.release(together=True)

@@ -1,0 +1,187 @@
+"""The workers of a cluster with the kernels of their ranks: started, found, replaced and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from farandole.driver.kernels import RankKernel
+from farandole.driver.workers import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
+from farandole.exceptions import WorkerStartError
+
+LOOK_SECONDS = 5.0
+
+Hear: TypeAlias = Callable[[RankKernel, int, dict[str, Any], list[bytes]], None]
+"""Called with (kernel, rank, comm data, buffers) for every batch of rank messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crew:
+    """A worker, what it says of itself, and the kernels of its ranks."""
+
+    worker: Worker
+    info: WorkerInfo
+    kernels: list[RankKernel]
+
+
+class Crews:
+    """All crews of one cluster, in the order of the ranks; belongs to one event loop."""
+
+    def __init__(self, name: str, source: WorkerSource, *, hear: Hear, on_notice: Progress) -> None:
+        self.name = name
+        self.all: list[Crew] = []
+        self.options = WorkerOptions(cluster=name)
+        self.timeout = 0.0
+        self._source = source
+        self._hear = hear
+        self._on_notice = on_notice
+
+    @property
+    def kernels(self) -> list[RankKernel]:
+        """The kernels of all ranks."""
+        return [kernel for crew in self.all for kernel in crew.kernels]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the workers."""
+        return [crew.worker.name for crew in self.all]
+
+    def of(self, kernel: RankKernel) -> Crew:
+        """Return the crew that a kernel belongs to."""
+        return next(crew for crew in self.all if kernel in crew.kernels)
+
+    async def find(self, workers: Sequence[Worker]) -> None:
+        """Take up workers that run already, with the ranks that they have."""
+        self.all = list(await asyncio.gather(*(self._crew_of(worker, found=True) for worker in workers)))
+        first = self.all[0].info
+        self.options = WorkerOptions(cluster=self.name, profile=first.profile or None, ranks=first.ranks)
+
+    async def start(self, names: Sequence[str], progress: Progress) -> None:
+        """Start the first workers, with their ranks."""
+        self.all = await self._start(names, progress)
+
+    async def looks(self) -> dict[str, WorkerInfo]:
+        """Ask the workers how they are; those that do not answer soon are left out."""
+        answers = await asyncio.gather(*(_look(crew.worker) for crew in self.all))
+        return {info.worker: info for info in answers if info is not None}
+
+    async def grow(self, workers: int, progress: Progress) -> None:
+        """Start so many workers more, with their ranks."""
+        self.all += await self._start(self._free_names(workers), progress)
+
+    async def refill(self, progress: Progress) -> None:
+        """Put new ranks in the place of dead ones, and new workers in the place of those that are gone."""
+        gone: list[Crew] = []
+        for crew in list(self.all):
+            lost = [kernel for kernel in crew.kernels if not kernel.alive]
+            if lost and not await self._refill(crew, lost, progress):
+                gone.append(crew)
+        if gone:
+            await self._replace(gone, progress)
+
+    async def drop(self, names: Sequence[str]) -> None:
+        """Stop these workers, and all that goes on there."""
+        going = [crew for crew in self.all if crew.worker.name in names]
+        self.all = [crew for crew in self.all if crew.worker.name not in names]
+        for crew in going:
+            await asyncio.gather(*(kernel.close() for kernel in crew.kernels))
+        await self._source.stop(names)
+
+    async def _start(self, names: Sequence[str], progress: Progress) -> list[Crew]:
+        staying = [crew.worker.name for crew in self.all if crew.worker.name not in names]
+        options = replace(self.options, workers=len(staying) + len(names), together=len(names))
+        workers = await self._source.start(names, options, progress, self.timeout)
+        try:
+            return list(await asyncio.gather(*(self._crew_of(worker) for worker in workers)))
+        except BaseException:
+            # Only what this start made is stopped: where the source refused, the names belong to somebody else.
+            await self._source.stop(names)
+            raise
+
+    def _free_names(self, count: int) -> list[str]:
+        """Return names for new workers; there are gaps where a cluster was attached after a worker was lost."""
+        taken = {crew.worker.name for crew in self.all}
+        names = (worker_name(self.name, index) for index in itertools.count())
+        return list(itertools.islice((name for name in names if name not in taken), count))
+
+    async def _crew_of(self, worker: Worker, *, found: bool = False) -> Crew:
+        info = await worker.info()
+        running = await worker.kernels() if found else {}
+        slots = sorted({*running, *range(info.ranks)})
+        idle = info.idle_seconds or 0.0
+        kernels = await asyncio.gather(*(self._kernel(worker, slot, running.get(slot), idle) for slot in slots))
+        return Crew(worker=worker, info=info, kernels=list(kernels))
+
+    async def _kernel(
+        self, worker: Worker, slot: int, kernel_id: str | None = None, idle_seconds: float = 0.0
+    ) -> RankKernel:
+        kernel = RankKernel(
+            worker,
+            kernel_id or await worker.start_kernel(slot),
+            slot=slot,
+            on_death=partial(self._tell_if_stopped, worker),
+            idle_seconds=idle_seconds if kernel_id else 0.0,
+        )
+        kernel.prepared = kernel_id is not None
+        kernel.on_records = partial(self._hear, kernel)
+        await kernel.connect()
+        return kernel
+
+    def _tell_if_stopped(self, worker: Worker) -> None:
+        """Tell at once of a worker that the hub has stopped; of other deaths the running cell tells, or the next."""
+        for crew in self.all:
+            if crew.worker is worker and (reason := idle_reason(crew)):
+                self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it anew, empty.")
+
+    async def _refill(self, crew: Crew, lost: Sequence[RankKernel], progress: Progress) -> bool:
+        """Start a worker's lost ranks anew; False where the worker is gone itself."""
+        for kernel in lost:
+            progress(
+                f"rank {kernel.rank} on worker {crew.worker.name} is gone ({kernel.death}); "
+                "starting it anew, with empty variables"
+            )
+            await kernel.close()
+        try:
+            await crew.worker.info()
+        except WorkerStartError:
+            return False
+        # Whoever was only out of reach must not be taken for its own successor.
+        await asyncio.gather(*(crew.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
+        fresh = {kernel.slot: await self._kernel(crew.worker, kernel.slot) for kernel in lost}
+        kernels = [fresh.get(kernel.slot, kernel) for kernel in crew.kernels]
+        self.all[self.all.index(crew)] = replace(crew, kernels=kernels)
+        return True
+
+    async def _replace(self, gone: Sequence[Crew], progress: Progress) -> None:
+        """Start workers anew, all at once: where they queue for GPUs, they are served together."""
+        for crew in gone:
+            progress(f"worker {crew.worker.name} {idle_reason(crew) or 'is gone as well'}; starting it anew")
+        names = [crew.worker.name for crew in gone]
+        await self._source.stop(names)
+        for crew, fresh in zip(gone, await self._start(names, progress), strict=True):
+            self.all[self.all.index(crew)] = fresh
+
+
+async def _look(worker: Worker) -> WorkerInfo | None:
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return await worker.info()
+    except (WorkerStartError, TimeoutError):
+        return None
+
+
+def idle_reason(crew: Crew) -> str:
+    """Return why the hub stopped a worker that was idle for too long, after "it"; empty where it did not."""
+    idle = min(kernel.idle_seconds for kernel in crew.kernels) / 60
+    if crew.info.idle_minutes and idle >= crew.info.idle_minutes:
+        return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {crew.info.idle_minutes:g}"
+    return ""
+
+
+def worker_name(cluster: str, index: int) -> str:
+    """Return the name of a cluster's worker: ``<cluster>-w<index>``."""
+    return f"{cluster}-w{index}"

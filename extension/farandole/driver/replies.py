@@ -1,0 +1,81 @@
+"""How one execution on one rank ends, and who is told of its output."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+CONNECTION_LOST = "ConnectionLost"
+UNKNOWN: dict[str, Any] = {
+    "status": "error",
+    "ename": CONNECTION_LOST,
+    "evalue": "the connection to its worker broke meanwhile, and how it ended is not known; run it again",
+    "traceback": [],
+}
+"""The reply to a request that may or may not have reached the kernel, or whose answer is on no record."""
+OUTPUT_TYPES = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
+
+Sink: TypeAlias = Callable[[int, str, dict[str, Any]], None]
+"""Called with (rank, message type, content) for every output message of an execution."""
+Records: TypeAlias = Callable[[int, dict[str, Any], list[bytes]], None]
+"""Called with (rank, comm data, buffers) for every batch of rank messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """How one execution on one rank ended.
+
+    ``status`` is ok, error or dead; ``ended`` is seconds on `time.monotonic`; for an error ``ename``, ``evalue`` and
+    ``traceback`` (lines with ANSI colours) are the kernel's; for a death ``evalue`` is its cause.
+    """
+
+    rank: int
+    worker: str
+    status: str
+    ended: float
+    ename: str = ""
+    evalue: str = ""
+    traceback: tuple[str, ...] = ()
+    value: Any = None
+
+
+class Execution:
+    """An execution is over when its reply has come: the worker's server holds that back until all output has left."""
+
+    def __init__(self, sink: Sink | None, run: str = "") -> None:
+        self.sink = sink
+        self.run = run
+        self.done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+    def settle(self, reply: dict[str, Any]) -> None:
+        """End it with this reply, where it has not ended yet."""
+        if not self.done.done():
+            self.done.set_result(reply)
+
+
+def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | None) -> Reply:
+    """Return what a kernel's answer, or its death, says."""
+    if content["status"] == "dead":
+        return Reply(rank=rank, worker=worker, status="dead", ended=time.monotonic(), evalue=death or "")
+    result = content.get("user_expressions", {}).get("value", {"status": "ok"})
+    outcome = content if content["status"] != "ok" else result
+    return Reply(
+        rank=rank,
+        worker=worker,
+        status="ok" if outcome["status"] == "ok" else "error",
+        ended=time.monotonic(),
+        ename=outcome.get("ename", ""),
+        evalue=outcome.get("evalue", ""),
+        traceback=tuple(outcome.get("traceback", ())),
+        value=_value(result) if outcome["status"] == "ok" and "data" in result else None,
+    )
+
+
+def _value(result: dict[str, Any]) -> Any:
+    """Return what a user expression, a string of JSON, stands for; its ``repr`` is what the protocol carries."""
+    return json.loads(ast.literal_eval(result["data"]["text/plain"]))

@@ -1,0 +1,63 @@
+"""What the supervisor of an elastic run asks of the cluster, and how long it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farandole.driver.kernels import RankKernel
+from farandole.driver.replies import Reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long a supervisor waits, in seconds."""
+
+    grace: float = 1.0
+    """For ranks to notice by themselves that the world is broken."""
+    leave: float = 5.0
+    """For a rank to come to its waiting point once its connections are cut."""
+    interrupt: float = 15.0
+    """The same after an interrupt; then it is killed."""
+    hung: float = 30.0
+    """For a rank to answer while nothing is amiss; then it is taken for hung and killed."""
+    form: float = 60.0
+    """For the ranks to form a world."""
+    refill: float = 60.0
+    """For new ranks, with fewer than the run must have."""
+    retry: float = 15.0
+    """After a failed attempt to replace a rank."""
+
+
+class Staff(ABC):
+    """Where a run's ranks come from, and who seats them: the cluster."""
+
+    @abstractmethod
+    async def refill(self) -> list[RankKernel]:
+        """Start lost ranks anew and return all that there are, lost workers replaced."""
+
+    @abstractmethod
+    async def launch(self, kernel: RankKernel) -> asyncio.Task[Reply]:
+        """Start the run's cell on a rank of the world."""
+
+    @abstractmethod
+    async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> asyncio.Task[Reply]:
+        """Make a new kernel a rank that lives alone for now, and start the run's cell on it."""
+
+    @abstractmethod
+    async def form(self, kernels: Sequence[RankKernel]) -> None:
+        """Tell ranks that wait to form a world."""
+
+    @abstractmethod
+    async def release(self, kernels: Sequence[RankKernel]) -> None:
+        """Stop the workers of ranks that have left the run."""
+
+    @abstractmethod
+    def tell(self, text: str) -> None:
+        """Tell the user something, in one sentence."""
+
+    @abstractmethod
+    def seated(self, workers: Sequence[str]) -> None:
+        """Note on which workers the ranks 0, 1, ... are now."""

@@ -1,0 +1,254 @@
+"""Keeps an elastic run going: brings its ranks together when some are lost, and takes in those that come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from farandole.driver.changes import Change, count, loss, refusal, too_few, torn
+from farandole.driver.elastic import Elastic
+from farandole.driver.group import RankGroup, interrupt_rank
+from farandole.driver.kernels import RankKernel
+from farandole.driver.members import Members
+from farandole.driver.recruits import Recruiter
+from farandole.driver.replies import Reply
+from farandole.driver.staff import Patience, Staff
+from farandole.exceptions import FarandoleError, RankError
+
+MOST_FAILURES = 3
+"""How many failures in a row, without a commit in between, end a run."""
+
+
+class Supervisor:
+    """Runs one cell until all its ranks have ended, with whatever ranks there are meanwhile."""
+
+    def __init__(self, staff: Staff, group: RankGroup, options: Elastic, patience: Patience | None = None) -> None:
+        self.members = Members(group, self._note_refusal)
+        self._staff = staff
+        self._group = group
+        self._options = options
+        self._patience = patience or Patience()
+        self._recruiter = Recruiter(staff, self.members, options, self._patience)
+        self._leaving: set[RankKernel] = set()
+        self._parting = False
+        self._size = 0
+        self._commits = 0
+        self._failures = 0
+        self._work: asyncio.Task[None] | None = None
+
+    async def run(self, kernels: Sequence[RankKernel]) -> list[Reply]:
+        """Execute the cell and return how it ended on each rank that saw its end.
+
+        Raises: RankError, RankDiedError where the run cannot go on.
+        """
+        for kernel in kernels:
+            self.members.add(kernel, await self._staff.launch(kernel), inside=True)
+        self._size = len(kernels)
+        self._work = asyncio.create_task(self._supervise())
+        watch = asyncio.create_task(self.members.watch(self._patience.hung))
+        try:
+            await asyncio.wait([self._work])
+            if not self._work.cancelled():
+                self._work.result()
+        finally:
+            watch.cancel()
+            await self._clean_up()
+        # What was lost on the way and made good is none of the outcome.
+        members = self.members
+        return sorted(members.failed + members.lost if members.failed else members.ended, key=lambda one: one.rank)
+
+    def stop(self) -> None:
+        """Form no world any more: the user has stopped the run."""
+        if self._work is not None:
+            self._work.cancel()
+
+    def take_in(self) -> None:
+        """Look for ranks that the cluster has and the run has not."""
+        self._recruiter.look()
+
+    def part_with(self, kernels: Sequence[RankKernel]) -> None:
+        """Have the run go on without these ranks from its next commit on, and stop their workers then."""
+        self._leaving |= set(kernels)
+        self._recruiter.exclude(kernels)
+        self.members.dismiss([kernel for kernel in kernels if kernel not in self.members.inside])
+        if not self._leaving & set(self.members.inside):
+            self._send_off()
+        self.members.wake()
+
+    async def _supervise(self) -> None:
+        members = self.members
+        while True:
+            await members.until(self._something_to_do)
+            if self._recruiter.trouble is not None:
+                raise self._recruiter.trouble
+            if members.failed:
+                await self._end_all()
+                return
+            if self._over():
+                return
+            if self._broken():
+                await self._recover()
+            elif self._parting:
+                self._parting = False
+                await self._form(time.monotonic())
+            else:
+                await self._part()
+
+    def _over(self) -> bool:
+        """True once some ranks have seen the end of the cell and none is left that has not."""
+        return bool(self.members.ended) and not self.members.inside
+
+    def _something_to_do(self) -> bool:
+        members = self.members
+        if members.failed or not members.inside or self._broken() or self._recruiter.trouble is not None:
+            return True
+        if self._parting:
+            return all(kernel in members.waiting for kernel in members.inside)
+        return bool(self._newcomers() or self._leaving & set(members.inside))
+
+    def _broken(self) -> bool:
+        return bool(self.members.lost) or any(
+            news["failed"] for kernel, news in self.members.waiting.items() if kernel in self.members.inside
+        )
+
+    def _newcomers(self) -> list[RankKernel]:
+        stay = [kernel for kernel in self.members.inside if kernel not in self._leaving]
+        return self.members.ready[: self._options.room(len(stay) + len(self.members.ready)) - len(stay)]
+
+    async def _part(self) -> None:
+        """Have all ranks leave their loops at one commit: the one after the last that any of them may have begun."""
+        self._parting = True
+        commits = await self.members.tell(self.members.inside, "hold")
+        if commits:
+            await self.members.tell(self.members.inside, "part_at", max(commits) + 1)
+
+    async def _recover(self) -> None:
+        """Go on with those that are left."""
+        self._parting, began, members = False, time.monotonic(), self.members
+        lost, members.lost = members.lost, []
+        self.take_in()
+        await self._gather_survivors()
+        # Some deaths are known only now: those of others that died of it, or the one that broke the connections.
+        self.take_in()
+        lost, members.lost = [*lost, *members.lost], []
+        why = [loss(reply) for reply in lost] or [torn(members)]
+        if not members.failed:
+            self._count_failure(why)
+            await self._form(began, why=why)
+
+    async def _gather_survivors(self) -> None:
+        """Bring all ranks of the broken world to their waiting point, by ever stronger means."""
+        members = self.members
+        await members.tell(members.inside, "say_broken")
+        if await members.until(self._all_wait, self._patience.grace):
+            return
+        await members.tell(self._late(), "abandon")
+        if await members.until(self._all_wait, self._patience.leave):
+            return
+        late = self._late()
+        await members.tell(late, "say_broken", True)
+        await asyncio.gather(*(interrupt_rank(kernel) for kernel in late))
+        if not await members.until(self._all_wait, self._patience.interrupt):
+            members.kill(self._late())
+            await members.until(self._all_wait, self._patience.interrupt)
+
+    def _late(self) -> list[RankKernel]:
+        return [kernel for kernel in self.members.inside if kernel not in self.members.waiting]
+
+    def _all_wait(self) -> bool:
+        return bool(self.members.failed) or not self._late()
+
+    def _count_failure(self, why: Sequence[str]) -> None:
+        commits = max((news["commits"] for news in self.members.waiting.values()), default=0)
+        self._failures = self._failures + 1 if commits <= self._commits else 1
+        self._commits = max(commits, self._commits)
+        if self._failures >= MOST_FAILURES:
+            raise RankError(
+                f"the run failed {self._failures} times in a row without a commit in between and was given up. The "
+                f"last time {'; '.join(why)}."
+            )
+
+    async def _form(self, began: float, why: Sequence[str] = ()) -> None:
+        """Form a world of all that wait, once there are enough of them."""
+        members = self.members
+        enough = await members.until(
+            lambda: self._disturbed() or self._over() or len(self._next_world()) >= self._options.min_ranks,
+            began + self._patience.refill - time.monotonic(),
+        )
+        if not enough:
+            raise too_few(members, self._options.min_ranks, self._patience.refill, why)
+        if self._disturbed() or self._over():
+            return
+        chosen = self._next_world()
+        joined = [kernel for kernel in chosen if kernel in members.joining]
+        went = [kernel for kernel in members.inside if kernel not in chosen]
+        news = dict(members.waiting)
+        if went:
+            self._send_off()
+        members.seat(chosen)
+        if await self._join(chosen):
+            self._announce(Change(why=why, joined=joined, went=went, news=news))
+
+    def _next_world(self) -> list[RankKernel]:
+        # Survivors first: of equal commits, the lowest rank's is taken.
+        stay = [kernel for kernel in self.members.inside if kernel not in self._leaving]
+        return [*stay, *self._newcomers()]
+
+    async def _join(self, chosen: Sequence[RankKernel]) -> bool:
+        """Have ranks form a world; False where it failed: who did not come through it waits again, or is dead."""
+        members = self.members
+        before = members.take_news(chosen)
+        # While one cannot be asked, since a proxy is restarted, say, no world can be formed, and nobody is to blame.
+        await asyncio.gather(*(kernel.reachable() for kernel in chosen))
+        try:
+            await self._staff.form(chosen)
+        except FarandoleError as exc:
+            for kernel in chosen:
+                members.hear(kernel, before[kernel] | {"failed": True, "why": str(exc).splitlines()[0]})
+            return False
+        complete = await members.until(
+            lambda: self._disturbed() or self._broken() or all(kernel in members.formed for kernel in chosen),
+            self._patience.form,
+        )
+        if not complete:
+            members.kill(kernel for kernel in chosen if kernel not in members.formed)
+        return all(kernel in members.formed for kernel in chosen)
+
+    def _disturbed(self) -> bool:
+        return bool(self.members.lost or self.members.failed)
+
+    def _send_off(self) -> None:
+        """Forget the ranks that leave and stop their workers."""
+        self.members.dismiss(self._leaving)
+        self._recruiter.release(self._leaving)
+        self._leaving = set()
+
+    def _announce(self, change: Change) -> None:
+        inside = self.members.inside
+        self._staff.seated([kernel.worker.name for kernel in inside])
+        self._staff.tell(change.text(inside))
+        if self._options.lr_rule == "linear" and len(inside) != self._size:
+            self._staff.tell(
+                f"learning rates follow the number of ranks (--lr-rule linear): now for {count(len(inside))}"
+            )
+        self._size = len(inside)
+
+    def _note_refusal(self, reply: Reply) -> None:
+        if reply.status == "error":
+            self._staff.tell(refusal(reply))
+
+    async def _end_all(self) -> None:
+        """Have the others end as well, once one has failed by its own fault."""
+        await self.members.until(lambda: not self.members.inside, self._patience.grace)
+        await self._group.release(together=True)
+        await self.members.until(lambda: not self.members.inside, self._patience.grace)
+
+    async def _clean_up(self) -> None:
+        if self._work is not None and not self._work.done():
+            self._work.cancel()
+            await asyncio.wait([self._work])
+        await self._recruiter.close()
+        if self._group.busy:
+            await self._group.release(together=True)
+            await self.members.until(lambda: not self.members.all, self._patience.grace)

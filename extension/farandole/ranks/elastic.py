@@ -1,0 +1,107 @@
+"""``fd.elastic``: a training loop that goes on when ranks are lost and when others come."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from farandole.protocol import is_collective_failure
+from farandole.ranks import context, membership, reporter, run
+from farandole.ranks.membership import Membership, WorldChange
+
+if TYPE_CHECKING:
+    from farandole.ranks.state import State
+
+T = TypeVar("T")
+
+
+def elastic(loop: Callable[..., T]) -> Callable[..., T]:
+    """Return a loop that goes on when its world changes: ``@fd.elastic`` above ``def train(state): ...``.
+
+    The first argument has to be what ``fd.state`` returned. In a run with ``--elastic`` the loop is called again each
+    time that ranks were lost or added, with the state of the last commit, so it has to begin where the state says.
+    In any other run it is called once.
+    """
+
+    @functools.wraps(loop)
+    def go(state: State, *arguments: Any, **named: Any) -> T:
+        member = membership.current()
+        bound = functools.partial(loop, state, *arguments, **named)
+        return _go_on(member, state, bound) if member.active else bound()
+
+    return go
+
+
+def _go_on(member: Membership, state: State, loop: Callable[[], T]) -> T:
+    from farandole.ranks.keepsake import Keepsake
+
+    keepsake = Keepsake(reporter.current().run)
+    run.current().at_end(keepsake.remove)
+    # After the copy and before the parting, which ends the commit.
+    state.on_commit(lambda _: keepsake.keep(state, member.lr_size))
+    state.on_commit(member.at_commit)
+    inside, why = not context.outside(), ""
+    if not inside:
+        member.lr_size = keepsake.load(state)
+    failed = False
+    while True:
+        try:
+            if not inside:
+                member.wait_for_world(state, failed=failed, why=why)
+            join(member, state)
+            return loop()
+        except WorldChange:
+            failed, why = member.broken, ""
+        except (Exception, KeyboardInterrupt) as exc:
+            if not _is_the_worlds_fault(member, exc):
+                raise
+            failed, why = True, f"{type(exc).__name__}: {exc}"
+            # Whoever waits for this rank in a collective is let go by that, without the driver.
+            membership.abandon_world()
+        # Also where the ranks only part: a loader that has begun an epoch goes on in it once it is told its place.
+        go_back(state)
+        inside = False
+
+
+def _is_the_worlds_fault(member: Membership, exc: BaseException) -> bool:
+    if isinstance(exc, KeyboardInterrupt):
+        return member.interrupted
+    return member.broken or is_collective_failure(type(exc).__name__, str(exc))
+
+
+def go_back(state: State) -> None:
+    """Restore the last commit; gradients of the step that failed are none of it."""
+    state.restore()
+    for part in state.parts.values():
+        if callable(zero := getattr(part, "zero_grad", None)):
+            zero()
+
+
+def join(member: Membership, state: State) -> None:
+    """Take up the work with the ranks of this world, from the state of the one with the most commits."""
+    from farandole.ranks import collectives
+    from farandole.ranks.parallel import rejoin
+
+    rejoin(state.parts.values())
+    own = {"commits": state.commits, "lr_size": member.lr_size}
+    each = [json.loads(row) for row in collectives.gather_bytes(json.dumps(own).encode())]
+    root = max(range(len(each)), key=lambda rank: (each[rank]["commits"], -rank))
+    state.sync(root)
+    member.lr_size = each[root]["lr_size"] or context.size()
+    if member.lr_rule == "linear" and member.lr_size != context.size():
+        scale_rates(state, context.size() / member.lr_size)
+        # What the next failure goes back to has to have these rates as well.
+        state.keep()
+    member.lr_size = context.size()
+
+
+def scale_rates(state: State, factor: float) -> None:
+    """Multiply all learning rates of a state's optimizers, and those that its schedulers begin from."""
+    for part in state.parts.values():
+        for group in getattr(part, "param_groups", ()):
+            for name in {"lr", "initial_lr"} & set(group):
+                group[name] *= factor
+        if isinstance(rates := getattr(part, "base_lrs", None), list):
+            part.base_lrs = [rate * factor for rate in rates]

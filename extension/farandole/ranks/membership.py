@@ -1,0 +1,188 @@
+"""A rank's place in an elastic run: its main thread trains and waits, the driver's word comes in other threads."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from farandole.exceptions import DeadlineError
+from farandole.protocol import Kind
+from farandole.ranks import context, reporter, world
+
+if TYPE_CHECKING:
+    from farandole.ranks.state import State
+
+WORD_SECONDS = 600.0
+"""How long a rank waits for a world before it takes its driver for gone."""
+JOIN_SECONDS = 86_400.0
+"""The same for a rank that was added: it is taken in at the next commit, which may be hours away."""
+HOLD_SECONDS = 120.0
+"""How long a commit waits to hear at which one the ranks part; without a word the training goes on."""
+
+
+class WorldChange(BaseException):  # not an Exception, so that no `except Exception` of a training loop keeps it
+    """Raised out of ``state.commit()`` where the ranks part to form another world."""
+
+
+class Membership:
+    """What this rank knows of its world; the methods of the driver are `say_broken`, `hold`, `part_at` and `form`."""
+
+    def __init__(self) -> None:
+        self.lr_rule = "none"
+        self.lr_size: int | None = None
+        """The size of the world that the learning rate is meant for; None until this rank has belonged to one."""
+        self._word = threading.Condition()
+        self._active = False
+        self._broken = self._interrupted = self._hold = self._waiting = False
+        self._part_at: int | None = None
+        self._order: dict[str, str] | None = None
+        self._commits = 0
+
+    @property
+    def active(self) -> bool:
+        """True while this rank's cell belongs to an elastic run."""
+        return self._active
+
+    @property
+    def broken(self) -> bool:
+        """True where the driver has said that a rank is lost: whatever the loop raises then is no fault of its own."""
+        return self._broken
+
+    @property
+    def interrupted(self) -> bool:
+        """True where the driver, and not the user, interrupts the loop."""
+        return self._interrupted
+
+    def begin(self, lr_rule: str) -> None:
+        """Take part in an elastic run from the next cell on."""
+        with self._word:
+            self._forget()
+            self._active, self.lr_rule = True, lr_rule
+            self.lr_size = None if context.outside() else context.size()
+
+    def end(self) -> None:
+        """Take part in no elastic run any more."""
+        with self._word:
+            self._forget()
+            self._active = False
+
+    def say_broken(self, *, interrupted: bool = False) -> None:
+        """Have this rank leave its loop: at its next commit, or with whatever the broken world makes it raise."""
+        with self._word:
+            self._broken, self._interrupted = True, interrupted
+            self._word.notify_all()
+
+    def hold(self) -> int:
+        """Have the next commit wait for `part_at`; return how many there were."""
+        with self._word:
+            self._hold, self._part_at = True, None
+            return self._commits
+
+    def part_at(self, commits: int) -> None:
+        """Have this rank leave its loop at that commit."""
+        with self._word:
+            self._part_at = commits
+            self._word.notify_all()
+
+    def form(self, environment: dict[str, str]) -> None:
+        """Have the waiting main thread form the world that the environment describes.
+
+        Raises: DeadlineError where it does not wait.
+        """
+        with self._word:
+            if not self._waiting:
+                raise DeadlineError(f"rank {context.rank()} does not wait for a world, so it cannot join one")
+            self._order = environment
+            self._word.notify_all()
+
+    def at_commit(self, state: State) -> None:
+        """Let a commit pass, or raise WorldChange where the ranks part."""
+        deadline = time.monotonic() + HOLD_SECONDS
+        with self._word:
+            self._commits = state.commits
+            while not self._broken:
+                if self._part_at is not None and self._commits >= self._part_at:
+                    break
+                if not self._hold or self._part_at is not None:
+                    return
+                if not self._word.wait(deadline - time.monotonic()):
+                    self._hold = False
+        raise WorldChange
+
+    def wait_for_world(self, state: State, *, failed: bool, why: str = "") -> None:
+        """Tell the driver that this rank waits and form the world that it says; tried again where that fails.
+
+        Raises: DeadlineError where no word comes.
+        """
+        seconds = JOIN_SECONDS if context.outside() else WORD_SECONDS
+        while True:
+            self._commits = state.commits
+            environment = self._ordered(_news(state, failed=failed, why=why), seconds)
+            try:
+                form_world(environment)
+            except Exception as exc:  # noqa: BLE001  # whatever a backend raises when a peer is lost while the world forms
+                abandon_world()
+                failed, why = True, f"{type(exc).__name__}: {exc}"
+            else:
+                break
+        with self._word:
+            self._forget()
+        reporter.send(_news(state, formed=True))
+
+    def _ordered(self, news: dict[str, Any], seconds: float) -> dict[str, str]:
+        with self._word:
+            self._order, self._waiting = None, True
+        reporter.send(news)
+        with self._word:
+            try:
+                if not self._word.wait_for(lambda: self._order is not None, seconds):
+                    raise DeadlineError(
+                        f"rank {context.rank()} waited {seconds:g} s for a new world and heard nothing of its driver, "
+                        "which seems to be gone; run the cell again"
+                    )
+            finally:
+                self._waiting = False
+            assert self._order is not None
+            return self._order
+
+    def _forget(self) -> None:
+        self._broken = self._interrupted = self._hold = self._waiting = False
+        self._part_at = self._order = None
+
+
+def form_world(environment: dict[str, str]) -> None:
+    """Leave the world this rank may be in and join the one that the environment describes."""
+    leave_world()
+    os.environ.update(environment)
+    world.current().form()
+
+
+def leave_world() -> None:
+    """Leave the world; a rank that blocks in a collective is released."""
+    world.current().leave()
+
+
+def abandon_world() -> None:
+    """Leave a world that is broken, and let all go that wait for this rank."""
+    world.current().abandon()
+
+
+@functools.cache
+def current() -> Membership:
+    """Return the one membership of this process."""
+    return Membership()
+
+
+def _news(state: State, *, formed: bool = False, failed: bool = False, why: str = "") -> dict[str, Any]:
+    step = getattr(state, "step", None)
+    return {
+        "kind": Kind.MEMBER,
+        "formed": formed,
+        "failed": failed,
+        "why": why,
+        "commits": state.commits,
+        "step": step if isinstance(step, int) else None,
+    }

@@ -1,0 +1,107 @@
+"""An elastic run on either backend: ranks are killed at a given step, and no sample is trained twice or left out."""
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from farandole import Cluster, Elastic
+from farandole.driver.store import RunStore
+from farandole.exceptions import RankDiedError, RankError, UsageError
+from farandole.protocol import Status
+
+from tests.cells import elastic
+
+SAMPLES = 248
+EPOCHS = 2
+STEPS = SAMPLES // 8
+
+
+@pytest.fixture(scope="module", params=["horovod", "torch"])
+def cluster(request, tmp_path_factory):
+    store = RunStore(tmp_path_factory.mktemp("runs"))
+    with Cluster.start(local=True, ranks=3, backend=request.param, store=store) as cluster:
+        yield cluster
+
+
+def whole(run, *, epochs=EPOCHS):
+    """The run has trained each sample once an epoch, and all ranks end alike."""
+    assert run.status == Status.FINISHED
+    for result in run.results.values():
+        assert result["step"] == STEPS * epochs
+        assert Counter(result["seen"]) == dict.fromkeys(range(SAMPLES), epochs)
+    assert len({round(result["weights"], 5) for result in run.results.values()}) == 1
+
+
+def steps_lost(run):
+    """How far the steps of rank 0, as reported, ever went back."""
+    steps = run.dataframe().query("rank == 0")["step"].to_list()
+    return max((before - now + 1 for before, now in pairwise(steps)), default=0)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_rank_that_is_killed_at_a_step_costs_that_step(cluster, tmp_path, rank):
+    run = cluster.train(elastic(tmp_path, fault=f"kill({rank}, 20)"), elastic=Elastic())
+    whole(run)
+    assert steps_lost(run) <= 1
+    assert f"rank {rank} (worker main-w0) was lost: killed by signal 9 (SIGKILL)" in run.notices[0]
+
+
+def test_when_all_ranks_are_killed_new_ones_go_on_from_the_copy_of_a_commit(cluster, tmp_path):
+    fault = "kill(fd.rank(), 20) if fd.size() == 3 else None; time.sleep(0.02)"
+    run = cluster.train(elastic(tmp_path, fault=fault), elastic=Elastic())
+    whole(run)
+    assert all("from the beginning" not in notice for notice in run.notices)
+    assert not list(Path("/dev/shm").glob(f"farandole-{run.id}-*"))
+
+
+def test_steps_since_the_last_commit_are_done_again(cluster, tmp_path):
+    run = cluster.train(elastic(tmp_path, every=8, fault="kill(1, 21)"), elastic=Elastic())
+    whole(run)
+    assert steps_lost(run) <= 8
+    assert "from step 16" in run.notices[0]
+
+
+def test_a_lost_rank_is_replaced_while_the_run_goes_on(cluster, tmp_path):
+    fault = "kill(2, 20); time.sleep(0 if fd.size() == 3 else 0.1)"
+    run = cluster.train(elastic(tmp_path, epochs=12, fault=fault), elastic=Elastic())
+    whole(run, epochs=12)
+    assert any("rank 2 joined: going on with 3 ranks from step" in notice for notice in run.notices)
+    assert {result["size"] for result in run.results.values()} == {3}
+
+
+def test_the_rates_follow_the_ranks_where_that_is_wanted(cluster, tmp_path):
+    run = cluster.train(elastic(tmp_path, fault="kill(1, 20)"), elastic=Elastic(lr_rule="linear", max_ranks=3))
+    result = run.result
+    assert result["lr"] == pytest.approx(0.1 * result["size"] / 3)
+    assert any("--lr-rule linear" in notice for notice in run.notices)
+
+
+def test_below_the_minimum_the_run_waits_for_a_new_rank(cluster, tmp_path):
+    run = cluster.train(elastic(tmp_path, fault="kill(1, 20)"), elastic=Elastic(min_ranks=3))
+    whole(run)
+    assert "joined: going on with 3 ranks" in run.notices[0]
+
+
+def test_a_cell_that_kills_at_the_same_step_each_time_is_given_up(cluster, tmp_path):
+    fault = "os.kill(os.getpid(), signal.SIGKILL) if fd.rank() == fd.size() - 1 and state.step == 20 else None"
+    with pytest.raises((RankError, RankDiedError), match="in a row without a commit|is left, fewer|are left, fewer"):
+        cluster.train(elastic(tmp_path, fault=fault), elastic=Elastic())
+    assert cluster.store.list()[0].status == Status.FAILED
+
+
+def test_an_error_of_the_cells_own_ends_the_run_as_ever(cluster, tmp_path):
+    fault = "1 / (0 if fd.rank() == 1 and state.step == 20 else 1)"
+    with pytest.raises(RankError, match=r"failed on rank 1 .*ZeroDivisionError"):
+        cluster.train(elastic(tmp_path, fault=fault), elastic=Elastic())
+
+
+def test_a_cell_without_an_elastic_loop_is_refused(cluster):
+    with pytest.raises(UsageError, match="put `@fd.elastic` above"):
+        cluster.train("pass", elastic=Elastic())
+
+
+def test_without_the_option_the_same_cell_just_trains(cluster, tmp_path):
+    run = cluster.train(elastic(tmp_path))
+    whole(run)
+    assert run.notices == ()

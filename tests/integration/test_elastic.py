@@ -1,0 +1,70 @@
+"""Elastic runs on a real hub: a whole worker is killed, and workers come and go while the run goes on."""
+
+import statistics
+import threading
+from collections import Counter
+
+import pytest
+from farandole import Cluster, Elastic
+from farandole.driver.store import RunStore
+from farandole.protocol import Status
+
+from tests.cells import elastic
+
+EPOCHS = 16
+SLOWLY = "time.sleep(0.1)"
+
+
+@pytest.fixture(scope="module", params=["horovod", "torch"])
+def cluster(request, hub, tmp_path_factory):
+    store = RunStore(tmp_path_factory.mktemp("runs"))
+    access = {"hub_url": hub.url, "token": hub.token_for(f"elastic-{request.param}"), "store": store}
+    with Cluster.start(2, name="e", backend=request.param, **access) as cluster:
+        yield cluster
+
+
+def whole(run):
+    assert run.status == Status.FINISHED
+    for result in run.results.values():
+        assert Counter(result["seen"]) == dict.fromkeys(range(248), EPOCHS)
+
+
+def test_a_worker_that_is_killed_is_replaced(cluster, tmp_path):
+    fault = f"kill(1, 20, os.getppid); {SLOWLY}"
+    run = cluster.train(elastic(tmp_path, epochs=EPOCHS, fault=fault), elastic=Elastic())
+    whole(run)
+    assert "rank 1 (worker e-w1) was lost" in run.notices[0]
+    assert any("rank 1 joined: going on with 2 ranks" in notice for notice in run.notices)
+
+
+def test_workers_come_and_go_while_the_run_goes_on(cluster, tmp_path):
+    def scale_along(run):
+        def once(size, workers):
+            return threading.Thread(target=cluster.scale, args=[workers], name=f"at size {size}")
+
+        pending = [(2, once(2, 3)), (3, once(3, 1))]
+
+        def look():
+            frame = run.dataframe()
+            if pending and len(frame) and frame["size"].iloc[-1] == pending[0][0]:
+                pending.pop(0)[1].start()
+
+        return look
+
+    run = cluster.train(elastic(tmp_path, epochs=EPOCHS, fault=SLOWLY), elastic=Elastic(), watch=scale_along)
+    whole(run)
+    sizes = run.dataframe().query("rank == 0")["size"].astype(int).to_list()
+    assert [size for size, before in zip(sizes, [0, *sizes], strict=False) if size != before] == [2, 3, 1]
+    assert cluster.size == 1
+    cluster.scale(2)
+
+
+def test_the_run_goes_on_within_seconds(cluster, tmp_path):
+    gaps = []
+    for turn, rank in enumerate([0, 1, 0]):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        run = cluster.train(elastic(folder, fault=f"kill({rank}, 20)"), elastic=Elastic())
+        gaps.append(run.dataframe().sort_values("time")["time"].diff().max())
+    print(f"{cluster.backend}: seconds from a kill to the next step: {[round(gap, 2) for gap in gaps]}")
+    assert statistics.median(gaps) < 10

@@ -1,0 +1,340 @@
+"""An elastic run as its supervisor sees it, over ranks that answer by the book or do not."""
+
+import asyncio
+import re
+import time
+
+import pytest
+from farandole.driver.elastic import Elastic
+from farandole.driver.group import RankGroup
+from farandole.driver.kernels import RankKernel
+from farandole.driver.replies import Reply
+from farandole.driver.staff import Patience, Staff
+from farandole.driver.supervisor import Supervisor
+from farandole.exceptions import RankDiedError, RankError, WorkerStartError
+
+PATIENCE = Patience(grace=0.05, leave=0.05, interrupt=0.1, hung=0.3, form=5, refill=0.2, retry=0.01)
+
+
+class Server:
+    def __init__(self, name):
+        self.name = name
+
+    async def interrupt_kernel(self, _kernel_id):
+        return None
+
+    async def stop_kernel(self, _kernel_id):
+        return None
+
+
+class Rank(RankKernel):
+    """A rank that trains until the test says otherwise; a deaf one takes no notice of a broken world."""
+
+    def __init__(self, number, *, deaf=False):
+        super().__init__(Server(f"c-w{number}"), f"kernel-{number}", slot=0)
+        self.supervisor = None
+        self.commits, self.deaf = 7, deaf
+        self.asked = []
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.cell = asyncio.get_running_loop().create_future()
+
+    async def aside(self):
+        return "aside"
+
+    async def reachable(self):
+        return None
+
+    @property
+    def connected(self):
+        return True
+
+    async def subshell(self):
+        return "another"
+
+    async def evaluate(self, expression, *, subshell=None):
+        function, arguments = re.search(r"'_'\]\)\.(\w+)\((.*)\)\)$", expression).groups()
+        if function == "identity":
+            await self.answers.wait()
+            return self.reply("ok")
+        self.asked.append((function, arguments))
+        if function == "part_at":
+            self.commits = int(arguments)
+        if function == "part_at" or (function == "say_broken" and self._heeds()):
+            self.say(failed=False)
+        return self.reply("ok" if self.alive else "dead", value=self.commits)
+
+    def _heeds(self):
+        return not self.deaf and self not in self.supervisor.members.waiting
+
+    def say(self, **news):
+        self.supervisor.members.hear(
+            self,
+            {"kind": "member", "formed": False, "failed": False, "why": "", "commits": self.commits}
+            | {"step": self.commits * 10}
+            | news,
+        )
+
+    def mark_dead(self, cause):
+        super().mark_dead(cause)
+        self.end("dead", evalue=cause)
+
+    async def interrupt(self):
+        if not self.deaf:
+            self.end("error", ename="KeyboardInterrupt")
+
+    def end(self, status, **details):
+        if not self.cell.done():
+            self.cell.set_result(self.reply(status, **details))
+
+    def reply(self, status, **details):
+        return Reply(rank=self.rank, worker=self.worker.name, status=status, ended=time.monotonic(), **details)
+
+    async def run(self):
+        return await self.cell
+
+
+class Workers(Staff):
+    """Seats ranks at once, and has `spare` ones to replace lost ones with."""
+
+    def __init__(self, size, options, *, spare=(), trouble=0, breaks=0):
+        self.group = RankGroup()
+        self.ranks = [Rank(number) for number in range(size)]
+        self.spare, self.trouble, self.breaks = list(spare), trouble, breaks
+        self.worlds, self.told, self.released = [], [], []
+        self.group.seat(self.ranks)
+        self.supervisor = Supervisor(self, self.group, options, PATIENCE)
+
+    def run(self):
+        return asyncio.create_task(self.supervisor.run(self.ranks[:]))
+
+    async def refill(self):
+        if self.trouble:
+            self.trouble -= 1
+            raise WorkerStartError("no worker can be had")
+        self.ranks = [rank for rank in self.ranks if rank.alive] + self.spare
+        self.spare = []
+        return self.ranks
+
+    async def launch(self, kernel):
+        kernel.supervisor = self.supervisor
+        cell = asyncio.create_task(kernel.run())
+        self.group._cells[kernel] = cell
+        return cell
+
+    async def admit(self, kernel, *, rank, size):
+        assert (rank, size) == (kernel.rank, rank + 1)
+        return await self.launch(kernel)
+
+    async def form(self, kernels):
+        self.worlds.append([kernel.worker.name for kernel in kernels])
+        if self.breaks:
+            self.breaks -= 1
+            kernels[0].say(failed=True, why="torn")
+            return
+        for kernel in kernels:
+            kernel.say(formed=True)
+
+    async def release(self, kernels):
+        self.released += [kernel.worker.name for kernel in kernels]
+
+    def tell(self, text):
+        self.told.append(text)
+
+    def seated(self, workers):
+        assert list(workers) == self.worlds[-1]
+
+    def finish(self):
+        for kernel in self.supervisor.members.inside:
+            kernel.end("ok")
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_the_others_go_on_without_a_lost_rank():
+    staff = Workers(3, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[1].mark_dead("killed by signal 9 (SIGKILL)")
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w0", "c-w2"]]
+    assert staff.told == [
+        "rank 1 (worker c-w1) was lost: killed by signal 9 (SIGKILL): going on with 2 ranks from step 70"
+    ]
+    staff.finish()
+    assert [(reply.rank, reply.worker, reply.status) for reply in await run] == [(0, "c-w0", "ok"), (1, "c-w2", "ok")]
+
+
+async def test_the_rule_for_learning_rates_is_told_with_the_size():
+    staff = Workers(2, Elastic(lr_rule="linear"))
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[1].mark_dead("killed")
+    await until(lambda: len(staff.told) == 2)
+    assert staff.told[1] == "learning rates follow the number of ranks (--lr-rule linear): now for 1 rank"
+    staff.finish()
+    assert len(await run) == 1
+
+
+async def test_a_new_rank_joins_at_one_commit_of_all():
+    fresh = Rank(9)
+    staff = Workers(2, Elastic(), spare=[fresh], trouble=1)
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].commits = 8
+    survivors = staff.ranks[:]
+    staff.supervisor.take_in()
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    fresh.say()
+    await until(lambda: staff.worlds and len(staff.told) == 2)
+    assert [rank.asked for rank in survivors] == [[("hold", ""), ("part_at", "9")]] * 2
+    assert staff.worlds == [["c-w0", "c-w1", "c-w9"]]
+    assert staff.told == [
+        "a lost rank could not be replaced yet, it is tried again: no worker can be had",
+        "rank 2 joined: going on with 3 ranks from step 90",
+    ]
+    staff.finish()
+    assert len(await run) == 3
+
+
+async def test_no_more_ranks_join_than_there_may_be():
+    staff = Workers(2, Elastic(max_ranks=2), spare=[Rank(9)])
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.supervisor.take_in()
+    await until(lambda: not staff.spare)
+    staff.finish()
+    assert len(await run) == 2
+    assert staff.worlds == []
+
+
+async def test_ranks_that_have_to_go_leave_at_a_commit_and_their_workers_stop():
+    staff = Workers(3, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.supervisor.part_with([staff.ranks[2]])
+    await until(lambda: staff.released)
+    assert staff.worlds == [["c-w0", "c-w1"]]
+    assert staff.told == ["1 rank left with worker c-w2: going on with 2 ranks from step 80"]
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_with_too_few_ranks_it_waits_and_gives_up():
+    staff = Workers(2, Elastic(min_ranks=2))
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].mark_dead("killed")
+    with pytest.raises(
+        RankDiedError, match=r"rank 0 \(worker c-w0\) was lost: killed; 1 rank is left, fewer than the 2 "
+    ):
+        await run
+    assert staff.worlds == []
+
+
+async def test_a_rank_whose_death_is_known_after_the_break_is_replaced_too():
+    fresh = Rank(9)
+    staff = Workers(3, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    dying = staff.ranks[1]
+    dying.deaf = True
+    staff.ranks[2].say(failed=True, why="torn")
+    await until(lambda: dying.asked)
+    staff.spare = [fresh]
+    dying.mark_dead("killed")
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    await until(lambda: staff.told)
+    assert staff.told == ["rank 1 (worker c-w1) was lost: killed: going on with 2 ranks from step 70"]
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_a_new_rank_whose_cell_fails_is_told_and_no_other_is_tried():
+    fresh = Rank(9)
+    staff = Workers(1, Elastic(), spare=[fresh])
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.supervisor.take_in()
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    fresh.end("error", ename="NameError", evalue="name 'data' is not defined")
+    await until(lambda: staff.told)
+    assert staff.told[0].startswith(
+        "a new rank could not join, its cell ended with NameError: name 'data' is not defin"
+    )
+    staff.finish()
+    assert [reply.worker for reply in await run] == ["c-w0"]
+
+
+async def test_all_ranks_may_be_lost_where_others_come():
+    fresh = Rank(9)
+    staff = Workers(1, Elastic(), spare=[fresh])
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].mark_dead("killed")
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    fresh.commits = 0
+    fresh.say()
+    await until(lambda: staff.told)
+    assert staff.told[0].endswith("killed; rank 0 joined: going on with 1 rank from the beginning")
+    staff.finish()
+    assert len(await run) == 1
+
+
+async def test_failures_without_a_commit_in_between_end_the_run():
+    staff = Workers(2, Elastic(), breaks=9)
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].say(failed=True, why="torn")
+    with pytest.raises(RankError, match=r"failed 3 times in a row without a commit .* lost their connections \(torn\)"):
+        await run
+    assert len(staff.worlds) == 2
+
+
+async def test_a_rank_that_does_not_come_is_killed():
+    staff = Workers(3, Elastic())
+    staff.ranks[2].deaf = True
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].mark_dead("killed")
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w1"]]
+    assert "rank 2 (worker c-w2) was lost: stopped, because it did not answer" in staff.told[0]
+    staff.finish()
+    assert [reply.worker for reply in await run] == ["c-w1"]
+
+
+async def test_a_rank_that_hangs_is_found_and_killed():
+    staff = Workers(2, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[1].answers.clear()
+    staff.ranks[1].deaf = True
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w0"]]
+    assert "rank 1 (worker c-w1) was lost: stopped, because it did not answer" in staff.told[0]
+    staff.finish()
+    assert len(await run) == 1
+
+
+async def test_an_error_of_the_users_code_ends_the_run_on_all_ranks():
+    staff = Workers(2, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[1].end("error", ename="ValueError", evalue="boom")
+    replies = await run
+    assert {(reply.rank, reply.ename) for reply in replies} == {(0, "KeyboardInterrupt"), (1, "ValueError")}
+    assert staff.worlds == []
+
+
+async def test_a_rank_lost_after_the_end_of_another_loses_nothing():
+    staff = Workers(2, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].end("ok")
+    staff.ranks[1].mark_dead("killed")
+    assert [reply.worker for reply in await run] == ["c-w0"]

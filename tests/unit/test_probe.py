@@ -47,7 +47,8 @@ class Group:
         answer = self.clock() if function == "clock" else self.answers[function]
         return answer(kernel) if callable(answer) else answer
 
-    async def run(self, code, kernels, sink, *, together):
+    async def run(self, cell, kernels, *, together):
+        sink = cell.sink
         sink(0, "stream", {"name": "stderr", "text": "a warning\n"})
         for kernel in kernels:
             sink(kernel, "stream", {"name": "stdout", "text": f"a library's greeting\n{json.dumps([0.1, 0.4, 0.2])}"})

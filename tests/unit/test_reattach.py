@@ -36,7 +36,7 @@ async def worker():
 
 def found(run, worker, *, ended=None, led=False, ranks=(0, 1)):
     common = {"run": run.id, "kernel": "k", "requests": {}, "led": led, "count": 3, "about": about(run)}
-    records = {rank: (worker, RecordInfo(**common, rank=rank, ended=ended)) for rank in ranks}
+    records = [(worker, RecordInfo(**common, rank=rank, ended=ended)) for rank in ranks]
     return FoundRun(id=run.id, records=records)
 
 

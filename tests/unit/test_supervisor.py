@@ -8,7 +8,7 @@ import pytest
 from farandole.driver.elastic import Elastic
 from farandole.driver.group import RankGroup
 from farandole.driver.kernels import RankKernel
-from farandole.driver.replies import Reply
+from farandole.driver.replies import CONNECTION_LOST, Reply
 from farandole.driver.staff import Patience, Staff
 from farandole.driver.supervisor import Supervisor
 from farandole.exceptions import RankDiedError, RankError, WorkerStartError
@@ -35,6 +35,7 @@ class Rank(RankKernel):
         self.supervisor = None
         self.commits, self.deaf = 7, deaf
         self.asked = []
+        self.breaks = 0
         self.answers = asyncio.Event()
         self.answers.set()
         self.cell = asyncio.get_running_loop().create_future()
@@ -53,6 +54,9 @@ class Rank(RankKernel):
         return "another"
 
     async def evaluate(self, expression, *, subshell=None):
+        if self.breaks:
+            self.breaks -= 1
+            return self.reply("error", ename=CONNECTION_LOST)
         function, arguments = re.search(r"'_'\]\)\.(\w+)\((.*)\)\)$", expression).groups()
         if function == "identity":
             await self.answers.wait()
@@ -167,6 +171,32 @@ async def test_the_others_go_on_without_a_lost_rank():
     ]
     staff.finish()
     assert [(reply.rank, reply.worker, reply.status) for reply in await run] == [(0, "c-w0", "ok"), (1, "c-w2", "ok")]
+
+
+async def test_a_rank_is_asked_again_whose_answer_a_broken_connection_has_swallowed():
+    staff = Workers(2, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[1].breaks = 2
+    assert await staff.supervisor.members.tell(staff.ranks, "hold") == [7, 7]
+    assert all(rank.alive for rank in staff.ranks)
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_a_supervisor_takes_ranks_that_wait_from_another():
+    staff = Workers(3, Elastic())
+    members = staff.supervisor.members
+    for rank in staff.ranks[1:]:
+        members.add(rank, await staff.launch(rank), inside=True)
+        rank.say(formed=True)
+        rank.say(failed=True, why="Connection closed by peer")
+    run = asyncio.create_task(staff.supervisor.lead())
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w1", "c-w2"]]
+    assert "going on with 2 ranks from step 70" in staff.told[0]
+    staff.finish()
+    assert [reply.status for reply in await run] == ["ok", "ok"]
 
 
 async def test_the_rule_for_learning_rates_is_told_with_the_size():

@@ -78,6 +78,17 @@ class Connection:
         """Wait while it is being opened again."""
         await self._ready.wait()
 
+    def header(self, kind: str) -> dict[str, str]:
+        """Return the header of a new message; the kernel answers to the connection that it names."""
+        return {
+            "msg_id": uuid.uuid4().hex,
+            "msg_type": kind,
+            "session": self.session,
+            "username": "farandole",
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "version": "5.5",
+        }
+
     async def send(self, frame: bytes) -> None:
         """Send a frame; one that is lost on the way the receiver sees with the break, and `Listener.recover` mends."""
         assert self._socket is not None

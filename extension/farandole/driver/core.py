@@ -17,6 +17,7 @@ from farandole.driver.preflight.probe import preflight
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.reattach import RunReader
 from farandole.driver.replies import Records, Reply, Sink
+from farandole.driver.takeover import Heard, TakenOver
 from farandole.driver.workers import Progress, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.driver.world import ANSWER_SECONDS, World
 from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError, RankError
@@ -122,12 +123,20 @@ class ClusterCore:
         """Make the cluster whole and execute a cell that goes on when ranks are lost or added."""
         async with self._cell:
             await self.mend(progress)
-            self._elastic = ElasticCell(self, cell, options, told)
-            try:
-                return await self._elastic.run()
-            finally:
-                self._elastic = None
-                self._world.taint()
+            return await self._led(ElasticCell(self, cell, options, told))
+
+    async def take_over(self, cell: Cell, options: Elastic, told: Told, heard: Heard) -> list[Reply]:
+        """Lead an elastic run whose driver is gone, from wherever its ranks stand, as `run_elastic` does."""
+        async with self._cell:
+            return await self._led(TakenOver(self, cell, options, told, heard))
+
+    async def _led(self, elastic: ElasticCell) -> list[Reply]:
+        self._elastic = elastic
+        try:
+            return await elastic.run()
+        finally:
+            self._elastic = None
+            self._world.taint()
 
     async def interrupt(self) -> None:
         """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""

@@ -135,6 +135,10 @@ class RankGroup:
         task = self._cells[kernel] = asyncio.create_task(cell)
         return task
 
+    def cell_of(self, kernel: RankKernel) -> asyncio.Task[Reply]:
+        """Return the task of the cell that runs, or ran last, on a rank."""
+        return self._cells[kernel]
+
     async def interrupt(self, *, together: bool) -> None:
         """Stop the running cell on all its ranks, as the user asked."""
         self.interrupted = True

@@ -117,13 +117,9 @@ class RankKernel:
         execution = Execution(sink, mark["run"] if mark else "")
         if mark and mark["part"] == Part.BEGIN:
             self._run, self.heard, self.voice = mark["run"], 0, self.rank
+        metadata = {RUN_MARK: {**mark, "rank": self.rank}} if mark else None
         message_id = await self._send(
-            "shell",
-            "execute_request",
-            content,
-            subshell=subshell,
-            execution=execution,
-            metadata={RUN_MARK: {**mark, "rank": self.rank}} if mark else None,
+            "shell", "execute_request", content, subshell=subshell, execution=execution, metadata=metadata
         )
         try:
             return self._reply(await execution.done)
@@ -216,14 +212,7 @@ class RankKernel:
                 f"rank {self.rank} on worker {self.worker.name} is not connected; attach the cluster again"
             )
         await self._connection.ready()
-        header = {
-            "msg_id": uuid.uuid4().hex,
-            "msg_type": kind,
-            "session": self._connection.session,
-            "username": "farandole",
-            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "version": "5.5",
-        }
+        header = self._connection.header(kind)
         if subshell is not None:
             header["subshell_id"] = subshell
         if execution is not None:

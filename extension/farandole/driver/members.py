@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from farandole.driver.group import RankGroup, call
+from farandole.driver.group import RankGroup, call, interrupt_rank
 from farandole.driver.kernels import RankKernel
 from farandole.driver.replies import CONNECTION_LOST, Reply
+from farandole.driver.staff import Patience
 from farandole.protocol import Kind
 
 ASK_SECONDS = 10.0
@@ -74,6 +75,8 @@ class Members:
     def hear(self, kernel: RankKernel, record: dict[str, Any]) -> None:
         """Take in what a rank says of itself."""
         if record.get("kind") == Kind.MEMBER:
+            if record["formed"]:
+                self.waiting.pop(kernel, None)
             (self.formed if record["formed"] else self.waiting)[kernel] = record
             self._news.set()
 
@@ -107,8 +110,36 @@ class Members:
 
         Returns the values of those that answered.
         """
-        asked = (self._ask(kernel, call(function, *arguments), seconds) for kernel in kernels)
-        return [reply.value for reply in await asyncio.gather(*asked) if reply is not None]
+        return list((await self.ask(kernels, function, *arguments, seconds=seconds)).values())
+
+    async def ask(
+        self, kernels: Iterable[RankKernel], function: str, *arguments: Any, seconds: float = ASK_SECONDS
+    ) -> dict[RankKernel, Any]:
+        """Do as `tell`, and return what each rank has answered."""
+        asked = list(kernels)
+        replies = await asyncio.gather(*(self._ask(kernel, call(function, *arguments), seconds) for kernel in asked))
+        return {kernel: reply.value for kernel, reply in zip(asked, replies, strict=True) if reply is not None}
+
+    async def gather(self, patience: Patience) -> None:
+        """Bring all ranks of a broken world to their waiting point, by ever stronger means."""
+        await self.tell(self.inside, "say_broken")
+        if await self.until(self._all_wait, patience.grace):
+            return
+        await self.tell(self._late(), "abandon")
+        if await self.until(self._all_wait, patience.leave):
+            return
+        late = self._late()
+        await self.tell(late, "say_broken", True)
+        await asyncio.gather(*(interrupt_rank(kernel) for kernel in late))
+        if not await self.until(self._all_wait, patience.interrupt):
+            self.kill(self._late())
+            await self.until(self._all_wait, patience.interrupt)
+
+    def _late(self) -> list[RankKernel]:
+        return [kernel for kernel in self.inside if kernel not in self.waiting]
+
+    def _all_wait(self) -> bool:
+        return bool(self.failed) or not self._late()
 
     def kill(self, kernels: Iterable[RankKernel]) -> None:
         """Take ranks for lost and end their processes, which nobody waits for."""

@@ -50,31 +50,38 @@ class RunReader:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundRun:
-    """A run on record: ``records`` by rank, each with its worker."""
+    """A run on record: the records of its ranks, each with its worker; an elastic run may have several of a rank."""
 
     id: str
-    records: dict[int, tuple[Worker, RecordInfo]]
+    records: Sequence[tuple[Worker, RecordInfo]]
 
     @property
     def about(self) -> dict[str, Any]:
         """What its driver wrote down when it began."""
-        return self._first[1].about
+        return self.records[0][1].about
+
+    @property
+    def elastic(self) -> Elastic | None:
+        """What was asked of it as an elastic run, or None."""
+        options = self.about.get("elastic")
+        return None if options is None else Elastic(**options)
 
     def is_led(self, store: RunStore) -> bool:
         """Whether a driver still reads along; one that was killed a moment ago may only seem to."""
-        seems = any(record.led for _, record in self.records.values())
+        seems = any(record.led for _, record in self.records)
         return seems and self._status_in(store) is not Status.LOST
 
     @property
     def ended(self) -> float | None:
         """When it ended, or None."""
-        ends = [record.ended for _, record in self.records.values()]
+        ends = [record.ended for _, record in self.records]
         return max(end or 0.0 for end in ends) if all(ends) else None
 
     @property
     def missing(self) -> list[int]:
         """The ranks that nobody has on record any more: their workers are gone."""
-        return [rank for rank in range(int(self.about["run"]["size"])) if rank not in self.records]
+        known = {record.rank for _, record in self.records}
+        return [rank for rank in range(int(self.about["run"]["size"])) if rank not in known]
 
     def is_news(self, store: RunStore) -> bool:
         """Whether the store does not know its end."""
@@ -88,29 +95,30 @@ class FoundRun:
             return None
 
     def readers(self, on_records: Records) -> list[RunReader]:
-        """Return a reader for each rank."""
-        return [self._reader(rank, on_records) for rank in range(int(self.about["run"]["size"]))]
-
-    def _reader(self, rank: int, on_records: Records) -> RunReader:
+        """Return a reader for each record, and for each rank that has none, in the order of the ranks."""
+        present = [_reader(worker, record.rank, record, worker.name, on_records) for worker, record in self.records]
+        # In an elastic run others have taken the places of those.
+        absent = [] if self.elastic else self.missing
+        workers = self.about["run"]["workers"]
         # A rank that nobody has on record is dead; whose worker its kernel is then said to be of does not matter.
-        worker, record = self.records.get(rank, (self._first[0], None))
-        kernel = RankKernel(worker, record.kernel if record else "", slot=-1, on_records=on_records)
-        kernel.rank = rank
-        return RunReader(kernel, record, str(self.about["run"]["workers"][rank]))
+        dead = [_reader(self.records[0][0], rank, None, str(workers[rank]), on_records) for rank in absent]
+        return sorted([*present, *dead], key=lambda reader: reader.kernel.rank)
 
-    @property
-    def _first(self) -> tuple[Worker, RecordInfo]:
-        return self.records[min(self.records)]
+
+def _reader(worker: Worker, rank: int, record: RecordInfo | None, name: str, on_records: Records) -> RunReader:
+    kernel = RankKernel(worker, record.kernel if record else "", slot=-1, on_records=on_records)
+    kernel.rank = rank
+    return RunReader(kernel, record, name)
 
 
 async def find_runs(workers: Iterable[Worker]) -> list[FoundRun]:
     """Return the runs that workers have on record, in the order in which they began."""
     asked = list(workers)
     answers = await asyncio.gather(*(worker.records() for worker in asked))
-    runs: dict[str, dict[int, tuple[Worker, RecordInfo]]] = {}
+    runs: dict[str, list[tuple[Worker, RecordInfo]]] = {}
     for worker, answer in zip(asked, answers, strict=True):
         for record in answer.records:
-            runs.setdefault(record.run, {})[record.rank] = (worker, record)
+            runs.setdefault(record.run, []).append((worker, record))
     found = [FoundRun(id=run, records=records) for run, records in runs.items()]
     return sorted(found, key=lambda run: float(run.about["run"]["started"]))
 
@@ -133,3 +141,11 @@ async def until_caught_up(readers: Sequence[RunReader], seconds: float) -> bool:
             return False
         await asyncio.sleep(0.05)
     return True
+
+
+async def heard_out(readers: Sequence[RunReader], sink: Sink) -> list[Reply]:
+    """Hear an elastic run to its end, without a hand in it; return how it ended for those that saw that."""
+    replies = await asyncio.gather(*(reader.read(sink) for reader in readers))
+    failed = [reply for reply in replies if reply.status == "error"]
+    ended = [reply for reply in replies if reply.status == "ok"]
+    return failed or ended or list(replies)

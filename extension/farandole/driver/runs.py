@@ -271,6 +271,10 @@ class Run:
         self._sink.close()
         self._over.set()
 
+    def write_to(self, sink: Sink) -> None:
+        """Keep in these files what is told from now on."""
+        self._sink = sink
+
     def let_go(self) -> None:
         """Write what is left of a run that goes on without this driver; whoever attaches the cluster takes it up."""
         self._sink.close()

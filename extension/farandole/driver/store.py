@@ -88,11 +88,28 @@ class RunStore:
         info = RunInfo.from_json({**about, "driver": this_process()}, self.folder / Path(about["id"]).name)
         return self._open(info, code, again=True) if write else Run(info, code, Nowhere())
 
+    def go_on(self, about: Mapping[str, Any], code: str) -> Run:
+        """Return a run that another driver began with all that its files tell, to be told what they do not.
+
+        Where there are none it is as ``about`` says: as ``run.json`` was when it began.
+        """
+        folder = self.folder / Path(about["id"]).name
+        known = folder.exists()
+        info = read_info(folder) if known else RunInfo.from_json(dict(about), folder)
+        info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
+        run = Run(info, code, Nowhere())
+        if known:
+            feed(run)
+        return self._write(run, code)
+
     def _open(self, info: RunInfo, code: str, *, again: bool = False) -> Run:
-        files = RunFiles(info.folder, again=again)
-        run = Run(info, code, files)
+        return self._write(Run(info, code, Nowhere()), code, again=again)
+
+    def _write(self, run: Run, code: str, *, again: bool = False) -> Run:
+        files = RunFiles(run.folder, again=again)
+        run.write_to(files)
         files.replace("code.py", code)
-        files.replace("run.json", info.to_json())
+        files.replace("run.json", run.info.to_json())
         files.start(tell=run.notice)
         return run
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from farandole.driver.changes import Change, count, loss, refusal, too_few, torn
 from farandole.driver.elastic import Elastic
-from farandole.driver.group import RankGroup, interrupt_rank
+from farandole.driver.group import RankGroup
 from farandole.driver.kernels import RankKernel
 from farandole.driver.members import Members
 from farandole.driver.recruits import Recruiter
@@ -44,7 +44,12 @@ class Supervisor:
         """
         for kernel in kernels:
             self.members.add(kernel, await self._staff.launch(kernel), inside=True)
-        self._size = len(kernels)
+        return await self.lead()
+
+    async def lead(self) -> list[Reply]:
+        """Keep going what the members run, from wherever they stand; return and raise as `run`."""
+        self._size = len(self.members.inside)
+        self._parting = any(kernel in self.members.waiting for kernel in self.members.inside)
         self._work = asyncio.create_task(self._supervise())
         watch = asyncio.create_task(self.members.watch(self._patience.hung))
         try:
@@ -128,7 +133,7 @@ class Supervisor:
         self._parting, began, members = False, time.monotonic(), self.members
         lost, members.lost = members.lost, []
         self.take_in()
-        await self._gather_survivors()
+        await members.gather(self._patience)
         # Some deaths are known only now: those of others that died of it, or the one that broke the connections.
         self.take_in()
         lost, members.lost = [*lost, *members.lost], []
@@ -136,28 +141,6 @@ class Supervisor:
         if not members.failed:
             self._count_failure(why)
             await self._form(began, why=why)
-
-    async def _gather_survivors(self) -> None:
-        """Bring all ranks of the broken world to their waiting point, by ever stronger means."""
-        members = self.members
-        await members.tell(members.inside, "say_broken")
-        if await members.until(self._all_wait, self._patience.grace):
-            return
-        await members.tell(self._late(), "abandon")
-        if await members.until(self._all_wait, self._patience.leave):
-            return
-        late = self._late()
-        await members.tell(late, "say_broken", True)
-        await asyncio.gather(*(interrupt_rank(kernel) for kernel in late))
-        if not await members.until(self._all_wait, self._patience.interrupt):
-            members.kill(self._late())
-            await members.until(self._all_wait, self._patience.interrupt)
-
-    def _late(self) -> list[RankKernel]:
-        return [kernel for kernel in self.members.inside if kernel not in self.members.waiting]
-
-    def _all_wait(self) -> bool:
-        return bool(self.members.failed) or not self._late()
 
     def _count_failure(self, why: Sequence[str]) -> None:
         commits = max((news["commits"] for news in self.members.waiting.values()), default=0)

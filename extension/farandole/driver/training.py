@@ -16,11 +16,13 @@ from farandole.driver.group import Cell, call
 from farandole.driver.logs import RankLogs
 from farandole.driver.loop import LoopThread
 from farandole.driver.output import Block
-from farandole.driver.reattach import FoundRun, about, find_runs, told_again, until_caught_up
-from farandole.driver.replies import Reply
+from farandole.driver.reattach import FoundRun, RunReader, about, find_runs, heard_out, told_again, until_caught_up
+from farandole.driver.replies import Reply, Sink
+from farandole.driver.retelling import Retelling, trim
 from farandole.driver.runs import RankStatus, Run, RunInfo
 from farandole.driver.screen import Screen, Show
 from farandole.driver.store import RunStore
+from farandole.driver.takeover import Heard
 from farandole.driver.workers import Progress
 from farandole.exceptions import RankError
 from farandole.protocol import Status
@@ -42,7 +44,7 @@ class Training:
         self._store = store
         self._logs = logs
         self._progress = progress
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, Run | Retelling] = {}
 
     def run(self, code: str, *, ranks: Sequence[int] | None, show: Show | None) -> list[Block]:
         """Execute a cell that is no run and return its output; see `Cluster.run`."""
@@ -74,7 +76,8 @@ class Training:
             elastic.check(code=code, size=self._size, backend=self._core.backend)
         run = self._new_run(code, name, options, source)
         if detach:
-            self._go_on(BackgroundRun(run), lambda screen: self._work(run, screen, elastic), watch)
+            background = BackgroundRun(run)
+            self._go_on(background, self._work(run, background.screen, elastic), watch)
         else:
             self._lead(run, show or _ignore, watch, elastic)
         return run
@@ -157,19 +160,19 @@ class Training:
         self._runs[run.id] = run
         return run
 
-    def _cell(self, run: Run, screen: Screen, elastic: Elastic | None) -> Cell:
+    def _cell(self, run: Run, sink: Sink, elastic: Elastic | None) -> Cell:
         resume = str(self._store.folder / run.resumed_from) if run.resumed_from else ""
         rule = elastic.lr_rule if elastic is not None else ""
         return Cell(
             code=run.code,
-            sink=self._sink(screen, run),
+            sink=sink,
             before=call("begin", run.id, str(run.folder), resume, rule),
             after=call("end"),
             mark={"run": run.id, "about": about(run, elastic)},
         )
 
     def _work(self, run: Run, screen: Screen, elastic: Elastic | None) -> Coroutine[Any, Any, list[Reply]]:
-        cell = self._cell(run, screen, elastic)
+        cell = self._cell(run, self._sink(screen, run), elastic)
         if elastic is None:
             return self._core.run(cell, None, self._progress)
         return self._core.run_elastic(cell, elastic, self._told(run), self._progress)
@@ -184,34 +187,56 @@ class Training:
     def _go_on(
         self,
         background: BackgroundRun,
-        work: Callable[[Screen], Coroutine[Any, Any, list[Reply]]],
+        work: Coroutine[Any, Any, list[Reply]],
         watch: Watch | None = None,
+        *,
         ended: float | None = None,
+        hears: Retelling | None = None,
     ) -> None:
         run = background.run
-        self._runs[run.id], self.background[run.id] = run, background
+        self._runs[run.id], self.background[run.id] = hears or run, background
         if watch is not None:
             background.watch(watch)
-        self._loop.call(
-            background.begin(work(background.screen), check=self._check_end, fail=self._finish_badly, ended=ended)
-        )
+        self._loop.call(background.begin(work, check=self._check_end, fail=self._finish_badly, ended=ended))
 
     def _take_up(self, found: FoundRun) -> None:
         # A driver that still leads it writes its files, and releases its ranks itself.
-        led = found.is_led(self._store)
-        run, readers = told_again(found, self._store, write=not led), found.readers(self.hear)
-        together = not led and run.backend != "none"
-        background = BackgroundRun(run)
-        self._go_on(
-            background,
-            lambda screen: self._core.follow(readers, self._sink(screen, run), together=together),
-            ended=found.ended,
-        )
+        led, readers = found.is_led(self._store), found.readers(self.hear)
+        if found.elastic is None or led:
+            background = self._listen(found, readers, led=led)
+        else:
+            background = self._take_over(found, readers, found.elastic)
         if not self._loop.call(until_caught_up(readers, CATCH_UP_SECONDS)):
-            self._progress(f"run {run.id} has so much on record that its beginning is still being read")
+            self._progress(f"run {found.id} has so much on record that its beginning is still being read")
         self._loop.call(background.flush())
 
-    def _sink(self, screen: Screen, run: Run | None) -> Callable[[int, str, dict[str, Any]], None]:
+    def _listen(self, found: FoundRun, readers: Sequence[RunReader], *, led: bool) -> BackgroundRun:
+        run = told_again(found, self._store, write=not led)
+        background = BackgroundRun(run)
+        sink = self._sink(background.screen, run)
+        if found.elastic is None:
+            work = self._core.follow(readers, sink, together=not led and run.backend != "none")
+        else:
+            work = heard_out(readers, sink)
+        self._go_on(background, work, ended=found.ended)
+        return background
+
+    def _take_over(self, found: FoundRun, readers: Sequence[RunReader], elastic: Elastic) -> BackgroundRun:
+        """Lead an elastic run whose driver is gone, or tell how it has ended."""
+        trim(self._store.folder / found.id)
+        run = self._store.go_on(found.about["run"], found.about["code"])
+        again, background = Retelling(run), BackgroundRun(run)
+        sink = self._sink(background.screen, again)
+        if found.ended is None:
+            self._loop.call(self._core.use(run.backend))
+            heard = Heard(readers=readers, workers=run.info.workers, whole=again.end)
+            work = self._core.take_over(self._cell(run, sink, elastic), elastic, self._told(run), heard)
+        else:
+            work = heard_out(readers, sink)
+        self._go_on(background, work, ended=found.ended, hears=again)
+        return background
+
+    def _sink(self, screen: Screen, run: Run | Retelling | None) -> Sink:
         def take(rank: int, kind: str, content: dict[str, Any]) -> None:
             screen.put(rank, kind, content)
             if kind == "stream":

@@ -101,8 +101,14 @@ def versions() -> dict[str, str]:
 
 
 def identity() -> dict[str, int | str]:
-    """Return who this rank thinks it is and its process id."""
-    return {"rank": context.rank(), "size": context.size(), "backend": context.backend(), "pid": os.getpid()}
+    """Return who this rank thinks it is, its process id, and whether it waits to join an elastic run's world."""
+    who: dict[str, int | str] = {
+        "rank": context.rank(),
+        "size": context.size(),
+        "backend": context.backend(),
+        "pid": os.getpid(),
+    }
+    return who | {"outside": context.outside()}
 
 
 def describe() -> dict[str, Any]:

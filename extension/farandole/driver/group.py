@@ -9,6 +9,7 @@ from typing import Any
 
 from farandole.driver.errors import rank_error
 from farandole.driver.kernels import RankKernel
+from farandole.driver.records import GONE
 from farandole.driver.replies import Reply, Sink
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import Part
@@ -202,7 +203,7 @@ async def interrupt_rank(kernel: RankKernel) -> None:
         async with asyncio.timeout(REACH_SECONDS):
             await kernel.interrupt()
     except (WorkerStartError, TimeoutError):
-        kernel.mark_dead("lost: its worker cannot be reached")
+        kernel.mark_dead(GONE)
 
 
 def _too_late(

@@ -54,4 +54,4 @@ async def test_a_worker_that_cannot_be_reached_holds_no_other_rank_up():
     await group.interrupt(together=False)
     replies = await asyncio.wait_for(cell, 5)
     assert [reply.status for reply in replies] == ["dead", "error"]
-    assert group.kernels[0].death == "lost: its worker cannot be reached"
+    assert group.kernels[0].death == "lost: its worker ended or cannot be reached"

@@ -8,6 +8,7 @@ from typing import Any
 
 from farandole.driver.errors import rank_error
 from farandole.driver.kernels import RankKernel, Reply, Sink
+from farandole.driver.records import GONE
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import Part
 
@@ -177,7 +178,7 @@ async def _interrupt(kernel: RankKernel) -> None:
         async with asyncio.timeout(REACH_SECONDS):
             await kernel.interrupt()
     except (WorkerStartError, TimeoutError):
-        kernel.mark_dead("lost: its worker cannot be reached")
+        kernel.mark_dead(GONE)
 
 
 def _too_late(

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
 from farandole.driver.connection import RETRY_SECONDS, Connection
-from farandole.driver.records import RecordInfo, WorkerRecords, find_again
+from farandole.driver.records import GONE, RecordInfo, WorkerRecords, find_again
 from farandole.driver.workers import Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RUN_MARK, Part
@@ -205,7 +205,7 @@ class RankKernel:
         try:
             await self.worker.stop_kernel(self.kernel_id)
         except WorkerStartError:
-            self.mark_dead("lost: its worker cannot be reached")
+            self.mark_dead(GONE)
 
     def mark_dead(self, cause: str) -> None:
         """Note the kernel's death and end all that waits for it."""

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Self
 
 import aiohttp
 
 from farandole.driver.background import BackgroundRun, Watch
-from farandole.driver.checkpoints import to_resume
 from farandole.driver.core import ClusterCore
-from farandole.driver.errors import rank_error
-from farandole.driver.group import call
 from farandole.driver.hub import HubWorkers
-from farandole.driver.kernels import Reply
 from farandole.driver.local import LocalWorkers
 from farandole.driver.logs import RankLogs
 from farandole.driver.loop import LoopThread
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
-from farandole.driver.reattach import FoundRun, about, find_runs, told_again, until_caught_up
-from farandole.driver.runs import RankStatus, Run, RunInfo
-from farandole.driver.screen import Screen, Show
+from farandole.driver.runs import Run
+from farandole.driver.screen import Show
 from farandole.driver.status import ClusterStatus, status_of
 from farandole.driver.store import RunStore
+from farandole.driver.training import Training
 from farandole.driver.transfer import Pulls, pack, push
 from farandole.driver.workers import Progress, WorkerOptions, WorkerSource
-from farandole.exceptions import NoClusterError, RankError, UsageError
-from farandole.protocol import Kind, Status
+from farandole.exceptions import NoClusterError, UsageError
+from farandole.protocol import Kind
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 START_SECONDS = 120.0
-CATCH_UP_SECONDS = 30.0
-STOP_SECONDS = 15.0
-RANK_STATES: dict[str, RankStatus] = {"ok": "done", "error": "failed", "dead": "dead"}
 
 
 class Cluster:
@@ -60,11 +52,9 @@ class Cluster:
             raise UsageError(
                 f"{name!r} cannot be a cluster's name; use 1 to 24 lower-case letters, digits and inner hyphens"
             )
+        runs = store or RunStore()
         self.name = name
-        self.store = store or RunStore()
         self._progress = progress
-        self._runs: dict[str, Run] = {}
-        self._background: dict[str, BackgroundRun] = {}
         self._pulls = Pulls()
         self._logs = RankLogs()
         self._loop = LoopThread()
@@ -73,6 +63,7 @@ class Cluster:
         except BaseException:
             self._loop.close()
             raise
+        self._training = Training(self._core, self._loop, runs, logs=self._logs, progress=progress)
 
     @classmethod
     def start(
@@ -121,7 +112,7 @@ class Cluster:
         """
         cluster = cls(name, **where)
         cluster._open(cluster._core.attach(cluster._progress, timeout))
-        cluster._take_up_runs()
+        cluster._training.take_up()
         return cluster
 
     @classmethod
@@ -151,6 +142,15 @@ class Cluster:
             cluster.close()
 
     @property
+    def store(self) -> RunStore:
+        """Where the next runs are kept; another one may be set."""
+        return self._training.store
+
+    @store.setter
+    def store(self, store: RunStore) -> None:
+        self._training.store = store
+
+    @property
     def size(self) -> int:
         """How many ranks there are."""
         return len(self._core.group.kernels)
@@ -171,13 +171,7 @@ class Cluster:
         """
         self._check(ranks)
         self._refuse_while_busy()
-        shown: list[Block] = []
-        screen = Screen(list(range(self.size)) if ranks is None else list(ranks), show or shown.append)
-        replies = self._call(
-            self._core.run(code, ranks, self._sink(screen, None), self._progress), pump=screen.pump, screen=screen
-        )
-        self._raise_for(replies)
-        return shown
+        return self._training.run(code, ranks=ranks, show=show)
 
     def train(
         self,
@@ -202,43 +196,25 @@ class Cluster:
             UsageError, RunNotFoundError: there is nothing to resume; no run was begun.
         """
         self._refuse_while_busy()
-        source = None if resume is None else to_resume(self.store, resume, name=name)
-        if backend is not None:
-            self._loop.call(self._core.use(backend))
-        self._loop.call(self._core.mend(self._progress))
-        run = self._new_run(code, name, options, source)
-        if detach:
-            self._go_on(BackgroundRun(run), lambda screen: self._work(code, run, screen), watch)
-            return run
-        refresh = _nothing
-        screen = Screen(list(range(self.size)), show or _ignore)
-        try:
-            if watch is not None:
-                refresh = watch(run)
-            self._check_end(run, self._train(code, run, screen, refresh))
-        except BaseException as exc:
-            self._finish_badly(run, exc)
-            raise
-        else:
-            run.finish(Status.FINISHED)
-        finally:
-            del self._runs[run.id]
-            refresh()
-        return run
+        return self._training.train(
+            code,
+            name=name,
+            backend=backend,
+            options=options,
+            resume=resume,
+            show=show,
+            watch=watch,
+            detach=detach,
+        )
 
     @property
     def background(self) -> Mapping[str, BackgroundRun]:
         """The runs that go on, or went on, without a cell that waits for them, by id."""
-        return self._background
+        return self._training.background
 
     def stop_run(self, run_id: str) -> Run:
         """Stop a run of the `background` on all ranks and return it once it has ended."""
-        background = self._background[run_id]
-        if not background.run.status.ended:
-            self.interrupt()
-        with suppress(RankError):
-            background.run.wait(STOP_SECONDS)
-        return background.run
+        return self._training.stop(run_id)
 
     def push(self, values: Mapping[str, Any], *, ranks: Sequence[int] | None = None) -> None:
         """Set variables on all ranks, or on some; from 1 MB on they go to one rank and are broadcast from there.
@@ -294,7 +270,7 @@ class Cluster:
     def stop(self) -> None:
         """Stop all runs and workers, wait until they are gone and let go of the cluster."""
         try:
-            for run_id in self._background:
+            for run_id in self.background:
                 self.stop_run(run_id)
             self._loop.call(self._core.stop())
         finally:
@@ -303,8 +279,7 @@ class Cluster:
     def close(self) -> None:
         """Let go of the cluster; its workers and runs go on, for `attach` (a local cluster's worker ends)."""
         try:
-            for background in self._background.values():
-                self._loop.call(background.let_go())
+            self._training.let_go()
             self._loop.call(self._core.close())
         finally:
             self._loop.close()
@@ -356,132 +331,10 @@ class Cluster:
         kernels = self._core.group.kernels
         return kernels if ranks is None else [kernels[rank] for rank in ranks]
 
-    def _call(self, work: Any, *, pump: Callable[[], None], screen: Screen) -> list[Reply]:
-        try:
-            replies: list[Reply] = self._loop.call(work, on_interrupt=self._interrupt, pump=pump)
-        finally:
-            screen.pump(flush=True)
-        return replies
-
     def _interrupt(self) -> Awaitable[None]:
         return self._core.interrupt()
 
-    def _new_run(self, code: str, name: str | None, options: Mapping[str, Any] | None, source: RunInfo | None) -> Run:
-        kernels = self._core.group.kernels
-        versions = self._loop.call(
-            self._core.group.control(call("versions"), what="asking for versions", timeout=30, kernels=kernels[:1])
-        )[0]
-        run = self.store.create(
-            code=code,
-            name=name,
-            cluster=self.name,
-            backend=self.backend,
-            size=self.size,
-            workers=[kernel.worker.name for kernel in kernels],
-            options=options,
-            versions=versions,
-            resumed_from=source.id if source else None,
-        )
-        self._runs[run.id] = run
-        return run
-
-    def _train(self, code: str, run: Run, screen: Screen, refresh: Callable[[], None]) -> list[Reply]:
-        def pump() -> None:
-            screen.pump()
-            refresh()
-
-        return self._call(self._work(code, run, screen), pump=pump, screen=screen)
-
-    def _work(self, code: str, run: Run, screen: Screen) -> Coroutine[Any, Any, list[Reply]]:
-        resume = str(self.store.folder / run.resumed_from) if run.resumed_from else ""
-        return self._core.run(
-            code,
-            None,
-            self._sink(screen, run),
-            self._progress,
-            before=call("begin", run.id, str(run.folder), resume),
-            after=call("end"),
-            mark={"run": run.id, "about": about(run)},
-        )
-
-    def _go_on(
-        self,
-        background: BackgroundRun,
-        work: Callable[[Screen], Coroutine[Any, Any, list[Reply]]],
-        watch: Watch | None = None,
-        ended: float | None = None,
-    ) -> None:
-        run = background.run
-        self._runs[run.id], self._background[run.id] = run, background
-        if watch is not None:
-            background.watch(watch)
-        self._loop.call(
-            background.begin(work(background.screen), check=self._check_end, fail=self._finish_badly, ended=ended)
-        )
-
-    def _take_up_runs(self) -> None:
-        workers = [crew.worker for crew in self._core.crews]
-        for found in self._loop.call(find_runs(workers)):
-            if found.is_news(self.store):
-                self._take_up_run(found)
-
-    def _take_up_run(self, found: FoundRun) -> None:
-        # A driver that still leads it writes its files, and releases its ranks itself.
-        led = found.is_led(self.store)
-        run, readers = told_again(found, self.store, write=not led), found.readers(self._on_records)
-        together = not led and run.backend != "none"
-        background = BackgroundRun(run)
-        self._go_on(
-            background,
-            lambda screen: self._core.follow(readers, self._sink(screen, run), together=together),
-            ended=found.ended,
-        )
-        if not self._loop.call(until_caught_up(readers, CATCH_UP_SECONDS)):
-            self._progress(f"run {run.id} has so much on record that its beginning is still being read")
-        self._loop.call(background.flush())
-
-    def _sink(self, screen: Screen, run: Run | None) -> Callable[[int, str, dict[str, Any]], None]:
-        def take(rank: int, kind: str, content: dict[str, Any]) -> None:
-            screen.put(rank, kind, content)
-            if kind == "stream":
-                self._logs.add(rank, content["text"])
-                if run is not None:
-                    run.add_log(rank, content["text"])
-
-        return take
-
     def _on_records(self, rank: int, data: dict[str, Any], buffers: Sequence[bytes]) -> None:
-        run = self._runs.get(data["run"])
-        for record in data["records"]:
-            if record["kind"] == Kind.VALUE:
-                self._pulls.put(rank, buffers[0])
-            elif run is not None:
-                run.add_record(rank, record)
-
-    def _check_end(self, run: Run, replies: Sequence[Reply]) -> None:
-        for reply in replies:
-            stopped = self._core.group.interrupted and reply.status == "error"
-            run.set_rank_state(reply.rank, "stopped" if stopped else RANK_STATES[reply.status])
-        self._raise_for(replies)
-
-    def _raise_for(self, replies: Sequence[Reply]) -> None:
-        if self._core.group.interrupted:
-            raise RankError("the cell was stopped on all ranks")
-        if any(reply.status != "ok" for reply in replies):
-            raise rank_error(replies)
-
-    def _finish_badly(self, run: Run, exc: BaseException, ended: float | None = None) -> None:
-        stopped = isinstance(exc, KeyboardInterrupt) or self._core.group.interrupted
-        for view in run.ranks():
-            if view.state == "running":
-                run.set_rank_state(view.rank, "stopped" if stopped else "failed")
-        status = Status.INTERRUPTED if stopped else Status.FAILED
-        run.finish(status, str(exc) or type(exc).__name__, ended=ended)
-
-
-def _nothing() -> None:
-    return None
-
-
-def _ignore(_block: Block) -> None:
-    return None
+        if any(record["kind"] == Kind.VALUE for record in data["records"]):
+            self._pulls.put(rank, buffers[0])
+        self._training.hear(rank, data, buffers)

@@ -25,7 +25,9 @@ FOLDER = BUILD / "debian"
 ADDRESS = re.compile(r"(http://[^/\s]+(?:/[^/\s]+)*?)/debian(/\S*)?")
 SHOWN = 20
 """How many differing packages a build names."""
-DATED = re.compile(r"/\d{8}T\d{6}Z(/|$)")
+DATED = re.compile(r"/(\d{8}T\d{6}Z)(/|$)")
+MOMENT = re.compile(r"# (\d{8}T\d{6}Z)")
+BASE = "debian:bookworm-slim"
 # Above 1000, so that a package of the base image that is newer than the archive's is replaced as well.
 PREFERENCES = "Package: *\nPin: release o=Debian\nPin-Priority: 1001\n"
 APT = """Dir::Etc::sourcelist "/mnt/sources.list";
@@ -40,25 +42,25 @@ class DebianError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What one image should hold: versions by name, and the archive that has them all."""
+    """What one image should hold: versions by name, and the moment (UTC) at which Debian's archive had them all."""
 
-    archive: str
+    moment: str
     packages: Mapping[str, str]
 
     def text(self) -> str:
         """Return it as a file."""
         lines = [f"{name}={version}" for name, version in sorted(self.packages.items())]
-        return "\n".join(["# Written by `make lock-debian`, from:", f"# {self.archive}", *lines, ""])
+        return "\n".join(["# Written by `make lock-debian`; Debian's archive of:", f"# {self.moment}", *lines, ""])
 
 
 def read_record(path: Path) -> Record:
     """Read a record; raises `DebianError`."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    archives = [line.removeprefix("# ") for line in lines if line.startswith("# http")]
+    moments = [match[1] for line in lines if (match := MOMENT.fullmatch(line))]
     packages = dict(line.split("=", 1) for line in lines if not line.startswith("#") and "=" in line)
-    if not archives or not packages:
+    if not moments or not packages:
         raise DebianError(f"{path} is no record of an image's Debian packages. Run `make lock-debian`.")
-    return Record(archive=archives[0], packages=packages)
+    return Record(moment=moments[0], packages=packages)
 
 
 def installed(image: str) -> dict[str, str]:
@@ -72,6 +74,20 @@ def installed(image: str) -> dict[str, str]:
             "Does `docker run` work here? Then build again: finished layers are kept."
         )
     return dict(line.split("=", 1) for line in answer.stdout.splitlines())
+
+
+def own_archive() -> str:
+    """Return the address of the archive that the base image itself names; raises `DebianError`."""
+    command = ["docker", "run", "--rm", "--network=none", BASE, "cat", "/etc/apt/sources.list"]
+    command += ["/etc/apt/sources.list.d/debian.sources"]
+    # One of the two is there.
+    answer = subprocess.run(command, check=False, capture_output=True, text=True)
+    match = re.search(r"^(?:URIs:|deb .*?)\s*(http://\S+/debian)/?(?:\s|$)", answer.stdout, re.MULTILINE)
+    if match is None:
+        raise DebianError(
+            f"{BASE} names no archive of Debian: {answer.stderr.strip()}\nGive its address: DEBIAN=ADDRESS."
+        )
+    return match[1]
 
 
 def differences(recorded: Mapping[str, str], built: Mapping[str, str]) -> list[str]:
@@ -95,7 +111,8 @@ def complaint(image: Image, built: Mapping[str, str]) -> str:
     listed = "".join(f"\n  {phrase}" for phrase in shortened(found))
     return (
         f"{image.repository} has other Debian packages than {image.debian.relative_to(ROOT)}:{listed}\n"
-        f"`make images DEBIAN={record.archive}` builds it with the recorded ones; `make lock-debian` records today's."
+        f"`make images DEBIAN=ADDRESS`, the address of Debian's archive as it was at {record.moment}, builds it with "
+        "the recorded ones; `make lock-debian` records today's."
     )
 
 
@@ -122,8 +139,8 @@ def sources(address: str) -> str:
     if match is None:
         raise DebianError(
             f"DEBIAN is {address!r}. It takes the address of an archive's folder `debian`, which has `debian-security` "
-            "beside it, such as http://deb.debian.org/debian or http://snapshot.debian.org/archive/debian/"
-            "20261121T000000Z; with http, since the base image has no certificates and apt checks signatures."
+            "beside it, such as http://mirror.example.org/debian or http://mirror.example.org/debian/20261121T000000Z; "
+            "with http, since the base image has no certificates and apt checks signatures."
         )
     security = f"{match[1]}/debian-security{match[2] or ''}"
     options = "[check-valid-until=no] " if DATED.search(address) else ""

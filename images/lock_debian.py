@@ -1,8 +1,8 @@
 """Record anew which Debian packages the images hold: debian.txt beside each recipe.
 
-Only the first stage of each is built, which installs them, from the archive that DEBIAN names or Debian's own.
+Only the first stage of each is built, which installs them, from the archive that DEBIAN names or the base image's own.
 
-    DEBIAN=http://deb.debian.org/debian python -m images.lock_debian
+    python -m images.lock_debian
 """
 
 from __future__ import annotations
@@ -17,21 +17,19 @@ from images.build import BuildError, run_build
 from images.engine import EngineError, check_engine
 from images.names import HUB, NOTEBOOK, ROOT, Image
 
-ARCHIVE = "http://deb.debian.org/debian"
-SNAPSHOTS = "http://snapshot.debian.org/archive/debian"
+
+def moment_of(address: str, now: datetime) -> str:
+    """Return the moment of which the archive is: the one that a dated archive's address names, else ``now`` (UTC)."""
+    match = debian.DATED.search(address)
+    return match[1] if match else f"{now:%Y%m%dT%H%M%SZ}"
 
 
-def dated(address: str, now: datetime) -> str:
-    """Return the address at which the archive can still be found as it is ``now`` (UTC)."""
-    return address if debian.DATED.search(address) else f"{SNAPSHOTS}/{now:%Y%m%dT%H%M%SZ}"
-
-
-def lock(image: Image, archive: str) -> None:
+def lock(image: Image, moment: str) -> None:
     """Write the record of ``image``; raises `BuildError` or `DebianError`."""
     # A layer that the engine kept may hold the packages of some weeks ago.
     built = run_build(["--no-cache", "--target", "base", "--file", str(image.dockerfile), str(ROOT)])
     try:
-        record = debian.Record(archive=archive, packages=debian.installed(built))
+        record = debian.Record(moment=moment, packages=debian.installed(built))
     finally:
         subprocess.run(["docker", "rmi", built], check=True, capture_output=True)
     image.debian.write_text(record.text(), encoding="utf-8")
@@ -40,13 +38,13 @@ def lock(image: Image, archive: str) -> None:
 
 def main() -> int:
     """Write both records."""
-    address = os.environ.get("DEBIAN") or ARCHIVE
-    archive = dated(address, datetime.now(UTC))
     try:
         check_engine()
+        address = os.environ.get("DEBIAN") or debian.own_archive()
+        moment = moment_of(address, datetime.now(UTC))
         debian.gather(address)
         for image in (HUB, NOTEBOOK):
-            lock(image, archive)
+            lock(image, moment)
     except (BuildError, EngineError, debian.DebianError) as exc:
         print(exc, file=sys.stderr)
         return 1

@@ -62,7 +62,11 @@ class FarandoleDockerSpawner(WatchedSpawner, ImageSpawner, GpuSpawner):
         except BaseException:
             # Cancelled too: the hub stops only what has begun to run. By name: the engine may just be making the
             # container, and nobody knows its id yet. The spawners' calls wait for each other, so this one comes later.
-            await self._remove(self.object_name)
+            try:
+                await self._remove(self.object_name)
+            finally:
+                # The hub may have been told to stop this meanwhile, and have refused: see `poll_and_notify`.
+                self.start_polling()
             raise
         return address
 

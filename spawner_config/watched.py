@@ -41,6 +41,18 @@ class WatchedSpawner(DockerSpawner):  # type: ignore[misc]
             status_code=500,
         )
 
+    async def poll_and_notify(self) -> Any:
+        """Return the status, as the hub's own does; end a server whose start was given up while the engine was slow.
+
+        The hub cancels such a start, and a second later it refuses to stop what has not ended yet. The server would
+        count as running then, without a container, and nobody could delete it.
+        """
+        status = await super().poll_and_notify()
+        if status is not None and self.server is not None and not self.pending:
+            self.log.warning("%s has no container: its start was given up", self._log_name)
+            await self.user.stop(self.name)
+        return status
+
 
 async def listens(host: str, port: int, seconds: float) -> bool:
     """Return whether a connection could be made within that time."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from images.build import BuildError, check_debian, run_build
-from images.debian import DebianError, gather, installed, read_record, sources
+from images.debian import DebianError, gather, installed, own_archive, read_record, sources
 from images.extra import build_extra
 from images.names import CUDA, HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, pinned, registry_prefix, version
 
@@ -95,7 +95,7 @@ def build_base(folder: Path, archive: str) -> str:
 
 
 def test_an_archive_that_is_named_is_the_only_one_and_no_layer_keeps_it(tmp_path: Path) -> None:
-    archive = "http://deb.debian.org/debian"
+    archive = own_archive()
     built = build_base(tmp_path, archive)
     try:
         mounts = [

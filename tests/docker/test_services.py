@@ -76,6 +76,25 @@ def test_a_users_network_goes_with_the_last_server(small_stack: Stack, api: HubA
     wait_until(lambda: not there(), AGAIN_SECONDS)
 
 
+def test_a_start_that_is_given_up_while_the_engine_is_slow_leaves_no_server(small_stack: Stack, api: HubApi) -> None:
+    path, container = f"users/{USER}/servers/late", f"{small_stack.name}-server-{USER}--late"
+
+    def there() -> bool:
+        return any(name.startswith(container) for name in small_stack.containers())
+
+    assert api.ask(USER, "late", profile="small").status_code in {201, 202}
+    wait_until(there, AGAIN_SECONDS)
+    small_stack.docker("pause", f"{small_stack.name}-engine")
+    try:
+        # The hub cancels the start, waits for a second, and refuses to stop what is still about to end.
+        assert api.request("DELETE", path, {"remove": True}).status_code == 500
+    finally:
+        small_stack.docker("unpause", f"{small_stack.name}-engine")
+    wait_until(lambda: "late" not in api.servers(USER), AGAIN_SECONDS)
+    assert not there()
+    assert api.request("DELETE", path, {"remove": True}).status_code == 204
+
+
 @pytest.fixture
 def old_image() -> Iterator[None]:
     recipe = f"FROM {NOTEBOOK.tag(version())}\nLABEL org.opencontainers.image.version=0.0.1\n"

@@ -174,13 +174,19 @@ def test_a_start_that_is_interrupted_leaves_no_server(hub, where):
 
 
 def test_an_interrupt_while_a_rank_is_replaced_runs_no_cell_behind_the_users_back(where):
-    with Cluster.start(1, name="mended", profile="cpu-2", **where) as cluster:
+    impatient = False
+
+    def progress(line):
+        if impatient:
+            press_ctrl_c(line)
+
+    with Cluster.start(1, name="mended", profile="cpu-2", progress=progress, **where) as cluster:
         with pytest.raises(RankDiedError):
             cluster.run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", ranks=[1])
-        cluster._progress = press_ctrl_c
+        impatient = True
         with pytest.raises(KeyboardInterrupt):
             cluster.run("ran = True")
-        cluster._progress = print
+        impatient = False
         assert text(cluster.run("print('ran' in globals())")) == "False\n"
         assert text(cluster.run(SUM["horovod"])) == "2\n"
 

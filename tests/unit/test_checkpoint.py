@@ -111,6 +111,18 @@ def test_the_newest_are_kept_and_the_oldest_go(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith(".")] == []
 
 
+def test_on_a_machine_whose_clock_is_behind_the_newest_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make_state(nn.Linear(2, 2), step=0)
+    made = checkpoint(state, every=1, keep=1, folder="c")
+    now = time.time()
+    for step, clock in ((1, now), (2, now - 300)):
+        monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+        state.step = step
+        state.commit()
+        made.wait()
+    assert _steps(Path("c")) == [2]
+
+
 def test_save_writes_now_and_without_a_step_the_commits_are_counted() -> None:
     state = make_state(nn.Linear(2, 2))
     made = checkpoint(state, every="1h", folder="c")

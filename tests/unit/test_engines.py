@@ -3,18 +3,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from hub.process import wait_until
 from tests.docker.engines.daemon import Daemon
 from tests.docker.engines.debian import SetUpError
 from tests.docker.engines.first import check_local, forget_killed
 from tests.docker.engines.lock import locked
 from tests.docker.ports import HTTP, HTTPS, quiet_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def daemon(folder: Path, code: str) -> Daemon:
@@ -62,10 +60,14 @@ def test_a_containerd_that_lives_is_kept(tmp_path: Path) -> None:
     program = tmp_path / "containerd"
     program.symlink_to("/bin/sleep")
     with subprocess.Popen([program, "600"]) as living:
-        (tmp_path / "pid").write_text(f"{living.pid}\n")
-        forget_killed(tmp_path / "none", tmp_path / "pid")
-        assert (tmp_path / "pid").exists()
-        living.kill()
+        try:
+            # A process gets its name a moment after Popen has returned.
+            wait_until(lambda: Path(f"/proc/{living.pid}/comm").read_text() == "containerd\n", 10)
+            (tmp_path / "pid").write_text(f"{living.pid}\n")
+            forget_killed(tmp_path / "none", tmp_path / "pid")
+            assert (tmp_path / "pid").exists()
+        finally:
+            living.kill()
 
 
 @pytest.mark.parametrize("host", ["tcp://10.0.0.1:2375", "unix:///run/user/1000/docker.sock"])

@@ -11,44 +11,52 @@ import pytest
 from images import debian
 from images.build import BuildError, check_debian, week
 from images.debian import DebianError, Record, complaint, differences, read_record, sources
-from images.lock_debian import dated
+from images.lock_debian import moment_of
 from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, Image
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOMENT = "http://snapshot.debian.org/archive/debian/20261121T000000Z"
+MOMENT = "20261121T000000Z"
+MIRROR = "http://mirror.example.org/debian"
+DATED = f"{MIRROR}/{MOMENT}"
 
 
 def test_a_mirror_serves_releases_updates_and_security_fixes() -> None:
-    assert sources("http://deb.debian.org/debian/").splitlines() == [
-        "deb http://deb.debian.org/debian bookworm main",
-        "deb http://deb.debian.org/debian bookworm-updates main",
-        "deb http://deb.debian.org/debian-security bookworm-security main",
+    assert sources(f"{MIRROR}/").splitlines() == [
+        f"deb {MIRROR} bookworm main",
+        f"deb {MIRROR} bookworm-updates main",
+        f"deb {MIRROR}-security bookworm-security main",
     ]
 
 
 def test_a_dated_archive_may_have_expired() -> None:
-    security = "http://snapshot.debian.org/archive/debian-security/20261121T000000Z"
-    assert sources(MOMENT).splitlines() == [
-        f"deb [check-valid-until=no] {MOMENT} bookworm main",
-        f"deb [check-valid-until=no] {MOMENT} bookworm-updates main",
+    security = f"{MIRROR}-security/{MOMENT}"
+    assert sources(DATED).splitlines() == [
+        f"deb [check-valid-until=no] {DATED} bookworm main",
+        f"deb [check-valid-until=no] {DATED} bookworm-updates main",
         f"deb [check-valid-until=no] {security} bookworm-security main",
     ]
 
 
 @pytest.mark.parametrize(
     "address",
-    ["https://deb.debian.org/debian", "http://deb.debian.org", "http://debian", "http://a/debian b", "20261121"],
+    [
+        "https://mirror.example.org/debian",
+        "http://mirror.example.org",
+        "http://debian",
+        "http://a/debian b",
+        "20261121",
+    ],
 )
 def test_an_address_that_apt_cannot_use_is_refused_with_examples(address: str) -> None:
-    with pytest.raises(DebianError, match="DEBIAN is .* such as http://deb.debian.org/debian"):
+    with pytest.raises(DebianError, match="DEBIAN is .* such as http://mirror.example.org/debian"):
         sources(address)
 
 
 def test_what_apt_reads_is_gathered_and_forgotten(tmp_path: Path) -> None:
-    debian.gather(MOMENT, tmp_path / "debian")
-    assert (tmp_path / "debian" / "sources.list").read_text() == sources(MOMENT)
+    debian.gather(DATED, tmp_path / "debian")
+    assert (tmp_path / "debian" / "sources.list").read_text() == sources(DATED)
     assert "/mnt/sources.list" in (tmp_path / "debian" / "apt.conf").read_text()
     debian.gather("", tmp_path / "debian")
     assert {path.name: path.read_text() for path in (tmp_path / "debian").iterdir()} == {"apt.conf": ""}
@@ -95,7 +103,7 @@ def test_no_step_takes_the_package_lists_of_an_earlier_one(image: Image) -> None
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    record = Record(archive=MOMENT, packages={"zlib1g": "1:1.2.13.dfsg-1", "tini": "0.19.0-1+b3"})
+    record = Record(moment=MOMENT, packages={"zlib1g": "1:1.2.13.dfsg-1", "tini": "0.19.0-1+b3"})
     path = tmp_path / "debian.txt"
     path.write_text(record.text())
     assert path.read_text().splitlines()[1:] == [f"# {MOMENT}", "tini=0.19.0-1+b3", "zlib1g=1:1.2.13.dfsg-1"]
@@ -108,10 +116,10 @@ def test_a_missing_record_names_the_command_that_writes_it(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("image", [HUB, NOTEBOOK, NOTEBOOK_CUDA], ids=["hub", "notebook", "cuda"])
-def test_each_image_has_a_record_that_an_archive_can_still_serve(image: Image) -> None:
+def test_each_image_has_a_record_of_a_moment(image: Image) -> None:
     record = read_record(image.debian)
     assert {"libc6", "python3", "tini", "ca-certificates"} <= record.packages.keys()
-    assert "check-valid-until=no" in sources(record.archive)
+    assert re.fullmatch(r"\d{8}T\d{6}Z", record.moment)
 
 
 def test_a_build_goes_on_with_other_packages_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +127,7 @@ def test_a_build_goes_on_with_other_packages_and_says_so(capsys: pytest.CaptureF
     check_debian(HUB, {**record.packages, "tini": "0-fixed"}, exact=False)
     said = capsys.readouterr().err
     assert f"debian.txt:\n  tini 0-fixed (recorded: {record.packages['tini']})\n`make images" in said
-    assert f"make images DEBIAN={record.archive}" in said
+    assert f"archive as it was at {record.moment}" in said
     assert "make lock-debian" in said
     check_debian(HUB, record.packages, exact=False)
     assert capsys.readouterr().err == ""
@@ -132,7 +140,7 @@ def test_a_build_from_a_given_archive_has_the_recorded_packages_or_fails() -> No
         check_debian(NOTEBOOK, {k: v for k, v in record.packages.items() if k != "tini"}, exact=True)
 
 
-def test_the_record_names_an_archive_that_stays() -> None:
+def test_the_record_names_the_moment_of_the_archive() -> None:
     now = datetime(2026, 11, 21, 22, 15, tzinfo=UTC)
-    assert dated("http://mirror/debian", now) == "http://snapshot.debian.org/archive/debian/20261121T221500Z"
-    assert dated(MOMENT, now) == MOMENT
+    assert moment_of(MIRROR, now) == "20261121T221500Z"
+    assert moment_of(DATED, now) == MOMENT

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from types import SimpleNamespace
 
 import pytest
 from dockerspawner import DockerSpawner
@@ -62,3 +63,24 @@ async def test_a_server_that_stays_mute_is_told(spawner, monkeypatch):
     monkeypatch.setattr(spawner, "poll", poll)
     with pytest.raises(SpawnException, match="did not listen"):
         await spawner.start()
+
+
+@pytest.mark.parametrize(
+    ("status", "pending", "ended"),
+    [(0, False, [""]), (0, True, []), (None, False, [])],
+    ids=["given up", "starting anew", "running"],
+)
+async def test_a_start_that_was_given_up_does_not_count_as_a_server(monkeypatch, status, pending, ended):
+    async def poll(self):
+        return status
+
+    async def stop(name):
+        stopped.append(name)
+
+    monkeypatch.setattr(DockerSpawner, "poll", poll)
+    stopped: list[str] = []
+    spawner = WatchedSpawner(user=SimpleNamespace(stop=stop, name="ada"))
+    monkeypatch.setattr(WatchedSpawner, "server", object())
+    spawner._spawn_pending = pending
+    assert await spawner.poll_and_notify() == status
+    assert stopped == ended

@@ -53,8 +53,8 @@ class Cluster:
             raise UsageError(
                 f"{name!r} cannot be a cluster's name; use 1 to 24 lower-case letters, digits and inner hyphens"
             )
+        runs = store or RunStore()
         self.name = name
-        self.store = store or RunStore()
         self._progress = progress
         self._pulls = Pulls()
         self._logs = RankLogs()
@@ -64,7 +64,7 @@ class Cluster:
         except BaseException:
             self._loop.close()
             raise
-        self._training = Training(self._core, self._loop, self.store, logs=self._logs, progress=progress)
+        self._training = Training(self._core, self._loop, runs, logs=self._logs, progress=progress)
 
     @classmethod
     def start(
@@ -141,6 +141,15 @@ class Cluster:
             cluster._loop.call(source.stop(names))
         finally:
             cluster.close()
+
+    @property
+    def store(self) -> RunStore:
+        """Where the next runs are kept; another one may be set."""
+        return self._training.store
+
+    @store.setter
+    def store(self, store: RunStore) -> None:
+        self._training.store = store
 
     @property
     def size(self) -> int:

@@ -41,7 +41,7 @@ class Training:
         self.background: dict[str, BackgroundRun] = {}
         self._core = core
         self._loop = loop
-        self._store = store
+        self.store = store
         self._logs = logs
         self._progress = progress
         self._runs: dict[str, Run | Retelling] = {}
@@ -68,7 +68,7 @@ class Training:
         elastic: Elastic | None = None,
     ) -> Run:
         """Execute a training cell as a run; see `Cluster.train`."""
-        source = None if resume is None else to_resume(self._store, resume, name=name)
+        source = None if resume is None else to_resume(self.store, resume, name=name)
         if backend is not None:
             self._loop.call(self._core.use(backend))
         self._loop.call(self._core.mend(self._progress))
@@ -100,7 +100,7 @@ class Training:
         """Take up the runs that the workers have on record and whose end the store does not know."""
         workers = [crew.worker for crew in self._core.crews]
         for found in self._loop.call(find_runs(workers)):
-            if found.is_news(self._store):
+            if found.is_news(self.store):
                 self._take_up(found)
 
     def hear(self, rank: int, data: dict[str, Any], _buffers: Sequence[bytes]) -> None:
@@ -146,7 +146,7 @@ class Training:
         versions = self._loop.call(
             self._core.group.control(call("versions"), what="asking for versions", timeout=30, kernels=kernels[:1])
         )[0]
-        run = self._store.create(
+        run = self.store.create(
             code=code,
             name=name,
             cluster=self._core.name,
@@ -161,7 +161,7 @@ class Training:
         return run
 
     def _cell(self, run: Run, sink: Sink, elastic: Elastic | None) -> Cell:
-        resume = str(self._store.folder / run.resumed_from) if run.resumed_from else ""
+        resume = str(self.store.folder / run.resumed_from) if run.resumed_from else ""
         rule = elastic.lr_rule if elastic is not None else ""
         return Cell(
             code=run.code,
@@ -201,7 +201,7 @@ class Training:
 
     def _take_up(self, found: FoundRun) -> None:
         # A driver that still leads it writes its files, and releases its ranks itself.
-        led, readers = found.is_led(self._store), found.readers(self.hear)
+        led, readers = found.is_led(self.store), found.readers(self.hear)
         if found.elastic is None or led:
             background = self._listen(found, readers, led=led)
         else:
@@ -211,7 +211,7 @@ class Training:
         self._loop.call(background.flush())
 
     def _listen(self, found: FoundRun, readers: Sequence[RunReader], *, led: bool) -> BackgroundRun:
-        run = told_again(found, self._store, write=not led)
+        run = told_again(found, self.store, write=not led)
         background = BackgroundRun(run)
         sink = self._sink(background.screen, run)
         if found.elastic is None:
@@ -223,8 +223,8 @@ class Training:
 
     def _take_over(self, found: FoundRun, readers: Sequence[RunReader], elastic: Elastic) -> BackgroundRun:
         """Lead an elastic run whose driver is gone, or tell how it has ended."""
-        trim(self._store.folder / found.id)
-        run = self._store.go_on(found.about["run"], found.about["code"])
+        trim(self.store.folder / found.id)
+        run = self.store.go_on(found.about["run"], found.about["code"])
         again, background = Retelling(run), BackgroundRun(run)
         sink = self._sink(background.screen, again)
         if found.ended is None:

@@ -120,7 +120,7 @@ def _write_files(fresh: Path, content: Content) -> None:
     manifest = {
         "format": FORMAT,
         "step": content.step,
-        "time": time.time(),
+        "time": _time_after(places(fresh.parent)),
         "ranks": len(content.rngs),
         "bytes": sum(file["bytes"] for file in files.values()),
         "files": files,
@@ -205,6 +205,11 @@ def _age(place: Path) -> tuple[float, int]:
         written = place.stat().st_mtime
     number = place.name.removeprefix(CHECKPOINT_PREFIX)
     return written, int(number) if number.isdigit() else -1
+
+
+def _time_after(found: list[Path]) -> float:
+    """Return the time, or one after all that were written where this machine's clock is behind theirs."""
+    return max([time.time(), *(_age(place)[0] + 0.001 for place in found[:1])])
 
 
 def _write_file(path: Path, data: bytes) -> None:

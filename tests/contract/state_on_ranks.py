@@ -15,7 +15,7 @@ from farandole.ranks.state import State
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.contract.train_on_ranks import form_world, leave_world
+from tests.contract.train_on_ranks import end_process, form_world, leave_world
 
 SAMPLES, BATCH, STEPS = 48, 8, 21
 
@@ -110,3 +110,4 @@ def main(task: Task) -> None:
 
 if __name__ == "__main__":
     main(Task(**json.loads(sys.argv[1])))
+    end_process()

@@ -68,6 +68,43 @@ def test_a_descriptor_that_was_given_to_another_socket_is_left_alone(connect):
     assert is_open(*other)
 
 
+def test_what_was_opened_so_far_is_cut_while_more_is_being_opened(connect):
+    sockets = OpenedSockets()
+    with sockets.watch():
+        first = connect()
+        sockets.cut()
+        assert [end.recv(1) for end in first] == [b"", b""]
+        second = connect()
+    assert is_open(*second)
+    sockets.cut()
+    assert [end.recv(1) for end in second] == [b"", b""]
+
+
+def test_what_a_library_that_gave_up_left_open_is_cut_too(connect):
+    sockets, opened = OpenedSockets(), []
+
+    def form():
+        with sockets.watch():
+            opened.extend(connect())
+            raise RuntimeError("no peer came")
+
+    with pytest.raises(RuntimeError):
+        form()
+    sockets.cut()
+    assert [end.recv(1) for end in opened] == [b"", b""]
+
+
+def test_a_machine_that_cannot_be_reached_breaks_what_was_opened_within_seconds(connect):
+    (before, _), sockets = connect(), OpenedSockets()
+    with sockets.watch():
+        opened, _ = connect()
+    assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 10
+    assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+    assert before.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+    assert before.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+
+
 def test_nothing_opened_is_nothing_cut():
     sockets = OpenedSockets()
     sockets.cut()

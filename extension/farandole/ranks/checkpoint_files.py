@@ -37,12 +37,16 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a checkpoint holds: the state, the random numbers of each rank, a seed for ranks that had none."""
+    """What a checkpoint holds: the state, the random numbers of each rank, a seed for ranks that had none.
+
+    ``run`` is the run that wrote it, empty without one.
+    """
 
     step: int
     state: dict[str, Any]
     rngs: list[dict[str, Any]]
     seed: int
+    run: str = ""
 
 
 def write(folder: Path, content: Content) -> Path:
@@ -66,7 +70,7 @@ def read(place: Path) -> Content:
     Raises: DamagedError where a checksum does not fit, or it cannot be read.
     """
     manifest = _verified(place)
-    outline = _unpickled((place / OUTLINE).read_bytes())
+    outline = _unpickled(place / OUTLINE)
     tensors: dict[str, torch.Tensor] = {}
     state = join(outline["state"], tensors)
     if tensors:
@@ -75,7 +79,15 @@ def read(place: Path) -> Content:
             load(tensors, storage_reader=FileSystemReader(place), no_dist=True)
         except CheckpointException as exc:
             raise DamagedError(f"its tensors cannot be read: {_cause(exc).strerror}") from exc
-    return Content(step=manifest["step"], state=state, rngs=outline["rngs"], seed=outline["seed"])
+    return Content(
+        step=manifest["step"], state=state, rngs=outline["rngs"], seed=outline["seed"], run=manifest.get("run", "")
+    )
+
+
+def ahead(folder: Path, run: str, commits: int) -> list[Path]:
+    """Return the checkpoints in ``folder`` that this run wrote after so many commits, newest first, whole or not."""
+    found = [(place, _glance(place)) for place in places(folder)]
+    return [place for place, seen in found if seen.get("run") == run and seen.get("commits", 0) > commits]
 
 
 def places(folder: Path) -> list[Path]:
@@ -122,6 +134,8 @@ def _write_files(fresh: Path, content: Content) -> None:
         "step": content.step,
         "time": _time_after(places(fresh.parent)),
         "ranks": len(content.rngs),
+        "run": content.run,
+        "commits": content.state.get("commits", 0),
         "bytes": sum(file["bytes"] for file in files.values()),
         "files": files,
     }
@@ -136,9 +150,11 @@ def _pickled(outline: dict[str, Any]) -> bytes:
         raise OSError(0, f"the state cannot be pickled: {exc}") from exc
 
 
-def _unpickled(data: bytes) -> dict[str, Any]:
+def _unpickled(path: Path) -> dict[str, Any]:
     try:
-        outline: dict[str, Any] = pickle.loads(data)
+        outline: dict[str, Any] = pickle.loads(path.read_bytes())
+    except OSError as exc:  # another rank may have removed it since: newer ones have taken its place
+        raise DamagedError(f"{OUTLINE} cannot be read: {exc.strerror}") from exc
     except Exception as exc:  # unpickling imports modules and runs code, which may raise anything
         raise DamagedError(f"{OUTLINE} cannot be unpickled here: {exc}") from exc
     return outline
@@ -197,12 +213,21 @@ def _described(path: Path) -> dict[str, Any]:
         return {"bytes": file.tell(), "sha256": digest}
 
 
+def _glance(place: Path) -> dict[str, Any]:
+    """Return the manifest without a look at the files; empty where it cannot be read."""
+    try:
+        manifest = json.loads((place / CHECKPOINT_MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
+
+
 def _age(place: Path) -> tuple[float, int]:
     # The time it was written before its step: a folder may hold checkpoints of an earlier training.
     try:
-        written = float(json.loads((place / CHECKPOINT_MANIFEST).read_bytes())["time"])
-    except (OSError, ValueError, KeyError, TypeError):
-        written = place.stat().st_mtime
+        written = float(_glance(place)["time"])
+    except (ValueError, KeyError, TypeError):
+        written = place.stat().st_mtime if place.exists() else 0.0
     number = place.name.removeprefix(CHECKPOINT_PREFIX)
     return written, int(number) if number.isdigit() else -1
 

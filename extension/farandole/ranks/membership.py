@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from farandole.exceptions import DeadlineError
+from farandole.exceptions import DeadlineError, UsageError
 from farandole.protocol import Kind
 from farandole.ranks import context, reporter, world
 
@@ -35,7 +35,7 @@ class Membership:
         self.lr_size: int | None = None
         """The size of the world that the learning rate is meant for; None until this rank has belonged to one."""
         self._word = threading.Condition()
-        self._active = False
+        self._active = self._looping = False
         self._broken = self._interrupted = self._hold = self._waiting = False
         self._part_at: int | None = None
         self._order: dict[str, str] | None = None
@@ -66,7 +66,7 @@ class Membership:
         """Take part in an elastic run from the next cell on."""
         with self._word:
             self._forget()
-            self._active, self.lr_rule = True, lr_rule
+            self._active, self._looping, self.lr_rule = True, False, lr_rule
             self.lr_size = None if context.outside() else context.size()
 
     def end(self) -> None:
@@ -74,6 +74,18 @@ class Membership:
         with self._word:
             self._forget()
             self._active = False
+
+    def enter_loop(self) -> None:
+        """Note that the elastic loop of this cell has begun.
+
+        Raises: UsageError where one had begun before.
+        """
+        if self._looping:
+            raise UsageError(
+                "a run with --elastic has one elastic loop, and this cell calls a second, or the same again; put all "
+                "epochs into one function under @fd.elastic, since a new rank could not know at which call to join"
+            )
+        self._looping = True
 
     def say_broken(self, *, interrupted: bool = False) -> None:
         """Have this rank leave its loop: at its next commit, or with whatever the broken world makes it raise."""

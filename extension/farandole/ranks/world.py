@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import socket
+import threading
+import time
 from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,8 +22,19 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 """torch's own default: ranks may be uneven, and the driver tells a dead rank long before."""
 
 
+FREE_SECONDS = 5.0
+"""How long a thread waits for one that forms or leaves the world already."""
+
+
 class World(ABC):
-    """A backend's process group; `form` and `leave` may be called again and again in one process."""
+    """A backend's process group; `form` and `leave` may be called again and again in one process.
+
+    The main thread forms and leaves, another leaves while that is blocked: one at a time, no library bears two.
+    """
+
+    def __init__(self) -> None:
+        self._sockets = OpenedSockets()
+        self._lock = threading.Lock()
 
     @abstractmethod
     def form(self) -> None:
@@ -49,14 +62,11 @@ class NoWorld(World):
 class HorovodWorld(World):
     """Horovod."""
 
-    def __init__(self) -> None:
-        self._sockets = OpenedSockets()
-
     def form(self) -> None:
         """Initialise Horovod."""
         import horovod.torch as hvd
 
-        with self._sockets.watch():
+        with self._lock, self._sockets.watch():
             hvd.init()
         share_cores()
 
@@ -69,15 +79,19 @@ class HorovodWorld(World):
         """Shut Horovod down, which makes collectives in flight fail."""
         import horovod.torch as hvd
 
-        hvd.shutdown()
+        if self._lock.acquire(timeout=FREE_SECONDS):
+            try:
+                hvd.shutdown()
+            finally:
+                self._lock.release()
 
 
 class TorchWorld(World):
     """torch.distributed's default process group."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._store: TCPStore | None = None
-        self._sockets = OpenedSockets()
 
     def open_store(self, host: str) -> int:
         """Open the store that the ranks meet at, on rank 0, in the place of an earlier one; return its port.
@@ -102,7 +116,7 @@ class TorchWorld(World):
         own_gpu = gpus >= context.local_size()
         if own_gpu:
             torch.cuda.set_device(context.device())
-        with self._sockets.watch():
+        with self._lock, self._sockets.watch():
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if own_gpu else "gloo",
                 store=self._meeting_point(),
@@ -119,17 +133,29 @@ class TorchWorld(World):
         """
         import torch.distributed as dist
 
-        self._sockets.cut()
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        deadline = time.monotonic() + FREE_SECONDS
+        while time.monotonic() < deadline:
+            # Again and again: a thread that forms a world opens others, and waits at each.
+            self._sockets.cut()
+            if self._lock.acquire(timeout=0.1):
+                try:
+                    if dist.is_initialized():
+                        dist.destroy_process_group()
+                finally:
+                    self._lock.release()
+                return
 
     def _meeting_point(self) -> Any:
+        """Return a connection to the store, on rank 0 too: to cut that lets go who waits there, the store stays."""
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, but not by the letter
 
-        if self._store is not None and context.rank() == 0:
-            return self._store
+        own = self._store if context.rank() == 0 else None
         return TCPStore(
-            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, is_master=False, wait_for_workers=False
+            own.host if own else os.environ["MASTER_ADDR"],
+            own.port if own else int(os.environ["MASTER_PORT"]),
+            None,
+            is_master=False,
+            wait_for_workers=False,
         )
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from farandole.driver.elastic import Elastic
 from farandole.exceptions import DeadlineError, UsageError
-from farandole.ranks import control, membership
+from farandole.ranks import control, membership, reporter, run
+from farandole.ranks.checkpoint import checkpoint
 from farandole.ranks.elastic import elastic, scale_rates
 from farandole.ranks.membership import Membership, WorldChange
 from farandole.ranks.prepare import prepare
@@ -135,6 +136,67 @@ def test_an_interrupt_is_the_users_unless_the_driver_announced_it(member, ours):
             train(make_state())
 
 
+def test_an_interrupt_while_it_goes_back_has_it_begin_that_anew(member):
+    class Slow:
+        loads = 0
+
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, _state):
+            Slow.loads += 1
+            if Slow.loads == 1:
+                member.say_broken(interrupted=True)
+                raise KeyboardInterrupt
+
+    state, tries = fd_state(slow=Slow(), step=0), []
+    former = form_when_it_waits(member)
+
+    @elastic
+    def train(state):
+        tries.append(state.step)
+        if len(tries) == 1:
+            state.step = 5
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:537] Connection closed by peer")
+
+    train(state)
+    former.join()
+    assert (tries, Slow.loads) == ([0, 0], 2)
+
+
+def test_a_second_loop_in_one_run_is_refused(member):
+    train = elastic(lambda state: state.step)
+    state = make_state()
+    assert train(state) == 0
+    with pytest.raises(UsageError, match="put all epochs into one function under @fd.elastic"):
+        train(state)
+    member.begin("none")
+    assert train(state) == 0
+
+
+def test_where_no_rank_is_left_with_a_copy_new_ones_go_on_from_the_newest_checkpoint(member, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(run, "notice", told.append)
+    monkeypatch.setattr(reporter.current(), "run", "r")
+    run.current().begin(str(tmp_path), "")
+    earlier = make_state()
+    made = checkpoint(earlier, every=1)
+    for _ in range(3):
+        commits(earlier, 1)
+        made.wait()
+    monkeypatch.setenv("FARANDOLE_OUTSIDE", "1")
+    member.begin("none")
+    state, begun = make_state(), []
+    checkpoint(state, every=1)
+    former = form_when_it_waits(member)
+    elastic(lambda state: begun.append(state.step))(state)
+    former.join()
+    run.current().end()
+    assert begun == [3]
+    assert torch.equal(state.model.weight, earlier.model.weight)
+    assert told == ["going on from the checkpoint of step 3, no rank was left with a newer commit"]
+
+
 def test_ranks_part_at_the_commit_that_was_said_and_keep_its_state(member):
     state, begun = make_state(), []
     former = form_when_it_waits(member)
@@ -172,6 +234,36 @@ def test_an_epoch_goes_on_in_its_middle_where_ranks_part(member):
     train(state)
     former.join()
     assert (state.step, sorted(state.seen)) == (10, list(range(40)))
+
+
+def test_a_rank_that_parted_and_hears_nothing_lets_those_go_that_were_not_told(member, monkeypatch):
+    sent, abandoned = [], []
+    monkeypatch.setattr(membership, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(membership, "abandon_world", lambda: abandoned.append(len(sent)))
+    monkeypatch.setattr(reporter, "send", sent.append)
+    rank = threading.Thread(target=member.wait_for_world, args=(make_state(),), kwargs={"failed": False})
+    rank.start()
+    wait_until(lambda: abandoned and member.waits)
+    member.form(dict(ALONE))
+    rank.join(60)
+    assert abandoned == [1]
+    assert [(news["formed"], news["failed"]) for news in sent] == [(False, False), (False, True), (True, False)]
+    assert "heard nothing of its driver" in sent[1]["why"]
+
+
+def test_a_new_rank_and_one_whose_world_failed_wait_without_a_second_word(member, monkeypatch):
+    sent = []
+    monkeypatch.setattr(membership, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(reporter, "send", sent.append)
+    for outside, failed in (("1", False), ("", True)):
+        monkeypatch.setenv("FARANDOLE_OUTSIDE", outside)
+        rank = threading.Thread(target=member.wait_for_world, args=(make_state(),), kwargs={"failed": failed})
+        rank.start()
+        wait_until(lambda: member.waits)
+        time.sleep(0.3)
+        member.form(dict(ALONE))
+        rank.join(60)
+    assert [news["failed"] for news in sent if not news["formed"]] == [False, True]
 
 
 def test_a_commit_waits_for_the_word_where_to_part():

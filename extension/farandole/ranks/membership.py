@@ -20,7 +20,11 @@ WORD_SECONDS = 600.0
 JOIN_SECONDS = 86_400.0
 """The same for a rank that was added: it is taken in at the next commit, which may be hours away."""
 HOLD_SECONDS = 120.0
-"""How long a commit waits to hear at which one the ranks part; without a word the training goes on."""
+"""How long a commit waits to hear at which one the ranks part; without a word the training goes on.
+
+So long, too, a rank that has parted waits for the others before it breaks the world: where the driver was lost in
+between, some have not been told, and wait in a collective for those that have left.
+"""
 
 
 class WorldChange(BaseException):  # not an Exception, so that no `except Exception` of a training loop keeps it
@@ -135,13 +139,15 @@ class Membership:
 
         Raises: DeadlineError where no word comes.
         """
-        seconds = JOIN_SECONDS if context.outside() else WORD_SECONDS
         while True:
             self._commits = state.commits
-            environment = self._ordered(_news(state, failed=failed, why=why), seconds)
+            parted = not failed and not context.outside()
+            seconds = HOLD_SECONDS if parted else JOIN_SECONDS if context.outside() else WORD_SECONDS
             try:
-                form_world(environment)
-            except Exception as exc:  # noqa: BLE001  # whatever a backend raises when a peer is lost while the world forms
+                form_world(self._ordered(_news(state, failed=failed, why=why), seconds))
+            except Exception as exc:  # whatever a backend raises when a peer is lost while the world forms
+                if isinstance(exc, DeadlineError) and not parted:
+                    raise
                 abandon_world()
                 failed, why = True, f"{type(exc).__name__}: {exc}"
             else:

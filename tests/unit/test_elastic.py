@@ -315,6 +315,38 @@ def test_rates_follow_with_those_that_a_scheduler_begins_from():
     assert [group["lr"], group["initial_lr"], *scheduler.base_lrs] == pytest.approx([0.15] * 3)
 
 
+def one_cycle(optimizer):
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.4, total_steps=20)
+
+
+def cosine(optimizer):
+    return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20, eta_min=0.05)
+
+
+def triangle(optimizer):
+    return torch.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 0.4, step_size_up=5)
+
+
+def warm_then_cosine(optimizer):
+    warm = torch.optim.lr_scheduler.LinearLR(optimizer, 0.2, total_iters=4)
+    return torch.optim.lr_scheduler.SequentialLR(optimizer, [warm, cosine(optimizer)], milestones=[4])
+
+
+@pytest.mark.parametrize("schedule", [one_cycle, cosine, triangle, warm_then_cosine])
+def test_a_schedule_goes_on_with_the_new_rates(schedule):
+    rates = {}
+    for factor in (1.0, 0.5):
+        optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1, momentum=0.9)
+        scheduler = schedule(optimizer)
+        for step in range(16):
+            if step == 3:
+                scale_rates(fd_state(optimizer, scheduler), factor)
+            optimizer.step()
+            scheduler.step()
+            rates.setdefault(factor, []).append(scheduler.get_last_lr()[0])
+    assert rates[0.5] == pytest.approx([*rates[1.0][:3], *(rate / 2 for rate in rates[1.0][3:])])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

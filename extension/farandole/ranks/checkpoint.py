@@ -65,7 +65,7 @@ class Checkpoints:
         self._schedule = parse_every(every)
         self._keep = keep
         self._writer: threading.Thread | None = None
-        self._told_slow = False
+        self._told_slow = self._told_failure = False
         self._tidied = False
         state.extras[MEET] = self._schedule.meet_again(state.commits)
 
@@ -174,11 +174,17 @@ class Checkpoints:
                 checkpoint_files.tidy(self.folder)
                 self._tidied = True
             checkpoint_files.write(self.folder, content)
+            self._told_failure = False
             checkpoint_files.retain(self.folder, self._keep)
         except OSError as exc:
+            self._tell_failure(content.step, exc)
+
+    def _tell_failure(self, step: int, exc: OSError) -> None:
+        if not self._told_failure:  # once, until one succeeds: a disk may stay full all night
+            self._told_failure = True
             run.notice(
-                f"the checkpoint of step {content.step} could not be written to {self.folder}: {exc.strerror or exc}; "
-                "the training goes on, earlier checkpoints stay, and it is tried again when the next one is due"
+                f"the checkpoint of step {step} could not be written to {self.folder}: {exc.strerror or exc}; the "
+                "training goes on, earlier checkpoints stay, and it is tried again whenever one is due"
             )
 
 

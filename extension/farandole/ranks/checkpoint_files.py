@@ -91,8 +91,12 @@ def ahead(folder: Path, run: str, commits: int) -> list[Path]:
 
 
 def places(folder: Path) -> list[Path]:
-    """Return the checkpoints in ``folder``, newest first, whole or not."""
-    found = [path for path in folder.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir()]
+    """Return the checkpoints in ``folder``, newest first, whole or not.
+
+    One that a killed writer was about to replace, and had put aside, is among them.
+    """
+    aside = [path for path in folder.glob(f".{CHECKPOINT_PREFIX}*.old") if not _place_of(path).exists()]
+    found = [path for path in (*folder.glob(f"{CHECKPOINT_PREFIX}*"), *aside) if path.is_dir()]
     return sorted(found, key=_age, reverse=True)
 
 
@@ -105,7 +109,7 @@ def retain(folder: Path, keep: int) -> None:
 def tidy(folder: Path) -> None:
     """Clear away what a killed writer left, and put back what it was about to replace."""
     for left in folder.glob(f".{CHECKPOINT_PREFIX}*"):
-        place = folder / left.stem.removeprefix(".")
+        place = _place_of(left)
         if left.suffix == ".old" and not place.exists():
             left.rename(place)
         else:
@@ -120,6 +124,11 @@ def remove(place: Path) -> None:
         place = place.rename(gone)
     if place.exists():
         shutil.rmtree(place)
+
+
+def _place_of(path: Path) -> Path:
+    """Return the place of a checkpoint, also of one that is on its way there or away: ``.step-3.old``."""
+    return path.with_name(path.stem.removeprefix(".")) if path.name.startswith(".") else path
 
 
 def _write_files(fresh: Path, content: Content) -> None:
@@ -228,7 +237,7 @@ def _age(place: Path) -> tuple[float, int]:
         written = float(_glance(place)["time"])
     except (ValueError, KeyError, TypeError):
         written = place.stat().st_mtime if place.exists() else 0.0
-    number = place.name.removeprefix(CHECKPOINT_PREFIX)
+    number = _place_of(place).name.removeprefix(CHECKPOINT_PREFIX)
     return written, int(number) if number.isdigit() else -1
 
 

@@ -23,7 +23,7 @@ def elastic(loop: Callable[..., T]) -> Callable[..., T]:
 
     The first argument has to be what ``fd.state`` returned. In a run with ``--elastic`` the loop is called again each
     time that ranks were lost or added, with the state of the last commit, so it has to begin where the state says.
-    In any other run it is called once.
+    Such a run has one loop, for all epochs. In any other run it is called once.
     """
 
     @functools.wraps(loop)
@@ -131,10 +131,21 @@ def join(member: Membership, state: State, found: Caught | None = None) -> None:
 
 
 def scale_rates(state: State, factor: float) -> None:
-    """Multiply all learning rates of a state's optimizers, and those that its schedulers begin from."""
+    """Multiply all learning rates of a state's optimizers, and those that its schedulers begin from and go to."""
     for part in state.parts.values():
         for group in getattr(part, "param_groups", ()):
-            for name in {"lr", "initial_lr"} & set(group):
+            # The last two are OneCycleLR's.
+            for name in {"lr", "initial_lr", "max_lr", "min_lr"} & set(group):
                 group[name] *= factor
-        if isinstance(rates := getattr(part, "base_lrs", None), list):
-            part.base_lrs = [rate * factor for rate in rates]
+        _scale_scheduler(part, factor)
+
+
+def _scale_scheduler(part: Any, factor: float) -> None:
+    for name in ("base_lrs", "max_lrs", "min_lrs"):
+        if isinstance(rates := getattr(part, name, None), list):
+            setattr(part, name, [rate * factor for rate in rates])
+    if isinstance(least := getattr(part, "eta_min", None), float | int):
+        part.eta_min = least * factor
+    # Those of a chain or a sequence.
+    for scheduler in getattr(part, "_schedulers", ()):
+        _scale_scheduler(scheduler, factor)

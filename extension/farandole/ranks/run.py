@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
@@ -40,8 +41,9 @@ class CurrentRun:
     def end(self) -> None:
         """Leave the run, after what `at_end` asked for; a cell that did not take up where it should have is told of."""
         try:
-            for ending in self._endings:
-                ending()
+            with contextlib.ExitStack() as endings:  # all of them, also where one raises
+                for ending in reversed(self._endings):
+                    endings.callback(ending)
             if self.resume is not None and context.rank() == 0:
                 notice("the cell did not call fd.checkpoint(state), so nothing was resumed; call it before the loop")
         finally:

@@ -8,10 +8,12 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from farandole.exceptions import UsageError
+from farandole.exceptions import DeadlineError, UsageError
 from farandole.ranks import context
 from farandole.ranks.sockets import OpenedSockets
 
@@ -23,7 +25,9 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
 
 FREE_SECONDS = 5.0
-"""How long a thread waits for one that forms or leaves the world already."""
+"""How long a thread that leaves the world waits for one that is at it already."""
+FORM_SECONDS = 60.0
+"""The same for one that forms a world."""
 
 
 class World(ABC):
@@ -35,6 +39,30 @@ class World(ABC):
     def __init__(self) -> None:
         self._sockets = OpenedSockets()
         self._lock = threading.Lock()
+
+    @contextmanager
+    def _forming(self) -> Iterator[None]:
+        """Hold other threads off, and note the connections that are opened."""
+        if not self._lock.acquire(timeout=FORM_SECONDS):
+            raise DeadlineError(
+                f"rank {context.rank()} has been leaving its last world for {FORM_SECONDS:g} s; `%cluster stop` and "
+                "start again"
+            )
+        try:
+            with self._sockets.watch():
+                yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _leaving(self, seconds: float) -> Iterator[bool]:
+        """Hold other threads off; yield False where one forms or leaves the world for so long already."""
+        alone = self._lock.acquire(timeout=seconds)
+        try:
+            yield alone
+        finally:
+            if alone:
+                self._lock.release()
 
     @abstractmethod
     def form(self) -> None:
@@ -66,7 +94,7 @@ class HorovodWorld(World):
         """Initialise Horovod."""
         import horovod.torch as hvd
 
-        with self._lock, self._sockets.watch():
+        with self._forming():
             hvd.init()
         share_cores()
 
@@ -79,11 +107,9 @@ class HorovodWorld(World):
         """Shut Horovod down, which makes collectives in flight fail."""
         import horovod.torch as hvd
 
-        if self._lock.acquire(timeout=FREE_SECONDS):
-            try:
+        with self._leaving(FREE_SECONDS) as alone:
+            if alone:
                 hvd.shutdown()
-            finally:
-                self._lock.release()
 
 
 class TorchWorld(World):
@@ -116,7 +142,7 @@ class TorchWorld(World):
         own_gpu = gpus >= context.local_size()
         if own_gpu:
             torch.cuda.set_device(context.device())
-        with self._lock, self._sockets.watch():
+        with self._forming():
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if own_gpu else "gloo",
                 store=self._meeting_point(),
@@ -137,13 +163,11 @@ class TorchWorld(World):
         while time.monotonic() < deadline:
             # Again and again: a thread that forms a world opens others, and waits at each.
             self._sockets.cut()
-            if self._lock.acquire(timeout=0.1):
-                try:
+            with self._leaving(0.1) as alone:
+                if alone:
                     if dist.is_initialized():
                         dist.destroy_process_group()
-                finally:
-                    self._lock.release()
-                return
+                    return
 
     def _meeting_point(self) -> Any:
         """Return a connection to the store, on rank 0 too: to cut that lets go who waits there, the store stays."""

@@ -2,10 +2,13 @@
 
 import threading
 import time
+from datetime import timedelta
 
 import pytest
+import torch
 import torch.distributed as dist
-from farandole.ranks.world import TorchWorld
+from farandole.ranks import world as world_module
+from farandole.ranks.world import COLLECTIVE_TIMEOUT, TorchWorld
 
 SECONDS = 60
 
@@ -49,6 +52,16 @@ def test_a_rank_that_waits_for_one_that_never_comes_is_let_go_and_can_try_again(
     world.open_store("127.0.0.1")
     world.form()
     assert dist.get_world_size() == 1
+    # The ranks may be as uneven as torch allows, however soon they had to meet.
+    assert dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout == COLLECTIVE_TIMEOUT
+
+
+def test_a_rank_gives_up_a_world_that_nobody_comes_to(world, monkeypatch):
+    monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=1))
+    began = time.monotonic()
+    with pytest.raises(RuntimeError):
+        world.form()
+    assert time.monotonic() - began < SECONDS
 
 
 def test_two_threads_that_leave_at_once_do_it_one_after_the_other(world, monkeypatch):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 """torch's own default: ranks may be uneven, and the driver tells a dead rank long before."""
+MEETING_TIMEOUT = timedelta(seconds=20)
+"""For the ranks to connect once they form a world: a connection that one owes who has just died cannot be cut."""
 
 
 FREE_SECONDS = 5.0
@@ -137,6 +139,7 @@ class TorchWorld(World):
         """Join the default process group: NCCL as well where each rank of this node has its own GPU."""
         import torch
         import torch.distributed as dist
+        from torch.distributed.distributed_c10d import _set_pg_timeout
 
         gpus = torch.cuda.device_count()
         own_gpu = gpus >= context.local_size()
@@ -148,8 +151,9 @@ class TorchWorld(World):
                 store=self._meeting_point(),
                 rank=context.rank(),
                 world_size=context.size(),
-                timeout=COLLECTIVE_TIMEOUT,
+                timeout=MEETING_TIMEOUT,
             )
+            _set_pg_timeout(COLLECTIVE_TIMEOUT)
         share_cores()
 
     def leave(self) -> None:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 """torch's own default: ranks may be uneven, and the driver tells a dead rank long before."""
 MEETING_TIMEOUT = timedelta(seconds=20)
-"""For the ranks to connect once they form a world: a connection that one owes who has just died cannot be cut."""
+"""For the ranks to meet when they form a world, and a fifth of what Gloo gives each of their connections.
+
+One that a peer owes who has just died cannot be cut; long before that the driver takes the rank for hung.
+"""
 
 
 FREE_SECONDS = 5.0

@@ -81,6 +81,8 @@ def kill(rank, step, whom=os.getpid):
         mark.touch()
         os.kill(whom(), signal.SIGKILL)
 
+{before}
+
 @fd.elastic
 def train(state):
     for state.epoch in range(state.epoch, {epochs}):
@@ -103,6 +105,81 @@ fd.result({{"step": state.step, "size": fd.size(), "seen": list(state.seen), "lr
 """
 
 
-def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass"):
-    """Return an elastic cell; `fault` is what each step begins with, `kill(RANK, STEP)` say, marked in `folder`."""
-    return ELASTIC.format(folder=str(folder), epochs=epochs, samples=samples, every=every, fault=fault)
+def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass", before=""):
+    """Return an elastic cell; `fault` is what each step begins with, `kill(RANK, STEP)` say, marked in `folder`.
+
+    `before` stands before the loop, where the state is there.
+    """
+    return ELASTIC.format(folder=str(folder), epochs=epochs, samples=samples, every=every, fault=fault, before=before)
+
+
+CHECKPOINTS = "made = fd.checkpoint(state, every=10)"
+"""Stands before the loop of an elastic cell."""
+
+VANISH = (
+    CHECKPOINTS
+    + """
+from farandole.ranks import reporter
+
+def vanish(step):
+    mark = marks / f"at-{step}-{fd.rank()}"
+    if state.step != step or mark.exists():
+        return
+    made.wait()
+    mark.touch()
+    deadline = time.monotonic() + 60
+    while len(list(marks.glob(f"at-{step}-*"))) < fd.size():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for copy in Path("/dev/shm").glob(f"farandole-{reporter.current().run}-*"):
+        copy.unlink(missing_ok=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+)
+"""The same; at `vanish(STEP)` all ranks are killed once, and no copy of a commit is left in shared memory."""
+
+LEARN = """
+import os, signal, torch, farandole as fd
+from pathlib import Path
+torch.manual_seed(0)
+
+def moons(count):
+    angle, upper = torch.rand(count) * torch.pi, torch.arange(count) % 2
+    x = torch.stack([angle.cos() + upper - 0.5, (1 - 2 * upper) * (angle.sin() - 0.25)], dim=1)
+    return x + 0.1 * torch.randn(count, 2), upper
+
+train_set, (test_x, test_y) = torch.utils.data.TensorDataset(*moons(384)), moons(1000)
+model = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+loader = torch.utils.data.DataLoader(train_set, batch_size=48, shuffle=True)
+model, optimizer, loader = fd.prepare(model, optimizer, loader)
+state = fd.state(model, optimizer, loader, epoch=0, step=0)
+
+def kill(rank, step):
+    mark = Path({folder!r}) / f"killed-{{step}}"
+    if (fd.rank(), state.step) == (rank, step) and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@fd.elastic
+def train(state):
+    for state.epoch in range(state.epoch, 16):
+        for x, y in loader:
+            {fault}
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            state.step += 1
+            if state.step % 4 == 0:
+                state.commit()
+
+train(state)
+with torch.no_grad():
+    fd.result((model(test_x).argmax(1) == test_y).float().mean().item())
+"""
+
+
+def learn(folder, *, fault="pass"):
+    """Return an elastic cell whose result is the accuracy on samples that it was not trained with; 128 steps."""
+    return LEARN.format(folder=str(folder), fault=fault)

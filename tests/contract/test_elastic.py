@@ -10,7 +10,7 @@ from farandole.driver.store import RunStore
 from farandole.exceptions import RankDiedError, RankError, UsageError
 from farandole.protocol import Status
 
-from tests.cells import elastic
+from tests.cells import CHECKPOINTS, VANISH, elastic, learn
 
 SAMPLES = 248
 EPOCHS = 2
@@ -53,6 +53,34 @@ def test_when_all_ranks_are_killed_new_ones_go_on_from_the_copy_of_a_commit(clus
     whole(run)
     assert all("from the beginning" not in notice for notice in run.notices)
     assert not list(Path("/dev/shm").glob(f"farandole-{run.id}-*"))
+
+
+def test_when_no_copy_is_left_either_new_ranks_go_on_from_the_newest_checkpoint(cluster, tmp_path):
+    run = cluster.train(elastic(tmp_path, before=VANISH, fault="vanish(25)"), elastic=Elastic())
+    whole(run)
+    assert any("going on from the checkpoint of step 20, no rank was left" in notice for notice in run.notices)
+    assert all("from the beginning" not in notice for notice in run.notices)
+    assert 1 <= steps_lost(run) <= 5
+
+
+def test_a_resumed_run_replaces_a_lost_rank_as_well(cluster, tmp_path):
+    first = cluster.train(elastic(tmp_path, epochs=1, before=CHECKPOINTS))
+    assert first.checkpoints
+    fault = "kill(2, 50); time.sleep(0 if fd.size() == 3 else 0.1)"
+    cell = elastic(tmp_path, epochs=12, before=CHECKPOINTS, fault=fault)
+    run = cluster.train(cell, resume=first.id, elastic=Elastic())
+    whole(run, epochs=12)
+    assert [notice for notice in run.notices if "resumed from step" in notice] == [run.notices[0]]
+    assert any("rank 2 joined: going on with 3 ranks from step" in notice for notice in run.notices)
+    assert {result["size"] for result in run.results.values()} == {3}
+
+
+def test_ranks_that_are_lost_do_not_cost_accuracy(cluster, tmp_path):
+    undisturbed = cluster.train(learn(tmp_path), elastic=Elastic()).result
+    run = cluster.train(learn(tmp_path, fault="kill(0, 30); kill(1, 70)"), elastic=Elastic())
+    assert len([notice for notice in run.notices if "was lost" in notice]) >= 2
+    assert undisturbed > 0.9
+    assert list(run.results.values()) == pytest.approx([undisturbed] * len(run.results), abs=0.005)
 
 
 def test_steps_since_the_last_commit_are_done_again(cluster, tmp_path):

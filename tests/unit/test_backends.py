@@ -58,7 +58,7 @@ def test_horovod_gets_its_full_environment_each_time():
         "HOROVOD_CROSS_SIZE": "2",
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1",
         "HOROVOD_GLOO_RENDEZVOUS_PORT": "4711",
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": "10",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": "6",
         "HOROVOD_ELASTIC": "0",
     }
     assert expected.items() <= environment.items()

@@ -18,10 +18,11 @@ from farandole import checkpoint
 from farandole import state as make_state
 from farandole.driver.checkpoints import checkpoints_of
 from farandole.exceptions import UsageError
-from farandole.ranks import checkpoint_files, run
-from farandole.ranks.checkpoint import set_random_numbers
+from farandole.ranks import checkpoint_files, reporter, run
+from farandole.ranks.checkpoint import Checkpoints, set_random_numbers
 from farandole.ranks.checkpoint_files import DamagedError
 from farandole.ranks.prepare import prepare
+from farandole.ranks.run import Caught
 from farandole.ranks.snapshot import copied
 from farandole.ranks.state import State
 from torch import nn
@@ -277,6 +278,8 @@ def test_what_a_killed_writer_left_is_cleared_away_or_put_back() -> None:
     Path("c/step-3").rename("c/.step-3.old")  # killed between its two renames
     Path("c/.step-3.new").mkdir()
     Path("c/step-1").rename("c/.step-1.gone")
+    found = checkpoint(make_state(nn.Linear(3, 3), step=0), resume="c", folder="unused").resumed
+    assert (found, [one.name for one in checkpoint_files.places(Path("c"))]) == (3, [".step-3.old", "step-2"])
     checkpoint_files.tidy(Path("c"))
     assert sorted(path.name for path in Path("c").iterdir()) == ["step-2", "step-3"]
     assert checkpoint_files.read(Path("c/step-3")).step == 3
@@ -290,9 +293,10 @@ def test_a_full_disk_is_told_of_and_tried_again(notices: list[str], tmp_path: Pa
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
     try:
-        state.step = 2
-        state.commit()
-        made.wait()
+        for _ in range(3):
+            state.step = 2
+            state.commit()
+            made.wait()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, ignored)
@@ -306,6 +310,16 @@ def test_a_full_disk_is_told_of_and_tried_again(notices: list[str], tmp_path: Pa
     made.wait()
     assert _steps(Path("c")) == [1, 3]
     assert len(notices) == 1
+    _fail_once(made, state, notices)
+
+
+def _fail_once(made: Checkpoints, state: State, notices: list[str]) -> None:
+    """After one that could be written, the next that cannot is told of again."""
+    made.folder.rename("elsewhere")
+    made.folder.touch()
+    state.commit()
+    made.wait()
+    assert len(notices) == 2
 
 
 def test_a_state_that_cannot_be_pickled_is_told_of(notices: list[str]) -> None:
@@ -397,6 +411,68 @@ def test_a_run_that_was_to_resume_and_did_not_says_so(notices: list[str], tmp_pa
     assert checkpoint(state).resumed == 3
     run.current().end()
     assert notices[1:] == ["resumed from step 3, old, written by 1 ranks"]
+
+
+def test_a_rank_that_was_added_reads_what_the_run_resumed_by_itself(
+    notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three()
+    for name, value in {"RANK": "1", "SIZE": "3", "OUTSIDE": "1", "BACKEND": "torch"}.items():
+        monkeypatch.setenv(f"FARANDOLE_{name}", value)
+    state = make_state(nn.Linear(3, 3), step=0)
+    assert checkpoint(state, resume="c", folder="d").resumed == 3
+    assert state.model.weight.unique().tolist() == [3]
+    assert notices == []
+
+
+def test_catching_up_takes_the_newest_whole_one_of_this_run_that_is_ahead(
+    notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter.current(), "run", "mine")
+    advanced = _three()
+    monkeypatch.setattr(reporter.current(), "run", "another")
+    assert _caught_up() == (None, 0)
+    monkeypatch.setattr(reporter.current(), "run", "mine")
+    assert _caught_up() == (Caught(step=3, ranks=1), 3)
+    _flip(Path("c/step-3/outline.pickle"))
+    assert _caught_up() == (Caught(step=2, ranks=1), 2)
+    assert checkpoint(advanced, folder="c").catch_up() is None
+    assert [text for text in notices if "step-3 is damaged" in text]
+
+
+def _caught_up() -> tuple[Caught | None, int]:
+    state = make_state(nn.Linear(3, 3), step=0)
+    caught = checkpoint(state, folder="c").catch_up()
+    weight = state.model.weight.unique().tolist()
+    return caught, int(weight[0]) if len(weight) == 1 else 0
+
+
+def test_one_that_is_removed_while_it_is_read_is_no_damage_to_tell_of(
+    notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three()
+    verified = checkpoint_files._verified
+
+    def remove_once_it_is_verified(place: Path) -> dict[str, Any]:
+        manifest = verified(place)
+        if place.name == "step-3":
+            checkpoint_files.remove(place)
+        return manifest
+
+    monkeypatch.setattr(checkpoint_files, "_verified", remove_once_it_is_verified)
+    assert checkpoint(make_state(nn.Linear(3, 3), step=0), resume="c", folder="d").resumed == 2
+    assert [text for text in notices if "damaged" in text] == []
+
+
+def test_what_ends_a_run_is_done_also_where_one_part_of_it_fails() -> None:
+    done: list[str] = []
+    run.current().begin("", "")
+    run.current().at_end(lambda: done.append("first"))
+    run.current().at_end(lambda: [].remove(1))
+    run.current().at_end(lambda: done.append("last"))
+    with pytest.raises(ValueError, match="not in list"):
+        run.current().end()
+    assert done == ["first", "last"]
 
 
 def test_reading_a_place_that_is_none_says_what_is_missing(tmp_path: Path) -> None:

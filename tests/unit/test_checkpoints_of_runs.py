@@ -1,6 +1,7 @@
 """Which checkpoints a run has on disk, and which run is gone on from."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,16 @@ def test_a_run_tells_its_checkpoints_oldest_first(store: RunStore) -> None:
         (2, 1002, 20),
     ]
     assert store.load(run.id).checkpoints == run.checkpoints
+
+
+def test_one_that_a_killed_writer_had_put_aside_counts_unless_it_was_replaced(store: RunStore) -> None:
+    run = _run(store, (3, 6))
+    folder = run.folder / "checkpoints"
+    (folder / "step-6").rename(folder / ".step-6.old")
+    assert [(found.step, found.path.name) for found in run.checkpoints] == [(3, "step-3"), (6, ".step-6.old")]
+    assert to_resume(store, run.id).id == run.id
+    shutil.copytree(folder / ".step-6.old", folder / "step-6")
+    assert [found.path.name for found in run.checkpoints] == ["step-3", "step-6"]
 
 
 def test_what_cannot_be_read_is_no_checkpoint(store: RunStore) -> None:

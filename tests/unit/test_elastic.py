@@ -7,7 +7,8 @@ import pytest
 import torch
 from farandole.driver.elastic import Elastic
 from farandole.exceptions import DeadlineError, UsageError
-from farandole.ranks import membership
+from farandole.ranks import control, membership, reporter, run
+from farandole.ranks.checkpoint import checkpoint
 from farandole.ranks.elastic import elastic, scale_rates
 from farandole.ranks.membership import Membership, WorldChange
 from farandole.ranks.prepare import prepare
@@ -47,6 +48,13 @@ def form_when_it_waits(member, environment=ALONE):
     thread = threading.Thread(target=press)
     thread.start()
     return thread
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def commits(state, count):
@@ -128,6 +136,67 @@ def test_an_interrupt_is_the_users_unless_the_driver_announced_it(member, ours):
             train(make_state())
 
 
+def test_an_interrupt_while_it_goes_back_has_it_begin_that_anew(member):
+    class Slow:
+        loads = 0
+
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, _state):
+            Slow.loads += 1
+            if Slow.loads == 1:
+                member.say_broken(interrupted=True)
+                raise KeyboardInterrupt
+
+    state, tries = fd_state(slow=Slow(), step=0), []
+    former = form_when_it_waits(member)
+
+    @elastic
+    def train(state):
+        tries.append(state.step)
+        if len(tries) == 1:
+            state.step = 5
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:537] Connection closed by peer")
+
+    train(state)
+    former.join()
+    assert (tries, Slow.loads) == ([0, 0], 2)
+
+
+def test_a_second_loop_in_one_run_is_refused(member):
+    train = elastic(lambda state: state.step)
+    state = make_state()
+    assert train(state) == 0
+    with pytest.raises(UsageError, match="put all epochs into one function under @fd.elastic"):
+        train(state)
+    member.begin("none")
+    assert train(state) == 0
+
+
+def test_where_no_rank_is_left_with_a_copy_new_ones_go_on_from_the_newest_checkpoint(member, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(run, "notice", told.append)
+    monkeypatch.setattr(reporter.current(), "run", "r")
+    run.current().begin(str(tmp_path), "")
+    earlier = make_state()
+    made = checkpoint(earlier, every=1)
+    for _ in range(3):
+        commits(earlier, 1)
+        made.wait()
+    monkeypatch.setenv("FARANDOLE_OUTSIDE", "1")
+    member.begin("none")
+    state, begun = make_state(), []
+    checkpoint(state, every=1)
+    former = form_when_it_waits(member)
+    elastic(lambda state: begun.append(state.step))(state)
+    former.join()
+    run.current().end()
+    assert begun == [3]
+    assert torch.equal(state.model.weight, earlier.model.weight)
+    assert told == ["going on from the checkpoint of step 3, no rank was left with a newer commit"]
+
+
 def test_ranks_part_at_the_commit_that_was_said_and_keep_its_state(member):
     state, begun = make_state(), []
     former = form_when_it_waits(member)
@@ -167,6 +236,36 @@ def test_an_epoch_goes_on_in_its_middle_where_ranks_part(member):
     assert (state.step, sorted(state.seen)) == (10, list(range(40)))
 
 
+def test_a_rank_that_parted_and_hears_nothing_lets_those_go_that_were_not_told(member, monkeypatch):
+    sent, abandoned = [], []
+    monkeypatch.setattr(membership, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(membership, "abandon_world", lambda: abandoned.append(len(sent)))
+    monkeypatch.setattr(reporter, "send", sent.append)
+    rank = threading.Thread(target=member.wait_for_world, args=(make_state(),), kwargs={"failed": False})
+    rank.start()
+    wait_until(lambda: abandoned and member.waits)
+    member.form(dict(ALONE))
+    rank.join(60)
+    assert abandoned == [1]
+    assert [(news["formed"], news["failed"]) for news in sent] == [(False, False), (False, True), (True, False)]
+    assert "heard nothing of its driver" in sent[1]["why"]
+
+
+def test_a_new_rank_and_one_whose_world_failed_wait_without_a_second_word(member, monkeypatch):
+    sent = []
+    monkeypatch.setattr(membership, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(reporter, "send", sent.append)
+    for outside, failed in (("1", False), ("", True)):
+        monkeypatch.setenv("FARANDOLE_OUTSIDE", outside)
+        rank = threading.Thread(target=member.wait_for_world, args=(make_state(),), kwargs={"failed": failed})
+        rank.start()
+        wait_until(lambda: member.waits)
+        time.sleep(0.3)
+        member.form(dict(ALONE))
+        rank.join(60)
+    assert [news["failed"] for news in sent if not news["formed"]] == [False, True]
+
+
 def test_a_commit_waits_for_the_word_where_to_part():
     member, state = Membership(), make_state()
     member.begin("none")
@@ -187,6 +286,26 @@ def test_a_rank_that_does_not_wait_joins_nothing(member):
         member.form(ALONE)
 
 
+def test_a_rank_says_whether_it_waits_for_a_world(member, monkeypatch):
+    forms, may_end, state = threading.Event(), threading.Event(), make_state()
+
+    def form(_environment):
+        forms.set()
+        assert may_end.wait(60)
+
+    monkeypatch.setattr(membership, "form_world", form)
+    assert not control.waits()
+    rank = threading.Thread(target=member.wait_for_world, args=(state,), kwargs={"failed": False})
+    rank.start()
+    wait_until(control.waits)
+    member.form(dict(ALONE))
+    assert forms.wait(60)
+    assert not control.waits()
+    may_end.set()
+    rank.join(60)
+    assert not control.waits()
+
+
 def test_rates_follow_with_those_that_a_scheduler_begins_from():
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -194,6 +313,38 @@ def test_rates_follow_with_those_that_a_scheduler_begins_from():
     scale_rates(fd_state(model, optimizer, scheduler), 1.5)
     [group] = optimizer.param_groups
     assert [group["lr"], group["initial_lr"], *scheduler.base_lrs] == pytest.approx([0.15] * 3)
+
+
+def one_cycle(optimizer):
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.4, total_steps=20)
+
+
+def cosine(optimizer):
+    return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20, eta_min=0.05)
+
+
+def triangle(optimizer):
+    return torch.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 0.4, step_size_up=5)
+
+
+def warm_then_cosine(optimizer):
+    warm = torch.optim.lr_scheduler.LinearLR(optimizer, 0.2, total_iters=4)
+    return torch.optim.lr_scheduler.SequentialLR(optimizer, [warm, cosine(optimizer)], milestones=[4])
+
+
+@pytest.mark.parametrize("schedule", [one_cycle, cosine, triangle, warm_then_cosine])
+def test_a_schedule_goes_on_with_the_new_rates(schedule):
+    rates = {}
+    for factor in (1.0, 0.5):
+        optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1, momentum=0.9)
+        scheduler = schedule(optimizer)
+        for step in range(16):
+            if step == 3:
+                scale_rates(fd_state(optimizer, scheduler), factor)
+            optimizer.step()
+            scheduler.step()
+            rates.setdefault(factor, []).append(scheduler.get_last_lr()[0])
+    assert rates[0.5] == pytest.approx([*rates[1.0][:3], *(rate / 2 for rate in rates[1.0][3:])])
 
 
 @pytest.mark.parametrize(

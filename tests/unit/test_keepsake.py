@@ -1,8 +1,11 @@
 """Copies of commits that outlive their process: whole or not there, ours or not read."""
 
 import os
+import resource
+import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -87,9 +90,64 @@ def test_copies_are_removed_with_their_run_and_others_stay(tmp_path):
 def test_copies_that_were_left_behind_go_after_a_day(tmp_path):
     kept(tmp_path, 2)
     old, young = sorted(tmp_path.iterdir())
+    content = old.read_bytes()
+    old.unlink()
+    old.write_bytes(content)  # another file: this process, which stands for a dead one, still holds the first
     os.utime(old, (0, 0))
     Keepsake("another", tmp_path)
     assert list(tmp_path.iterdir()) == [young]
+
+
+def test_a_copy_that_is_not_renewed_for_a_day_stays_while_its_rank_lives(tmp_path):
+    one, state = Keepsake("r", tmp_path), make_state()
+    state.commit()
+    one.keep(state, None)
+    [path] = tmp_path.iterdir()
+    os.utime(path, (0, 0))
+    Keepsake("another", tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+    one.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_there_is_room_for_fewer_than_four_no_copy_stays(tmp_path, monkeypatch):
+    statvfs, scarce = os.statvfs, []
+
+    def free(path):
+        found = statvfs(path)
+        return SimpleNamespace(f_frsize=found.f_frsize, f_bavail=0) if scarce else found
+
+    monkeypatch.setattr(os, "statvfs", free)
+    one, state = Keepsake("r", tmp_path), make_state()
+    for number, wanted in ((1, 1), (2, 0), (3, 1)):
+        scarce[:] = [True] * (number == 2)
+        state.commit()
+        one._next = 0.0
+        one.keep(state, None)
+        assert len(list(tmp_path.iterdir())) == wanted
+    assert found(tmp_path)[0] == 3
+
+
+def test_where_the_memory_ends_in_the_middle_of_a_copy_the_run_goes_on(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    one, state = Keepsake("r", tmp_path), fd_state(large=torch.zeros(100_000))
+    state.commit()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        one.keep(state, None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_several_copies_the_newest_alone_is_read_whole(tmp_path, monkeypatch):
+    kept(tmp_path, 2)
+    read, whole = [], keepsake._read
+    monkeypatch.setattr(keepsake, "_read", lambda path: read.append(path) or whole(path))
+    assert found(tmp_path)[0] == 2
+    assert len(read) == 1
 
 
 def test_where_nothing_can_be_written_the_run_goes_on(tmp_path):

@@ -1,7 +1,10 @@
 """Cutting the connections that were opened in a while, and no others."""
 
+import errno
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 from farandole.ranks.sockets import OpenedSockets
@@ -66,6 +69,77 @@ def test_a_descriptor_that_was_given_to_another_socket_is_left_alone(connect):
     os.dup2(other[0].fileno(), client.fileno())
     sockets.cut()
     assert is_open(*other)
+
+
+def test_what_was_opened_so_far_is_cut_while_more_is_being_opened(connect):
+    sockets = OpenedSockets()
+    with sockets.watch():
+        first = connect()
+        sockets.cut()
+        assert [end.recv(1) for end in first] == [b"", b""]
+        second = connect()
+    assert is_open(*second)
+    sockets.cut()
+    assert [end.recv(1) for end in second] == [b"", b""]
+
+
+def test_what_a_library_that_gave_up_left_open_is_cut_too(connect):
+    sockets, opened = OpenedSockets(), []
+
+    def form():
+        with sockets.watch():
+            opened.extend(connect())
+            raise RuntimeError("no peer came")
+
+    with pytest.raises(RuntimeError):
+        form()
+    sockets.cut()
+    assert [end.recv(1) for end in opened] == [b"", b""]
+
+
+def test_a_machine_that_cannot_be_reached_breaks_what_was_opened_within_seconds(connect):
+    (before, _), sockets = connect(), OpenedSockets()
+    with sockets.watch():
+        opened, _ = connect()
+    assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 10
+    assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+    assert before.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+    assert before.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+
+
+BREAK = """
+import fcntl, socket, struct
+from farandole.ranks.sockets import OpenedSockets
+
+def set_loopback(flags):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, 0x8914, struct.pack("16sh", b"lo", flags))  # SIOCSIFFLAGS
+
+set_loopback(0x41)  # IFF_UP | IFF_RUNNING
+listener, sockets = socket.create_server(("127.0.0.1", 0)), OpenedSockets()
+with sockets.watch():
+    waiting, sending = (socket.create_connection(listener.getsockname()) for _ in range(2))
+set_loopback(0)
+sending.sendall(b"x")
+for connection in (waiting, sending):
+    connection.settimeout(60)
+    try:
+        connection.recv(1)
+    except OSError as exc:
+        print(exc.errno)
+"""
+
+
+def test_a_link_that_breaks_without_a_word_ends_those_who_wait_and_those_who_send():
+    # In a network of its own, whose only link can be taken away.
+    alone = ["unshare", "--map-root-user", "--net"]
+    try:
+        subprocess.run([*alone, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("a network of one's own is not allowed here")
+    done = subprocess.run([*alone, sys.executable, "-c", BREAK], check=True, capture_output=True, text=True)
+    assert [int(line) for line in done.stdout.split()] == [errno.ETIMEDOUT] * 2
 
 
 def test_nothing_opened_is_nothing_cut():

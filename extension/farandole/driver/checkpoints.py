@@ -26,10 +26,14 @@ class Checkpoint:
 
 
 def checkpoints_of(folder: Path) -> tuple[Checkpoint, ...]:
-    """Return the checkpoints of a run's folder, oldest first; what has no readable manifest is none."""
-    places = (folder / CHECKPOINTS).glob(f"{CHECKPOINT_PREFIX}*")
-    found = [checkpoint for place in places if (checkpoint := _read(place)) is not None]
-    return tuple(sorted(found, key=lambda checkpoint: (checkpoint.time, checkpoint.step)))
+    """Return the checkpoints of a run's folder, oldest first; what has no readable manifest is none.
+
+    One that a killed writer had put aside, and not replaced, counts as well.
+    """
+    places = folder / CHECKPOINTS
+    found = {one.step: one for place in places.glob(f".{CHECKPOINT_PREFIX}*.old") if (one := _read(place)) is not None}
+    found |= {one.step: one for place in places.glob(f"{CHECKPOINT_PREFIX}*") if (one := _read(place)) is not None}
+    return tuple(sorted(found.values(), key=lambda checkpoint: (checkpoint.time, checkpoint.step)))
 
 
 def to_resume(store: RunStore, key: str, *, name: str | None = None, cwd: Path | None = None) -> RunInfo:

@@ -11,7 +11,7 @@ import torch
 
 from farandole.exceptions import UsageError
 from farandole.protocol import CHECKPOINTS
-from farandole.ranks import checkpoint_files, collectives, context, rng, run
+from farandole.ranks import checkpoint_files, collectives, context, reporter, rng, run
 from farandole.ranks.checkpoint_files import Content, DamagedError
 from farandole.ranks.nested import broadcast_state
 from farandole.ranks.schedule import parse_every
@@ -49,6 +49,7 @@ def checkpoint(
         checkpoints.load(source)
         current.resume = None
     state.on_commit(checkpoints.at_commit)
+    current.on_catch_up(state, checkpoints.catch_up)
     if current.folder is not None:
         current.at_end(checkpoints.wait)
     return checkpoints
@@ -64,7 +65,7 @@ class Checkpoints:
         self._schedule = parse_every(every)
         self._keep = keep
         self._writer: threading.Thread | None = None
-        self._told_slow = False
+        self._told_slow = self._told_failure = False
         self._tidied = False
         state.extras[MEET] = self._schedule.meet_again(state.commits)
 
@@ -96,21 +97,39 @@ class Checkpoints:
 
         Raises: UsageError when there is none.
         """
-        found = _newest_whole(source) if context.rank() == 0 else None
+        folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
+        # A rank that was added is alone so far, and would wait for rank 0 in vain.
+        alone = context.outside()
+        found = _newest_whole(checkpoint_files.places(folder)) if alone or context.rank() == 0 else None
         head = collectives.broadcast_bytes(_head(found), root=0)
         if not head:
             raise UsageError(
                 f"There is no whole checkpoint in {source} to go on from; leave out --resume, or name another run."
             )
         step, seed, rngs = pickle.loads(head)
-        state = broadcast_state(found.state if found else {}, root=0)
-        self._state.load_state_dict(state)
-        set_random_numbers(seed, rngs)
+        state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
+        self._take_up(Content(step=step, state=state, rngs=rngs, seed=seed))
+        self.resumed = step
+        if context.rank() == 0 and not alone:
+            run.notice(f"resumed from step {step}, {source.name}, written by {len(rngs)} ranks")
+
+    def catch_up(self) -> run.Caught | None:
+        """Take up the newest whole checkpoint that this run has written, where it is ahead of the state.
+
+        For a rank that was added: it may be that no other is left that has more.
+        """
+        places = checkpoint_files.ahead(self.folder, reporter.current().run, self._state.commits)
+        found = _newest_whole(places)
+        if found is None:
+            return None
+        self._take_up(found)
+        return run.Caught(step=found.step, ranks=len(found.rngs))
+
+    def _take_up(self, content: Content) -> None:
+        self._state.load_state_dict(content.state)
+        set_random_numbers(content.seed, content.rngs)
         self._state.extras[MEET] = self._schedule.meet_again(self._state.commits)
         self._state.keep()
-        self.resumed = step
-        if context.rank() == 0:
-            run.notice(f"resumed from step {step}, {source.name}, written by {len(rngs)} ranks")
 
     def _meet(self, state: State, *, anyway: bool = False) -> list[dict[str, Any]] | None:
         """Ask rank 0 whether a checkpoint is due; return the random numbers of all ranks then, in its order.
@@ -136,7 +155,9 @@ class Checkpoints:
         snapshot = state.last
         snapshot.hold()
         kept = {name: part for name, part in snapshot.state.items() if name != "rng"}
-        content = Content(step=_step(kept), state=kept, rngs=rngs, seed=torch.initial_seed())
+        content = Content(
+            step=_step(kept), state=kept, rngs=rngs, seed=torch.initial_seed(), run=reporter.current().run
+        )
 
         def work() -> None:
             try:
@@ -153,11 +174,17 @@ class Checkpoints:
                 checkpoint_files.tidy(self.folder)
                 self._tidied = True
             checkpoint_files.write(self.folder, content)
+            self._told_failure = False
             checkpoint_files.retain(self.folder, self._keep)
         except OSError as exc:
+            self._tell_failure(content.step, exc)
+
+    def _tell_failure(self, step: int, exc: OSError) -> None:
+        if not self._told_failure:  # once, until one succeeds: a disk may stay full all night
+            self._told_failure = True
             run.notice(
-                f"the checkpoint of step {content.step} could not be written to {self.folder}: {exc.strerror or exc}; "
-                "the training goes on, earlier checkpoints stay, and it is tried again when the next one is due"
+                f"the checkpoint of step {step} could not be written to {self.folder}: {exc.strerror or exc}; the "
+                "training goes on, earlier checkpoints stay, and it is tried again whenever one is due"
             )
 
 
@@ -165,14 +192,14 @@ def _own_folder() -> Path:
     return (run.current().folder or Path.cwd()) / CHECKPOINTS
 
 
-def _newest_whole(source: Path) -> Content | None:
-    """Return the newest checkpoint that is whole; the user is told of those that are not."""
-    folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
-    for place in checkpoint_files.places(folder):
+def _newest_whole(places: list[Path]) -> Content | None:
+    """Return the first checkpoint that is whole; the user is told of those that are not."""
+    for place in places:
         try:
             return checkpoint_files.read(place)
         except DamagedError as exc:
-            run.notice(f"the checkpoint {place} is damaged and left out: {exc}")
+            if place.exists():  # else another rank has just removed it, since there are newer ones
+                run.notice(f"the checkpoint {place} is damaged and left out: {exc}")
     return None
 
 

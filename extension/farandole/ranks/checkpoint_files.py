@@ -37,12 +37,16 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a checkpoint holds: the state, the random numbers of each rank, a seed for ranks that had none."""
+    """What a checkpoint holds: the state, the random numbers of each rank, a seed for ranks that had none.
+
+    ``run`` is the run that wrote it, empty without one.
+    """
 
     step: int
     state: dict[str, Any]
     rngs: list[dict[str, Any]]
     seed: int
+    run: str = ""
 
 
 def write(folder: Path, content: Content) -> Path:
@@ -66,7 +70,7 @@ def read(place: Path) -> Content:
     Raises: DamagedError where a checksum does not fit, or it cannot be read.
     """
     manifest = _verified(place)
-    outline = _unpickled((place / OUTLINE).read_bytes())
+    outline = _unpickled(place / OUTLINE)
     tensors: dict[str, torch.Tensor] = {}
     state = join(outline["state"], tensors)
     if tensors:
@@ -75,12 +79,24 @@ def read(place: Path) -> Content:
             load(tensors, storage_reader=FileSystemReader(place), no_dist=True)
         except CheckpointException as exc:
             raise DamagedError(f"its tensors cannot be read: {_cause(exc).strerror}") from exc
-    return Content(step=manifest["step"], state=state, rngs=outline["rngs"], seed=outline["seed"])
+    return Content(
+        step=manifest["step"], state=state, rngs=outline["rngs"], seed=outline["seed"], run=manifest.get("run", "")
+    )
+
+
+def ahead(folder: Path, run: str, commits: int) -> list[Path]:
+    """Return the checkpoints in ``folder`` that this run wrote after so many commits, newest first, whole or not."""
+    found = [(place, _glance(place)) for place in places(folder)]
+    return [place for place, seen in found if seen.get("run") == run and seen.get("commits", 0) > commits]
 
 
 def places(folder: Path) -> list[Path]:
-    """Return the checkpoints in ``folder``, newest first, whole or not."""
-    found = [path for path in folder.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir()]
+    """Return the checkpoints in ``folder``, newest first, whole or not.
+
+    One that a killed writer was about to replace, and had put aside, is among them.
+    """
+    aside = [path for path in folder.glob(f".{CHECKPOINT_PREFIX}*.old") if not _place_of(path).exists()]
+    found = [path for path in (*folder.glob(f"{CHECKPOINT_PREFIX}*"), *aside) if path.is_dir()]
     return sorted(found, key=_age, reverse=True)
 
 
@@ -93,7 +109,7 @@ def retain(folder: Path, keep: int) -> None:
 def tidy(folder: Path) -> None:
     """Clear away what a killed writer left, and put back what it was about to replace."""
     for left in folder.glob(f".{CHECKPOINT_PREFIX}*"):
-        place = folder / left.stem.removeprefix(".")
+        place = _place_of(left)
         if left.suffix == ".old" and not place.exists():
             left.rename(place)
         else:
@@ -110,6 +126,11 @@ def remove(place: Path) -> None:
         shutil.rmtree(place)
 
 
+def _place_of(path: Path) -> Path:
+    """Return the place of a checkpoint, also of one that is on its way there or away: ``.step-3.old``."""
+    return path.with_name(path.stem.removeprefix(".")) if path.name.startswith(".") else path
+
+
 def _write_files(fresh: Path, content: Content) -> None:
     tensors: dict[str, torch.Tensor] = {}
     outline = {"state": split(content.state, tensors), "rngs": content.rngs, "seed": content.seed}
@@ -122,6 +143,8 @@ def _write_files(fresh: Path, content: Content) -> None:
         "step": content.step,
         "time": _time_after(places(fresh.parent)),
         "ranks": len(content.rngs),
+        "run": content.run,
+        "commits": content.state.get("commits", 0),
         "bytes": sum(file["bytes"] for file in files.values()),
         "files": files,
     }
@@ -136,9 +159,11 @@ def _pickled(outline: dict[str, Any]) -> bytes:
         raise OSError(0, f"the state cannot be pickled: {exc}") from exc
 
 
-def _unpickled(data: bytes) -> dict[str, Any]:
+def _unpickled(path: Path) -> dict[str, Any]:
     try:
-        outline: dict[str, Any] = pickle.loads(data)
+        outline: dict[str, Any] = pickle.loads(path.read_bytes())
+    except OSError as exc:  # another rank may have removed it since: newer ones have taken its place
+        raise DamagedError(f"{OUTLINE} cannot be read: {exc.strerror}") from exc
     except Exception as exc:  # unpickling imports modules and runs code, which may raise anything
         raise DamagedError(f"{OUTLINE} cannot be unpickled here: {exc}") from exc
     return outline
@@ -197,13 +222,22 @@ def _described(path: Path) -> dict[str, Any]:
         return {"bytes": file.tell(), "sha256": digest}
 
 
+def _glance(place: Path) -> dict[str, Any]:
+    """Return the manifest without a look at the files; empty where it cannot be read."""
+    try:
+        manifest = json.loads((place / CHECKPOINT_MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
+
+
 def _age(place: Path) -> tuple[float, int]:
     # The time it was written before its step: a folder may hold checkpoints of an earlier training.
     try:
-        written = float(json.loads((place / CHECKPOINT_MANIFEST).read_bytes())["time"])
-    except (OSError, ValueError, KeyError, TypeError):
-        written = place.stat().st_mtime
-    number = place.name.removeprefix(CHECKPOINT_PREFIX)
+        written = float(_glance(place)["time"])
+    except (ValueError, KeyError, TypeError):
+        written = place.stat().st_mtime if place.exists() else 0.0
+    number = _place_of(place).name.removeprefix(CHECKPOINT_PREFIX)
     return written, int(number) if number.isdigit() else -1
 
 

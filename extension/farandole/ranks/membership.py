@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from farandole.exceptions import DeadlineError
+from farandole.exceptions import DeadlineError, UsageError
 from farandole.protocol import Kind
 from farandole.ranks import context, reporter, world
 
@@ -20,7 +20,11 @@ WORD_SECONDS = 600.0
 JOIN_SECONDS = 86_400.0
 """The same for a rank that was added: it is taken in at the next commit, which may be hours away."""
 HOLD_SECONDS = 120.0
-"""How long a commit waits to hear at which one the ranks part; without a word the training goes on."""
+"""How long a commit waits to hear at which one the ranks part; without a word the training goes on.
+
+So long, too, a rank that has parted waits for the others before it breaks the world: where the driver was lost in
+between, some have not been told, and wait in a collective for those that have left.
+"""
 
 
 class WorldChange(BaseException):  # not an Exception, so that no `except Exception` of a training loop keeps it
@@ -35,7 +39,7 @@ class Membership:
         self.lr_size: int | None = None
         """The size of the world that the learning rate is meant for; None until this rank has belonged to one."""
         self._word = threading.Condition()
-        self._active = False
+        self._active = self._looping = False
         self._broken = self._interrupted = self._hold = self._waiting = False
         self._part_at: int | None = None
         self._order: dict[str, str] | None = None
@@ -56,11 +60,17 @@ class Membership:
         """True where the driver, and not the user, interrupts the loop."""
         return self._interrupted
 
+    @property
+    def waits(self) -> bool:
+        """True while the main thread waits for an order to form a world and has none."""
+        with self._word:
+            return self._waiting and self._order is None
+
     def begin(self, lr_rule: str) -> None:
         """Take part in an elastic run from the next cell on."""
         with self._word:
             self._forget()
-            self._active, self.lr_rule = True, lr_rule
+            self._active, self._looping, self.lr_rule = True, False, lr_rule
             self.lr_size = None if context.outside() else context.size()
 
     def end(self) -> None:
@@ -68,6 +78,18 @@ class Membership:
         with self._word:
             self._forget()
             self._active = False
+
+    def enter_loop(self) -> None:
+        """Note that the elastic loop of this cell has begun.
+
+        Raises: UsageError where one had begun before.
+        """
+        if self._looping:
+            raise UsageError(
+                "a run with --elastic has one elastic loop, and this cell calls a second, or the same again; put all "
+                "epochs into one function under @fd.elastic, since a new rank could not know at which call to join"
+            )
+        self._looping = True
 
     def say_broken(self, *, interrupted: bool = False) -> None:
         """Have this rank leave its loop: at its next commit, or with whatever the broken world makes it raise."""
@@ -117,13 +139,15 @@ class Membership:
 
         Raises: DeadlineError where no word comes.
         """
-        seconds = JOIN_SECONDS if context.outside() else WORD_SECONDS
         while True:
             self._commits = state.commits
-            environment = self._ordered(_news(state, failed=failed, why=why), seconds)
+            parted = not failed and not context.outside()
+            seconds = HOLD_SECONDS if parted else JOIN_SECONDS if context.outside() else WORD_SECONDS
             try:
-                form_world(environment)
-            except Exception as exc:  # noqa: BLE001  # whatever a backend raises when a peer is lost while the world forms
+                form_world(self._ordered(_news(state, failed=failed, why=why), seconds))
+            except Exception as exc:  # whatever a backend raises when a peer is lost while the world forms
+                if isinstance(exc, DeadlineError) and not parted:
+                    raise
                 abandon_world()
                 failed, why = True, f"{type(exc).__name__}: {exc}"
             else:

@@ -11,25 +11,46 @@ from pathlib import Path
 DESCRIPTORS = Path("/proc/self/fd")
 
 
+LIMITS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 10_000),
+)
+"""After 5 s of silence the peer's machine is asked each 2 s; 10 s (in ms) without an answer break the connection."""
+
+
 class OpenedSockets:
     """The TCP connections that were opened while `watch` was on; where there is no /proc, none are known."""
 
     def __init__(self) -> None:
         self._inodes: dict[int, int] = {}
+        self._before: Before | None = None
 
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Note the connections that are opened inside the ``with``, in place of those noted before.
 
-        Accepted ones on a port that was open before are somebody else's: the kernel's own, for example.
+        Accepted ones on a port that was open before are somebody else's: the kernel's own, for example. A machine that
+        can no longer be reached breaks those that stay; a process there that is only slow does not.
         """
-        known, theirs = set(_inodes().items()), _listening_ports()
-        yield
-        opened = {fd: inode for fd, inode in _inodes().items() if (fd, inode) not in known}
-        self._inodes = {fd: inode for fd, inode in opened.items() if _is_connection(fd, theirs)}
+        self._before = before = Before()
+        try:
+            yield
+        finally:
+            # Also where the library gave up: peers may wait for what it leaves open.
+            self._inodes = before.opened_since()
+            self._before = None
+        self._limit()
 
     def cut(self) -> None:
-        """Shut the noted connections down, those that are still open; their owner closes them."""
+        """Shut the noted connections down, those that are still open; their owner closes them.
+
+        In another thread while `watch` is on: those that were opened so far.
+        """
+        if (before := self._before) is not None:
+            self._inodes = before.opened_since()
         for fd, inode in self._inodes.items():
             # A descriptor may have been closed and given to another file since; its inode tells.
             with suppress(OSError):
@@ -37,6 +58,25 @@ class OpenedSockets:
                     with socket.socket(fileno=os.dup(fd)) as connection:
                         connection.shutdown(socket.SHUT_RDWR)
         self._inodes = {}
+
+    def _limit(self) -> None:
+        """Have the system find out that a peer's machine is gone: the libraries would wait for it, torch 30 minutes."""
+        for fd in self._inodes:
+            with suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:
+                for level, option, value in LIMITS:
+                    connection.setsockopt(level, option, value)
+
+
+class Before:
+    """What this process had open at some time: its sockets, and the ports where it listened."""
+
+    def __init__(self) -> None:
+        self._known, self._ports = set(_inodes().items()), _listening_ports()
+
+    def opened_since(self) -> dict[int, int]:
+        """Return the connections that have been opened since, inodes by descriptor."""
+        opened = {fd: inode for fd, inode in _inodes().items() if (fd, inode) not in self._known}
+        return {fd: inode for fd, inode in opened.items() if _is_connection(fd, self._ports)}
 
 
 def _inodes() -> dict[int, int]:

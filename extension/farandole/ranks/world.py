@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import socket
+import threading
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from farandole.exceptions import UsageError
+from farandole.exceptions import DeadlineError, UsageError
 from farandole.ranks import context
 from farandole.ranks.sockets import OpenedSockets
 
@@ -18,10 +22,52 @@ if TYPE_CHECKING:
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 """torch's own default: ranks may be uneven, and the driver tells a dead rank long before."""
+MEETING_TIMEOUT = timedelta(seconds=20)
+"""For the ranks to meet when they form a world, and a fifth of what Gloo gives each of their connections.
+
+One that a peer owes who has just died cannot be cut; long before that the driver takes the rank for hung.
+"""
+
+
+FREE_SECONDS = 5.0
+"""How long a thread that leaves the world waits for one that is at it already."""
+FORM_SECONDS = 60.0
+"""The same for one that forms a world."""
 
 
 class World(ABC):
-    """A backend's process group; `form` and `leave` may be called again and again in one process."""
+    """A backend's process group; `form` and `leave` may be called again and again in one process.
+
+    The main thread forms and leaves, another leaves while that is blocked: one at a time, no library bears two.
+    """
+
+    def __init__(self) -> None:
+        self._sockets = OpenedSockets()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def _forming(self) -> Iterator[None]:
+        """Hold other threads off, and note the connections that are opened."""
+        if not self._lock.acquire(timeout=FORM_SECONDS):
+            raise DeadlineError(
+                f"rank {context.rank()} has been leaving its last world for {FORM_SECONDS:g} s; `%cluster stop` and "
+                "start again"
+            )
+        try:
+            with self._sockets.watch():
+                yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _leaving(self, seconds: float) -> Iterator[bool]:
+        """Hold other threads off; yield False where one forms or leaves the world for so long already."""
+        alone = self._lock.acquire(timeout=seconds)
+        try:
+            yield alone
+        finally:
+            if alone:
+                self._lock.release()
 
     @abstractmethod
     def form(self) -> None:
@@ -49,14 +95,11 @@ class NoWorld(World):
 class HorovodWorld(World):
     """Horovod."""
 
-    def __init__(self) -> None:
-        self._sockets = OpenedSockets()
-
     def form(self) -> None:
         """Initialise Horovod."""
         import horovod.torch as hvd
 
-        with self._sockets.watch():
+        with self._forming():
             hvd.init()
         share_cores()
 
@@ -69,15 +112,17 @@ class HorovodWorld(World):
         """Shut Horovod down, which makes collectives in flight fail."""
         import horovod.torch as hvd
 
-        hvd.shutdown()
+        with self._leaving(FREE_SECONDS) as alone:
+            if alone:
+                hvd.shutdown()
 
 
 class TorchWorld(World):
     """torch.distributed's default process group."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._store: TCPStore | None = None
-        self._sockets = OpenedSockets()
 
     def open_store(self, host: str) -> int:
         """Open the store that the ranks meet at, on rank 0, in the place of an earlier one; return its port.
@@ -97,19 +142,21 @@ class TorchWorld(World):
         """Join the default process group: NCCL as well where each rank of this node has its own GPU."""
         import torch
         import torch.distributed as dist
+        from torch.distributed.distributed_c10d import _set_pg_timeout
 
         gpus = torch.cuda.device_count()
         own_gpu = gpus >= context.local_size()
         if own_gpu:
             torch.cuda.set_device(context.device())
-        with self._sockets.watch():
+        with self._forming():
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if own_gpu else "gloo",
                 store=self._meeting_point(),
                 rank=context.rank(),
                 world_size=context.size(),
-                timeout=COLLECTIVE_TIMEOUT,
+                timeout=MEETING_TIMEOUT,
             )
+            _set_pg_timeout(COLLECTIVE_TIMEOUT)
         share_cores()
 
     def leave(self) -> None:
@@ -119,17 +166,27 @@ class TorchWorld(World):
         """
         import torch.distributed as dist
 
-        self._sockets.cut()
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        deadline = time.monotonic() + FREE_SECONDS
+        while time.monotonic() < deadline:
+            # Again and again: a thread that forms a world opens others, and waits at each.
+            self._sockets.cut()
+            with self._leaving(0.1) as alone:
+                if alone:
+                    if dist.is_initialized():
+                        dist.destroy_process_group()
+                    return
 
     def _meeting_point(self) -> Any:
+        """Return a connection to the store, on rank 0 too: to cut that lets go who waits there, the store stays."""
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, but not by the letter
 
-        if self._store is not None and context.rank() == 0:
-            return self._store
+        own = self._store if context.rank() == 0 else None
         return TCPStore(
-            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, is_master=False, wait_for_workers=False
+            own.host if own else os.environ["MASTER_ADDR"],
+            own.port if own else int(os.environ["MASTER_PORT"]),
+            None,
+            is_master=False,
+            wait_for_workers=False,
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from farandole.driver.backends.base import Backend, Endpoint, Host, Seat
 
-GLOO_TIMEOUT_SECONDS = 10
+GLOO_TIMEOUT_SECONDS = 6
 
 
 class HorovodBackend(Backend):

@@ -1,0 +1,90 @@
+"""A rank's world of the torch backend: left from a second thread, whatever the first is doing."""
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from farandole.ranks import world as world_module
+from farandole.ranks.world import COLLECTIVE_TIMEOUT, TorchWorld
+
+SECONDS = 60
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """The world of rank 0 of two, on this machine; the other never comes."""
+    environment = {
+        "FARANDOLE_BACKEND": "torch",
+        "FARANDOLE_RANK": "0",
+        "FARANDOLE_SIZE": "2",
+        "FARANDOLE_LOCAL_SIZE": "2",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    world = TorchWorld()
+    world.open_store("127.0.0.1")
+    yield world
+    world.leave()
+
+
+def test_a_rank_that_waits_for_one_that_never_comes_is_let_go_and_can_try_again(world, monkeypatch):
+    ended, began = threading.Event(), time.monotonic()
+
+    def press():
+        while not ended.wait(0.05) and time.monotonic() - began < SECONDS:
+            world.abandon()
+
+    other = threading.Thread(target=press)
+    other.start()
+    try:
+        with pytest.raises(dist.DistError):
+            world.form()
+    finally:
+        ended.set()
+        other.join()
+    assert time.monotonic() - began < SECONDS
+    monkeypatch.setenv("FARANDOLE_SIZE", "1")
+    world.open_store("127.0.0.1")
+    world.form()
+    assert dist.get_world_size() == 1
+    # The ranks may be as uneven as torch allows, however soon they had to meet.
+    assert dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout == COLLECTIVE_TIMEOUT
+
+
+def test_a_rank_gives_up_a_world_that_nobody_comes_to(world, monkeypatch):
+    monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=1))
+    began = time.monotonic()
+    with pytest.raises(RuntimeError):
+        world.form()
+    assert time.monotonic() - began < SECONDS
+
+
+def test_two_threads_that_leave_at_once_do_it_one_after_the_other(world, monkeypatch):
+    there, asked, errors = [True], [], []
+    second = threading.Event()
+
+    def is_initialized():
+        asked.append(there[0])
+        if len(asked) == 2:
+            second.set()
+        return asked[-1]
+
+    def destroy():
+        second.wait(0.5)  # the other one would look meanwhile, and find a world as well
+        if not there[0]:
+            errors.append("destroyed twice")
+        there[0] = False
+
+    monkeypatch.setattr(dist, "is_initialized", is_initialized)
+    monkeypatch.setattr(dist, "destroy_process_group", destroy)
+    threads = [threading.Thread(target=world.abandon) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert (asked, errors) == ([True, False], [])

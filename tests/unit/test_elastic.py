@@ -7,7 +7,7 @@ import pytest
 import torch
 from farandole.driver.elastic import Elastic
 from farandole.exceptions import DeadlineError, UsageError
-from farandole.ranks import membership
+from farandole.ranks import control, membership
 from farandole.ranks.elastic import elastic, scale_rates
 from farandole.ranks.membership import Membership, WorldChange
 from farandole.ranks.prepare import prepare
@@ -47,6 +47,13 @@ def form_when_it_waits(member, environment=ALONE):
     thread = threading.Thread(target=press)
     thread.start()
     return thread
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def commits(state, count):
@@ -185,6 +192,26 @@ def test_a_commit_waits_for_the_word_where_to_part():
 def test_a_rank_that_does_not_wait_joins_nothing(member):
     with pytest.raises(DeadlineError, match="rank 0 does not wait for a world"):
         member.form(ALONE)
+
+
+def test_a_rank_says_whether_it_waits_for_a_world(member, monkeypatch):
+    forms, may_end, state = threading.Event(), threading.Event(), make_state()
+
+    def form(_environment):
+        forms.set()
+        assert may_end.wait(60)
+
+    monkeypatch.setattr(membership, "form_world", form)
+    assert not control.waits()
+    rank = threading.Thread(target=member.wait_for_world, args=(state,), kwargs={"failed": False})
+    rank.start()
+    wait_until(control.waits)
+    member.form(dict(ALONE))
+    assert forms.wait(60)
+    assert not control.waits()
+    may_end.set()
+    rank.join(60)
+    assert not control.waits()
 
 
 def test_rates_follow_with_those_that_a_scheduler_begins_from():

@@ -91,6 +91,11 @@ def join(environment: dict[str, str]) -> None:
     membership.current().form(environment)
 
 
+def waits() -> bool:
+    """Return whether this rank waits to be told a world: one that was told, and is still forming it, does not."""
+    return membership.current().waits
+
+
 def versions() -> dict[str, str]:
     """Return the versions that matter to a run: python and the packages that are installed."""
     found = {"python": platform.python_version()}

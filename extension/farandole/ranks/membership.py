@@ -56,6 +56,12 @@ class Membership:
         """True where the driver, and not the user, interrupts the loop."""
         return self._interrupted
 
+    @property
+    def waits(self) -> bool:
+        """True while the main thread waits for an order to form a world and has none."""
+        with self._word:
+            return self._waiting and self._order is None
+
     def begin(self, lr_rule: str) -> None:
         """Take part in an elastic run from the next cell on."""
         with self._word:

@@ -383,9 +383,7 @@ async def test_a_world_that_is_formed_late_is_no_failure_of_the_run():
     staff.ranks[2].mark_dead("killed")
     await until(lambda: staff.told)
     assert staff.worlds == [["c-w0", "c-w1"]]
-    assert staff.told == [
-        "the ranks could form no world (not all ranks could be asked): going on with 2 ranks from step 70"
-    ]
+    assert staff.told == ["rank 2 (worker c-w2) was lost: killed: going on with 2 ranks from step 70"]
     staff.finish()
     assert len(await run) == 2
 

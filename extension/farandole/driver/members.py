@@ -127,18 +127,23 @@ class Members:
         """
         await self._until_one_answers(kernels)
         opened = {asyncio.create_task(kernel.reachable()): kernel for kernel in kernels}
-        _, pending = await asyncio.wait(opened, timeout=seconds)
-        for task in pending:
-            task.cancel()
-        self.kill(opened[task] for task in pending)
+        try:
+            _, pending = await asyncio.wait(opened, timeout=seconds)
+            self.kill(opened[task] for task in pending)
+        finally:
+            for task in opened:
+                task.cancel()
 
     async def _until_one_answers(self, kernels: Sequence[RankKernel]) -> None:
         """Wait until one rank at least can be asked, or all are lost."""
-        pending = {asyncio.create_task(kernel.reachable()) for kernel in kernels}
-        while pending and not self._in_reach(kernels):
-            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
+        opened = {asyncio.create_task(kernel.reachable()) for kernel in kernels}
+        pending = opened
+        try:
+            while pending and not self._in_reach(kernels):
+                _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in opened:
+                task.cancel()
 
     async def gather(self, patience: Patience) -> None:
         """Bring all ranks of a broken world to their waiting point, by ever stronger means.

@@ -9,6 +9,7 @@ from typing import Any
 
 from farandole.driver.changes import Change, count, loss, refusal, too_few, torn
 from farandole.driver.elastic import Elastic
+from farandole.driver.failures import Failures
 from farandole.driver.group import RankGroup
 from farandole.driver.kernels import RankKernel
 from farandole.driver.lookout import Lookout
@@ -17,10 +18,7 @@ from farandole.driver.output import label
 from farandole.driver.recruits import Recruiter
 from farandole.driver.replies import Reply
 from farandole.driver.staff import Patience, Staff
-from farandole.exceptions import FarandoleError, RankError
-
-MOST_FAILURES = 3
-"""How many failures in a row, without a commit in between, end a run."""
+from farandole.exceptions import FarandoleError
 
 
 class Supervisor:
@@ -38,12 +36,10 @@ class Supervisor:
         self._first_parted: float | None = None
         self._torn = ""
         """Why the ranks have to be brought together although nobody is lost and none has said that it failed."""
-        self._attempts = 0
-        """How often in a row a world could not be formed, since `_trying`."""
-        self._trying = 0.0
+        self._why: list[str] = []
+        """Why the next world differs from the last, as far as that is no wish of the user's."""
+        self._failures = Failures(self._patience.refill)
         self._size = 0
-        self._commits = 0
-        self._failures = 0
         self._work: asyncio.Task[None] | None = None
 
     async def run(self, kernels: Sequence[RankKernel]) -> list[Reply]:
@@ -166,31 +162,15 @@ class Supervisor:
         # Some deaths are known only now: those of others that died of it, or the one that broke the connections.
         self.take_in()
         lost, members.lost = [*lost, *members.lost], []
-        why = [loss(reply) for reply in lost] or [reason or torn(members)]
+        # What no world was told of yet comes before how an attempt to form one failed.
+        self._why = [*self._why, *map(loss, lost)] or [reason or torn(members)]
         if not members.failed:
-            await self._count_failure(why)
-            await self._form(began, why=why)
+            self._failures.note_failure(max((one["commits"] for one in members.waiting.values()), default=0), self._why)
+            if self._failures.forming:
+                await members.until(self._disturbed, self._patience.grace)
+            await self._form(began)
 
-    async def _count_failure(self, why: Sequence[str]) -> None:
-        """Note a failure of the run, or one more attempt to form its world: that says nothing of the run."""
-        if self._attempts:
-            if self._attempts >= MOST_FAILURES and time.monotonic() - self._trying > self._patience.refill:
-                raise RankError(
-                    f"the ranks could form no world in {self._attempts} attempts and the run was given up. The last "
-                    f"time {'; '.join(why)}."
-                )
-            await self.members.until(self._disturbed, self._patience.grace)
-            return
-        commits = max((news["commits"] for news in self.members.waiting.values()), default=0)
-        self._failures = self._failures + 1 if commits <= self._commits else 1
-        self._commits = max(commits, self._commits)
-        if self._failures >= MOST_FAILURES:
-            raise RankError(
-                f"the run failed {self._failures} times in a row without a commit in between and was given up. The "
-                f"last time {'; '.join(why)}."
-            )
-
-    async def _form(self, began: float, why: Sequence[str] = ()) -> None:
+    async def _form(self, began: float) -> None:
         """Form a world of all that wait, once there are enough of them."""
         members = self.members
         enough = await members.until(
@@ -198,7 +178,7 @@ class Supervisor:
             began + self._patience.refill - time.monotonic(),
         )
         if not enough:
-            raise too_few(members, self._options.min_ranks, self._patience.refill, why)
+            raise too_few(members, self._options.min_ranks, self._patience.refill, self._why)
         if self._disturbed() or self._over():
             return
         chosen = self._next_world()
@@ -208,12 +188,11 @@ class Supervisor:
         if went:
             self._send_off()
         members.seat(chosen)
-        if await self._join(chosen):
-            self._attempts = 0
-            self._announce(Change(why=why, joined=joined, went=went, news=news))
-        else:
-            self._trying = self._trying if self._attempts else time.monotonic()
-            self._attempts += 1
+        formed = await self._join(chosen)
+        self._failures.note_attempt(formed=formed)
+        if formed:
+            self._announce(Change(why=self._why, joined=joined, went=went, news=news))
+            self._why = []
 
     def _next_world(self) -> list[RankKernel]:
         # Survivors first: of equal commits, the lowest rank's is taken.

@@ -101,7 +101,8 @@ class Members:
                     if condition():
                         return True
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._news.wait(), LOOK_SECONDS)
+                        async with asyncio.timeout(LOOK_SECONDS):
+                            await self._news.wait()
         except TimeoutError:
             return False
 

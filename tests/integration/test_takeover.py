@@ -89,8 +89,11 @@ def test_another_driver_leads_a_run_on(hub, tmp_path, backend, alone):
         (tmp_path / "hurry").touch()
         run.wait(PATIENCE)
         whole(led.store, run)
-        assert "another driver leads the run now" in run.notices[0]
-        assert f"rank 1 (worker t-{backend}-w1) was lost: killed by signal 9 (SIGKILL)" in run.notices[1]
+        for told in (
+            "another driver leads the run now",
+            f"rank 1 (worker t-{backend}-w1) was lost: killed by signal 9",
+        ):
+            assert any(told in notice for notice in run.notices), run.notices
 
 
 def kill_proxy(hub):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 
 import pytest
@@ -120,3 +121,24 @@ def test_the_list_says_which_runs_no_cell_waits_for(run):
     assert [row[2] for row in RunList([run.info]).rows()] == ["running"]
     run.finish(Status.FINISHED)
     assert [row[2] for row in RunList([run.info], detached={run.id}).rows()] == ["finished"]
+
+
+async def test_a_slow_volume_does_not_hold_the_loop_up_at_the_end(run, monkeypatch):
+    may_end, writes = threading.Event(), threading.Event()
+    close = run._sink.close
+
+    def slow():
+        writes.set()
+        assert may_end.wait(30)
+        close()
+
+    monkeypatch.setattr(run._sink, "close", slow)
+    background, cell = await begun(run)
+    cell.end.set()
+    async with asyncio.timeout(30):
+        # This loop goes on while the run's files are being closed.
+        while not writes.is_set():
+            await asyncio.sleep(0.01)
+    may_end.set()
+    await waited(background, timeout=30)
+    assert run.status is Status.FINISHED

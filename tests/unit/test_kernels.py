@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
+from farandole.driver import connection, workers
 from farandole.driver.connection import SUBPROTOCOL
 from farandole.driver.kernels import RankKernel
 from farandole.driver.workers import Worker
@@ -234,6 +235,7 @@ class RecordingKernel(FakeKernel):
         super().__init__(lambda header, content: ())
         self.kernels = ["k"]
         self.refusing = 0
+        self.silent = self.closed = False
         self.recorded = []
         self.marks = {}
 
@@ -242,6 +244,13 @@ class RecordingKernel(FakeKernel):
         app.router.add_get("/farandole/records", self.listing)
         app.router.add_get("/farandole/records/r/k", self.record)
         return app
+
+    async def channels(self, request):
+        if self.silent:
+            await asyncio.Event().wait()
+        if self.closed:
+            return web.Response(status=503, text="not now")
+        return await super().channels(request)
 
     async def listing(self, request):
         if self.refusing:
@@ -368,3 +377,34 @@ async def test_a_request_that_is_on_no_record_ends_with_an_error_and_the_kernel_
         reply = await lost
         assert (reply.status, reply.ename) == ("error", "ConnectionLost")
         assert kernel.alive
+
+
+async def test_a_server_that_hangs_while_a_connection_is_opened_again_is_asked_again(monkeypatch):
+    monkeypatch.setattr(workers, "OPEN_SECONDS", 0.2)
+    async with recorded_run(there) as (kernel, fake, _, _cell):
+        fake.silent = True
+        await fake.socket.close()
+        await until(lambda: not kernel.connected)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(kernel.reachable(), 1)
+        fake.silent = False
+        await asyncio.wait_for(kernel.reachable(), 30)
+        assert kernel.alive
+
+
+async def test_a_worker_that_answers_but_opens_no_connection_is_given_up(monkeypatch):
+    monkeypatch.setattr(connection, "LOST_SECONDS", 1.0)
+    async with recorded_run(there) as (kernel, fake, _, _cell):
+        fake.closed = True
+        await fake.socket.close()
+        await asyncio.wait_for(kernel.reachable(), 30)
+        assert kernel.death == "lost: its worker answers, but opened no channel to it for 1 s"
+
+
+async def test_a_sign_of_life_comes_on_the_control_channel():
+    async with connected(always(("control", "kernel_info_reply", {"status": "ok"}))) as (kernel, fake):
+        assert (await kernel.ping()).status == "ok"
+        assert not kernel.busy
+    assert [(channel, header["msg_type"]) for channel, header, _, _ in fake.requests] == [
+        ("control", "kernel_info_request")
+    ]

@@ -210,6 +210,7 @@ def test_an_error_of_a_magic_stops_run_all(shell):
     [
         ("--elastic", Elastic()),
         ("--elastic --min-ranks 2 --max-ranks 8 --lr-rule linear", Elastic(min_ranks=2, max_ranks=8, lr_rule="linear")),
+        ("--elastic --hung 90", Elastic(hung=90.0)),
     ],
 )
 def test_a_run_is_elastic_where_that_is_asked_for(shell, cluster, line, elastic):
@@ -222,6 +223,7 @@ def test_a_run_is_elastic_where_that_is_asked_for(shell, cluster, line, elastic)
     [
         ("--min-ranks 2", "--min-ranks is for elastic runs; add `--elastic`"),
         ("--elastic --min-ranks 0", "at least 1 rank"),
+        ("--elastic --hung 0", "--hung 0 is no time"),
     ],
 )
 def test_elastic_options_that_make_no_sense_are_refused(shell, cluster, line, message):

@@ -5,9 +5,10 @@ import subprocess
 import sys
 
 import aiohttp
+import psutil
 import pytest
-from farandole.driver.reattach import FoundRun, about, told_again
-from farandole.driver.records import GONE, RecordInfo
+from farandole.driver.reattach import FoundRun, about, is_led, told_again
+from farandole.driver.records import GONE, RecordInfo, WorkerRecords
 from farandole.driver.store import RunStore
 from farandole.driver.workers import Worker
 from farandole.protocol import Report, Status, report_to_json
@@ -63,6 +64,43 @@ async def test_a_driver_that_was_killed_a_moment_ago_does_not_lead(store, run, w
     assert not found(run, worker, led=False).is_led(store)
     as_if_its_driver_was_killed(run)
     assert not found(run, worker, led=True).is_led(store)
+
+
+def as_if_another_process_leads(run):
+    """Have the run's file name this process's parent, which lives."""
+    path = run.folder / "run.json"
+    info = json.loads(path.read_text())
+    parent = psutil.Process().parent()
+    info["driver"] = {**info["driver"], "pid": parent.pid, "started": parent.create_time()}
+    path.write_text(json.dumps(info))
+
+
+class Server:
+    """A worker whose record says so many times that nobody reads it, then that a driver does again."""
+
+    name = "c-w0"
+
+    def __init__(self, run, times):
+        self.run = run
+        self.times = times
+
+    async def records(self):
+        self.times -= 1
+        return WorkerRecords(kernels=("k",), records=(found(self.run, self, led=self.times < 0).records[0][1],))
+
+
+async def test_a_driver_whose_connections_are_being_opened_again_leads(store, run):
+    as_if_another_process_leads(run)
+    assert await is_led(found(run, Server(run, times=2)), store, seconds=30)
+    assert not await is_led(found(run, Server(run, times=1000)), store, seconds=0.1)
+
+
+async def test_what_this_process_began_or_a_dead_one_is_not_waited_for(store, run):
+    untouched = Server(run, times=2)
+    assert not await is_led(found(run, untouched), store, seconds=30)
+    as_if_its_driver_was_killed(run)
+    assert not await is_led(found(run, untouched), store, seconds=30)
+    assert untouched.times == 2
 
 
 async def test_it_ended_when_its_last_rank_did(run, worker):

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from farandole.driver.elastic import Elastic
@@ -36,6 +37,9 @@ class Rank(RankKernel):
         self.commits, self.deaf = 7, deaf
         self.asked = []
         self.breaks = 0
+        self.waits = True
+        self.opened = asyncio.Event()
+        self.opened.set()
         self.answers = asyncio.Event()
         self.answers.set()
         self.cell = asyncio.get_running_loop().create_future()
@@ -44,11 +48,15 @@ class Rank(RankKernel):
         return "aside"
 
     async def reachable(self):
-        return None
+        await self.opened.wait()
 
     @property
     def connected(self):
-        return True
+        return self.opened.is_set()
+
+    async def ping(self):
+        await self.answers.wait()
+        return self.reply("ok")
 
     async def subshell(self):
         return "another"
@@ -62,6 +70,8 @@ class Rank(RankKernel):
             await self.answers.wait()
             return self.reply("ok")
         self.asked.append((function, arguments))
+        if function == "waits":
+            return self.reply("ok", value=self.waits)
         if function == "part_at":
             self.commits = int(arguments)
         if function == "part_at" or (function == "say_broken" and self._heeds()):
@@ -81,6 +91,7 @@ class Rank(RankKernel):
 
     def mark_dead(self, cause):
         super().mark_dead(cause)
+        self.opened.set()
         self.end("dead", evalue=cause)
 
     async def interrupt(self):
@@ -101,13 +112,13 @@ class Rank(RankKernel):
 class Workers(Staff):
     """Seats ranks at once, and has `spare` ones to replace lost ones with."""
 
-    def __init__(self, size, options, *, spare=(), trouble=0, breaks=0):
+    def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, **patience):
         self.group = RankGroup()
         self.ranks = [Rank(number) for number in range(size)]
-        self.spare, self.trouble, self.breaks = list(spare), trouble, breaks
+        self.spare, self.trouble, self.breaks, self.refuses = list(spare), trouble, breaks, refuses
         self.worlds, self.told, self.released = [], [], []
         self.group.seat(self.ranks)
-        self.supervisor = Supervisor(self, self.group, options, PATIENCE)
+        self.supervisor = Supervisor(self, self.group, options, replace(PATIENCE, **patience))
 
     def run(self):
         return asyncio.create_task(self.supervisor.run(self.ranks[:]))
@@ -131,6 +142,9 @@ class Workers(Staff):
         return await self.launch(kernel)
 
     async def form(self, kernels):
+        if self.refuses:
+            self.refuses -= 1
+            raise RankError("not all ranks could be asked")
         self.worlds.append([kernel.worker.name for kernel in kernels])
         if self.breaks:
             self.breaks -= 1
@@ -178,7 +192,7 @@ async def test_a_rank_is_asked_again_whose_answer_a_broken_connection_has_swallo
     run = staff.run()
     await until(lambda: staff.supervisor.members.inside)
     staff.ranks[1].breaks = 2
-    assert await staff.supervisor.members.tell(staff.ranks, "hold") == [7, 7]
+    assert await staff.supervisor.members.tell(staff.ranks, "hold") == dict.fromkeys(staff.ranks, 7)
     assert all(rank.alive for rank in staff.ranks)
     staff.finish()
     assert len(await run) == 2
@@ -284,7 +298,7 @@ async def test_a_rank_whose_death_is_known_after_the_break_is_replaced_too():
     assert len(await run) == 2
 
 
-async def test_a_new_rank_whose_cell_fails_is_told_and_no_other_is_tried():
+async def test_a_new_rank_whose_cell_fails_is_told_and_after_three_no_other_is_tried():
     fresh = Rank(9)
     staff = Workers(1, Elastic(), spare=[fresh])
     run = staff.run()
@@ -292,12 +306,34 @@ async def test_a_new_rank_whose_cell_fails_is_told_and_no_other_is_tried():
     staff.supervisor.take_in()
     await until(lambda: fresh in staff.supervisor.members.joining)
     fresh.end("error", ename="NameError", evalue="name 'data' is not defined")
-    await until(lambda: staff.told)
-    assert staff.told[0].startswith(
-        "a new rank could not join, its cell ended with NameError: name 'data' is not defin"
+    await until(lambda: len(staff.told) == 3)
+    assert all(
+        text.startswith("a new rank could not join, its cell ended with NameError: name 'data' is not defin")
+        for text in staff.told
     )
+    assert [text.rpartition("; ")[2] for text in staff.told] == [*["it is tried again"] * 2, "no other is tried"]
+    staff.supervisor.take_in()
     staff.finish()
     assert [reply.worker for reply in await run] == ["c-w0"]
+    assert len(staff.told) == 3
+
+
+async def test_a_new_rank_whose_cell_failed_once_may_join_the_next_time():
+    first, second = Rank(8), Rank(9)
+    staff = Workers(1, Elastic(), spare=[first])
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.supervisor.take_in()
+    await until(lambda: first in staff.supervisor.members.joining)
+    staff.ranks.remove(first)
+    staff.spare = [second]
+    first.end("error", ename="OSError", evalue="Stale file handle")
+    await until(lambda: second in staff.supervisor.members.joining)
+    second.say()
+    await until(lambda: staff.worlds == [["c-w0", "c-w9"]])
+    assert staff.supervisor.members.refusals == []
+    staff.finish()
+    assert len(await run) == 2
 
 
 async def test_all_ranks_may_be_lost_where_others_come():
@@ -316,13 +352,119 @@ async def test_all_ranks_may_be_lost_where_others_come():
 
 
 async def test_failures_without_a_commit_in_between_end_the_run():
-    staff = Workers(2, Elastic(), breaks=9)
+    staff = Workers(2, Elastic())
     run = staff.run()
     await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].say(failed=True, why="torn")
+    await until(lambda: len(staff.told) == 1)
+    staff.ranks[0].say(failed=True, why="torn")
+    await until(lambda: len(staff.told) == 2)
     staff.ranks[0].say(failed=True, why="torn")
     with pytest.raises(RankError, match=r"failed 3 times in a row without a commit .* lost their connections \(torn\)"):
         await run
     assert len(staff.worlds) == 2
+
+
+async def test_a_world_that_can_never_be_formed_ends_the_run():
+    staff = Workers(2, Elastic(), breaks=1000)
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].say(failed=True, why="torn")
+    with pytest.raises(RankError, match=r"could form no world in \d+ attempts .* lost their connections \(torn\)"):
+        await run
+    assert len(staff.worlds) >= 3
+    assert staff.told == []
+
+
+async def test_a_world_that_is_formed_late_is_no_failure_of_the_run():
+    staff = Workers(3, Elastic(), refuses=6, refill=60)
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[2].mark_dead("killed")
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w0", "c-w1"]]
+    assert staff.told == ["rank 2 (worker c-w2) was lost: killed: going on with 2 ranks from step 70"]
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_a_rank_that_was_told_a_world_which_the_others_were_not_is_brought_back():
+    staff = Workers(3, Elastic(), refuses=1)
+    forming = staff.ranks[0]
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    forming.waits = False
+    staff.ranks[2].mark_dead("killed")
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w0", "c-w1"]]
+    asked = [[function for function, _ in rank.asked] for rank in staff.ranks[:2]]
+    assert asked[0].count("say_broken") == 2
+    assert "waits" in asked[1]
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_a_rank_that_cannot_be_reached_does_not_hold_the_others_up():
+    staff = Workers(3, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[1].opened.clear()
+    staff.ranks[1].deaf = True
+    staff.ranks[2].mark_dead("killed")
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w0"]]
+    staff.finish()
+    assert [reply.worker for reply in await run] == ["c-w0"]
+
+
+async def test_while_none_can_be_reached_none_is_taken_for_lost():
+    staff = Workers(2, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    for rank in staff.ranks:
+        rank.opened.clear()
+    staff.ranks[0].say(failed=True, why="torn")
+    assert not await staff.supervisor.members.until(lambda: staff.worlds, 10 * PATIENCE.interrupt)
+    for rank in staff.ranks:
+        rank.opened.set()
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w0", "c-w1"]]
+    assert all(rank.alive for rank in staff.ranks)
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_no_rank_parts_before_all_can_be_told():
+    fresh = Rank(9)
+    staff = Workers(2, Elastic(), spare=[fresh])
+    away = staff.ranks[1]
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    away.opened.clear()
+    staff.supervisor.take_in()
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    fresh.say()
+    assert not await staff.supervisor.members.until(lambda: staff.ranks[0].asked, 0.3)
+    away.opened.set()
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w0", "c-w1", "c-w9"]]
+    staff.finish()
+    assert len(await run) == 3
+
+
+async def test_a_rank_that_never_heard_where_to_part_is_brought_back():
+    staff = Workers(2, Elastic(), part=0.1)
+    members = staff.supervisor.members
+    for rank in staff.ranks:
+        members.add(rank, await staff.launch(rank), inside=True)
+        rank.say(formed=True)
+    staff.ranks[0].say()
+    run = asyncio.create_task(staff.supervisor.lead())
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w0", "c-w1"]]
+    assert staff.told == ["rank 1 did not part from the others within 0.1 s: going on with 2 ranks from step 70"]
+    staff.finish()
+    assert len(await run) == 2
 
 
 async def test_a_rank_that_does_not_come_is_killed():
@@ -338,15 +480,91 @@ async def test_a_rank_that_does_not_come_is_killed():
     assert [reply.worker for reply in await run] == ["c-w1"]
 
 
-async def test_a_rank_that_hangs_is_found_and_killed():
+async def test_a_rank_that_hangs_is_told_of_and_then_killed():
     staff = Workers(2, Elastic())
     run = staff.run()
     await until(lambda: staff.supervisor.members.inside)
     staff.ranks[1].answers.clear()
     staff.ranks[1].deaf = True
-    await until(lambda: staff.told)
+    await until(lambda: len(staff.told) == 2)
     assert staff.worlds == [["c-w0"]]
-    assert "rank 1 (worker c-w1) was lost: stopped, because it did not answer" in staff.told[0]
+    assert staff.told[0].startswith("rank 1 (worker c-w1) has not answered for 0.15 s; after 0.15 s more it is taken")
+    assert "rank 1 (worker c-w1) was lost: stopped, because it did not answer" in staff.told[1]
+    staff.finish()
+    assert len(await run) == 1
+
+
+async def test_how_long_a_rank_may_hang_is_the_users_to_say():
+    staff = Workers(1, Elastic())
+    supervisor = Supervisor(staff, staff.group, Elastic(hung=0.1))
+    staff.supervisor = supervisor
+    [rank] = staff.ranks
+    rank.answers.clear()
+    run = staff.run()
+    await until(lambda: staff.told)
+    assert "has not answered for 0.05 s" in staff.told[0]
+    await until(lambda: not rank.alive)
+    run.cancel()
+    await asyncio.wait([run])
+
+
+async def test_a_new_rank_that_is_lost_before_it_joins_is_replaced():
+    first, second = Rank(8), Rank(9)
+    staff = Workers(1, Elastic(), spare=[first])
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.supervisor.take_in()
+    await until(lambda: first in staff.supervisor.members.joining)
+    staff.spare = [second]
+    first.mark_dead("killed by signal 9 (SIGKILL)")
+    await until(lambda: second in staff.supervisor.members.joining)
+    assert staff.told == ["a new rank was lost before it could join: killed by signal 9 (SIGKILL); it is tried again"]
+    second.say()
+    await until(lambda: staff.worlds == [["c-w0", "c-w9"]])
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_a_new_rank_that_hangs_before_it_joins_is_found():
+    fresh = Rank(9)
+    staff = Workers(1, Elastic(), spare=[fresh])
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    fresh.answers.clear()
+    staff.supervisor.take_in()
+    await until(lambda: any("was lost before it could join: stopped" in text for text in staff.told))
+    assert not fresh.alive
+    staff.finish()
+    assert len(await run) == 1
+
+
+async def test_new_ranks_that_wait_at_the_end_of_a_run_are_no_trouble():
+    fresh = Rank(9)
+    staff = Workers(2, Elastic(), spare=[fresh])
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    survivors = staff.ranks[:]
+    staff.supervisor.take_in()
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    for rank in survivors:
+        rank.end("ok")
+    assert len(await run) == 2
+    assert fresh.cell.result().ename == "KeyboardInterrupt"
+    assert staff.told == []
+
+
+async def test_a_worker_that_cannot_be_stopped_is_told_of():
+    staff = Workers(2, Elastic())
+
+    async def refuse(_kernels):
+        raise WorkerStartError("the hub does not answer")
+
+    staff.release = refuse
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.supervisor.part_with([staff.ranks[1]])
+    await until(lambda: len(staff.told) == 2)
+    assert any("may still be there" in text and text.endswith("the hub does not answer") for text in staff.told)
     staff.finish()
     assert len(await run) == 1
 

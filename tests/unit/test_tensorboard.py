@@ -1,11 +1,13 @@
 """Event files of a run, read back with TensorBoard's own reader."""
 
 import builtins
+from types import SimpleNamespace
 
 import pytest
 from farandole.driver.store import RunStore
 from farandole.exceptions import UsageError
 from farandole.notebook.tensorboard import TensorBoardWriter, check_tensorboard
+from farandole.notebook.watcher import Watcher
 from farandole.protocol import Report, Status, report_to_json
 
 
@@ -53,3 +55,16 @@ def test_missing_tensorboard_is_told_before_the_run(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match="pip install tensorboard"):
         check_tensorboard()
+
+
+def test_event_files_of_a_detached_run_are_closed_with_it(tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(TensorBoardWriter, "close", lambda _: closed.append(True))
+    run = start(tmp_path)
+    refresh = Watcher(SimpleNamespace(interrupt=None), tensorboard=True)(run)
+    refresh()
+    assert closed == []
+    run.finish(Status.FINISHED)
+    refresh()
+    refresh()
+    assert closed == [True]

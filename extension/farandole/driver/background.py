@@ -88,19 +88,20 @@ class BackgroundRun:
         ended: float | None,
     ) -> None:
         ticker = asyncio.create_task(self._tick())
+        # What is left is written in another thread: a slow volume must not hold up the loop, which answers workers.
         try:
             check(self.run, await work)
         except asyncio.CancelledError:
-            self.run.let_go()
+            await asyncio.to_thread(self.run.let_go)
             raise
         except FarandoleError as exc:
             self.run.failure = exc
-            fail(self.run, exc, ended)
+            await asyncio.to_thread(fail, self.run, exc, ended)
         except BaseException as exc:
-            fail(self.run, exc, ended)
+            await asyncio.to_thread(fail, self.run, exc, ended)
             raise
         else:
-            self.run.finish(Status.FINISHED, ended=ended)
+            await asyncio.to_thread(self.run.finish, Status.FINISHED, ended=ended)
         finally:
             ticker.cancel()
             self.screen.pump(flush=True)

@@ -38,11 +38,14 @@ def count(ranks: int) -> str:
     return f"{ranks} rank{'' if ranks == 1 else 's'}"
 
 
-def refusal(reply: Reply) -> str:
-    """Say why a new rank could not join."""
+def refusal(reply: Reply, *, last: bool) -> str:
+    """Say why a new rank could not join, and whether another is tried."""
+    then = "; no other is tried" if last else "; it is tried again"
+    if reply.status == "dead":
+        return f"a new rank was lost before it could join: {reply.evalue.removeprefix('lost: ')}{then}"
     return (
         f"a new rank could not join, its cell ended with {reply.ename}: {reply.evalue}; the cell has to bring all that "
-        "its loop needs, since variables of earlier cells are gone with a lost rank"
+        f"its loop needs, since variables of earlier cells are gone with a lost rank{then}"
     )
 
 
@@ -72,7 +75,7 @@ def _names(kernels: Sequence[RankKernel]) -> str:
 def too_few(members: Members, least: int, seconds: float, why: Sequence[str]) -> RankDiedError:
     """Return the error for a run that has waited long enough for new ranks."""
     left = len(members.inside)
-    cause = members.refused
+    cause = members.refusals[-1] if members.refusals else None
     reason = f" The cell ended with {cause.ename}: {cause.evalue} on a new one." if cause and cause.ename else ""
     return RankDiedError(
         f"{'; '.join(why) or 'ranks left'}; {left} rank{' is' if left == 1 else 's are'} left, fewer than the {least} "

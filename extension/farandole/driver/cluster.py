@@ -327,7 +327,7 @@ class Cluster:
                 raise UsageError(f"there is no rank {rank}: cluster {self.name!r} has the ranks 0-{self.size - 1}")
 
     def _refuse_while_busy(self) -> None:
-        if self._core.group.busy:
+        if self._core.busy:
             raise UsageError(
                 f"cluster {self.name!r} runs another cell; wait for it, or stop it with `%cluster interrupt`"
             )

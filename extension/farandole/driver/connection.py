@@ -128,6 +128,8 @@ class Connection:
             await self._listener.recover(found)
             if self._listener.alive:
                 await self._try_to_open()
+        if not self._ready.is_set():
+            self._listener.mark_dead(f"lost: its worker answers, but opened no channel to it for {LOST_SECONDS:g} s")
 
     async def _try_to_open(self) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from farandole.driver.backends import choose_backend
@@ -13,6 +13,7 @@ from farandole.driver.elastic import Elastic
 from farandole.driver.elastic_cell import ElasticCell, Told
 from farandole.driver.group import Cell, RankGroup, call
 from farandole.driver.kernels import RankKernel
+from farandole.driver.lookout import Lookout
 from farandole.driver.preflight.probe import preflight
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.reattach import RunReader
@@ -88,21 +89,43 @@ class ClusterCore:
             else:
                 await self.grow(workers - len(now), progress)
             self._world.taint()
-            await self.mend(progress)
+            await self._mend(progress)
 
-    async def run(self, cell: Cell, ranks: Sequence[int] | None, progress: Progress) -> list[Reply]:
-        """Make the cluster whole, execute a cell on its ranks and return how it ended on each."""
+    @property
+    def busy(self) -> bool:
+        """Whether a cell runs, or is about to, also while all its ranks are lost."""
+        return self._cell.locked() or bool(self.group.busy)
+
+    async def run(
+        self, cell: Cell, ranks: Sequence[int] | None, progress: Progress, *, notice: Progress | None = None
+    ) -> list[Reply]:
+        """Make the cluster whole, execute a cell on its ranks and return how it ended on each.
+
+        With `notice` the ranks are watched meanwhile, and it is told of those that do not answer.
+        """
         async with self._cell:
-            await self.mend(progress)
+            await self._mend(progress)
             kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
-            return self._tainted_by(await self.group.run(cell, kernels, together=self.backend != "none"))
+            work = self.group.run(cell, kernels, together=self.backend != "none")
+            return self._tainted_by(await self._watched(work, notice))
 
-    async def follow(self, readers: Sequence[RunReader], sink: Sink, *, together: bool) -> list[Reply]:
-        """Hear a run of another driver from its beginning to its end; `together` as for `RankGroup.run`."""
+    async def follow(
+        self, readers: Sequence[RunReader], sink: Sink, *, together: bool, notice: Progress | None = None
+    ) -> list[Reply]:
+        """Hear a run of another driver to its end; `together` as for `RankGroup.run`, `notice` as for `run`."""
         kernels = {kernel.kernel_id: kernel for kernel in self.group.kernels}
         async with self._cell:
             cells = {kernels.get(one.kernel_id, one.kernel): one.read(sink) for one in readers}
-            return self._tainted_by(await self.group.lead(cells, together=together))
+            return self._tainted_by(await self._watched(self.group.lead(cells, together=together), notice))
+
+    async def _watched(self, work: Coroutine[Any, Any, list[Reply]], notice: Progress | None) -> list[Reply]:
+        if notice is None:
+            return await work
+        watch = asyncio.create_task(Lookout(lambda: self.group.busy, notice).run())
+        try:
+            return await work
+        finally:
+            watch.cancel()
 
     def _tainted_by(self, replies: list[Reply]) -> list[Reply]:
         if any(reply.status != "ok" for reply in replies) or self.group.interrupted:
@@ -112,7 +135,7 @@ class ClusterCore:
     async def check(self, progress: Progress) -> Preflight:
         """Make the cluster whole and look at its ranks and the network between them."""
         async with self._cell:
-            await self.mend(progress)
+            await self._mend(progress)
             infos = [crew.info for crew in self.crews for _ in crew.kernels]
             found = await preflight(self.name, self.group, infos, self.backend)
             if found.all_reduce_error:
@@ -122,7 +145,7 @@ class ClusterCore:
     async def run_elastic(self, cell: Cell, options: Elastic, told: Told, progress: Progress) -> list[Reply]:
         """Make the cluster whole and execute a cell that goes on when ranks are lost or added."""
         async with self._cell:
-            await self.mend(progress)
+            await self._mend(progress)
             return await self._led(ElasticCell(self, cell, options, told))
 
     async def take_over(self, cell: Cell, options: Elastic, told: Told, heard: Heard) -> list[Reply]:
@@ -142,6 +165,8 @@ class ClusterCore:
         """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""
         if self._elastic is not None:
             self._elastic.stop()
+            # Perhaps no rank is there to be interrupted: all are lost, and others come.
+            self.group.interrupted = True
         self._world.taint()
         if self.group.busy:
             await self.group.interrupt(together=self.backend != "none")
@@ -150,6 +175,10 @@ class ClusterCore:
 
     async def mend(self, progress: Progress) -> None:
         """Put new ranks in the place of dead ones and form the world anew, where that is needed."""
+        async with self._cell:
+            await self._mend(progress)
+
+    async def _mend(self, progress: Progress) -> None:
         await self.refill(progress)
         if not self._world.formed:
             await self._settle(progress)

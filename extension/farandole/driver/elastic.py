@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from farandole.driver.lookout import HUNG_SECONDS
 from farandole.exceptions import UsageError
 
 LR_RULES = ("none", "linear")
@@ -15,7 +16,8 @@ class Elastic:
     """A run that goes on when ranks are lost, from its last commit, and takes in those that come.
 
     With fewer than ``min_ranks`` it waits for new ones, then gives up; it never has more than ``max_ranks``. The
-    ``lr_rule`` linear multiplies learning rates by the new size over the old one; none leaves them alone.
+    ``lr_rule`` linear multiplies learning rates by the new size over the old one; none leaves them alone. A rank that
+    gives no sign of life for ``hung`` seconds is taken for lost.
 
     Raises: UsageError for a value that cannot work.
     """
@@ -23,12 +25,15 @@ class Elastic:
     min_ranks: int = 1
     max_ranks: int | None = None
     lr_rule: str = "none"
+    hung: float = HUNG_SECONDS
 
     def __post_init__(self) -> None:
         if self.min_ranks < 1:
             raise UsageError(f"an elastic run needs at least 1 rank, not --min-ranks {self.min_ranks}")
         if self.max_ranks is not None and self.max_ranks < self.min_ranks:
             raise UsageError(f"--max-ranks {self.max_ranks} is less than --min-ranks {self.min_ranks}")
+        if not self.hung > 0:
+            raise UsageError(f"--hung {self.hung:g} is no time; give the seconds that a rank may not answer")
         if self.lr_rule not in LR_RULES:
             raise UsageError(f"there is no learning-rate rule {self.lr_rule!r}; choose one of {', '.join(LR_RULES)}")
 

@@ -40,6 +40,8 @@ class ElasticCell(Staff):
         self._told = told
         # Workers are started by one at a time: two would start the same.
         self._staffing = asyncio.Lock()
+        self._leaving: set[str] = set()
+        """Workers that the cluster has until the run has parted with their ranks."""
         self._supervisor = Supervisor(self, core.group, options)
 
     async def run(self) -> list[Reply]:
@@ -59,7 +61,7 @@ class ElasticCell(Staff):
     async def scale(self, workers: int, progress: Progress) -> None:
         """Start or stop workers while the run goes on; its world changes at one of its next commits."""
         async with self._staffing:
-            crews = list(self._core.crews)
+            crews = [crew for crew in self._core.crews if crew.worker.name not in self._leaving]
             if workers > len(crews):
                 await self._core.grow(workers - len(crews), progress)
                 self._supervisor.take_in()
@@ -89,7 +91,9 @@ class ElasticCell(Staff):
     async def release(self, kernels: Sequence[RankKernel]) -> None:
         """Stop the workers of ranks that have left."""
         async with self._staffing:
-            await self._core.drop(sorted({kernel.worker.name for kernel in kernels}))
+            names = {kernel.worker.name for kernel in kernels}
+            await self._core.drop(sorted(names))
+            self._leaving -= names
 
     def tell(self, text: str) -> None:
         """Tell the user something, in one sentence."""
@@ -106,6 +110,7 @@ class ElasticCell(Staff):
                 f"{left} rank{'' if left == 1 else 's'} would be left, and the run must have {self._options.min_ranks} "
                 "(--min-ranks); keep more workers, or stop the run first"
             )
+        self._leaving |= {crew.worker.name for crew in going}
         self._supervisor.part_with([kernel for crew in going for kernel in crew.kernels])
 
 

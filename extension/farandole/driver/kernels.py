@@ -148,6 +148,10 @@ class RankKernel:
         """Send the kernel SIGINT through its server."""
         await self.worker.interrupt_kernel(self.kernel_id)
 
+    async def ping(self) -> Reply:
+        """Ask for a sign of life: the kernel answers in a thread of its own, also beside a running cell."""
+        return self._reply(await self._control("kernel_info_request"))
+
     async def subshell(self) -> str:
         """Open a subshell, a thread of the kernel that answers while its main thread is blocked; return its id.
 
@@ -155,13 +159,16 @@ class RankKernel:
         """
         reply = UNKNOWN
         while reply is UNKNOWN:
-            execution = Execution(None)
-            message_id = await self._send("control", "create_subshell_request", {}, execution=execution)
-            try:
-                reply = await execution.done
-            finally:
-                self._running.pop(message_id, None)
+            reply = await self._control("create_subshell_request")
         return str(reply.get("subshell_id", ""))  # a dead kernel has none, and nothing will run in it
+
+    async def _control(self, kind: str) -> dict[str, Any]:
+        execution = Execution(None)
+        message_id = await self._send("control", kind, {}, execution=execution)
+        try:
+            return await execution.done
+        finally:
+            self._running.pop(message_id, None)
 
     async def aside(self) -> str:
         """Return the id of the one subshell that is kept for calls beside running cells."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from farandole.driver.group import RankGroup, call, interrupt_rank
@@ -12,14 +13,18 @@ from farandole.driver.replies import CONNECTION_LOST, Reply
 from farandole.driver.staff import Patience
 from farandole.protocol import Kind
 
-ASK_SECONDS = 10.0
-"""How long a rank may take to answer beside its cell; one that does not is hung."""
+ASK_SECONDS = 30.0
+"""How long a rank may take to answer beside its cell, and to be reachable again; a sort or a pickle stops all its
+threads for a while."""
+LOOK_SECONDS = 1.0
+"""How often `until` looks without news: connections that are open again, and time that has passed, tell nothing."""
 
 
 class Members:
     """Keeps track of ranks by what they send and how their cells end; whoever changes it wakes `until`."""
 
     def __init__(self, group: RankGroup, on_refusal: Callable[[Reply], None]) -> None:
+        """``on_refusal`` is called with how a cell ended on a rank that never came as far as joining."""
         self.inside: list[RankKernel] = []
         """The ranks of the world, in their order."""
         self.joining: list[RankKernel] = []
@@ -31,8 +36,8 @@ class Members:
         self.lost: list[Reply] = []
         self.failed: list[Reply] = []
         self.ended: list[Reply] = []
-        self.refused: Reply | None = None
-        """How the cell ended on a rank that never came as far as joining."""
+        self.refusals: list[Reply] = []
+        """How the cell ended on ranks that never came as far as joining, since one last did."""
         self._group = group
         self._on_refusal = on_refusal
         self._cells: dict[RankKernel, asyncio.Task[Reply]] = {}
@@ -47,7 +52,7 @@ class Members:
     @property
     def ready(self) -> list[RankKernel]:
         """Those that could join at once."""
-        return [kernel for kernel in self.joining if kernel in self.waiting]
+        return [kernel for kernel in self.joining if kernel in self.waiting and kernel.connected]
 
     def add(self, kernel: RankKernel, cell: asyncio.Task[Reply], *, inside: bool) -> None:
         """Take in a rank on which the cell has been started."""
@@ -57,6 +62,8 @@ class Members:
 
     def seat(self, kernels: Sequence[RankKernel]) -> None:
         """Make these ranks, in their order, the world."""
+        if any(kernel in self.joining for kernel in kernels):
+            self.refusals = []
         self.joining = [kernel for kernel in self.joining if kernel not in kernels]
         self.inside = list(kernels)
         self._group.seat(self.all)
@@ -93,47 +100,92 @@ class Members:
                     self._collect()
                     if condition():
                         return True
-                    await self._news.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_SECONDS):
+                            await self._news.wait()
         except TimeoutError:
             return False
 
-    async def watch(self, seconds: float) -> None:
-        """Find ranks that hang for so long, again and again: a process that is stopped closes no connection."""
-        while True:
-            await asyncio.sleep(seconds / 3)
-            await self.tell(self.inside, "identity", seconds=seconds)
-
-    async def tell(
-        self, kernels: Iterable[RankKernel], function: str, *arguments: Any, seconds: float = ASK_SECONDS
-    ) -> list[Any]:
-        """Call a function of `farandole.ranks.control` beside the cell; whoever does not answer is killed.
-
-        Returns the values of those that answered.
-        """
-        return list((await self.ask(kernels, function, *arguments, seconds=seconds)).values())
+    async def tell(self, kernels: Iterable[RankKernel], function: str, *arguments: Any) -> dict[RankKernel, Any]:
+        """Do as `ask`, and kill whoever can be reached and does not answer, or cannot do it."""
+        asked = list(kernels)
+        answers = await self.ask(asked, function, *arguments)
+        self.kill(kernel for kernel in asked if kernel not in answers and _answers(kernel))
+        return answers
 
     async def ask(
         self, kernels: Iterable[RankKernel], function: str, *arguments: Any, seconds: float = ASK_SECONDS
     ) -> dict[RankKernel, Any]:
-        """Do as `tell`, and return what each rank has answered."""
+        """Call a function of `farandole.ranks.control` beside the cell; return the values of those that answered."""
         asked = list(kernels)
-        replies = await asyncio.gather(*(self._ask(kernel, call(function, *arguments), seconds) for kernel in asked))
+        replies = await asyncio.gather(*(_ask(kernel, call(function, *arguments), seconds) for kernel in asked))
         return {kernel: reply.value for kernel, reply in zip(asked, replies, strict=True) if reply is not None}
 
+    async def reach(self, kernels: Sequence[RankKernel], seconds: float) -> None:
+        """Wait until ranks can be reached; who cannot be for so long, while others can, is taken for lost.
+
+        While none can be, a proxy is restarted, say, and nobody is to blame.
+        """
+        await self._until_one_answers(kernels)
+        opened = {asyncio.create_task(kernel.reachable()): kernel for kernel in kernels}
+        try:
+            _, pending = await asyncio.wait(opened, timeout=seconds)
+            self.kill(opened[task] for task in pending)
+        finally:
+            for task in opened:
+                task.cancel()
+
+    async def _until_one_answers(self, kernels: Sequence[RankKernel]) -> None:
+        """Wait until one rank at least can be asked, or all are lost."""
+        opened = {asyncio.create_task(kernel.reachable()) for kernel in kernels}
+        pending = opened
+        try:
+            while pending and not self._in_reach(kernels):
+                _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in opened:
+                task.cancel()
+
     async def gather(self, patience: Patience) -> None:
-        """Bring all ranks of a broken world to their waiting point, by ever stronger means."""
-        await self.tell(self.inside, "say_broken")
-        if await self.until(self._all_wait, patience.grace):
-            return
-        await self.tell(self._late(), "abandon")
-        if await self.until(self._all_wait, patience.leave):
-            return
-        late = self._late()
-        await self.tell(late, "say_broken", True)
-        await asyncio.gather(*(interrupt_rank(kernel) for kernel in late))
-        if not await self.until(self._all_wait, patience.interrupt):
-            self.kill(self._late())
-            await self.until(self._all_wait, patience.interrupt)
+        """Bring all ranks of a broken world to their waiting point, by ever stronger means.
+
+        Whoever cannot be reached is late as well: the others need not wait for it.
+        """
+        await self._until_one_answers(self.inside)
+        while not await self._gathered(patience):
+            await self._until_one_answers(self.inside)
+
+    async def _gathered(self, patience: Patience) -> bool:
+        """Try it once; False where at the end nobody could be asked any more."""
+        asks: list[asyncio.Task[Any]] = []
+        try:
+            asks.append(asyncio.create_task(self.ask(self._in_reach(self.inside), "say_broken")))
+            if await self.until(self._all_wait, patience.grace):
+                return True
+            asks.append(asyncio.create_task(self.ask(self._in_reach(self._late()), "abandon")))
+            if await self.until(self._all_wait, patience.leave):
+                return True
+            asks.append(asyncio.create_task(self._interrupt(patience.leave)))
+            if not await self.until(self._all_wait, patience.interrupt):
+                if not self._in_reach(self.inside):
+                    return False
+                self.kill(self._late())
+                await self.until(self._all_wait, patience.interrupt)
+            return True
+        finally:
+            # Said later, it would break the next world.
+            for ask in asks:
+                ask.cancel()
+            if asks:
+                await asyncio.wait(asks)
+
+    async def _interrupt(self, seconds: float) -> None:
+        # Only who knows that it is no user that interrupts: others would take it for their end.
+        told = await self.ask(self._in_reach(self._late()), "say_broken", True, seconds=seconds)
+        await asyncio.gather(*(interrupt_rank(kernel) for kernel in told if kernel not in self.waiting))
+
+    def _in_reach(self, kernels: Iterable[RankKernel]) -> list[RankKernel]:
+        return [kernel for kernel in kernels if _answers(kernel)]
 
     def _late(self) -> list[RankKernel]:
         return [kernel for kernel in self.inside if kernel not in self.waiting]
@@ -149,22 +201,6 @@ class Members:
             self._kills.add(task)
             task.add_done_callback(self._kills.discard)
 
-    async def _ask(self, kernel: RankKernel, expression: str, seconds: float) -> Reply | None:
-        reply = None
-        # After a restart of the proxy, say, nobody can answer for a while, and an answer may be lost: asked again.
-        while reply is None or reply.ename == CONNECTION_LOST:
-            await kernel.reachable()
-            try:
-                async with asyncio.timeout(seconds):
-                    reply = await kernel.evaluate(expression, subshell=await kernel.aside())
-            except TimeoutError:
-                if kernel.connected:
-                    self.kill([kernel])
-                    return None
-        if reply.status == "error":
-            self.kill([kernel])
-        return reply if reply.status == "ok" else None
-
     def _collect(self) -> None:
         for kernel, cell in list(self._cells.items()):
             if cell.done():
@@ -173,10 +209,10 @@ class Members:
     def _note_end(self, kernel: RankKernel, reply: Reply) -> None:
         joining = kernel in self.joining
         self._forget(kernel)
-        if joining and reply.status != "dead":
-            self.refused = reply
+        if joining:
+            self.refusals.append(reply)
             self._on_refusal(reply)
-        elif not joining:
+        else:
             {"dead": self.lost, "error": self.failed, "ok": self.ended}[reply.status].append(reply)
 
     def _forget(self, kernel: RankKernel) -> None:
@@ -186,3 +222,22 @@ class Members:
                 where.remove(kernel)
         self.waiting.pop(kernel, None)
         self.formed.pop(kernel, None)
+
+
+def _answers(kernel: RankKernel) -> bool:
+    return kernel.alive and kernel.connected
+
+
+async def _ask(kernel: RankKernel, expression: str, seconds: float) -> Reply | None:
+    """Evaluate an expression beside a rank's cell; None where it fails, or takes too long."""
+    reply = None
+    # After a restart of the proxy, say, nobody can answer for a while, and an answer may be lost: asked again.
+    while reply is None or reply.ename == CONNECTION_LOST:
+        try:
+            async with asyncio.timeout(seconds):
+                await kernel.reachable()
+            async with asyncio.timeout(seconds):
+                reply = await kernel.evaluate(expression, subshell=await kernel.aside())
+        except TimeoutError:
+            return None
+    return reply if reply.status == "ok" else None

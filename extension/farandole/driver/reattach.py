@@ -14,10 +14,15 @@ from farandole.driver.kernels import RankKernel
 from farandole.driver.records import GONE, RecordInfo
 from farandole.driver.replies import Records, Reply, Sink
 from farandole.driver.runs import Run
-from farandole.driver.store import RunStore, feed
+from farandole.driver.store import RunStore, feed, this_process
 from farandole.driver.workers import Worker
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
+
+OPEN_AGAIN_SECONDS = 5.0
+"""How long a driver may take to open its connections again, after a restart of the proxy, say, before it counts as gone
+although nobody says that its process has ended."""
+LOOK_SECONDS = 0.5
 
 
 def about(run: Run, elastic: Elastic | None = None) -> dict[str, Any]:
@@ -71,6 +76,14 @@ class FoundRun:
         seems = any(record.led for _, record in self.records)
         return seems and self._status_in(store) is not Status.LOST
 
+    def may_be_led(self, store: RunStore) -> bool:
+        """Whether a driver that is not known to have ended, and is not this one, may be about to read along again."""
+        try:
+            info = store.find(self.id)
+        except RunNotFoundError:
+            return False
+        return self.ended is None and info.status is Status.RUNNING and info.driver != this_process()
+
     @property
     def ended(self) -> float | None:
         """When it ended, or None."""
@@ -121,6 +134,18 @@ async def find_runs(workers: Iterable[Worker]) -> list[FoundRun]:
             runs.setdefault(record.run, []).append((worker, record))
     found = [FoundRun(id=run, records=records) for run, records in runs.items()]
     return sorted(found, key=lambda run: float(run.about["run"]["started"]))
+
+
+async def is_led(found: FoundRun, store: RunStore, seconds: float = OPEN_AGAIN_SECONDS) -> bool:
+    """Return whether a driver leads a run, also one whose connections are just being opened again."""
+    give_up = time.monotonic() + seconds
+    while not found.is_led(store):
+        if not found.may_be_led(store) or time.monotonic() > give_up:
+            return False
+        await asyncio.sleep(LOOK_SECONDS)
+        again = await find_runs({worker.name: worker for worker, _ in found.records}.values())
+        found = next((one for one in again if one.id == found.id), found)
+    return True
 
 
 def told_again(found: FoundRun, store: RunStore, *, write: bool) -> Run:

@@ -11,6 +11,9 @@ from farandole.driver.members import Members
 from farandole.driver.staff import Patience, Staff
 from farandole.exceptions import FarandoleError
 
+MOST_REFUSALS = 3
+"""How many new ranks in a row may fail to join before no more are tried."""
+
 
 class Recruiter:
     """Brings ranks as far as the beginning of the run's loop; the supervisor takes them into the world."""
@@ -24,6 +27,11 @@ class Recruiter:
         self._look_again = False
         self._refilling: asyncio.Task[None] | None = None
         self._releases: set[asyncio.Task[None]] = set()
+
+    @property
+    def gives_up(self) -> bool:
+        """True once so many new ranks have failed to join that the next one would too."""
+        return len(self._members.refusals) >= MOST_REFUSALS
 
     @property
     def trouble(self) -> BaseException | None:
@@ -44,7 +52,7 @@ class Recruiter:
 
     def release(self, kernels: Iterable[RankKernel]) -> None:
         """Stop the workers of ranks, in the background."""
-        self._releases.add(asyncio.create_task(self._staff.release(list(kernels))))
+        self._releases.add(asyncio.create_task(self._release(list(kernels))))
 
     async def close(self) -> None:
         """Start nothing more, and wait until the workers that are going have gone."""
@@ -54,10 +62,22 @@ class Recruiter:
         if self._releases:
             await asyncio.wait(self._releases)
 
+    async def _release(self, kernels: list[RankKernel]) -> None:
+        try:
+            await self._staff.release(kernels)
+        except FarandoleError as exc:
+            self._staff.tell(
+                f"a worker that left the run may still be there, stop it in the hub's control panel: "
+                f"{str(exc).splitlines()[0]}"
+            )
+
     async def _refill(self) -> None:
         """Start what is missing, until there is nothing to start; trouble is told and tried again."""
         told = ""
-        while self._look_again and self._members.refused is None:
+        while self._look_again and not self.gives_up:
+            if self._members.refusals:
+                # What a file system or a full disk has refused may work a moment later.
+                await asyncio.sleep(self._patience.retry)
             try:
                 self._look_again = False
                 kernels = await self._staff.refill()

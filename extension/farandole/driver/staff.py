@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farandole.driver.kernels import RankKernel
+from farandole.driver.lookout import HUNG_SECONDS
 from farandole.driver.replies import Reply
 
 
@@ -21,10 +22,12 @@ class Patience:
     """For a rank to come to its waiting point once its connections are cut."""
     interrupt: float = 15.0
     """The same after an interrupt; then it is killed."""
-    hung: float = 30.0
+    hung: float = HUNG_SECONDS
     """For a rank to answer while nothing is amiss; then it is taken for hung and killed."""
     form: float = 60.0
     """For the ranks to form a world."""
+    part: float = 150.0
+    """For the last rank to part after the first; longer than a rank holds at a commit to hear where that is."""
     refill: float = 60.0
     """For new ranks, with fewer than the run must have."""
     retry: float = 15.0

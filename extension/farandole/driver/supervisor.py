@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from farandole.driver.changes import Change, count, loss, refusal, too_few, torn
 from farandole.driver.elastic import Elastic
+from farandole.driver.failures import Failures
 from farandole.driver.group import RankGroup
 from farandole.driver.kernels import RankKernel
+from farandole.driver.lookout import Lookout
 from farandole.driver.members import Members
+from farandole.driver.output import label
 from farandole.driver.recruits import Recruiter
 from farandole.driver.replies import Reply
 from farandole.driver.staff import Patience, Staff
-from farandole.exceptions import FarandoleError, RankError
-
-MOST_FAILURES = 3
-"""How many failures in a row, without a commit in between, end a run."""
+from farandole.exceptions import FarandoleError
 
 
 class Supervisor:
@@ -28,13 +29,17 @@ class Supervisor:
         self._staff = staff
         self._group = group
         self._options = options
-        self._patience = patience or Patience()
+        self._patience = patience or Patience(hung=options.hung)
         self._recruiter = Recruiter(staff, self.members, options, self._patience)
         self._leaving: set[RankKernel] = set()
         self._parting = False
+        self._first_parted: float | None = None
+        self._torn = ""
+        """Why the ranks have to be brought together although nobody is lost and none has said that it failed."""
+        self._why: list[str] = []
+        """Why the next world differs from the last, as far as that is no wish of the user's."""
+        self._failures = Failures(self._patience.refill)
         self._size = 0
-        self._commits = 0
-        self._failures = 0
         self._work: asyncio.Task[None] | None = None
 
     async def run(self, kernels: Sequence[RankKernel]) -> list[Reply]:
@@ -51,7 +56,7 @@ class Supervisor:
         self._size = len(self.members.inside)
         self._parting = any(kernel in self.members.waiting for kernel in self.members.inside)
         self._work = asyncio.create_task(self._supervise())
-        watch = asyncio.create_task(self.members.watch(self._patience.hung))
+        watch = asyncio.create_task(self._lookout().run())
         try:
             await asyncio.wait([self._work])
             if not self._work.cancelled():
@@ -62,6 +67,13 @@ class Supervisor:
         # What was lost on the way and made good is none of the outcome.
         members = self.members
         return sorted(members.failed + members.lost if members.failed else members.ended, key=lambda one: one.rank)
+
+    def _lookout(self) -> Lookout:
+        members = self.members
+        hung = self._patience.hung
+        return Lookout(
+            lambda: members.all, self._staff.tell, seconds=hung, give_up=lambda kernel: members.kill([kernel])
+        )
 
     def stop(self) -> None:
         """Form no world any more: the user has stopped the run."""
@@ -95,7 +107,7 @@ class Supervisor:
             if self._broken():
                 await self._recover()
             elif self._parting:
-                self._parting = False
+                self._parting, self._first_parted = False, None
                 await self._form(time.monotonic())
             else:
                 await self._part()
@@ -110,12 +122,25 @@ class Supervisor:
             return True
         if self._parting:
             return all(kernel in members.waiting for kernel in members.inside)
-        return bool(self._newcomers() or self._leaving & set(members.inside))
+        # Whoever cannot be reached now would not hear where to part.
+        together = all(kernel.connected for kernel in members.inside)
+        return together and bool(self._newcomers() or self._leaving & set(members.inside))
 
     def _broken(self) -> bool:
-        return bool(self.members.lost) or any(
-            news["failed"] for kernel, news in self.members.waiting.items() if kernel in self.members.inside
-        )
+        failed = any(news["failed"] for kernel, news in self.members.waiting.items() if kernel in self.members.inside)
+        return bool(self.members.lost or self._torn) or failed or self._overdue()
+
+    def _overdue(self) -> bool:
+        """True where a rank does not part long after another has: it was not told, say, by a driver that died."""
+        parted = [kernel for kernel in self.members.inside if kernel in self.members.waiting]
+        if not self._parting or not parted:
+            return False
+        self._first_parted = self._first_parted or time.monotonic()
+        if time.monotonic() - self._first_parted <= self._patience.part or len(parted) == len(self.members.inside):
+            return False
+        late = label([kernel.rank for kernel in self.members.inside if kernel not in parted])
+        self._torn = f"{late} did not part from the others within {self._patience.part:g} s"
+        return True
 
     def _newcomers(self) -> list[RankKernel]:
         stay = [kernel for kernel in self.members.inside if kernel not in self._leaving]
@@ -126,33 +151,26 @@ class Supervisor:
         self._parting = True
         commits = await self.members.tell(self.members.inside, "hold")
         if commits:
-            await self.members.tell(self.members.inside, "part_at", max(commits) + 1)
+            await self.members.tell(self.members.inside, "part_at", max(commits.values()) + 1)
 
     async def _recover(self) -> None:
         """Go on with those that are left."""
-        self._parting, began, members = False, time.monotonic(), self.members
-        lost, members.lost = members.lost, []
+        self._parting, self._first_parted, began, members = False, None, time.monotonic(), self.members
+        (lost, members.lost), (reason, self._torn) = (members.lost, []), (self._torn, "")
         self.take_in()
         await members.gather(self._patience)
         # Some deaths are known only now: those of others that died of it, or the one that broke the connections.
         self.take_in()
         lost, members.lost = [*lost, *members.lost], []
-        why = [loss(reply) for reply in lost] or [torn(members)]
+        # What no world was told of yet comes before how an attempt to form one failed.
+        self._why = [*self._why, *map(loss, lost)] or [reason or torn(members)]
         if not members.failed:
-            self._count_failure(why)
-            await self._form(began, why=why)
+            self._failures.note_failure(max((one["commits"] for one in members.waiting.values()), default=0), self._why)
+            if self._failures.forming:
+                await members.until(self._disturbed, self._patience.grace)
+            await self._form(began)
 
-    def _count_failure(self, why: Sequence[str]) -> None:
-        commits = max((news["commits"] for news in self.members.waiting.values()), default=0)
-        self._failures = self._failures + 1 if commits <= self._commits else 1
-        self._commits = max(commits, self._commits)
-        if self._failures >= MOST_FAILURES:
-            raise RankError(
-                f"the run failed {self._failures} times in a row without a commit in between and was given up. The "
-                f"last time {'; '.join(why)}."
-            )
-
-    async def _form(self, began: float, why: Sequence[str] = ()) -> None:
+    async def _form(self, began: float) -> None:
         """Form a world of all that wait, once there are enough of them."""
         members = self.members
         enough = await members.until(
@@ -160,7 +178,7 @@ class Supervisor:
             began + self._patience.refill - time.monotonic(),
         )
         if not enough:
-            raise too_few(members, self._options.min_ranks, self._patience.refill, why)
+            raise too_few(members, self._options.min_ranks, self._patience.refill, self._why)
         if self._disturbed() or self._over():
             return
         chosen = self._next_world()
@@ -170,8 +188,11 @@ class Supervisor:
         if went:
             self._send_off()
         members.seat(chosen)
-        if await self._join(chosen):
-            self._announce(Change(why=why, joined=joined, went=went, news=news))
+        formed = await self._join(chosen)
+        self._failures.note_attempt(formed=formed)
+        if formed:
+            self._announce(Change(why=self._why, joined=joined, went=went, news=news))
+            self._why = []
 
     def _next_world(self) -> list[RankKernel]:
         # Survivors first: of equal commits, the lowest rank's is taken.
@@ -179,16 +200,15 @@ class Supervisor:
         return [*stay, *self._newcomers()]
 
     async def _join(self, chosen: Sequence[RankKernel]) -> bool:
-        """Have ranks form a world; False where it failed: who did not come through it waits again, or is dead."""
+        """Have ranks form a world; False where it failed: who did not come through it waits again, or is late."""
         members = self.members
+        await members.reach(chosen, self._patience.interrupt)
         before = members.take_news(chosen)
-        # While one cannot be asked, since a proxy is restarted, say, no world can be formed, and nobody is to blame.
-        await asyncio.gather(*(kernel.reachable() for kernel in chosen))
         try:
             await self._staff.form(chosen)
         except FarandoleError as exc:
-            for kernel in chosen:
-                members.hear(kernel, before[kernel] | {"failed": True, "why": str(exc).splitlines()[0]})
+            self._torn = f"the ranks could form no world ({str(exc).splitlines()[0]})"
+            await self._hear_again(before, str(exc).splitlines()[0])
             return False
         complete = await members.until(
             lambda: self._disturbed() or self._broken() or all(kernel in members.formed for kernel in chosen),
@@ -197,6 +217,15 @@ class Supervisor:
         if not complete:
             members.kill(kernel for kernel in chosen if kernel not in members.formed)
         return all(kernel in members.formed for kernel in chosen)
+
+    async def _hear_again(self, before: dict[RankKernel, dict[str, Any]], why: str) -> None:
+        """Find out who still waits after a world was told to some only; the others try to form it, and are late."""
+        members = self.members
+        asked = [kernel for kernel in before if kernel.alive and kernel.connected]
+        answers = await members.ask(asked, "waits", seconds=self._patience.leave)
+        for kernel, waits in answers.items():
+            if waits and kernel not in members.waiting:
+                members.hear(kernel, before[kernel] | {"failed": True, "why": why})
 
     def _disturbed(self) -> bool:
         return bool(self.members.lost or self.members.failed)
@@ -218,13 +247,14 @@ class Supervisor:
         self._size = len(inside)
 
     def _note_refusal(self, reply: Reply) -> None:
-        if reply.status == "error":
-            self._staff.tell(refusal(reply))
+        if reply.status != "ok":
+            self._staff.tell(refusal(reply, last=self._recruiter.gives_up))
+        self.take_in()
 
     async def _end_all(self) -> None:
         """Have the others end as well, once one has failed by its own fault."""
         await self.members.until(lambda: not self.members.inside, self._patience.grace)
-        await self._group.release(together=True)
+        await self._release()
         await self.members.until(lambda: not self.members.inside, self._patience.grace)
 
     async def _clean_up(self) -> None:
@@ -233,5 +263,10 @@ class Supervisor:
             await asyncio.wait([self._work])
         await self._recruiter.close()
         if self._group.busy:
-            await self._group.release(together=True)
+            await self._release()
             await self.members.until(lambda: not self.members.all, self._patience.grace)
+
+    async def _release(self) -> None:
+        # That those who wait to join end now is no fault of theirs.
+        self.members.dismiss(list(self.members.joining))
+        await self._group.release(together=True)

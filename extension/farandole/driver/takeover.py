@@ -71,7 +71,7 @@ class TakenOver(ElasticCell):
 
     async def _lead(self, causes: Mapping[int, str]) -> list[Reply]:
         members = self._supervisor.members
-        who = await members.ask(self._readers, "identity")
+        who = await members.tell(self._readers, "identity")
         for kernel in sorted(self._readers, key=lambda one: _place(who, one)):
             inside = not who.get(kernel, {}).get("outside")
             members.add(kernel, self._core.group.cell_of(kernel), inside=inside)

@@ -16,7 +16,16 @@ from farandole.driver.group import Cell, call
 from farandole.driver.logs import RankLogs
 from farandole.driver.loop import LoopThread
 from farandole.driver.output import Block
-from farandole.driver.reattach import FoundRun, RunReader, about, find_runs, heard_out, told_again, until_caught_up
+from farandole.driver.reattach import (
+    FoundRun,
+    RunReader,
+    about,
+    find_runs,
+    heard_out,
+    is_led,
+    told_again,
+    until_caught_up,
+)
 from farandole.driver.replies import Reply, Sink
 from farandole.driver.retelling import Retelling, trim
 from farandole.driver.runs import RankStatus, Run, RunInfo
@@ -174,7 +183,7 @@ class Training:
     def _work(self, run: Run, screen: Screen, elastic: Elastic | None) -> Coroutine[Any, Any, list[Reply]]:
         cell = self._cell(run, self._sink(screen, run), elastic)
         if elastic is None:
-            return self._core.run(cell, None, self._progress)
+            return self._core.run(cell, None, self._progress, notice=self._told(run).notice)
         return self._core.run_elastic(cell, elastic, self._told(run), self._progress)
 
     def _told(self, run: Run) -> Told:
@@ -201,7 +210,7 @@ class Training:
 
     def _take_up(self, found: FoundRun) -> None:
         # A driver that still leads it writes its files, and releases its ranks itself.
-        led, readers = found.is_led(self.store), found.readers(self.hear)
+        led, readers = self._loop.call(is_led(found, self.store)), found.readers(self.hear)
         if found.elastic is None or led:
             background = self._listen(found, readers, led=led)
         else:
@@ -215,7 +224,8 @@ class Training:
         background = BackgroundRun(run)
         sink = self._sink(background.screen, run)
         if found.elastic is None:
-            work = self._core.follow(readers, sink, together=not led and run.backend != "none")
+            notice = None if led else self._told(run).notice
+            work = self._core.follow(readers, sink, together=not led and run.backend != "none", notice=notice)
         else:
             work = heard_out(readers, sink)
         self._go_on(background, work, ended=found.ended)
@@ -251,6 +261,8 @@ class Training:
             stopped = self._core.group.interrupted and reply.status == "error"
             run.set_rank_state(reply.rank, "stopped" if stopped else RANK_STATES[reply.status])
         self._raise_for(replies)
+        if not replies:
+            raise RankError("the cell has ended on no rank, so nothing is known of its outcome; run it again")
 
     def _raise_for(self, replies: Sequence[Reply]) -> None:
         if self._core.group.interrupted:

@@ -18,6 +18,8 @@ Progress: TypeAlias = Callable[[str], None]
 
 HEARTBEAT_SECONDS = 20.0
 """How often a worker's websocket is asked for a sign of life; a host without power closes no connection."""
+OPEN_SECONDS = 15.0
+"""How long a websocket may take to open; a server that hangs, or a proxy, answers nothing."""
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30)
 FOLLOW_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30)
 """A rank may be silent for hours; that it lives its websocket tells."""
@@ -102,17 +104,19 @@ class Worker:
         """Open the websocket to a kernel's channels."""
         url = f"{self.url}api/kernels/{kernel_id}/channels"
         try:
-            return await self._session.ws_connect(
-                url,
-                params={"session_id": session_id},
-                headers=self._headers,
-                protocols=(protocol,),
-                max_msg_size=0,
-                compress=0,
-                heartbeat=HEARTBEAT_SECONDS,
-            )
-        except aiohttp.ClientError as exc:
-            raise WorkerStartError(f"worker {self.name} opened no channel to its kernel: {exc}") from exc
+            async with asyncio.timeout(OPEN_SECONDS):
+                return await self._session.ws_connect(
+                    url,
+                    params={"session_id": session_id},
+                    headers=self._headers,
+                    protocols=(protocol,),
+                    max_msg_size=0,
+                    compress=0,
+                    heartbeat=HEARTBEAT_SECONDS,
+                )
+        except (TimeoutError, aiohttp.ClientError) as exc:
+            reason = str(exc) or f"no answer within {OPEN_SECONDS:g} s"
+            raise WorkerStartError(f"worker {self.name} opened no channel to its kernel: {reason}") from exc
 
     async def records(self) -> WorkerRecords:
         """Return the kernels that live on the worker and what it has recorded of runs."""

@@ -11,7 +11,8 @@ from farandole.driver.group import RankGroup, call
 from farandole.driver.kernels import RankKernel
 from farandole.driver.workers import Worker, WorkerInfo
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+"""A healthy rank may be slow to answer: a sort or a pickle stops all its threads for a while."""
 FORM_SECONDS = 120.0
 
 

@@ -73,6 +73,7 @@ class FarandoleMagics(Magics):
     @argument("--min-ranks", type=int, help="with --elastic: give up with fewer ranks (default: 1)")
     @argument("--max-ranks", type=int, help="with --elastic: take in no more ranks than these (default: all)")
     @argument("--lr-rule", help="with --elastic: linear scales learning rates with the ranks (default: none)")
+    @argument("--hung", type=float, help="with --elastic: seconds without a sign of life that end a rank (default: 30)")
     @argument(
         "--resume", nargs="?", const="", metavar="RUN", help="go on from a run's checkpoint (default: the last one)"
     )
@@ -249,7 +250,7 @@ def _parse(magic: Any, line: str) -> argparse.Namespace:
 
 
 def _elastic(options: argparse.Namespace) -> Elastic | None:
-    chosen = {name: getattr(options, name) for name in ("min_ranks", "max_ranks", "lr_rule")}
+    chosen = {name: getattr(options, name) for name in ("min_ranks", "max_ranks", "lr_rule", "hung")}
     given = {name: value for name, value in chosen.items() if value is not None}
     if given and not options.elastic:
         raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for elastic runs; add `--elastic`")

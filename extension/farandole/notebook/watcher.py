@@ -32,11 +32,22 @@ class Watcher:
         display(dashboard)
         if self._tensorboard:
             self._writer = TensorBoardWriter(run)
-        return dashboard.refresh
+
+        def refresh() -> None:
+            dashboard.refresh()
+            if run.status.ended:
+                self._close()
+
+        return refresh
 
     def leave_picture(self) -> None:
         """Show the run's table and picture as they stand."""
-        if self._writer is not None:
-            self._writer.close()
+        self._close()
         if self.run is not None:
             publish_display_data(static_bundle(self.run))
+
+    def _close(self) -> None:
+        """Close the event files, once: a detached run ends long after its cell."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,43 @@
+"""A rank whose process is stopped is told of in a run that is not elastic, and left alone."""
+
+import functools
+import os
+import signal
+
+from farandole import Cluster
+from farandole.driver import core
+from farandole.driver.lookout import Lookout
+from farandole.driver.store import RunStore
+from farandole.protocol import Status
+
+from hub.process import wait_until
+
+PATIENCE = 120
+CELL = """
+import os, pathlib, time
+import farandole as fd
+marks = pathlib.Path({marks!r})
+(marks / f"pid-{{fd.rank()}}.new").write_text(str(os.getpid()))
+(marks / f"pid-{{fd.rank()}}.new").rename(marks / f"pid-{{fd.rank()}}")
+deadline = time.monotonic() + 300
+while not (marks / "end").exists() and time.monotonic() < deadline:
+    time.sleep(0.1)
+"""
+
+
+def test_a_stopped_process_is_told_of_and_may_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(core, "Lookout", functools.partial(Lookout, seconds=6))
+    with Cluster.start(local=True, ranks=2, backend="torch", store=RunStore(tmp_path / "runs")) as cluster:
+        run = cluster.train(CELL.format(marks=str(tmp_path)), detach=True)
+        wait_until((tmp_path / "pid-1").exists, PATIENCE)
+        pid = int((tmp_path / "pid-1").read_text())
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: run.notices, PATIENCE)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        silent = "rank 1 (worker main-w0) has not answered for 6 s: it hangs, its process is stopped"
+        assert any(notice.startswith(silent) for notice in run.notices), run.notices
+        wait_until(lambda: "rank 1 (worker main-w0) answers again" in run.notices, PATIENCE)
+        (tmp_path / "end").touch()
+        assert run.wait(PATIENCE).status is Status.FINISHED

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import bisect
 import itertools
 import json
 import os
-import shutil
-import tempfile
 import time
 import uuid
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_v1
 
-from farandole.protocol import RECORD_NUMBER, Part
+from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part
+from farandole.server.handover import leave
+from farandole.server.leftovers import record_folder, remove_copies
 
 LIMIT_BYTES = 200_000_000
 """From this size on a record takes no more output, which is what grows; reports and the end are always kept."""
+TOTAL_BYTES = 1_000_000_000
+"""The same for all records of a worker together; those of runs that have ended make room first."""
 READ_BYTES = 1_000_000
 KEPT_RUNS = 5
 """How many runs that have ended stay on record."""
+UNREAD_SECONDS = 86_400.0
+"""How long a run's end that nobody has read, and that could not be left on a volume, keeps its worker in use."""
+LEAVE_SECONDS = 8.0
+"""How long a server that stops may take to leave its records; whoever stops it waits for ten seconds at the least."""
 OUTPUT = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
 
 
@@ -57,7 +62,13 @@ class Record:
         """Message id of each request of the run -> which part of the run it is."""
         self.ended: float | None = None
         self.limit = LIMIT_BYTES
+        self.has_room: Callable[[], bool] = lambda: True
         self.followers = 0
+        self.told = False
+        """Whether a driver has read the end."""
+        self.left = False
+        """Whether all of it lies beside the run's files."""
+        self.leaving = False
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._ends = array("Q")
@@ -71,17 +82,46 @@ class Record:
         """How many messages there are."""
         return len(self._ends) + len(self._unwritten)
 
+    @property
+    def size(self) -> int:
+        """How many bytes it takes."""
+        return self._size
+
+    @property
+    def led(self) -> bool:
+        """Whether a driver reads along."""
+        return self.followers > 0 or self.owner.led
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is written, read or copied."""
+        return not self.ended or self.followers > 0 or self.leaving
+
+    def describe(self) -> dict[str, Any]:
+        """Return what it is; see `farandole.driver.records.RecordInfo`."""
+        return {
+            "run": self.run,
+            "kernel": self.kernel_id,
+            "rank": self.rank,
+            "requests": self.requests,
+            "ended": self.ended,
+            "led": self.led,
+            "count": self.count,
+            "about": self.about,
+        }
+
     def take(self, channel: str, kind: str, parts: list[bytes]) -> bytes:
         """Record a message; return its frame, which carries its number where it was recorded."""
-        if self._size >= self.limit and kind in OUTPUT:
+        if kind in OUTPUT and (self._size >= self.limit or not self.has_room()):
             self._say_full(channel)
             frame: bytes = serialize_msg_to_ws_v1(parts, channel)
             return frame
         return self._keep(channel, parts)
 
     def end(self) -> None:
-        """Nothing more will come."""
-        self.ended = self.ended or time.time()
+        """Nothing more will come; whoever reads along has read all."""
+        if not self.ended:
+            self.ended, self.told = time.time(), self.led
         self.wake()
 
     async def wait(self, after: int) -> None:
@@ -127,7 +167,7 @@ class Record:
         self._path.unlink(missing_ok=True)
 
     def _keep(self, channel: str, parts: list[bytes]) -> bytes:
-        frame: bytes = serialize_msg_to_ws_v1(_numbered(parts, self.count + 1), channel)
+        frame: bytes = serialize_msg_to_ws_v1(self._numbered(parts), channel)
         self._size += len(frame) + 4
         self._unwritten.append(len(frame).to_bytes(4, "big") + frame)
         self._write()
@@ -154,7 +194,7 @@ class Record:
             return
         self._full = True
         text = (
-            f"... the worker has recorded {self.limit / 1e6:g} MB of rank {self.rank}'s output in this run and keeps "
+            f"... the worker has recorded {self._size / 1e6:.3g} MB of rank {self.rank}'s output in this run and keeps "
             "no more of it. Reports are kept; a driver that stays connected still gets all.\n"
         )
         request = next((message for message, part in self.requests.items() if part == Part.CELL), "")
@@ -162,10 +202,10 @@ class Record:
         content = {"name": "stderr", "text": text}
         self._keep(channel, [json.dumps(part).encode() for part in (header, {"msg_id": request}, {}, content)])
 
-
-def _numbered(parts: list[bytes], number: int) -> list[bytes]:
-    known = {} if parts[2] == b"{}" else json.loads(parts[2])
-    return [*parts[:2], json.dumps({**known, RECORD_NUMBER: number}).encode(), *parts[3:]]
+    def _numbered(self, parts: list[bytes]) -> list[bytes]:
+        known = {} if parts[2] == b"{}" else json.loads(parts[2])
+        metadata = {**known, RECORD_NUMBER: self.count + 1, RECORD_RUN: self.run}
+        return [*parts[:2], json.dumps(metadata).encode(), *parts[3:]]
 
 
 class Records:
@@ -175,6 +215,17 @@ class Records:
         self._folder = folder
         self._records: list[Record] = []
         self._numbers = itertools.count()
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    @property
+    def unread(self) -> bool:
+        """Whether a run's end is known here alone, and waits for a driver."""
+        return any(
+            record.ended
+            and not (record.told or record.left or record.led)
+            and time.time() - record.ended < UNREAD_SECONDS
+            for record in self._records
+        )
 
     def note(self, kernel_id: str, message_id: str, mark: dict[str, Any], owner: Owner) -> None:
         """Note a request that belongs to a run; its first one opens the record. ``mark`` is what the driver sent."""
@@ -207,40 +258,86 @@ class Records:
 
     def listing(self) -> list[dict[str, Any]]:
         """Return what there is, in the order in which it began; see `farandole.driver.records.RecordInfo`."""
-        return [
-            {
-                "run": record.run,
-                "kernel": record.kernel_id,
-                "rank": record.rank,
-                "requests": record.requests,
-                "ended": record.ended,
-                "led": record.followers > 0 or record.owner.led,
-                "count": record.count,
-                "about": record.about,
-            }
-            for record in self._records
-        ]
+        return [record.describe() for record in self._records]
+
+    def end(self, record: Record, *, done: bool) -> None:
+        """Nothing more will come; where no driver reads along, it is left beside the run's files.
+
+        ``done``: the rank has done its part, and has not died in it.
+        """
+        record.end()
+        if done:
+            self._remove_copies([record.run])
+        self._leave(record)
+
+    def abandon(self, owner: Owner) -> None:
+        """Leave what a driver that goes may have heard to its end, but not have written down."""
+        for record in self._records:
+            if record.owner is owner and Part.END in record.requests.values():
+                self._leave(record)
+
+    async def leave_all(self) -> None:
+        """Leave all that has ended and that no driver has written down: this server stops."""
+        self._remove_copies(self._runs)
+        for record in self._records:
+            self._leave(record)
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=LEAVE_SECONDS)
+
+    def _remove_copies(self, runs: Iterable[str]) -> None:
+        going = {record.run for record in self._records if not record.ended}
+        remove_copies(run for run in runs if run not in going)
+
+    def _leave(self, record: Record) -> None:
+        if record.ended and not (record.left or record.leaving or record.led):
+            record.leaving = True
+            task = asyncio.get_running_loop().create_task(_left(record), name=f"leave {record.run}")
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
 
     def _open(self, kernel_id: str, mark: dict[str, Any], owner: Owner) -> None:
         if (last := self.open_of(kernel_id)) is not None:
             last.end()
+        # A run whose ranks were all killed, and which was given up, could not remove them.
+        self._remove_copies([run for run in self._runs if run != mark["run"]])
         self._drop_old()
         path = self._place() / f"{next(self._numbers)}.frames"
-        self._records.append(
-            Record(path, run=mark["run"], kernel_id=kernel_id, rank=mark["rank"], about=mark["about"], owner=owner)
-        )
+        record = Record(path, run=mark["run"], kernel_id=kernel_id, rank=mark["rank"], about=mark["about"], owner=owner)
+        record.has_room = self._has_room
+        self._records.append(record)
+
+    def _has_room(self) -> bool:
+        """Return whether there is room for more output, after having made some where that can be."""
+        for run in self._runs:
+            if sum(record.size for record in self._records) < TOTAL_BYTES:
+                return True
+            self._forget(run)
+        return sum(record.size for record in self._records) < TOTAL_BYTES
+
+    @property
+    def _runs(self) -> list[str]:
+        return list(dict.fromkeys(record.run for record in self._records))
 
     def _drop_old(self) -> None:
-        runs = list(dict.fromkeys(record.run for record in self._records))
-        for run in runs[: -KEPT_RUNS or None]:
-            if all(record.ended and not record.followers for record in self._records if record.run == run):
-                for record in [record for record in self._records if record.run == run]:
-                    self._records.remove(record)
-                    record.remove()
+        for run in self._runs[: -KEPT_RUNS or None]:
+            self._forget(run)
+
+    def _forget(self, run: str) -> None:
+        records = [record for record in self._records if record.run == run]
+        if not any(record.busy for record in records):
+            for record in records:
+                self._records.remove(record)
+                record.remove()
 
     def _place(self) -> Path:
         # A folder of this machine and of this server's life: the volume with the user's home may be slow or far.
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="farandole-record-"))
-            atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+            self._folder = record_folder()
         return self._folder
+
+
+async def _left(record: Record) -> None:
+    try:
+        record.left = await leave(record)
+    finally:
+        record.leaving = False

@@ -1,0 +1,166 @@
+"""Runs that ended while nobody led them, and whose workers are gone: told from what the workers left beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import socket
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from farandole.driver.errors import rank_error
+from farandole.driver.loop import LoopThread
+from farandole.driver.reattach import FoundRun, find_runs, heard_out, told_again
+from farandole.driver.records import WorkerRecords
+from farandole.driver.replies import Reply
+from farandole.driver.retelling import Retelling, trim
+from farandole.driver.runs import Run, RunInfo
+from farandole.driver.store import RunStore, read_info
+from farandole.driver.workers import Worker
+from farandole.protocol import LEFT_RECORDS, Status
+
+READ_BYTES = 1_000_000
+
+
+class GoneWorker(Worker):
+    """A worker as far as its record of one kernel's part in a run tells, which it left beside the run's files."""
+
+    def __init__(self, header: Path) -> None:
+        self._frames = header.with_suffix(".frames")
+        self._record: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
+        self.name = self._record.pop("worker")
+
+    async def records(self) -> WorkerRecords:
+        """Return the one record."""
+        return WorkerRecords.from_json({"kernels": [], "records": [self._record]})
+
+    async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:  # noqa: ARG002
+        """Yield all frames of the record; the kernel passes over those that it knows."""
+        with self._frames.open("rb") as file:
+            while frames := await asyncio.to_thread(_read, file):
+                for frame in frames:
+                    yield frame
+
+
+def _read(file: BufferedReader) -> list[bytes]:
+    frames, size = [], 0
+    while size < READ_BYTES and (head := file.read(4)):
+        frames.append(file.read(int.from_bytes(head, "big")))
+        size += len(frames[-1])
+    return frames
+
+
+def gone_workers(store: RunStore, cluster: str) -> list[GoneWorker]:
+    """Return what the workers of a cluster have left of runs whose end the store does not know."""
+    return [GoneWorker(header) for info in _left(store) if info.cluster == cluster for header in _headers(info.folder)]
+
+
+def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
+    """Tell runs to their end by what their workers have left, in the store, and return them.
+
+    Those of all whose ranks the records are there; of ``cluster``, none of whose workers is there any more, all others
+    too: what has not been left of them nobody will tell.
+    """
+    found = [info for info in _left(store) if info.cluster == cluster or _is_whole(info)]
+    if not found:
+        return []
+    loop = LoopThread()
+    try:
+        told = [_complete(loop, store, info) for info in found]
+    finally:
+        loop.close()
+    return [run for run in told if run is not None]
+
+
+def _left(store: RunStore) -> Iterator[RunInfo]:
+    """Yield the runs of which records were left and that no driver leads; remove the records of those told by now."""
+    for info in store.list():
+        if not _headers(info.folder):
+            continue
+        if not info.status.ended or info.status is Status.LOST:
+            if not _is_led(info):
+                yield info
+        else:
+            shutil.rmtree(info.folder / LEFT_RECORDS, ignore_errors=True)
+
+
+def _is_led(info: RunInfo) -> bool:
+    """Say whether a driver lives; of one elsewhere, whether it has written since a worker saw that nobody led."""
+    if info.status is Status.LOST or info.driver.get("host") == socket.gethostname():
+        return info.status is not Status.LOST
+    left = max(header.stat().st_mtime for header in _headers(info.folder))
+    return (info.folder / "run.json").stat().st_mtime > left
+
+
+def _is_whole(info: RunInfo) -> bool:
+    """Say whether all ranks are on record; in an elastic run several may have had the same number."""
+    records = [json.loads(header.read_text(encoding="utf-8")) for header in _headers(info.folder)]
+    ranks = {record["rank"] for record in records}
+    return ranks >= set(range(info.size)) and not any(record["about"].get("elastic") for record in records)
+
+
+def _headers(folder: Path) -> list[Path]:
+    return sorted((folder / LEFT_RECORDS).glob("[!.]*.json"))
+
+
+def _complete(loop: LoopThread, store: RunStore, info: RunInfo) -> Run | None:
+    """Tell a run, unless another process does or has; its records go once its end is on disk."""
+    with _claimed(info.folder / LEFT_RECORDS) as claimed:
+        if not claimed or not _headers(info.folder):
+            return None
+        run = loop.call(_tell(store, info))
+        if read_info(info.folder).status is run.status:
+            shutil.rmtree(info.folder / LEFT_RECORDS, ignore_errors=True)
+    return run
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[bool]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
+
+
+async def _tell(store: RunStore, info: RunInfo) -> Run:
+    [found] = await find_runs([GoneWorker(header) for header in _headers(info.folder)])
+    run = _begun(found, store)
+    hears = run if found.elastic is None else Retelling(run)
+
+    def hear(rank: int, data: dict[str, Any], _buffers: Sequence[bytes]) -> None:
+        for record in data["records"] if data["run"] == run.id else ():
+            hears.add_record(rank, record)
+
+    def take(rank: int, kind: str, content: dict[str, Any]) -> None:
+        if kind == "stream":
+            hears.add_log(rank, content["text"])
+
+    readers = found.readers(hear)
+    if found.elastic is None:
+        replies: Sequence[Reply] = await asyncio.gather(*(reader.read(take) for reader in readers))
+    else:
+        replies = await heard_out(readers, take)
+    if isinstance(hears, Retelling):
+        hears.end()
+    failed = any(reply.status != "ok" for reply in replies)
+    run.finish(
+        Status.FAILED if failed else Status.FINISHED, str(rank_error(replies)) if failed else None, ended=found.ended
+    )
+    return run
+
+
+def _begun(found: FoundRun, store: RunStore) -> Run:
+    if found.elastic is None:
+        return told_again(found, store, write=True)
+    trim(store.folder / found.id)
+    return store.go_on(found.about["run"], found.about["code"])

@@ -12,8 +12,8 @@ from farandole.driver.handover import complete
 from farandole.driver.reattach import about
 from farandole.driver.store import RunStore
 from farandole.protocol import COMM_TARGET, LEFT_RECORDS, Part, Report, Status, report_to_json
-from farandole.server import record as record_module
-from farandole.server.record import Records
+from farandole.server import records as all_records
+from farandole.server.records import Records
 
 OK = {"status": "ok"}
 LATE = {"status": "error", "ename": "ValueError", "evalue": "late", "traceback": []}
@@ -203,7 +203,7 @@ async def test_an_end_that_cannot_be_left_keeps_its_worker_for_a_day(store, run,
     assert records.unread
     with record.followed():
         assert not records.unread
-    monkeypatch.setattr(record_module, "UNREAD_SECONDS", -1.0)
+    monkeypatch.setattr(all_records, "UNREAD_SECONDS", -1.0)
     assert not records.unread
 
 

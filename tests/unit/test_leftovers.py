@@ -11,7 +11,7 @@ from farandole.protocol import Part
 from farandole.ranks.keepsake import Keepsake
 from farandole.ranks.state import state as fd_state
 from farandole.server import leftovers
-from farandole.server.record import Records
+from farandole.server.records import Records
 
 RUN = "20260101-000000-abcd"
 OLD = time.time() - 2 * leftovers.GRACE_SECONDS
@@ -55,9 +55,8 @@ def copies(folder, *workers, run=RUN, modified=OLD):
         os.utime(path, (modified, modified))
 
 
-def test_copies_of_a_cluster_without_a_process_are_swept(tmp_path):
-    copies(tmp_path, "gone-w0", "here-w1")
-    copies(tmp_path, "gone-w1", modified=time.time())
+def test_copies_go_that_no_process_of_their_cluster_can_have_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(leftovers, "GRACE_SECONDS", -1.0)
     (tmp_path / "farandole-other").write_bytes(b"x")
     code = "print('up', flush=True); import sys; sys.stdin.read()"
     environment = {**os.environ, "FARANDOLE_WORKER": "here-w0"}
@@ -65,11 +64,20 @@ def test_copies_of_a_cluster_without_a_process_are_swept(tmp_path):
         [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as worker:
         assert worker.stdout.readline() == b"up\n"
+        copies(tmp_path, "gone-w0", "here-w1", modified=time.time())
+        copies(tmp_path, "here-w2")
         leftovers.sweep_copies(tmp_path)
+        assert names(tmp_path) == [f"farandole-{RUN}-here-w1-0", "farandole-other"]
         worker.stdin.close()
-    assert names(tmp_path) == [f"farandole-{RUN}-gone-w1-0", f"farandole-{RUN}-here-w1-0", "farandole-other"]
     leftovers.sweep_copies(tmp_path)
-    assert names(tmp_path) == [f"farandole-{RUN}-gone-w1-0", "farandole-other"]
+    assert names(tmp_path) == ["farandole-other"]
+
+
+def test_young_copies_wait_for_ranks_that_take_the_place_of_those_that_are_lost(tmp_path):
+    copies(tmp_path, "gone-w0")
+    copies(tmp_path, "gone-w1", modified=time.time())
+    leftovers.sweep_copies(tmp_path)
+    assert names(tmp_path) == [f"farandole-{RUN}-gone-w1-0"]
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ import os
 import pytest
 from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part
 from farandole.server import record
-from farandole.server.record import Record, Records
+from farandole.server import records as all_records
+from farandole.server.record import Record
+from farandole.server.records import Records
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1
 
 
@@ -202,7 +204,7 @@ def test_the_listing_says_who_goes_on_and_who_is_led(records):
 
 
 def test_all_records_together_have_one_bound_and_ended_runs_make_room(records, monkeypatch):
-    monkeypatch.setattr(record, "TOTAL_BYTES", 5000)
+    monkeypatch.setattr(all_records, "TOTAL_BYTES", 5000)
     old, new = begin(records, "old", kernel="a"), begin(records, "new", kernel="b")
     for one in (old, new):
         for _ in range(20):

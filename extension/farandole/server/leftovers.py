@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import glob
+import math
 import os
 import re
 import shutil
@@ -18,14 +19,14 @@ import psutil
 RECORDS = re.compile(r"farandole-record-(?P<space>\d+)-(?P<pid>\d+)-.*")
 COPY = re.compile(r"farandole-\d{8}-\d{6}-[0-9a-f]+-(?P<worker>.*)-\d")
 """A rank's copy of a commit, see `farandole.ranks.keepsake`."""
-GRACE_SECONDS = 600.0
+GRACE_SECONDS = 3600.0
 """How old a copy must be before it is swept: a run that has lost all its ranks may be about to get new ones."""
 
 
 def record_folder(parent: Path | None = None) -> Path:
     """Return a new folder for this process's records, which goes when it ends; those of killed ones go now."""
     parent = parent or Path(tempfile.gettempdir())
-    for folder in _ours(parent.glob("farandole-record-*")):
+    for folder, _ in _ours(parent.glob("farandole-record-*")):
         named = RECORDS.fullmatch(folder.name)
         # Containers may share the folder and not their process ids.
         if named and int(named["space"]) == _pid_space() and not psutil.pid_exists(int(named["pid"])):
@@ -36,16 +37,15 @@ def record_folder(parent: Path | None = None) -> Path:
 
 
 def sweep_copies(folder: Path | None = None) -> None:
-    """Remove the copies of commits of clusters none of whose processes live here any more."""
-    old = [
-        path
-        for path in _ours((folder or copies_folder()).glob("farandole-*"))
-        if COPY.fullmatch(path.name) and time.time() - path.lstat().st_mtime > GRACE_SECONDS
-    ]
-    living = _living_clusters() if old else set()
-    for path in old:
+    """Remove copies of commits that no process still living here can have made: none of their cluster is so old."""
+    old = {}
+    for path, modified in _ours((folder or copies_folder()).glob("farandole-*")):
         named = COPY.fullmatch(path.name)
-        if named and _cluster(named["worker"]) not in living:
+        if named and time.time() - modified > GRACE_SECONDS:
+            old[path] = (_cluster(named["worker"]), modified)
+    begun = _begun_clusters() if old else {}
+    for path, (cluster, modified) in old.items():
+        if begun.get(cluster, math.inf) > modified:
             path.unlink(missing_ok=True)
 
 
@@ -53,7 +53,7 @@ def remove_copies(runs: Iterable[str], folder: Path | None = None) -> None:
     """Remove what the ranks of this worker have copied of their commits in these runs."""
     worker = os.environ.get("FARANDOLE_WORKER", "")
     for run in runs:
-        for path in _ours((folder or copies_folder()).glob(glob.escape(f"farandole-{run}-{worker}-") + "*")):
+        for path, _ in _ours((folder or copies_folder()).glob(glob.escape(f"farandole-{run}-{worker}-") + "*")):
             path.unlink(missing_ok=True)
 
 
@@ -63,11 +63,13 @@ def copies_folder() -> Path:
     return memory if memory.is_dir() else Path(tempfile.gettempdir())
 
 
-def _ours(paths: Iterable[Path]) -> Iterator[Path]:
+def _ours(paths: Iterable[Path]) -> Iterator[tuple[Path, float]]:
+    """Yield those that belong to this user, and when they were modified; others may remove them meanwhile."""
     for path in paths:
         with suppress(FileNotFoundError):
-            if path.lstat().st_uid == os.geteuid():
-                yield path
+            found = path.lstat()
+            if found.st_uid == os.geteuid():
+                yield path, found.st_mtime
 
 
 def _pid_space() -> int:
@@ -75,14 +77,15 @@ def _pid_space() -> int:
     return space.stat().st_ino if space.exists() else 0
 
 
-def _living_clusters() -> set[str]:
-    """Return the clusters whose workers or ranks are processes of ours on this machine."""
-    found = set()
+def _begun_clusters() -> dict[str, float]:
+    """Return since when there have been workers or ranks of clusters, of those that are processes of ours now."""
+    begun: dict[str, float] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.uids().effective == os.geteuid():
-                found.add(_cluster(process.environ().get("FARANDOLE_WORKER", "")))
-    return found
+                cluster = _cluster(process.environ().get("FARANDOLE_WORKER", ""))
+                begun[cluster] = min(process.create_time(), begun.get(cluster, math.inf))
+    return begun
 
 
 def _cluster(worker: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 from jupyter_server._tz import utcnow
 
 from farandole.server.activity import ActivityKernelManager
-from farandole.server.record import Record, Records
+from farandole.server.record import Record
+from farandole.server.records import Records
 
 
 class RankKernelManager(ActivityKernelManager):

@@ -15,7 +15,8 @@ from tornado.websocket import WebSocketClosedError
 
 from farandole.protocol import RUN_MARK, Part
 from farandole.server.deaths import explain_exit, oom_kills
-from farandole.server.record import Record, Records
+from farandole.server.record import Record
+from farandole.server.records import Records
 
 
 class RankWebsocketConnection(ZMQChannelsWebsocketConnection):

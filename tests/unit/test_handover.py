@@ -1,6 +1,7 @@
 """What workers leave of a run whose end nobody has read, and what a driver makes of it when they are gone."""
 
 import asyncio
+import fcntl
 import json
 import os
 import subprocess
@@ -172,6 +173,25 @@ def test_what_was_left_of_a_run_that_a_driver_has_ended_goes(store, run, tmp_pat
     again.finish(Status.FINISHED)
     assert complete(store) == []
     assert left(run) == []
+
+
+def test_a_run_that_another_process_tells_is_left_to_it(store, run, tmp_path):
+    leave(tmp_path, run, 0, 1)
+    folder = os.open(run.folder / LEFT_RECORDS, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    assert complete(store) == []
+    os.close(folder)
+    assert len(complete(store)) == 1
+
+
+def test_a_record_that_cannot_be_read_costs_no_list_of_runs(store, run, tmp_path):
+    leave(tmp_path, run, 0, 1)
+    frames = run.folder / LEFT_RECORDS / "kernel-1.frames"
+    frames.unlink()
+    assert complete(store) == []
+    frames.mkdir()
+    with pytest.warns(UserWarning, match=rf"left of run {run.id} cannot be read: .*Is a directory"):
+        assert complete(store) == []
 
 
 def test_nothing_is_left_where_a_driver_reads_or_has_ended_the_run(store, run, tmp_path):

@@ -8,8 +8,10 @@ import json
 import os
 import shutil
 import socket
+import warnings
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -72,10 +74,9 @@ def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
         return []
     loop = LoopThread()
     try:
-        told = [_complete(loop, store, info) for info in found]
+        return [run for info in found if (run := _complete(loop, store, info)) is not None]
     finally:
         loop.close()
-    return [run for run in told if run is not None]
 
 
 def _left(store: RunStore) -> Iterator[RunInfo]:
@@ -92,8 +93,10 @@ def _left(store: RunStore) -> Iterator[RunInfo]:
 
 def _is_led(info: RunInfo) -> bool:
     """Say whether a driver lives; of one elsewhere, whether it has written since a worker saw that nobody led."""
-    if info.status is Status.LOST or info.driver.get("host") == socket.gethostname():
-        return info.status is not Status.LOST
+    if info.status is Status.LOST:
+        return False
+    if info.driver.get("host") == socket.gethostname():
+        return True
     left = max(header.stat().st_mtime for header in _headers(info.folder))
     return (info.folder / "run.json").stat().st_mtime > left
 
@@ -106,17 +109,23 @@ def _is_whole(info: RunInfo) -> bool:
 
 
 def _headers(folder: Path) -> list[Path]:
-    return sorted((folder / LEFT_RECORDS).glob("[!.]*.json"))
+    found = (folder / LEFT_RECORDS).glob("[!.]*.json")
+    return sorted(header for header in found if header.with_suffix(".frames").exists())
 
 
 def _complete(loop: LoopThread, store: RunStore, info: RunInfo) -> Run | None:
     """Tell a run, unless another process does or has; its records go once its end is on disk."""
-    with _claimed(info.folder / LEFT_RECORDS) as claimed:
-        if not claimed or not _headers(info.folder):
-            return None
-        run = loop.call(_tell(store, info))
-        if read_info(info.folder).status is run.status:
-            shutil.rmtree(info.folder / LEFT_RECORDS, ignore_errors=True)
+    folder = info.folder / LEFT_RECORDS
+    try:
+        with _claimed(folder) as claimed:
+            if not claimed or not _headers(info.folder):
+                return None
+            run = loop.call(_tell(store, info))
+            if read_info(info.folder).status is run.status:
+                shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        warnings.warn(f"What workers left of run {info.id} cannot be read: {error}", stacklevel=4)
+        return None
     return run
 
 
@@ -124,39 +133,43 @@ def _complete(loop: LoopThread, store: RunStore, info: RunInfo) -> Run | None:
 def _claimed(folder: Path) -> Iterator[bool]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
+        yield _locked(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 async def _tell(store: RunStore, info: RunInfo) -> Run:
     [found] = await find_runs([GoneWorker(header) for header in _headers(info.folder)])
     run = _begun(found, store)
     hears = run if found.elastic is None else Retelling(run)
-
-    def hear(rank: int, data: dict[str, Any], _buffers: Sequence[bytes]) -> None:
-        for record in data["records"] if data["run"] == run.id else ():
-            hears.add_record(rank, record)
-
-    def take(rank: int, kind: str, content: dict[str, Any]) -> None:
-        if kind == "stream":
-            hears.add_log(rank, content["text"])
-
-    readers = found.readers(hear)
+    readers, sink = found.readers(partial(_hear, run.id, hears)), partial(_take, hears)
     if found.elastic is None:
-        replies: Sequence[Reply] = await asyncio.gather(*(reader.read(take) for reader in readers))
+        replies: Sequence[Reply] = await asyncio.gather(*(reader.read(sink) for reader in readers))
     else:
-        replies = await heard_out(readers, take)
+        replies = await heard_out(readers, sink)
     if isinstance(hears, Retelling):
         hears.end()
-    failed = any(reply.status != "ok" for reply in replies)
-    run.finish(
-        Status.FAILED if failed else Status.FINISHED, str(rank_error(replies)) if failed else None, ended=found.ended
-    )
+    error = str(rank_error(replies)) if any(reply.status != "ok" for reply in replies) else None
+    run.finish(Status.FAILED if error else Status.FINISHED, error, ended=found.ended)
     return run
+
+
+def _hear(run: str, hears: Run | Retelling, rank: int, data: dict[str, Any], _buffers: Sequence[bytes]) -> None:
+    for record in data["records"] if data["run"] == run else ():
+        hears.add_record(rank, record)
+
+
+def _take(hears: Run | Retelling, rank: int, kind: str, content: dict[str, Any]) -> None:
+    if kind == "stream":
+        hears.add_log(rank, content["text"])
 
 
 def _begun(found: FoundRun, store: RunStore) -> Run:

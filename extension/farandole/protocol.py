@@ -34,6 +34,13 @@ one ``"about"``: what the driver needs to make the run again. The worker records
 RECORD_NUMBER = "farandole_record"
 """Key in the metadata of a recorded message: its number in the rank's record of the run, from 1."""
 
+RECORD_RUN = "farandole_record_run"
+"""Key beside it: the run's id. The last messages of a run may come when the next one has begun."""
+
+LEFT_RECORDS = "records"
+"""Folder of a run in which workers leave their records of it where no driver has read its end: for each kernel
+``<id>.frames``, websocket frames with their lengths before them, and, once that is whole, ``<id>.json``."""
+
 
 class Part(StrEnum):
     """Which request of a run a message is: what it does before the user's cell, the cell, and what it does after."""

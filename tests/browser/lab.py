@@ -90,10 +90,15 @@ def shoot_failure(item: pytest.Item, report: pytest.TestReport) -> None:
 
 def points(cell: Locator, series: str) -> int:
     """Return how many points the cell's chart of a series shows, 0 where there is none yet."""
+    return len(places(cell, series))
+
+
+def places(cell: Locator, series: str) -> list[float]:
+    """Return where on the x axis, in pixels, the cell's chart of a series has its points."""
     line = cell.locator(".fd-chart", has_text=series).locator("polyline.fd-mean").first
     if not line.count():
-        return 0
-    return len((line.get_attribute("points") or "").split())
+        return []
+    return [float(point.split(",")[0]) for point in (line.get_attribute("points") or "").split()]
 
 
 def wait_for_points(cell: Locator, series: str, least: int, deadline: float = 60.0) -> None:

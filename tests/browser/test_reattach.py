@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from hub.process import processes_of, wait_until
-from tests.browser.lab import points, wait_for_points, write_notebook
+from tests.browser.lab import places, points, wait_for_points, write_notebook
 
 if TYPE_CHECKING:
     import psutil
@@ -22,11 +23,21 @@ CELL = """\
 import math, time
 import farandole as fd
 
-for step in range(400):
-    time.sleep(0.25)
+for step in range(290):
+    time.sleep(0.5)
     print("step", step)
     fd.report(step=step, loss=math.exp(-step / 100))
 """
+
+STEPS = """\
+import farandole
+
+reports = farandole.load_run("survivor")
+steps = [part["step"].to_list() for _, part in reports.groupby("rank")]
+print("ranks that are whole:", sum(one == list(range(len(one))) for one in steps))
+print("last step:", max(map(max, steps)))
+"""
+"""Says of how many ranks each step is in the run's files, once."""
 
 
 def driver_of(hub: RunningHub, user: str) -> psutil.Process:
@@ -46,7 +57,7 @@ def test_a_run_outlives_the_kernel_that_started_it(hub: RunningHub, lab: Lab):
     home.mkdir(parents=True, exist_ok=True)
     start = "%load_ext farandole\n%cluster start --workers 2 --backend none"
     attach = "%load_ext farandole\n%cluster attach"
-    write_notebook(home / "survivor.ipynb", start, CELL, attach, "%runs", "%runs stop survivor")
+    write_notebook(home / "survivor.ipynb", start, CELL, attach, "%runs", "%runs stop survivor", STEPS)
     lab.log_in("noether")
     lab.start_server("noether", "lean")
     lab.open_notebook("noether", "survivor.ipynb")
@@ -60,6 +71,7 @@ def test_a_run_outlives_the_kernel_that_started_it(hub: RunningHub, lab: Lab):
     wait_for_points(attached, "loss", 11)
     expect(attached.locator(".fd-status")).to_have_text("running")
     expect(attached).to_contain_text("step 0")
+    assert_even(places(attached, "loss"))
     seen = points(attached, "loss")
     wait_until(lambda: points(attached, "loss") >= seen + 5, 60)
     lab.shoot("attached")
@@ -67,3 +79,15 @@ def test_a_run_outlives_the_kernel_that_started_it(hub: RunningHub, lab: Lab):
 
     expect(lab.run_cell(4)).to_contain_text("is interrupted", timeout=60_000)
     expect(attached.locator(".fd-status")).to_have_text("interrupted")
+    # The dashboard has a point for each step, the last one included; the files say so of each rank.
+    told = lab.run_cell(5)
+    expect(told).to_contain_text("ranks that are whole: 2")
+    last = int(re.search(r"last step: (\d+)", told.inner_text())[1])
+    assert points(attached, "loss") == last + 1 >= seen + 5
+    assert_even(places(attached, "loss"))
+
+
+def assert_even(xs: list[float]):
+    """Check that a line has its points one step after the other: none is missing, and none is there twice."""
+    width = (xs[-1] - xs[0]) / (len(xs) - 1)
+    assert xs == pytest.approx([xs[0] + number * width for number in range(len(xs))], abs=width / 4)

@@ -7,12 +7,15 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from farandole import Cluster
+from farandole.driver.handover import complete
 from farandole.driver.store import RunStore
+from farandole.protocol import Status
 
 from hub.process import HubProcessError, wait_until
 from hub.remote_kernel import RemoteKernel
 from tests.cells import SUM, text
 from tests.hub import run_hub
+from tests.lost import Lost, assert_whole
 
 LIMIT = 30.0
 """Seconds; long enough for a server to start in on a busy machine, beside one that must not go meanwhile."""
@@ -87,6 +90,22 @@ def test_an_attached_idle_worker_goes_a_silent_busy_one_stays_and_the_next_cell_
         assert text(cluster.run(SUM[backend])) == "2\n"
         reasons = [line.split()[1] for line in said if "this hub stops workers after 0.5" in line]
         assert reasons == ["main-w0", "main-w1"], said
+
+
+def test_workers_whose_driver_is_gone_stay_for_the_run_and_leave_its_end_when_they_go(hub, tmp_path):
+    lost = Lost(hub, tmp_path, "alone")
+    begun, workers = time.monotonic(), {"alone-w0", "alone-w1"}
+    try:
+        wait_until(lambda: time.monotonic() - begun > 2 * LIMIT, DEADLINE)
+        assert servers(hub, "lost", lost.where["token"]) == workers
+        assert complete(lost.store) == []
+        lost.end.touch()
+        wait_until(lambda: not servers(hub, "lost", lost.where["token"]) & workers, DEADLINE)
+        [run] = complete(lost.store)
+        assert run.status is Status.FINISHED
+        assert_whole(lost.store, run)
+    finally:
+        lost.stop()
 
 
 @contextmanager

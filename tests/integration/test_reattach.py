@@ -1,98 +1,16 @@
 """A run outlives its driver, the proxy and the hub: nothing that a rank says is missing or there twice."""
 
-import json
-import signal
-import subprocess
-import sys
-from contextlib import suppress
-
 import pytest
 from farandole import Cluster
 from farandole.driver.store import RunStore
 from farandole.exceptions import NoClusterError, RankError
-from farandole.protocol import Status
+from farandole.protocol import LEFT_RECORDS, Status
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
 from hub.process import HubProcess, processes_of, wait_until
 from tests.hub import run_hub
-
-CELL = """
-import pathlib, time
-import farandole as fd
-step = 0
-while not pathlib.Path({end!r}).exists():
-    print("line", step)
-    fd.report(step=step, value=step * 0.5)
-    step += 1
-    time.sleep(0.02)
-{last}
-fd.result(step)
-"""
-DRIVER = """
-import json, sys
-from pathlib import Path
-from farandole import Cluster
-from farandole.driver.store import RunStore
-told = json.loads(sys.stdin.readline())
-where = {"hub_url": told["hub"], "token": told["token"], "store": RunStore(Path(told["store"]))}
-Cluster.start(2, name=told["cluster"], backend=told["backend"], **where).train(told["code"], name="long")
-"""
-PATIENCE = 60
-
-
-def steps_on_disk(store):
-    """Return how many reports each rank has in the newest run's files."""
-    return [len(path.read_text().splitlines()) for path in sorted(store.folder.glob("*/metrics/*.jsonl"))]
-
-
-def all_have(store, least):
-    return lambda: len(steps_on_disk(store)) == 2 and min(steps_on_disk(store)) >= least
-
-
-def assert_whole(store, run):
-    """Check that each report and each line of both ranks is in the run's files, once and in order."""
-    frame = store.load_run(run.id)
-    for rank, count in run.results.items():
-        assert frame[frame["rank"] == rank]["step"].to_list() == list(range(count))
-        assert (run.folder / "logs" / f"rank-{rank}.log").read_text().splitlines() == [
-            f"line {n}" for n in range(count)
-        ]
-    assert len(frame) == len(run.dataframe()) == sum(run.results.values())
-    assert sorted(run.results) == [0, 1]
-
-
-class Lost:
-    """A run whose driver was killed."""
-
-    def __init__(self, hub, folder, name, backend="none", last=""):
-        self.end = folder / "end"
-        self.store = RunStore(folder / "runs")
-        self.where = {"hub_url": hub.url, "token": hub.token_for("lost"), "progress": print}
-        self.name = name
-        code = CELL.format(end=str(self.end), last=last)
-        told = {"hub": hub.url, "token": self.where["token"], "store": str(self.store.folder), "code": code}
-        self._driver = subprocess.Popen([sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, text=True)
-        self._driver.stdin.write(json.dumps({**told, "cluster": name, "backend": backend}) + "\n")
-        self._driver.stdin.flush()
-        try:
-            wait_until(all_have(self.store, 20), 2 * PATIENCE)
-        finally:
-            self._driver.send_signal(signal.SIGKILL)
-            self._driver.wait()
-            self._driver.stdin.close()
-        assert self.store.list()[0].status is Status.LOST
-
-    def wait_for_the_end_of(self, hub, rank):
-        """Return once a rank's worker has seen it end; a dying kernel cannot be attached to."""
-        path = f"/user/lost/{self.name}-w{rank}/farandole/records"
-        wait_until(lambda: hub.api(self.where["token"], "GET", path).json()["records"][0]["ended"], PATIENCE)
-
-    def attach(self, store=None):
-        return Cluster.attach(self.name, store=store or self.store, **self.where)
-
-    def stop(self):
-        # A test that ended well has stopped it itself.
-        with suppress(NoClusterError):
-            Cluster.stop_named(self.name, **self.where)
+from tests.lost import CELL, PATIENCE, TOGETHER, Lost, assert_whole
 
 
 @pytest.fixture
@@ -185,6 +103,57 @@ def is_worker(process, name):
     )
 
 
+@pytest.fixture
+def shell(lost, monkeypatch):
+    """A new notebook of the user whose driver was killed."""
+    monkeypatch.setenv("FARANDOLE_RUNS", str(lost.store.folder))
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "farandole")
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+@pytest.mark.parametrize("lost", [("torch",)], indirect=True)
+def test_is_there_when_its_workers_are_gone_too(hub, lost, shell):
+    lost.end.touch()
+    for rank in range(2):
+        lost.wait_for_the_end_of(hub, rank)
+    Cluster.stop_named(lost.name, **lost.where)
+    assert lost.store.list()[0].status is Status.LOST
+    assert shell.run_line_magic("runs", "").rows()[0][1:3] == ("long", "finished")
+    run = lost.store.load("long")
+    assert_whole(lost.store, run)
+    assert not (run.folder / LEFT_RECORDS).exists()
+    with capture_output() as shown:
+        shell.run_line_magic("runs", "wait long")
+        shell.run_line_magic("runs", "show long")
+    assert "finished" in shown.outputs[0].data["text/html"]
+
+
+@pytest.mark.parametrize("lost", [("none", "if fd.rank() == 1: raise ValueError('late')")], indirect=True)
+def test_a_worker_that_could_leave_nothing_costs_what_its_rank_said_last(hub, lost, shell):
+    [worker] = [one for one in processes_of(hub.state) if is_worker(one, f"{lost.name}-w0")]
+    worker.kill()
+    lost.end.touch()
+    lost.wait_for_the_end_of(hub, 1)
+    Cluster.stop_named(lost.name, **lost.where)
+    # A worker that has left nothing may go on: only who knows that none is there tells of its death.
+    assert shell.run_line_magic("runs", "").rows()[0][2] == "lost"
+    with pytest.raises(NoClusterError):
+        lost.attach()
+    run = lost.store.load("long")
+    assert run.status is Status.FAILED
+    assert "rank 1" in run.error
+    assert "ValueError: late" in run.error
+    assert "its process is gone, lost: its worker ended" in run.error
+    frame = run.dataframe()
+    for rank in range(2):
+        steps = frame[frame["rank"] == rank]["step"].to_list()
+        assert steps == list(range(len(steps)))
+        assert len(steps) >= 20
+
+
 @pytest.mark.parametrize("lost", [()], indirect=True)
 def test_can_be_stopped_by_another_driver(lost):
     with lost.attach() as cluster:
@@ -215,14 +184,17 @@ def restart_hub(hub):
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("fault", [kill_proxy, restart_hub])
-def test_no_report_is_lost_when_proxy_or_hub_restart(tmp_path, fault):
+@pytest.mark.parametrize(
+    ("fault", "backend", "code"),
+    [(kill_proxy, "none", CELL), (restart_hub, "horovod", TOGETHER), (restart_hub, "torch", TOGETHER)],
+)
+def test_no_rank_stops_and_no_report_is_lost_when_proxy_or_hub_restart(tmp_path, fault, backend, code):
     end, store = tmp_path / "end", RunStore(tmp_path / "runs")
     with run_hub(tmp_path / "state") as hub:
         where = {"hub_url": hub.url, "token": hub.token_for("kay"), "store": store}
-        with Cluster.start(2, name="calm", backend="none", **where) as cluster:
+        with Cluster.start(2, name="calm", backend=backend, **where) as cluster:
             kernels = [kernel.kernel_id for kernel in cluster._core.group.kernels]
-            run = cluster.train(CELL.format(end=str(end), last=""), detach=True)
+            run = cluster.train(code.format(end=str(end), last=""), detach=True)
             wait_until(lambda: len(run.dataframe()) >= 40, PATIENCE)
             fault(hub)
             heard = len(run.dataframe())

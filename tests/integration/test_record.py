@@ -1,12 +1,16 @@
 """One rank on this machine whose connections break in mid-run: its worker goes on recording, and nothing is missed."""
 
 import asyncio
+import json
 
 import aiohttp
 import pytest
 from farandole.driver.group import call
+from farandole.driver.handover import complete
 from farandole.driver.kernels import RankKernel
 from farandole.driver.local import LocalWorkers
+from farandole.driver.reattach import about
+from farandole.driver.store import RunStore
 from farandole.driver.workers import WorkerOptions
 from farandole.exceptions import WorkerStartError
 from farandole.protocol import Part
@@ -41,8 +45,9 @@ class Rank:
     def take_records(self, _rank, data, _buffers):
         self.reports += [record["step"] for record in data["records"] if record["kind"] == "report"]
 
-    async def run(self, code, run="20260101-000000-abcd"):
-        mark = {"run": run, "about": {"run": {"id": run, "size": 1, "started": 1.0}, "code": code}}
+    async def run(self, code, run="20260101-000000-abcd", told=None):
+        told = told or {"run": {"id": run, "size": 1, "started": 1.0}, "code": code}
+        mark = {"run": run, "about": told}
         _, reply, _ = await asyncio.gather(
             self.kernel.execute(call("begin", run), silent=True, mark={**mark, "part": Part.BEGIN}),
             self.kernel.execute(code, sink=self.take, mark={"run": run, "part": Part.CELL}),
@@ -161,3 +166,30 @@ async def test_a_kernel_that_is_stopped_ends_its_record(worker, rank, tmp_path):
 async def test_a_run_that_nobody_has_on_record_is_refused(worker):
     with pytest.raises(WorkerStartError, match="404"):
         await anext(worker.follow("no-such-run", "no-such-kernel", 0))
+
+
+async def test_a_server_that_is_stopped_in_mid_run_leaves_what_no_driver_has_read(tmp_path):
+    source = LocalWorkers(aiohttp.ClientSession())
+    [worker] = await source.start(["r-w0"], WorkerOptions(cluster="r"), print, 120)
+    store = RunStore(tmp_path / "runs")
+    run = store.create(code="x", backend="none", size=1, workers=["r-w0"], cluster="r")
+    try:
+        rank = Rank(worker, await worker.start_kernel(0))
+        await rank.kernel.connect()
+        assert (await rank.kernel.evaluate(call("prepare", {}))).status == "ok"
+        code = CELL.format(end=str(tmp_path / "never"), last="")
+        work = asyncio.create_task(rank.run(code, run.id, about(run)))
+        await rank.heard(20)
+        await rank.kernel.close()
+        work.cancel()
+        run.let_go()
+    finally:
+        await source.close()
+    info = json.loads((run.folder / "run.json").read_text())
+    info["driver"]["started"] -= 1000
+    (run.folder / "run.json").write_text(json.dumps(info))
+    [told] = await asyncio.to_thread(complete, store)
+    assert "rank 0 (worker r-w0): its process is gone, stopped" in told.error
+    steps = store.load_run(run.id)["step"].to_list()
+    assert steps == list(range(len(steps)))
+    assert steps[: len(rank.reports)] == rank.reports

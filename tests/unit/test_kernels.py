@@ -12,7 +12,7 @@ from farandole.driver.connection import SUBPROTOCOL
 from farandole.driver.kernels import RankKernel
 from farandole.driver.workers import Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
-from farandole.protocol import COMM_TARGET, RECORD_NUMBER
+from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
 
@@ -269,7 +269,7 @@ class RecordingKernel(FakeKernel):
     async def say(self, channel, kind, content, *, live):
         """Say something for the record, and to the driver where that is connected."""
         cell = next(message for message, part in self.marks.items() if part == "cell")
-        metadata = {RECORD_NUMBER: len(self.recorded) + 1}
+        metadata = {RECORD_NUMBER: len(self.recorded) + 1, RECORD_RUN: "r"}
         parts = [json.dumps(part).encode() for part in ({"msg_type": kind}, {"msg_id": cell}, metadata, content)]
         frame = serialize_msg_to_ws_v1(parts, channel)
         self.recorded.append(frame)
@@ -408,3 +408,12 @@ async def test_a_sign_of_life_comes_on_the_control_channel():
     assert [(channel, header["msg_type"]) for channel, header, _, _ in fake.requests] == [
         ("control", "kernel_info_request")
     ]
+
+
+async def test_a_late_message_of_the_run_before_makes_no_message_of_this_one_seem_known():
+    async with recorded_run(None) as (kernel, fake, seen, _cell):
+        late = [{"msg_type": "stream"}, {"msg_id": "before"}, {RECORD_NUMBER: 50, RECORD_RUN: "q"}, {"text": "late"}]
+        await fake.socket.send_bytes(serialize_msg_to_ws_v1([json.dumps(part).encode() for part in late], "iopub"))
+        await fake.say("iopub", "stream", {"name": "stdout", "text": "2"}, live=True)
+        await until(lambda: len(seen) == 3)
+        assert (seen, kernel.heard) == (["0", "1", "2"], 3)

@@ -5,9 +5,11 @@ import json
 import os
 
 import pytest
-from farandole.protocol import RECORD_NUMBER, Part
+from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part
 from farandole.server import record
-from farandole.server.record import Record, Records
+from farandole.server import records as all_records
+from farandole.server.record import Record
+from farandole.server.records import Records
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1
 
 
@@ -71,7 +73,7 @@ def test_messages_are_numbered_from_one_and_read_from_anywhere(kept):
 def test_the_driver_gets_the_number_and_other_metadata_stay(kept):
     frame = kept.take("iopub", "display_data", message("display_data", {}, metadata={"mine": 1}))
     channel, parts = deserialize_msg_from_ws_v1(frame)
-    assert (channel, json.loads(parts[2])) == ("iopub", {"mine": 1, RECORD_NUMBER: 1})
+    assert (channel, json.loads(parts[2])) == ("iopub", {"mine": 1, RECORD_NUMBER: 1, RECORD_RUN: "r"})
 
 
 def test_buffers_are_kept(kept):
@@ -199,3 +201,18 @@ def test_the_listing_says_who_goes_on_and_who_is_led(records):
     assert (entry["led"], entry["ended"], entry["count"], entry["rank"]) == (False, None, 0, 0)
     one.end()
     assert records.listing()[0]["ended"] > 0
+
+
+def test_all_records_together_have_one_bound_and_ended_runs_make_room(records, monkeypatch):
+    monkeypatch.setattr(all_records, "TOTAL_BYTES", 5000)
+    old, new = begin(records, "old", kernel="a"), begin(records, "new", kernel="b")
+    for one in (old, new):
+        for _ in range(20):
+            one.take("iopub", "stream", printed("x" * 100))
+    assert "keeps no more of it" in texts(new)[-1]
+    assert old.size + new.size < 7000
+    count = new.count
+    old.end()
+    new.take("iopub", "stream", printed("room again"))
+    assert new.count == count + 1
+    assert [one["run"] for one in records.listing()] == ["new"]

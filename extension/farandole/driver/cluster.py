@@ -109,10 +109,14 @@ class Cluster:
         Those that go on, or ended when nobody led them, are in `background`, told again from their beginning.
 
         Raises:
-            NoClusterError: no cluster of that name runs.
+            NoClusterError: no cluster of that name runs; its runs are told to their end by what its workers have left.
         """
         cluster = cls(name, **where)
-        cluster._open(cluster._core.attach(cluster._progress, timeout))
+        try:
+            cluster._open(cluster._core.attach(cluster._progress, timeout))
+        except NoClusterError:
+            cluster._training.complete()
+            raise
         cluster._training.take_up()
         return cluster
 

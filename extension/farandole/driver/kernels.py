@@ -17,7 +17,7 @@ from farandole.driver.records import GONE, RecordInfo, WorkerRecords, find_again
 from farandole.driver.replies import OUTPUT_TYPES, UNKNOWN, Execution, Records, Reply, Sink, reply_of
 from farandole.driver.workers import Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
-from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RUN_MARK, Part
+from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK, Part
 
 Deaths: TypeAlias = Callable[[], None]
 """Called once when a kernel's death is known that nobody here meant."""
@@ -273,8 +273,10 @@ class RankKernel:
     def hear(self, frame: bytes) -> None:
         """Take a message of the kernel, or one from its record."""
         _, parts = deserialize_msg_from_ws_v1(frame)
-        number = json.loads(parts[2]).get(RECORD_NUMBER) if parts[2] != b"{}" else None
-        if number is not None:
+        metadata = json.loads(parts[2])
+        number = metadata.get(RECORD_NUMBER)
+        # The last messages of the run before have numbers of its own record.
+        if number is not None and metadata[RECORD_RUN] == self._run:
             if number <= self.heard:
                 return
             self.heard = number

@@ -28,7 +28,7 @@ LOOK_SECONDS = 0.5
 def about(run: Run, elastic: Elastic | None = None) -> dict[str, Any]:
     """Return what the workers are to know of a run, so that another driver can make it again."""
     options = None if elastic is None else asdict(elastic)
-    return {"run": json.loads(run.info.to_json()), "code": run.code, "elastic": options}
+    return {"run": json.loads(run.info.to_json()), "folder": str(run.folder), "code": run.code, "elastic": options}
 
 
 class RunReader:
@@ -129,9 +129,13 @@ async def find_runs(workers: Iterable[Worker]) -> list[FoundRun]:
     asked = list(workers)
     answers = await asyncio.gather(*(worker.records() for worker in asked))
     runs: dict[str, list[tuple[Worker, RecordInfo]]] = {}
+    seen: set[tuple[str, str]] = set()
     for worker, answer in zip(asked, answers, strict=True):
         for record in answer.records:
-            runs.setdefault(record.run, []).append((worker, record))
+            # A worker that lives may have left a record beside the run's files as well.
+            if (record.run, record.kernel) not in seen:
+                seen.add((record.run, record.kernel))
+                runs.setdefault(record.run, []).append((worker, record))
     found = [FoundRun(id=run, records=records) for run, records in runs.items()]
     return sorted(found, key=lambda run: float(run.about["run"]["started"]))
 

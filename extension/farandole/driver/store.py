@@ -1,7 +1,8 @@
 """The run store: a folder a run, readable with any tool.
 
 ``<runs>/<id>/`` holds ``run.json``, ``code.py``, ``metrics/rank-<n>.jsonl`` (one report a line),
-``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``; ``checkpoints/step-<n>/`` where the ranks wrote any.
+``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``; ``checkpoints/step-<n>/`` where the ranks wrote any, and
+``records/`` where workers left what no driver has read, see `farandole.driver.handover`.
 """
 
 from __future__ import annotations

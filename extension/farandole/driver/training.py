@@ -13,6 +13,7 @@ from farandole.driver.elastic import Elastic
 from farandole.driver.elastic_cell import Told
 from farandole.driver.errors import rank_error
 from farandole.driver.group import Cell, call
+from farandole.driver.handover import complete, gone_workers
 from farandole.driver.logs import RankLogs
 from farandole.driver.loop import LoopThread
 from farandole.driver.output import Block
@@ -106,11 +107,18 @@ class Training:
             self._loop.call(background.let_go())
 
     def take_up(self) -> None:
-        """Take up the runs that the workers have on record and whose end the store does not know."""
-        workers = [crew.worker for crew in self._core.crews]
+        """Take up the runs whose end the store does not know, and which workers have on record, or have left."""
+        workers = [*(crew.worker for crew in self._core.crews), *gone_workers(self.store, self._core.name)]
         for found in self._loop.call(find_runs(workers)):
             if found.is_news(self.store):
                 self._take_up(found)
+
+    def complete(self) -> None:
+        """Tell the runs of a cluster of which no worker is left, by what its workers have left."""
+        for run in complete(self.store, cluster=self._core.name):
+            self._progress(
+                f"run {run.id} is {run.status}: so its workers, which are gone, left it; see `%runs show {run.id}`"
+            )
 
     def hear(self, rank: int, data: dict[str, Any], _buffers: Sequence[bytes]) -> None:
         """Take in what a rank says in a run."""

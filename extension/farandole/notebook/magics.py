@@ -14,6 +14,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from farandole.driver.backends import BACKENDS
 from farandole.driver.cluster import START_SECONDS, Cluster
 from farandole.driver.elastic import Elastic
+from farandole.driver.handover import complete
 from farandole.driver.output import parse_ranks
 from farandole.driver.store import RunStore
 from farandole.exceptions import NoClusterError, TransferError, UsageError
@@ -146,6 +147,7 @@ class FarandoleMagics(Magics):
         options = _parse(self.runs, line)
         store = self.cluster.store if self.cluster else RunStore()
         background = self.cluster.background if self.cluster else {}
+        complete(store)
         if options.action == "list":
             return RunList(store.list()[: options.limit], detached=background)
         if options.action not in {"show", "wait", "stop"} or options.id is None:

@@ -13,7 +13,10 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 
 def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
+    import signal
+
     from farandole.server.activity import report_activity
+    from farandole.server.leftovers import sweep_copies
     from farandole.server.lifeline import hold_lifeline
     from farandole.server.routes import add_routes
     from farandole.server.sockets import keep_sockets
@@ -22,3 +25,6 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     hold_lifeline(serverapp)
     keep_sockets(serverapp)
     report_activity(serverapp)
+    sweep_copies()
+    # So the hub stops local processes; without a terminal Jupyter Server would end at once and leave nothing.
+    signal.signal(signal.SIGINT, serverapp._signal_stop)

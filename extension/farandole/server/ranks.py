@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from jupyter_server._tz import utcnow
+
 from farandole.server.activity import ActivityKernelManager
-from farandole.server.record import Records
+from farandole.server.record import Record
+from farandole.server.records import Records
 
 
 class RankKernelManager(ActivityKernelManager):
@@ -14,6 +17,21 @@ class RankKernelManager(ActivityKernelManager):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.records = Records()
+
+    @property
+    def busy(self) -> bool:
+        """Whether any kernel executes, or the end of a run waits here, and nowhere else, for a driver."""
+        return super().busy or self.records.unread
+
+    def note_read(self, record: Record) -> None:
+        """Note that a driver has read a record to its end: the worker has been of use, and need not keep it."""
+        record.told = True
+        self.last_kernel_activity = utcnow()
+
+    async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]
+        """End all kernels, and leave what they said in runs to whoever comes back."""
+        await super().shutdown_all(now)
+        await self.records.leave_all()
 
     def stop_watching_activity(self, kernel_id: str) -> None:
         """Stop watching a kernel that ends; a run that goes on there ends with it."""

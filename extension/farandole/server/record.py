@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import bisect
-import itertools
 import json
 import os
-import shutil
-import tempfile
 import time
 import uuid
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_v1
 
-from farandole.protocol import RECORD_NUMBER, Part
+from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part
 
 LIMIT_BYTES = 200_000_000
 """From this size on a record takes no more output, which is what grows; reports and the end are always kept."""
 READ_BYTES = 1_000_000
-KEPT_RUNS = 5
-"""How many runs that have ended stay on record."""
 OUTPUT = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
 
 
@@ -57,7 +51,13 @@ class Record:
         """Message id of each request of the run -> which part of the run it is."""
         self.ended: float | None = None
         self.limit = LIMIT_BYTES
+        self.has_room: Callable[[], bool] = lambda: True
         self.followers = 0
+        self.told = False
+        """Whether a driver has read the end."""
+        self.left = False
+        """Whether all of it lies beside the run's files."""
+        self.leaving = False
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._ends = array("Q")
@@ -71,17 +71,46 @@ class Record:
         """How many messages there are."""
         return len(self._ends) + len(self._unwritten)
 
+    @property
+    def size(self) -> int:
+        """How many bytes it takes."""
+        return self._size
+
+    @property
+    def led(self) -> bool:
+        """Whether a driver reads along."""
+        return self.followers > 0 or self.owner.led
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is written, read or copied."""
+        return not self.ended or self.followers > 0 or self.leaving
+
+    def describe(self) -> dict[str, Any]:
+        """Return what it is; see `farandole.driver.records.RecordInfo`."""
+        return {
+            "run": self.run,
+            "kernel": self.kernel_id,
+            "rank": self.rank,
+            "requests": self.requests,
+            "ended": self.ended,
+            "led": self.led,
+            "count": self.count,
+            "about": self.about,
+        }
+
     def take(self, channel: str, kind: str, parts: list[bytes]) -> bytes:
         """Record a message; return its frame, which carries its number where it was recorded."""
-        if self._size >= self.limit and kind in OUTPUT:
+        if kind in OUTPUT and (self._size >= self.limit or not self.has_room()):
             self._say_full(channel)
             frame: bytes = serialize_msg_to_ws_v1(parts, channel)
             return frame
         return self._keep(channel, parts)
 
     def end(self) -> None:
-        """Nothing more will come."""
-        self.ended = self.ended or time.time()
+        """Nothing more will come; whoever reads along has read all."""
+        if not self.ended:
+            self.ended, self.told = time.time(), self.led
         self.wake()
 
     async def wait(self, after: int) -> None:
@@ -127,7 +156,7 @@ class Record:
         self._path.unlink(missing_ok=True)
 
     def _keep(self, channel: str, parts: list[bytes]) -> bytes:
-        frame: bytes = serialize_msg_to_ws_v1(_numbered(parts, self.count + 1), channel)
+        frame: bytes = serialize_msg_to_ws_v1(self._numbered(parts), channel)
         self._size += len(frame) + 4
         self._unwritten.append(len(frame).to_bytes(4, "big") + frame)
         self._write()
@@ -154,7 +183,7 @@ class Record:
             return
         self._full = True
         text = (
-            f"... the worker has recorded {self.limit / 1e6:g} MB of rank {self.rank}'s output in this run and keeps "
+            f"... the worker has recorded {self._size / 1e6:.3g} MB of rank {self.rank}'s output in this run and keeps "
             "no more of it. Reports are kept; a driver that stays connected still gets all.\n"
         )
         request = next((message for message, part in self.requests.items() if part == Part.CELL), "")
@@ -162,85 +191,7 @@ class Record:
         content = {"name": "stderr", "text": text}
         self._keep(channel, [json.dumps(part).encode() for part in (header, {"msg_id": request}, {}, content)])
 
-
-def _numbered(parts: list[bytes], number: int) -> list[bytes]:
-    known = {} if parts[2] == b"{}" else json.loads(parts[2])
-    return [*parts[:2], json.dumps({**known, RECORD_NUMBER: number}).encode(), *parts[3:]]
-
-
-class Records:
-    """The records of one worker: of the runs that go on, and of the last few that have ended."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
-        self._records: list[Record] = []
-        self._numbers = itertools.count()
-
-    def note(self, kernel_id: str, message_id: str, mark: dict[str, Any], owner: Owner) -> None:
-        """Note a request that belongs to a run; its first one opens the record. ``mark`` is what the driver sent."""
-        if mark["part"] == Part.BEGIN:
-            self._open(kernel_id, mark, owner)
-        record = self.get(mark["run"], kernel_id)
-        if record is not None and not record.ended:
-            record.requests[message_id] = mark["part"]
-
-    def get(self, run: str, kernel_id: str) -> Record | None:
-        """Return the record of a rank's part in a run."""
-        return next((one for one in reversed(self._records) if (one.run, one.kernel_id) == (run, kernel_id)), None)
-
-    def of(self, kernel_id: str, kind: str, parts: list[bytes]) -> Record | None:
-        """Return the record that a message belongs to, be it over by now.
-
-        A report says itself which run it is of: it may come in the name of any request.
-        """
-        mine = [record for record in reversed(self._records) if record.kernel_id == kernel_id]
-        if not mine:
-            return None
-        if kind == "comm_msg":
-            return next((record for record in mine if record.run.encode() in parts[3]), None)
-        request = json.loads(parts[1]).get("msg_id", "")
-        return next((record for record in mine if request in record.requests), None)
-
-    def open_of(self, kernel_id: str) -> Record | None:
-        """Return the record that a kernel still adds to."""
-        return next((one for one in self._records if one.kernel_id == kernel_id and not one.ended), None)
-
-    def listing(self) -> list[dict[str, Any]]:
-        """Return what there is, in the order in which it began; see `farandole.driver.records.RecordInfo`."""
-        return [
-            {
-                "run": record.run,
-                "kernel": record.kernel_id,
-                "rank": record.rank,
-                "requests": record.requests,
-                "ended": record.ended,
-                "led": record.followers > 0 or record.owner.led,
-                "count": record.count,
-                "about": record.about,
-            }
-            for record in self._records
-        ]
-
-    def _open(self, kernel_id: str, mark: dict[str, Any], owner: Owner) -> None:
-        if (last := self.open_of(kernel_id)) is not None:
-            last.end()
-        self._drop_old()
-        path = self._place() / f"{next(self._numbers)}.frames"
-        self._records.append(
-            Record(path, run=mark["run"], kernel_id=kernel_id, rank=mark["rank"], about=mark["about"], owner=owner)
-        )
-
-    def _drop_old(self) -> None:
-        runs = list(dict.fromkeys(record.run for record in self._records))
-        for run in runs[: -KEPT_RUNS or None]:
-            if all(record.ended and not record.followers for record in self._records if record.run == run):
-                for record in [record for record in self._records if record.run == run]:
-                    self._records.remove(record)
-                    record.remove()
-
-    def _place(self) -> Path:
-        # A folder of this machine and of this server's life: the volume with the user's home may be slow or far.
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="farandole-record-"))
-            atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
-        return self._folder
+    def _numbered(self, parts: list[bytes]) -> list[bytes]:
+        known = {} if parts[2] == b"{}" else json.loads(parts[2])
+        metadata = {**known, RECORD_NUMBER: self.count + 1, RECORD_RUN: self.run}
+        return [*parts[:2], json.dumps(metadata).encode(), *parts[3:]]

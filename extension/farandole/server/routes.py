@@ -133,6 +133,7 @@ class RecordHandler(APIHandler):
             self.write(frames)
             await self.flush()
             if record.ended and after >= record.count:
+                _ranks_of(self).note_read(record)
                 return
 
     def on_connection_close(self) -> None:

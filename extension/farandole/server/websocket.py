@@ -15,7 +15,8 @@ from tornado.websocket import WebSocketClosedError
 
 from farandole.protocol import RUN_MARK, Part
 from farandole.server.deaths import explain_exit, oom_kills
-from farandole.server.record import Record, Records
+from farandole.server.record import Record
+from farandole.server.records import Records
 
 
 class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
@@ -81,6 +82,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             self._watching = False
             self._server_watches(zmq.SUBSCRIBE)
         self.multi_kernel_manager.hand_over(self)
+        self._records.abandon(self)
         return super().disconnect()  # type: ignore[no-untyped-call]
 
     def _take_over(self, _connected: object) -> None:
@@ -123,7 +125,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         elif record.owner is self and not record.ended:
             self._send(record.take(channel, kind, parts))
             if kind == "execute_reply" and record.requests[json.loads(parts[1])["msg_id"]] == Part.END:
-                self._end(record)
+                self._end(record, done=True)
 
     def _send(self, frame: bytes) -> None:
         if self.led:
@@ -132,8 +134,8 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             except WebSocketClosedError:
                 self.log.debug("the driver of rank %s has just gone", self.kernel_id)
 
-    def _end(self, record: Record) -> None:
-        record.end()
+    def _end(self, record: Record, *, done: bool) -> None:
+        self._records.end(record, done=done)
         if not self.led:
             # Not at once: this is called from a channel that would be closed.
             asyncio.get_running_loop().call_soon(self.disconnect)
@@ -191,4 +193,4 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             self._send(serialize_msg_to_ws_v1(parts, "iopub"))
         else:
             self._send(record.take("iopub", "status", parts))
-            self._end(record)
+            self._end(record, done=False)

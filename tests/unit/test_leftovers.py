@@ -1,0 +1,128 @@
+"""What killed servers and ranks have left on their machine goes, and what is in use stays."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from farandole.protocol import Part
+from farandole.ranks.keepsake import Keepsake
+from farandole.ranks.state import state as fd_state
+from farandole.server import leftovers
+from farandole.server.records import Records
+
+RUN = "20260101-000000-abcd"
+OLD = time.time() - 2 * leftovers.GRACE_SECONDS
+
+
+class Owner:
+    led = True
+
+    def tell_stopped(self):
+        raise AssertionError("nobody stops this kernel")
+
+
+def ended_process():
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_records_of_a_process_that_is_gone_go_and_those_of_others_stay(tmp_path):
+    mine = leftovers.record_folder(tmp_path)
+    space = mine.name.split("-")[2]
+    gone = tmp_path / f"farandole-record-{space}-{ended_process()}-x"
+    elsewhere = tmp_path / f"farandole-record-1{space}-{ended_process()}-x"
+    unknown = tmp_path / "farandole-record-other"
+    for folder in (gone, elsewhere, unknown):
+        folder.mkdir()
+        (folder / "0.frames").write_bytes(b"x")
+    another = leftovers.record_folder(tmp_path)
+    assert set(tmp_path.iterdir()) == {mine, another, elsewhere, unknown}
+    assert another.stat().st_mode & 0o777 == 0o700
+
+
+def copies(folder, *workers, run=RUN, modified=OLD):
+    for worker in workers:
+        path = folder / f"farandole-{run}-{worker}-0"
+        path.write_bytes(b"x")
+        os.utime(path, (modified, modified))
+
+
+def test_copies_go_that_no_process_of_their_cluster_can_have_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(leftovers, "GRACE_SECONDS", -1.0)
+    (tmp_path / "farandole-other").write_bytes(b"x")
+    code = "print('up', flush=True); import sys; sys.stdin.read()"
+    environment = {**os.environ, "FARANDOLE_WORKER": "here-w0"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as worker:
+        assert worker.stdout.readline() == b"up\n"
+        copies(tmp_path, "gone-w0", "here-w1", modified=time.time())
+        copies(tmp_path, "here-w2")
+        leftovers.sweep_copies(tmp_path)
+        assert names(tmp_path) == [f"farandole-{RUN}-here-w1-0", "farandole-other"]
+        worker.stdin.close()
+    leftovers.sweep_copies(tmp_path)
+    assert names(tmp_path) == ["farandole-other"]
+
+
+def test_young_copies_wait_for_ranks_that_take_the_place_of_those_that_are_lost(tmp_path):
+    copies(tmp_path, "gone-w0")
+    copies(tmp_path, "gone-w1", modified=time.time())
+    leftovers.sweep_copies(tmp_path)
+    assert names(tmp_path) == [f"farandole-{RUN}-gone-w1-0"]
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """Where this worker's ranks put their copies."""
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    monkeypatch.setenv("FARANDOLE_WORKER", "c-w1")
+    monkeypatch.setattr(leftovers, "copies_folder", lambda: folder)
+    return folder
+
+
+def begin(records, run, kernel="k"):
+    records.note(kernel, "begin", {"run": run, "part": Part.BEGIN, "rank": 0, "about": {}}, Owner())
+    return records.get(run, kernel)
+
+
+def test_a_ranks_copies_go_with_its_run_and_those_of_others_stay(tmp_path, memory):
+    records = Records(tmp_path)
+    first, second = begin(records, RUN, "a"), begin(records, RUN, "b")
+    state = fd_state(torch.nn.Linear(1, 1))
+    state.commit()
+    Keepsake(RUN, memory).keep(state, None)
+    copies(memory, "c-w10")
+    copies(memory, "c-w1", run="20260101-000000-beef")
+    mine = f"farandole-{RUN}-c-w1-1"
+    records.end(first, done=True)
+    assert mine in names(memory)
+    records.end(second, done=True)
+    assert names(memory) == [f"farandole-{RUN}-c-w10-0", "farandole-20260101-000000-beef-c-w1-0"]
+
+
+def test_copies_outlive_ranks_that_die_until_another_run_begins(tmp_path, memory):
+    records = Records(tmp_path)
+    records.end(begin(records, RUN, "a"), done=False)
+    copies(memory, "c-w1")
+    begin(records, RUN, "b").end()
+    assert names(memory) == [f"farandole-{RUN}-c-w1-0"]
+    begin(records, "20260101-000000-beef", "c")
+    assert names(memory) == []
+
+
+async def test_copies_go_with_their_worker(tmp_path, memory):
+    records = Records(tmp_path)
+    begin(records, RUN, "a").end()
+    copies(memory, "c-w1")
+    await records.leave_all()
+    assert names(memory) == []

@@ -1,0 +1,51 @@
+"""A network cut between two ranks of one machine: the packets of the connections that they have are dropped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import psutil
+
+
+class Cut:
+    """A cut between two processes, from when it is made until `mend`; needs root and iptables.
+
+    Connections that they make later are left alone, since on one machine nothing but their ports tells them apart.
+    """
+
+    def __init__(self, one: int, other: int) -> None:
+        self._pairs = _pairs(one, other)
+        for pair in self._pairs:
+            _rule("-I", pair)
+
+    @staticmethod
+    def possible() -> bool:
+        """Whether this user may set rules for packets here."""
+        if os.geteuid() != 0 or shutil.which("iptables") is None:
+            return False
+        return subprocess.run(["iptables", "-w", "-L", "INPUT"], capture_output=True, check=False).returncode == 0
+
+    def mend(self) -> None:
+        """Let the packets pass again."""
+        for pair in self._pairs:
+            _rule("-D", pair)
+
+
+def _pairs(one: int, other: int) -> list[tuple[int, int]]:
+    """Return the ports (from, to) of all connections between two processes, each in both directions."""
+    theirs = {(found.laddr.port, found.raddr.port) for found in _connections(other)}
+    ours = {(found.laddr.port, found.raddr.port) for found in _connections(one)}
+    return sorted({pair for near, far in ours if (far, near) in theirs for pair in ((near, far), (far, near))})
+
+
+def _connections(pid: int) -> list[psutil._common.pconn]:
+    found = psutil.Process(pid).net_connections("tcp")
+    return [each for each in found if each.status == psutil.CONN_ESTABLISHED]
+
+
+def _rule(what: str, pair: tuple[int, int]) -> None:
+    source, target = map(str, pair)
+    match = ["-i", "lo", "-p", "tcp", "--sport", source, "--dport", target, "-j", "DROP"]
+    subprocess.run(["iptables", "-w", what, "INPUT", *match], check=True)

@@ -8,20 +8,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 from farandole import Cluster
 from farandole.exceptions import NoClusterError
 
-from hub.process import processes_of, wait_until
+from hub.process import wait_until
 from spawner_config.settings import ROOT
 from tests.chaos import driver
 from tests.chaos.cell import END, cell, read_journal
+from tests.chaos.leftovers import Leftovers
 from tests.chaos.network import Cut
 from tests.chaos.site import Site
 from tests.chaos.volume import Volume
@@ -49,7 +48,7 @@ class LocalSite(Site):
         self._where = {"hub_url": hub.url, "token": hub.token_for(USER)}
         self._told: dict[str, Any] = {}
         self._driver: subprocess.Popen[str] | None = None
-        self._temporary: set[Path] = set()
+        self._leftovers = Leftovers(hub.state)
         self._cut: Cut | None = None
 
     @cached_property
@@ -65,7 +64,7 @@ class LocalSite(Site):
         """Have a driver start a cluster of this name, and the training on it."""
         work = self._folder / name
         work.mkdir()
-        self._temporary = set()
+        self._leftovers = Leftovers(self._hub.state)
         self._told = {
             "folder": str(work),
             "store": str(self._volume.folder / "runs"),
@@ -79,7 +78,7 @@ class LocalSite(Site):
 
     def hit(self, fault: Fault, ranks: Sequence[Step]) -> None:
         """Do a fault."""
-        self._note_temporary()
+        self._leftovers.note()
         target = ranks[fault.rank]
         match fault.kind:
             case "rank" | "rank-0":
@@ -136,7 +135,7 @@ class LocalSite(Site):
 
     def give_up(self) -> None:
         """Stop driver and cluster, whatever they do."""
-        self._note_temporary()
+        self._leftovers.note()
         self._kill_driver()
         # A run that ended well has stopped it itself.
         with suppress(NoClusterError):
@@ -147,6 +146,10 @@ class LocalSite(Site):
         with suppress(TimeoutError):
             wait_until(lambda: not self._left(), GONE_SECONDS)
         return self._left()
+
+    def _left(self) -> list[str]:
+        run = self.run_folder()
+        return self._leftovers.left(run.name if run is not None else None)
 
     def keep(self, folder: Path) -> None:
         """Copy all that tells of the run there."""
@@ -175,42 +178,10 @@ class LocalSite(Site):
             self._driver.kill()
             self._driver.wait()
 
-    def _servers(self) -> list[psutil.Process]:
-        """Return the processes of workers and ranks."""
-        known = ("farandole.server.worker", "ipykernel")
-        return [one for one in processes_of(self._hub.state) if any(name in _command(one) for name in known)]
-
-    def _note_temporary(self) -> None:
-        """Note the temporary folders that are in use: their names do not say whose they are."""
-        for process in self._servers():
-            with suppress(psutil.Error):
-                for path in [*process.cmdline(), *(file.path for file in process.open_files())]:
-                    self._temporary |= {_temporary_folder(path)} - {None}
-
-    def _left(self) -> list[str]:
-        processes = [f"process {one.pid}: {_command(one)}" for one in self._servers()]
-        run = self.run_folder()
-        copies = sorted(Path("/dev/shm").glob(f"farandole-{run.name}-*")) if run is not None else []
-        return [*processes, *map(str, copies), *(str(path) for path in sorted(self._temporary) if path.exists())]
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
-def _temporary_folder(path: str) -> Path | None:
-    try:
-        name = Path(path).relative_to(tempfile.gettempdir()).parts[0]
-    except (ValueError, IndexError):
-        return None
-    return Path(tempfile.gettempdir()) / name if name.startswith("farandole-") else None
-
 
 @contextmanager
 def local_site(folder: Path) -> Iterator[LocalSite]:
     """Run a hub for a soak; its state and its runs are in ``folder``."""
+    folder.mkdir(exist_ok=True)
     with Volume.open(folder / "volume") as volume, run_hub(folder / "state") as hub:
         yield LocalSite(folder, hub, volume)

@@ -120,7 +120,7 @@ class Disturbed:
             self._until(self._whole_since(time.time()), WHOLE_SECONDS, f"not all ranks train again after {fault}")
             if fault.kind == "disk":
                 self._until(lambda: self._is_told(told), WHOLE_SECONDS, "nobody was told that the disk is full")
-        except EndedError:
+        except (EndedError, TimeoutError, RuntimeError):
             self._report.hits.append(Hit(fault=fault))
             raise
         finally:

@@ -9,12 +9,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.chaos.containers import docker_site
 from tests.chaos.local import local_site
 from tests.chaos.schedule import schedule
 from tests.chaos.soak import soak
 from tests.chaos.summary import summary
 
-SITES = {"local": local_site}
+SITES = {"local": local_site, "docker": docker_site}
 WORKERS = 3
 
 

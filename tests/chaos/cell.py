@@ -44,6 +44,9 @@ def train(state):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            if (mark := folder / f"memory-{{fd.rank()}}").exists():
+                mark.unlink()
+                hoard = [bytes([1]) * 2**28 for _ in range(2**10)]
             told = gather_bytes(bytes([(folder / {end!r}).exists(), *ids.tolist()]))
             state.step += 1
             state.seen += b"".join(part[1:] for part in told)
@@ -73,6 +76,11 @@ def cell(folder: str) -> str:
         checkpoint_every=CHECKPOINT_EVERY,
         end=END,
     )
+
+
+def memory_mark(folder: str, rank: int) -> str:
+    """Return the file that has a rank take more memory than any container has."""
+    return f"{folder}/memory-{rank}"
 
 
 @dataclass(frozen=True, kw_only=True)

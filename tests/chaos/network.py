@@ -1,4 +1,4 @@
-"""A network cut between two ranks of one machine: the packets of the connections that they have are dropped."""
+"""A network that is cut: between two processes of one machine, and between two containers."""
 
 from __future__ import annotations
 
@@ -31,6 +31,33 @@ class Cut:
         """Let the packets pass again."""
         for pair in self._pairs:
             _rule("-D", pair)
+
+
+class Blackhole:
+    """A cut between two containers, given their process ids and addresses, until `mend`; needs root and nsenter.
+
+    Neither finds a way to the other any more, while both keep their addresses and all others reach them.
+    """
+
+    def __init__(self, one_pid: int, one_address: str, other_pid: int, other_address: str) -> None:
+        self._ways = [(one_pid, other_address), (other_pid, one_address)]
+        for way in self._ways:
+            _route("add", *way, check=True)
+
+    @staticmethod
+    def possible() -> bool:
+        """Whether this user may enter a container's network here."""
+        return os.geteuid() == 0 and None not in {shutil.which("nsenter"), shutil.which("ip")}
+
+    def mend(self) -> None:
+        """Let them find each other again; a container that has gone took its part along."""
+        for way in self._ways:
+            _route("del", *way, check=False)
+
+
+def _route(what: str, pid: int, address: str, *, check: bool) -> None:
+    command = ["nsenter", "-t", str(pid), "-n", "ip", "route", what, "blackhole", address]
+    subprocess.run(command, capture_output=True, check=check)
 
 
 def _pairs(one: int, other: int) -> list[tuple[int, int]]:

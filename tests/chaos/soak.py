@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from tests.chaos.cell import Step
     from tests.chaos.site import Site
 
-START_SECONDS = 180.0
-WHOLE_SECONDS = 180.0
-"""For all ranks to train again after a fault; a rank that hangs is noticed within this time too."""
-END_SECONDS = 180.0
+PATIENCE_SECONDS = 180.0
+"""For all ranks to train again after a fault, one that hangs and has to be noticed among them; for a begin, an end."""
 FULL = "could not be written"
 TAIL_BYTES = 4_000
 
@@ -57,13 +55,21 @@ class Report:
     problems: list[str] = field(default_factory=list)
 
 
-def soak(site: Site, faults: Sequence[Fault], *, workers: int, kept: Path, say: Callable[[str], None]) -> Report:
+def soak(
+    site: Site,
+    faults: Sequence[Fault],
+    *,
+    workers: int,
+    kept: Path,
+    say: Callable[[str], None],
+    patience: float = PATIENCE_SECONDS,
+) -> Report:
     """Do faults, and return what came of them; of runs with problems all that tells of them is in ``kept``."""
     report, number = Report(), 0
     for group in runs(faults):
         left = list(group)
         while left:
-            run = Disturbed(site, f"chaos-{number}", workers, report, say)
+            run = Disturbed(site, f"chaos-{number}", workers, report, say, patience)
             left = left[max(1, run.go(left)) :]
             if run.problems:
                 report.problems += run.problems
@@ -75,13 +81,16 @@ def soak(site: Site, faults: Sequence[Fault], *, workers: int, kept: Path, say: 
 class Disturbed:
     """One run, from its beginning until nothing of it is left."""
 
-    def __init__(self, site: Site, name: str, workers: int, report: Report, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, site: Site, name: str, workers: int, report: Report, say: Callable[[str], None], patience: float
+    ) -> None:
         self.problems: list[str] = []
         self._site = site
         self._name = name
         self._workers = workers
         self._report = report
         self._say = say
+        self._patience = patience
 
     def go(self, faults: Sequence[Fault]) -> int:
         """Have the faults done, as long as the run lasts; return how many were."""
@@ -100,14 +109,14 @@ class Disturbed:
         return len(self._report.hits) - done
 
     def _disturb(self, faults: Sequence[Fault]) -> None:
-        self._until(self._whole_since(time.time()), START_SECONDS, "the training did not begin")
+        self._until(self._whole_since(time.time()), "the training did not begin")
         for fault in faults:
-            self._until(self._step_is(self._last_step() + fault.steps), WHOLE_SECONDS, "the training stands still")
+            self._until(self._step_is(self._last_step() + fault.steps), "the training stands still")
             self._say(f"{self._name}: {fault}")
             self._do(fault)
-        self._until(self._written_after(self._last_step()), END_SECONDS, "no checkpoint came after the last fault")
+        self._until(self._written_after(self._last_step()), "no checkpoint came after the last fault")
         self._site.ask_to_end()
-        self._until(lambda: self._site.outcome() is not None, END_SECONDS, "the run did not end", ended=True)
+        self._until(lambda: self._site.outcome() is not None, "the run did not end", ended=True)
 
     def _do(self, fault: Fault) -> None:
         began, told = time.time(), len(self._notices())
@@ -115,11 +124,11 @@ class Disturbed:
             self._site.hit(fault, self._ranks())
             if fault.kind == "disk":
                 later = self._step_is(self._last_step() + 2 * CHECKPOINT_EVERY)
-                self._until(later, WHOLE_SECONDS, "a full disk stops the training")
+                self._until(later, "a full disk stops the training")
                 self._site.heal(fault)
-            self._until(self._whole_since(time.time()), WHOLE_SECONDS, f"not all ranks train again after {fault}")
+            self._until(self._whole_since(time.time()), f"not all ranks train again after {fault}")
             if fault.kind == "disk":
-                self._until(lambda: self._is_told(told), WHOLE_SECONDS, "nobody was told that the disk is full")
+                self._until(lambda: self._is_told(told), "nobody was told that the disk is full")
         except (EndedError, TimeoutError, RuntimeError):
             self._report.hits.append(Hit(fault=fault))
             raise
@@ -148,7 +157,7 @@ class Disturbed:
         self.problems.append(f"{self._name}: {text}")
         self._say(f"  PROBLEM {text}")
 
-    def _until(self, happened: Callable[[], bool], seconds: float, what: str, *, ended: bool = False) -> None:
+    def _until(self, happened: Callable[[], bool], what: str, *, ended: bool = False) -> None:
         def look() -> bool:
             outcome = self._site.outcome()
             if outcome is not None and not ended:
@@ -156,9 +165,9 @@ class Disturbed:
             return happened()
 
         try:
-            wait_until(look, seconds)
+            wait_until(look, self._patience)
         except TimeoutError as exc:
-            raise TimeoutError(f"{what} (for {seconds:g} s)") from exc
+            raise TimeoutError(f"{what} (for {self._patience:g} s)") from exc
 
     def _whole_since(self, since: float) -> Callable[[], bool]:
         """Return whether the run's files have a report of each rank of the whole world from after that time."""

@@ -17,7 +17,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
 endef
 
-.PHONY: help setup demo up test test-docker images publish bundle image doctor lock lock-debian check bench bench-carry clean
+.PHONY: help setup demo up test test-docker chaos images publish bundle image doctor lock lock-debian check bench bench-carry clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -35,6 +35,9 @@ test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium ## run all tests but those
 
 test-docker: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests on a container engine, with the images of `make images`
 	$(BIN)/python -m pytest tests/docker $(PYTEST_ARGS)
+
+chaos: setup $(VENV)/stamp-test ## hit training runs with 100 faults and look what is lost; SEED=1, CHAOS_ARGS="--only 37"
+	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) $(CHAOS_ARGS)
 
 images: $(VENV)/stamp-images ## build the container images and print their sizes; ACCELERATOR=cuda for GPUs
 	@$(BIN)/python -m images.build

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import psutil
     import requests
 
 START_DEADLINE = 120.0
@@ -70,6 +71,27 @@ class RunningHub:
             if names == (user, server):
                 return environment
         raise AssertionError(f"no process of {user}'s server {server!r}")
+
+    def kill_proxy(self) -> None:
+        """End the proxy as kill -9 does; the hub starts another."""
+        for proxy in self._processes("configurable-http-proxy"):
+            proxy.kill()
+            proxy.wait(10)
+
+    def kill_and_restart(self) -> None:
+        """Kill the hub with its proxy and its service, and start another one in its place."""
+        self.process.process.kill()
+        self.process.process.wait(10)
+        self.kill_proxy()
+        # A killed hub cannot end its service; the next one starts its own.
+        for culler in self._processes("spawner_config.culler"):
+            culler.kill()
+        self.process._lock.close()
+        self.process = HubProcess(self.process.settings)
+        self.process.wait_ready()
+
+    def _processes(self, part: str) -> list[psutil.Process]:
+        return [one for one in processes_of(self.state) if part in " ".join(one.cmdline())]
 
     def logs(self) -> str:
         """Return the end of the hub's and of every server's log."""

@@ -8,8 +8,8 @@ from farandole.protocol import LEFT_RECORDS, Status
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from hub.process import HubProcess, processes_of, wait_until
-from tests.hub import run_hub
+from hub.process import processes_of, wait_until
+from tests.hub import RunningHub, run_hub
 from tests.lost import CELL, PATIENCE, TOGETHER, Lost, assert_whole
 
 
@@ -162,31 +162,14 @@ def test_can_be_stopped_by_another_driver(lost):
         assert "".join(block.text for block in cluster.run("print('usable')")) == "usable\n"
 
 
-def kill_proxy(hub):
-    [proxy] = [
-        one for one in processes_of(hub.state) if any("configurable-http-proxy" in part for part in one.cmdline())
-    ]
-    proxy.kill()
-    proxy.wait(10)
-
-
-def restart_hub(hub):
-    """Kill the hub and its proxy, and start another one in their place."""
-    [culler] = [one for one in processes_of(hub.state) if "spawner_config.culler" in one.cmdline()]
-    hub.process.process.kill()
-    hub.process.process.wait(10)
-    kill_proxy(hub)
-    # A killed hub cannot end its service; the next one starts its own.
-    culler.kill()
-    hub.process._lock.close()
-    hub.process = HubProcess(hub.process.settings)
-    hub.process.wait_ready()
-
-
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("fault", "backend", "code"),
-    [(kill_proxy, "none", CELL), (restart_hub, "horovod", TOGETHER), (restart_hub, "torch", TOGETHER)],
+    [
+        (RunningHub.kill_proxy, "none", CELL),
+        (RunningHub.kill_and_restart, "horovod", TOGETHER),
+        (RunningHub.kill_and_restart, "torch", TOGETHER),
+    ],
 )
 def test_no_rank_stops_and_no_report_is_lost_when_proxy_or_hub_restart(tmp_path, fault, backend, code):
     end, store = tmp_path / "end", RunStore(tmp_path / "runs")

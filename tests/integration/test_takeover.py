@@ -12,7 +12,7 @@ from farandole import Cluster, Elastic
 from farandole.driver.store import RunStore
 from farandole.protocol import Status
 
-from hub.process import processes_of, wait_until
+from hub.process import wait_until
 from tests.cells import elastic
 from tests.hub import run_hub
 
@@ -96,12 +96,6 @@ def test_another_driver_leads_a_run_on(hub, tmp_path, backend, alone):
             assert any(told in notice for notice in run.notices), run.notices
 
 
-def kill_proxy(hub):
-    [proxy] = [one for one in processes_of(hub.state) if any("http-proxy" in part for part in one.cmdline())]
-    proxy.kill()
-    proxy.wait(10)
-
-
 @pytest.mark.timeout(300)
 def test_a_proxy_that_is_restarted_costs_no_rank(tmp_path):
     with run_hub(tmp_path / "state") as hub:
@@ -112,7 +106,7 @@ def test_a_proxy_that_is_restarted_costs_no_rank(tmp_path):
             run = cluster.train(code, elastic=Elastic(), detach=True)
             wait_until(lambda: len(run.dataframe()) >= 40, PATIENCE)
             kernels = [kernel.kernel_id for kernel in cluster._core.group.kernels]
-            kill_proxy(hub)
+            hub.kill_proxy()
             heard = len(run.dataframe())
             wait_until(lambda: len(run.dataframe()) > heard + 100, PATIENCE)
             (tmp_path / "hurry").touch()

@@ -24,28 +24,8 @@ class Owner:
         raise AssertionError("nobody stops this kernel")
 
 
-def ended_process():
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    return process.pid
-
-
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_the_records_of_a_process_that_is_gone_go_and_those_of_others_stay(tmp_path):
-    mine = leftovers.record_folder(tmp_path)
-    space = mine.name.split("-")[2]
-    gone = tmp_path / f"farandole-record-{space}-{ended_process()}-x"
-    elsewhere = tmp_path / f"farandole-record-1{space}-{ended_process()}-x"
-    unknown = tmp_path / "farandole-record-other"
-    for folder in (gone, elsewhere, unknown):
-        folder.mkdir()
-        (folder / "0.frames").write_bytes(b"x")
-    another = leftovers.record_folder(tmp_path)
-    assert set(tmp_path.iterdir()) == {mine, another, elsewhere, unknown}
-    assert another.stat().st_mode & 0o777 == 0o700
 
 
 def copies(folder, *workers, run=RUN, modified=OLD):

@@ -1,13 +1,11 @@
-"""What servers and ranks keep on their machine, and what those left there that were killed."""
+"""The copies of commits that ranks keep on their machine, and what those left there that were killed."""
 
 from __future__ import annotations
 
-import atexit
 import glob
 import math
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -16,24 +14,10 @@ from pathlib import Path
 
 import psutil
 
-RECORDS = re.compile(r"farandole-record-(?P<space>\d+)-(?P<pid>\d+)-.*")
 COPY = re.compile(r"farandole-\d{8}-\d{6}-[0-9a-f]+-(?P<worker>.*)-\d")
 """A rank's copy of a commit, see `farandole.ranks.keepsake`."""
 GRACE_SECONDS = 3600.0
 """How old a copy must be before it is swept: a run that has lost all its ranks may be about to get new ones."""
-
-
-def record_folder(parent: Path | None = None) -> Path:
-    """Return a new folder for this process's records, which goes when it ends; those of killed ones go now."""
-    parent = parent or Path(tempfile.gettempdir())
-    for folder, _ in _ours(parent.glob("farandole-record-*")):
-        named = RECORDS.fullmatch(folder.name)
-        # Containers may share the folder and not their process ids.
-        if named and int(named["space"]) == _pid_space() and not psutil.pid_exists(int(named["pid"])):
-            shutil.rmtree(folder, ignore_errors=True)
-    made = Path(tempfile.mkdtemp(prefix=f"farandole-record-{_pid_space()}-{os.getpid()}-", dir=parent))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return made
 
 
 def sweep_copies(folder: Path | None = None) -> None:
@@ -70,11 +54,6 @@ def _ours(paths: Iterable[Path]) -> Iterator[tuple[Path, float]]:
             found = path.lstat()
             if found.st_uid == os.geteuid():
                 yield path, found.st_mtime
-
-
-def _pid_space() -> int:
-    space = Path("/proc/self/ns/pid")
-    return space.stat().st_ino if space.exists() else 0
 
 
 def _begun_clusters() -> dict[str, float]:

@@ -12,7 +12,8 @@ from typing import Any
 
 from farandole.protocol import Part
 from farandole.server.handover import leave
-from farandole.server.leftovers import record_folder, remove_copies
+from farandole.server.leftovers import remove_copies
+from farandole.server.own_folder import own_folder
 from farandole.server.record import Owner, Record
 
 TOTAL_BYTES = 1_000_000_000
@@ -149,7 +150,7 @@ class Records:
     def _place(self) -> Path:
         # A folder of this machine and of this server's life: the volume with the user's home may be slow or far.
         if self._folder is None:
-            self._folder = record_folder()
+            self._folder = own_folder("record")
         return self._folder
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from typing import TYPE_CHECKING
+
+from farandole.server.own_folder import own_folder
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
@@ -18,6 +17,4 @@ def keep_sockets(serverapp: ServerApp) -> None:
     have taken one meanwhile, and one kernel of fifty never comes up. The folder is a temporary one because the path
     of a socket may have about 100 characters, which the usual one below the user's home can exceed.
     """
-    folder = tempfile.mkdtemp(prefix="farandole-")
-    serverapp.kernel_manager.connection_dir = folder
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    serverapp.kernel_manager.connection_dir = str(own_folder("ipc"))

@@ -1,0 +1,60 @@
+"""`python -m tests.chaos --seed 1 --faults 100`: what holds of runs, whatever is killed, stopped, cut or full."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.chaos.containers import docker_site
+from tests.chaos.local import local_site
+from tests.chaos.schedule import schedule
+from tests.chaos.soak import soak
+from tests.chaos.summary import summary
+
+SITES = {"local": local_site, "docker": docker_site}
+WORKERS = 3
+
+
+def main() -> int:
+    """Do the faults and print what came of them; 1 where something broke, and the folder that tells of it is kept."""
+    asked = _arguments()
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    kept = folder / "kept"
+    say(f"seed {asked.seed}, {asked.faults} faults, on {asked.site}")
+    with SITES[asked.site](folder) as site:
+        left_out = sorted(set(asked.kinds or ()) - set(site.kinds))
+        if left_out:
+            say(f"{', '.join(left_out)} cannot be done here")
+        kinds = [kind for kind in site.kinds if kind in (asked.kinds or site.kinds)]
+        faults = schedule(asked.seed, asked.faults, kinds, site.backends, WORKERS)
+        only = [fault for fault in faults if asked.only in (None, fault.number)]
+        report = soak(site, only, workers=WORKERS, kept=kept, say=say)
+    print(summary(report), flush=True)
+    if report.problems:
+        print(f"all that tells of it: {kept}")
+    else:
+        shutil.rmtree(folder)
+    return 1 if report.problems else 0
+
+
+def say(text: str) -> None:
+    """Print a line with the time."""
+    print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--site", choices=sorted(SITES), default="local")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--only", type=int, metavar="K", help="fault K of the same soak alone")
+    parser.add_argument("--kinds", type=lambda text: text.split(","), help="of these kinds alone, with commas between")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

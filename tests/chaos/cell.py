@@ -1,0 +1,132 @@
+"""The training that a soak disturbs, and the journal that its ranks keep of it, which no fault reaches."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SAMPLES = 248
+COMMIT_EVERY = 2
+CHECKPOINT_EVERY = 20
+END = "end"
+"""A file of this name in the folder ends the training."""
+
+CELL = """
+import json, os, time, torch, farandole as fd
+from pathlib import Path
+from farandole.ranks import context
+from farandole.ranks.collectives import gather_bytes
+folder = Path({folder!r})
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.Linear(1024, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+data = torch.utils.data.TensorDataset(torch.arange({samples}), torch.randn({samples}, 64))
+loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+model, optimizer, loader = fd.prepare(model, optimizer, loader)
+state = fd.state(model, optimizer, loader, epoch=0, step=0, seen=b"")
+checkpoints = fd.checkpoint(state, every={checkpoint_every} // {commit_every}, keep=2)
+journal = (folder / f"journal-{{context.worker()}}-{{os.getpid()}}").open("a", buffering=1)
+who = {{"pid": os.getpid(), "parent": os.getppid(), "worker": context.worker()}}
+
+def note(**what):
+    journal.write(json.dumps(who | what) + "\\n")
+
+@fd.elastic
+def train(state):
+    while True:
+        for ids, x in loader:
+            loss = (model(x) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if (mark := folder / f"memory-{{fd.rank()}}").exists():
+                mark.unlink()
+                hoard = [bytes([1]) * 2**28 for _ in range(2**10)]
+            told = gather_bytes(bytes([(folder / {end!r}).exists(), *ids.tolist()]))
+            state.step += 1
+            state.seen += b"".join(part[1:] for part in told)
+            if state.step % {commit_every} == 0:
+                state.commit()
+            at = time.time()
+            fd.report(step=state.step, size=fd.size(), at=at)
+            print(f"step {{state.step}} at {{at!r}}\\n", end="")
+            note(rank=fd.rank(), size=fd.size(), step=state.step, at=at)
+            if any(part[0] for part in told):
+                return
+            time.sleep(0.05)
+        state.epoch += 1
+
+train(state)
+fd.result({{"step": state.step, "seen": list(state.seen)}})
+note(ended=True, step=state.step)
+"""
+
+
+def cell(folder: str) -> str:
+    """Return the cell; its ranks find ``folder``, where they keep their journals."""
+    return CELL.format(
+        folder=folder,
+        samples=SAMPLES,
+        commit_every=COMMIT_EVERY,
+        checkpoint_every=CHECKPOINT_EVERY,
+        end=END,
+    )
+
+
+def memory_mark(folder: str, rank: int) -> str:
+    """Return the file that has a rank take more memory than any container has."""
+    return f"{folder}/memory-{rank}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step that a rank has done, and reported before it wrote this down."""
+
+    rank: int
+    size: int
+    step: int
+    at: float
+    pid: int
+    parent: int
+    worker: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """The steps of one process, in their order; ``ended`` where it saw the end of the training."""
+
+    steps: list[Step]
+    ended: bool
+
+
+def read_journal(texts: Iterable[str]) -> list[Life]:
+    """Return what the processes wrote, a text each; a last line that is torn is none."""
+    lives = []
+    for text in texts:
+        lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
+        steps = [Step(**line) for line in lines if "rank" in line]
+        if steps:
+            lives.append(Life(steps=steps, ended="ended" in lines[-1]))
+    return lives
+
+
+def in_order(lives: Iterable[Life]) -> list[Step]:
+    """Return all steps of all processes by the time at which they were done."""
+    return sorted((step for life in lives for step in life.steps), key=lambda step: step.at)
+
+
+def longest_gap(steps: Iterable[Step]) -> float:
+    """Return the longest time without a step of any rank, in seconds."""
+    times = [step.at for step in steps]
+    return max((after - before for before, after in pairwise(times)), default=0.0)
+
+
+def steps_lost(steps: Iterable[Step]) -> int:
+    """Return how many steps rank 0 has done again at most, whichever process it was."""
+    done = [step.step for step in steps if step.rank == 0]
+    return max([0, *(before - after + 1 for before, after in pairwise(done))])

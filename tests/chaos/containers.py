@@ -1,0 +1,221 @@
+"""The soak on the hub in containers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tarfile
+import time
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hub.process import wait_until
+from tests.chaos import driver
+from tests.chaos.cell import END, cell, memory_mark, read_journal
+from tests.chaos.network import Blackhole
+from tests.chaos.site import Site
+from tests.docker.engines import first
+from tests.docker.engines.janitor import alone
+from tests.docker.probes import networks
+from tests.docker.stack import Stack, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.chaos.cell import Life, Step
+    from tests.chaos.schedule import Fault
+
+USER = "chaos"
+HOME = "/home/user"
+RUNS = f"{HOME}/farandole/runs"
+MEMORY = "2G"
+SUBNETS = "10.214.48.0/20"
+GONE_SECONDS = 60.0
+LOOK_SECONDS = 1.0
+ALWAYS = ("rank", "rank-0", "worker", "stop", "driver", "hub", "proxy", "memory")
+LEAD = """
+python driver.py <told >>driver.log 2>&1 &
+echo $! >pid
+wait $! || { [ $? = 137 ] || touch driver.ended; }
+"""
+"""Notes where a driver ended by itself, and not by the kill -9 that it may be told."""
+STOP = """
+import sys
+from farandole import Cluster
+from farandole.exceptions import NoClusterError
+try:
+    Cluster.stop_named(sys.argv[1])
+except NoClusterError:
+    pass
+"""
+
+
+class DockerSite(Site):
+    """Faults by signals inside containers and to whole ones; the files of a run are looked at in a copy."""
+
+    def __init__(self, folder: Path, stack: Stack) -> None:
+        self._folder = folder
+        self._stack = stack
+        self._notebook = f"{stack.name}-server-{USER}"
+        self._name = self._work = ""
+        self._copied = 0.0
+        self._cut: Blackhole | None = None
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of faults that can be done here; the volume with the runs has no size that it could exceed."""
+        return (*ALWAYS, *(["cut"] if Blackhole.possible() else []))
+
+    def begin(self, name: str, backend: str, workers: int) -> None:
+        """Have a driver start a cluster of this name, and the training on it."""
+        self._name, self._work, self._copied = name, f"{HOME}/{name}", 0.0
+        told = {
+            "folder": self._work,
+            "store": RUNS,
+            "cluster": name,
+            "backend": backend,
+            "workers": workers,
+            "code": cell(self._work),
+            "where": {},
+        }
+        self._exec(self._notebook, "mkdir", self._work)
+        self._put("driver.py", Path(driver.__file__).read_text())
+        self._put("told", json.dumps(told))
+        self._start_driver()
+
+    def hit(self, fault: Fault, ranks: Sequence[Step]) -> None:
+        """Do a fault."""
+        target = ranks[fault.rank]
+        match fault.kind:
+            case "rank" | "rank-0":
+                self._signal(self._container(target), "KILL", target.pid)
+            case "stop":
+                self._signal(self._container(target), "STOP", target.pid)
+            case "worker":
+                self._stack.docker("kill", self._container(target))
+            case "driver":
+                self._kill_driver()
+                self._start_driver()
+            case "hub" | "proxy":
+                self._stack.docker("kill", f"{self._stack.name}-{fault.kind}")
+                self._stack.docker("start", f"{self._stack.name}-{fault.kind}")
+                self._stack.wait_ready()
+            case "memory":
+                self._exec(self._notebook, "touch", memory_mark(self._work, fault.rank))
+            case "cut":
+                other = self._container(ranks[(fault.rank + 1) % len(ranks)])
+                self._cut = Blackhole(*self._pid_and_address(self._container(target)), *self._pid_and_address(other))
+
+    def heal(self, fault: Fault) -> None:
+        """Connect the network again."""
+        if self._cut is not None:
+            self._cut.mend()
+            self._cut = None
+
+    def lives(self) -> list[Life]:
+        """Return what the ranks of the run have done so far."""
+        self._copy()
+        return read_journal(path.read_text() for path in sorted(self._at(self._work).glob("journal-*")))
+
+    def run_folder(self) -> Path | None:
+        """Return a copy of the run's folder, or None before there is one."""
+        self._copy()
+        name = self._at(self._work) / driver.RUN
+        return self._at(RUNS) / name.read_text() if name.exists() else None
+
+    def outcome(self) -> str | None:
+        """Return how the run has ended, or None. Raises: RuntimeError where its driver ended before it."""
+        self._copy()
+        work = self._at(self._work)
+        if (work / driver.OUTCOME).exists():
+            self._copy(all_of_it=True)
+            return (work / driver.OUTCOME).read_text()
+        if (work / "driver.ended").exists():
+            raise RuntimeError(f"the driver ended before the run did:\n{(work / 'driver.log').read_text()[-3000:]}")
+        return None
+
+    def ask_to_end(self) -> None:
+        """Have the training end at its next step."""
+        self._exec(self._notebook, "touch", f"{self._work}/{END}")
+
+    def give_up(self) -> None:
+        """Stop driver and cluster, whatever they do."""
+        self._kill_driver()
+        self._exec(self._notebook, "python", "-c", STOP, self._name)
+        self._copy(all_of_it=True)
+
+    def left(self) -> list[str]:
+        """Return the workers' containers that are left."""
+        with suppress(TimeoutError):
+            wait_until(lambda: not self._workers(), GONE_SECONDS)
+        return [f"container {name}" for name in self._workers()]
+
+    def keep(self, folder: Path) -> None:
+        """Copy all that tells of the run there."""
+        shutil.copytree(self._folder / "copy", folder)
+        (folder / "containers.log").write_text(self._stack.logs())
+
+    def _start_driver(self) -> None:
+        self._exec(self._notebook, "rm", "-f", f"{self._work}/pid")
+        self._stack.docker("exec", "-d", "-w", self._work, self._notebook, "sh", "-c", LEAD)
+        wait_until(lambda: bool(self._exec(self._notebook, "sh", "-c", f"cat {self._work}/pid || true")), 30)
+
+    def _kill_driver(self) -> None:
+        kill = f"kill -9 $(cat {self._work}/pid) 2>/dev/null || true"
+        self._exec(self._notebook, "sh", "-c", kill)
+
+    def _signal(self, container: str, signal: str, pid: int) -> None:
+        self._exec(container, "sh", "-c", f"kill -{signal} {pid}")
+
+    def _exec(self, container: str, *command: str) -> str:
+        return self._stack.docker("exec", container, *command)
+
+    def _put(self, name: str, text: str) -> None:
+        """Write a file into the run's work folder."""
+        command = ["docker", "exec", "-i", self._notebook, "sh", "-c", f"cat >{self._work}/{name}"]
+        subprocess.run(command, input=text, text=True, check=True)
+
+    def _workers(self) -> list[str]:
+        return [name for name in self._stack.containers() if name.startswith(f"{self._notebook}--")]
+
+    def _container(self, target: Step) -> str:
+        [found] = [name for name in self._workers() if name.endswith(f"--{target.worker}")]
+        return found
+
+    def _pid_and_address(self, container: str) -> tuple[int, str]:
+        [address] = networks(self._stack, container).values()
+        return int(self._stack.inspect(container)["State"]["Pid"]), address
+
+    def _at(self, path: str) -> Path:
+        return self._folder / "copy" / Path(path).relative_to(HOME)
+
+    def _copy(self, *, all_of_it: bool = False) -> None:
+        """Copy the journals and the run's files, without the checkpoints' content unless all of it is wanted."""
+        if time.monotonic() - self._copied < LOOK_SECONDS and not all_of_it:
+            return
+        places = [str(Path(path).relative_to(HOME)) for path in (self._work, RUNS)]
+        left_out = [] if all_of_it else ["--exclude=*.distcp"]
+        # Files change and go meanwhile, which tar calls an error.
+        pack = ["tar", "-C", HOME, "--ignore-failed-read", *left_out, "-c", *places]
+        packed = subprocess.run(["docker", "exec", self._notebook, *pack], capture_output=True, check=False).stdout
+        shutil.rmtree(self._folder / "copy", ignore_errors=True)
+        with tarfile.open(fileobj=BytesIO(packed)) as files:
+            files.extractall(self._folder / "copy", filter="data")
+        self._copied = time.monotonic()
+
+
+@contextmanager
+def docker_site(folder: Path) -> Iterator[DockerSite]:
+    """Run a hub in containers for a soak; nothing of it may be left but what the compose file names."""
+    first.check_local()
+    with alone(), running(folder, subnets=SUBNETS, FARANDOLE_MEMORY=MEMORY) as stack:
+        browser = stack.browser(USER)
+        browser.start_notebook()
+        yield DockerSite(folder, stack)
+        browser.stop_notebook()
+        network = f"{stack.name}-user-"
+        wait_until(lambda: network not in stack.docker("network", "ls", "--format", "{{.Name}}"), GONE_SECONDS)
+        assert stack.containers() == []

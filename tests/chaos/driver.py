@@ -1,0 +1,52 @@
+"""Leads a run as a notebook's kernel does: `python -m tests.chaos.driver`, told by a line of JSON what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from farandole import Cluster, Elastic
+from farandole.driver.runs import Run
+from farandole.driver.store import RunStore
+from farandole.exceptions import RankError
+
+RUN = "run"
+OUTCOME = "outcome"
+
+
+def lead(told: dict[str, Any]) -> None:
+    """Begin the run, or take it up where it was begun already; stop its cluster once it has ended."""
+    folder = Path(told["folder"])
+    where = {"store": RunStore(Path(told["store"])), **told["where"]}
+    if (folder / RUN).exists():
+        cluster = Cluster.attach(told["cluster"], **where)
+        run_id = (folder / RUN).read_text()
+        known = cluster.background.get(run_id)
+        # Where the run has ended before its driver was killed, its files say so already.
+        run = known.run if known else cluster.store.load(run_id)
+    else:
+        cluster = Cluster.start(told["workers"], name=told["cluster"], backend=told["backend"], **where)
+        run = cluster.train(told["code"], name="chaos", elastic=Elastic(), detach=True)
+        _put(folder / RUN, run.id)
+    outcome = _end_of(run)
+    cluster.stop()
+    _put(folder / OUTCOME, outcome)
+
+
+def _end_of(run: Run) -> str:
+    try:
+        return str(run.wait().status)
+    except RankError as exc:
+        return f"{run.status}: {exc}"
+
+
+def _put(path: Path, text: str) -> None:
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(path)
+
+
+if __name__ == "__main__":
+    lead(json.loads(sys.stdin.readline()))

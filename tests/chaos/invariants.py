@@ -1,0 +1,121 @@
+"""What has to hold of a run's files after any fault; each check returns a sentence for what does not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from farandole.driver.runs import RunInfo
+from farandole.protocol import CHECKPOINTS, Kind, Status
+from farandole.ranks import checkpoint_files
+
+from tests.chaos.cell import SAMPLES, in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tests.chaos.cell import Life
+
+QUEUED_SECONDS = 5.0
+"""What a process said so shortly before it was killed may have been in no hands but its own and its worker's."""
+LINE = re.compile(r"step \d+ at \d+\.\d+(e[+-]?\d+)?")
+REASON = re.compile(r"\b(ranks?|workers?)\b")
+
+
+def broken(folder: Path, lives: Sequence[Life]) -> list[str]:
+    """Return what is wrong with a run that has ended; ``lives`` is what its ranks know of it."""
+    found = [*_record(folder), *_lines(folder), *_checkpoints(folder)]
+    # The rest is read from what these have found whole.
+    return found or [*_reports(folder, lives), *_logs(folder, lives), *_samples(folder)]
+
+
+def read_info(folder: Path) -> RunInfo:
+    """Return what ``run.json`` says. Raises: OSError, ValueError and the like."""
+    return RunInfo.from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")), folder)
+
+
+def _record(folder: Path) -> Iterator[str]:
+    try:
+        info = read_info(folder)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
+        yield f"run.json cannot be read: {exc!r}"
+        return
+    if info.status is Status.FAILED and REASON.search(info.error or ""):
+        return
+    if info.status is not Status.FINISHED or not info.results:
+        yield f"the run is {info.status}, with {len(info.results)} results, for the reason {info.error!r}"
+
+
+def _lines(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("*/*.jsonl")):
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if not isinstance(record, dict):
+                yield f"{path.relative_to(folder)}:{number} is damaged: {line[:80]!r}"
+        if not path.read_bytes().endswith(b"\n"):
+            yield f"{path.relative_to(folder)} ends in the middle of a line"
+
+
+def _checkpoints(folder: Path) -> Iterator[str]:
+    places = checkpoint_files.places(folder / CHECKPOINTS)
+    for place in places:
+        try:
+            checkpoint_files.read(place)
+        except checkpoint_files.DamagedError as exc:
+            yield f"the checkpoint {place.name} is damaged: {exc}"
+    if not places:
+        yield "there is no checkpoint"
+    for left in sorted((folder / CHECKPOINTS).glob(".*")):
+        yield f"{left.name} is left of a checkpoint"
+
+
+def _reports(folder: Path, lives: Sequence[Life]) -> Iterator[str]:
+    reports = [report for path in folder.glob("metrics/*.jsonl") for report in _read(path)]
+    for (rank, time), count in Counter((report["rank"], report["time"]) for report in reports).items():
+        if count > 1:
+            yield f"rank {rank}'s report of {time} is there {count} times"
+    there = {(report["rank"], report["step"], report["values"]["at"]) for report in reports}
+    yield from _missing(lives, lambda step: (step.rank, step.step, step.at) in there, "reports")
+
+
+def _logs(folder: Path, lives: Sequence[Life]) -> Iterator[str]:
+    lines = [line for path in folder.glob("logs/*.log") for line in path.read_text(encoding="utf-8").splitlines()]
+    ours = Counter(line for line in lines if line.startswith("step"))
+    yield from (f"a line of a log is damaged: {line[:80]!r}" for line in ours if not LINE.fullmatch(line))
+    # Two ranks may say the same, in the same microsecond.
+    said = Counter(f"step {step.step} at {step.at!r}" for step in in_order(lives))
+    for line, count in ours.items():
+        if count > max(1, said[line]):
+            yield f"a line of a log is there {count} times: {line}"
+    yield from _missing(lives, lambda step: f"step {step.step} at {step.at!r}" in ours, "lines of the log")
+
+
+def _missing(lives: Sequence[Life], there: Any, what: str) -> Iterator[str]:
+    for life in lives:
+        until = life.steps[-1].at - (0.0 if life.ended else QUEUED_SECONDS)
+        missing = [step.step for step in life.steps if step.at <= until and not there(step)]
+        if missing:
+            who = f"process {life.steps[-1].pid} (last rank {life.steps[-1].rank})"
+            yield f"{len(missing)} {what} of {who} are missing, of steps {missing[0]} to {missing[-1]}"
+
+
+def _samples(folder: Path) -> Iterator[str]:
+    """Each epoch takes every sample once; the last one may have ended before it took all."""
+    for rank, result in read_info(folder).results.items():
+        seen = Counter(result["seen"])
+        counts = {seen[sample] for sample in range(SAMPLES)}
+        if max(counts) - min(counts) > 1:
+            yield f"rank {rank} has seen samples {min(counts)} to {max(counts)} times"
+
+
+def _read(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if record["kind"] == Kind.REPORT:
+            yield record

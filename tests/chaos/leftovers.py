@@ -1,0 +1,59 @@
+"""What a run on the local hub leaves behind: processes, copies in shared memory, temporary folders."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from hub.process import processes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SERVERS = ("farandole.server.worker", "ipykernel")
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class Leftovers:
+    """Looks after the workers and ranks of the hub whose state is in that folder."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._temporary: set[Path] = set()
+
+    def note(self) -> None:
+        """Note the temporary folders that are in use: their names do not say whose they are."""
+        for process in self._servers():
+            with suppress(psutil.Error):
+                paths = [*process.cmdline(), *(file.path for file in process.open_files())]
+                self._temporary |= {folder for path in paths for folder in _temporary_folder(path)}
+
+    def left(self, run: str | None) -> list[str]:
+        """Return what there still is."""
+        processes = [f"process {one.pid}: {_command(one)}" for one in self._servers()]
+        copies = sorted(SHARED_MEMORY.glob(f"farandole-{run}-*")) if run else []
+        folders = sorted(path for path in self._temporary if path.exists())
+        return [*processes, *map(str, copies), *map(str, folders)]
+
+    def _servers(self) -> list[psutil.Process]:
+        return [one for one in processes_of(self._state) if any(name in _command(one) for name in SERVERS)]
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _temporary_folder(path: str) -> Iterator[Path]:
+    """Yield the temporary folder of ours that a path lies in."""
+    place = Path(tempfile.gettempdir())
+    with suppress(ValueError, IndexError):
+        name = Path(path).relative_to(place).parts[0]
+        if name.startswith("farandole-"):
+            yield place / name

@@ -1,0 +1,66 @@
+"""Which faults a soak does: the same ones for the same seed and kinds, however many there are."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PER_RUN = 10
+"""So many faults hit one run before the next one begins, on the other backend."""
+MOST_STEPS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One fault: what is hit, and at which step after the run was whole again."""
+
+    number: int
+    kind: str
+    backend: str
+    rank: int
+    """The rank that is hit, or whose worker is, where the kind hits one."""
+    steps: int
+    share: float
+    """Of a checkpoint's size, how much a full disk still takes: it fails in the middle."""
+
+    def __str__(self) -> str:
+        where = f" {self.rank}" if self.kind in {"rank", "worker", "stop", "cut", "memory"} else ""
+        return f"fault {self.number}: {self.kind}{where} ({self.backend}), {self.steps} steps on"
+
+
+def schedule(seed: int, count: int, kinds: Sequence[str], backends: Sequence[str], size: int) -> list[Fault]:
+    """Return the faults 0, 1, ... for runs of ``size`` ranks; each kind comes once before any comes again."""
+    source = random.Random(seed)
+    order = _shuffled(source, kinds)
+    return [
+        Fault(
+            number=number,
+            kind=(kind := next(order)),
+            backend=backends[number // PER_RUN % len(backends)],
+            # Rank 0 is a kind of its own.
+            rank=_rank(source, kind, size),
+            steps=source.randint(1, MOST_STEPS),
+            share=source.random(),
+        )
+        for number in range(count)
+    ]
+
+
+def runs(faults: Sequence[Fault]) -> list[list[Fault]]:
+    """Return the faults of each run."""
+    numbers = sorted({fault.number // PER_RUN for fault in faults})
+    return [[fault for fault in faults if fault.number // PER_RUN == number] for number in numbers]
+
+
+def _rank(source: random.Random, kind: str, size: int) -> int:
+    drawn = source.randrange(size), source.randrange(1, size)
+    return {"rank": drawn[1], "rank-0": 0}.get(kind, drawn[0])
+
+
+def _shuffled(source: random.Random, kinds: Sequence[str]) -> Iterator[str]:
+    while True:
+        yield from source.sample(kinds, len(kinds))

@@ -1,0 +1,49 @@
+"""A small file system for the runs of a soak, so that it can be full without harm to the machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SIZE = 192 * 2**20
+CHECKPOINT_BYTES = 500_000
+"""A little less than a checkpoint of the soak's training takes."""
+
+
+class Volume:
+    """A folder, on a small file system of its own where this user may mount one."""
+
+    def __init__(self, folder: Path, *, small: bool) -> None:
+        self.folder = folder
+        self.small = small
+        self._filler = folder / "filler"
+
+    @classmethod
+    @contextmanager
+    def open(cls, folder: Path) -> Iterator[Volume]:
+        """Make a volume, and unmount it at the end."""
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "farandole-chaos", str(folder)]
+        small = subprocess.run(command, capture_output=True, check=False).returncode == 0
+        try:
+            yield cls(folder, small=small)
+        finally:
+            if small:
+                subprocess.run(["umount", str(folder)], check=True)
+
+    def fill(self, share: float) -> None:
+        """Leave only so much of a checkpoint's size free: the next one fails in the middle."""
+        found = os.statvfs(self.folder)
+        free = found.f_bavail * found.f_frsize
+        with self._filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, free - int(share * CHECKPOINT_BYTES))
+
+    def free(self) -> None:
+        """Make the room free again."""
+        self._filler.unlink(missing_ok=True)

@@ -1,0 +1,136 @@
+"""A soak does all its faults, whatever becomes of a run, and tells what was amiss."""
+
+import time
+
+import pytest
+import torch
+from farandole.driver.store import RunStore
+from farandole.protocol import Report as RankReport
+from farandole.protocol import Status, report_to_json
+from farandole.ranks import checkpoint_files
+from farandole.ranks.checkpoint_files import Content
+
+from tests.chaos.cell import SAMPLES, Life, Step
+from tests.chaos.schedule import schedule
+from tests.chaos.site import Site
+from tests.chaos.soak import soak
+from tests.chaos.summary import summary
+
+WORKERS = 2
+AT_ONCE = 10
+PATIENCE = 3.0
+REASON = "rank 1 (worker w1) was lost, and the run was given up"
+
+
+class Pretended(Site):
+    """Runs that go on while somebody looks; faults with these numbers make one stand still, or end."""
+
+    kinds = ("rank", "worker", "driver")
+
+    def __init__(self, folder, *, stands_still=None, gives_up=None, leaves=()):
+        self._store = RunStore(folder)
+        self._stands_still, self._gives_up, self._leaves = stands_still, gives_up, list(leaves)
+        self.kept = []
+
+    def begin(self, name, backend, workers):
+        self._run = self._store.create(code="x", backend=backend, size=workers, workers=["w0", "w1"])
+        self._steps = [[] for _ in range(workers)]
+        self._still, self._outcome = False, None
+
+    def hit(self, fault, ranks):
+        assert [step.rank for step in ranks] == list(range(WORKERS))
+        self._still = fault.number == self._stands_still
+        if fault.number == self._gives_up:
+            self._end(Status.FAILED, REASON)
+
+    def heal(self, fault):
+        pass
+
+    def lives(self):
+        if not self._still and self._outcome is None:
+            self._train()
+        return [Life(steps=list(steps), ended=True) for steps in self._steps]
+
+    def run_folder(self):
+        self.lives()
+        self._run.flush()
+        return self._run.folder
+
+    def outcome(self):
+        return self._outcome
+
+    def ask_to_end(self):
+        for rank in range(WORKERS):
+            self._run.add_record(rank, {"kind": "result", "value": {"seen": list(range(SAMPLES))}})
+        self._end(Status.FINISHED)
+
+    def give_up(self):
+        self._end(Status.FAILED, "stopped by force")
+
+    def left(self):
+        return self._leaves
+
+    def keep(self, folder):
+        self.kept.append(folder.name)
+
+    def _end(self, status, error=None):
+        self._run.finish(status, error)
+        self._outcome = self._outcome or f"{status}: {error}"
+
+    def _train(self):
+        for _ in range(AT_ONCE):
+            number, at = len(self._steps[0]) + 1, time.time()
+            for rank, steps in enumerate(self._steps):
+                steps.append(Step(rank=rank, size=WORKERS, step=number, at=at, pid=rank, parent=1, worker=f"w{rank}"))
+                values = {"size": float(WORKERS), "at": at}
+                self._run.add_record(rank, report_to_json(RankReport(rank=rank, time=at, step=number, values=values)))
+                self._run.add_log(rank, f"step {number} at {at!r}\n")
+        if number % (3 * AT_ONCE) == 0:
+            self._write_checkpoint(number)
+
+    def _write_checkpoint(self, number):
+        folder = self._run.folder / "checkpoints"
+        state = {"commits": number, "values": {"step": number}, "parts": {"model": {"weight": torch.ones(3)}}}
+        checkpoint_files.write(folder, Content(step=number, state=state, rngs=[{}], seed=0))
+        checkpoint_files.retain(folder, 2)
+
+
+@pytest.fixture
+def faults():
+    return schedule(1, 3, Pretended.kinds, ["torch"], WORKERS)
+
+
+def soaked(site, faults, tmp_path):
+    said = []
+    return soak(site, faults, workers=WORKERS, kept=tmp_path, say=said.append, patience=PATIENCE), said
+
+
+def test_all_faults_hit_one_run_where_it_outlives_them(tmp_path, faults):
+    report, said = soaked(site := Pretended(tmp_path), faults, tmp_path)
+    assert (report.problems, report.given_up, site.kept) == ([], [], [])
+    assert [hit.fault for hit in report.hits] == faults
+    assert [line for line in said if "fault" in line] == [f"chaos-0: {fault}" for fault in faults]
+    assert "3 faults, 0 runs given up, 0 problems" in summary(report)
+
+
+def test_a_run_that_stands_still_is_a_problem_and_the_next_faults_hit_another(tmp_path, faults):
+    report, said = soaked(site := Pretended(tmp_path, stands_still=1), faults, tmp_path)
+    assert report.problems == [f"chaos-0: not all ranks train again after {faults[1]} (for 3 s)"]
+    assert [hit.fault for hit in report.hits] == faults
+    assert [hit.seconds is None for hit in report.hits] == [False, True, False]
+    assert f"chaos-1: {faults[2]}" in said
+    assert site.kept == ["chaos-0"]
+
+
+def test_a_run_may_be_given_up_for_a_clear_reason(tmp_path, faults):
+    report, _ = soaked(Pretended(tmp_path, gives_up=0), faults, tmp_path)
+    assert report.problems == []
+    assert report.given_up == [f"chaos-0: failed: {REASON}"]
+    assert [hit.fault for hit in report.hits] == faults
+    assert f"given up: chaos-0: failed: {REASON}" in summary(report)
+
+
+def test_what_a_run_leaves_behind_is_a_problem(tmp_path, faults):
+    report, _ = soaked(Pretended(tmp_path, leaves=["process 7"]), faults, tmp_path)
+    assert report.problems == ["chaos-0: left behind: process 7"]
+    assert "PROBLEM chaos-0: left behind: process 7" in summary(report)

@@ -357,28 +357,6 @@ async def test_a_worker_that_is_refused_and_gone_is_dead(presence):
         assert (reply.status, reply.evalue) == ("dead", "lost: its worker ended or cannot be reached")
 
 
-async def test_a_kernel_that_died_meanwhile_has_its_last_words_and_cause_on_record():
-    async with recorded_run(there) as (_kernel, fake, seen, cell):
-        fake.kernels = []
-        await fake.say("iopub", "stream", {"name": "stdout", "text": "last"}, live=False)
-        death = {"execution_state": "dead", "cause": "killed by signal 9 (SIGKILL)"}
-        await fake.say("iopub", "status", death, live=False)
-        await fake.socket.close()
-        reply = await cell
-        assert (reply.status, reply.evalue) == ("dead", "killed by signal 9 (SIGKILL)")
-        assert seen == ["0", "1", "last"]
-
-
-async def test_a_request_that_is_on_no_record_ends_with_an_error_and_the_kernel_lives():
-    async with recorded_run(there) as (kernel, fake, _, _cell):
-        lost = asyncio.create_task(kernel.execute("unrecorded()"))
-        await until(lambda: len(fake.requests) == 3)
-        await fake.socket.close()
-        reply = await lost
-        assert (reply.status, reply.ename) == ("error", "ConnectionLost")
-        assert kernel.alive
-
-
 async def test_a_server_that_hangs_while_a_connection_is_opened_again_is_asked_again(monkeypatch):
     monkeypatch.setattr(workers, "OPEN_SECONDS", 0.2)
     async with recorded_run(there) as (kernel, fake, _, _cell):
@@ -408,3 +386,25 @@ async def test_a_sign_of_life_comes_on_the_control_channel():
     assert [(channel, header["msg_type"]) for channel, header, _, _ in fake.requests] == [
         ("control", "kernel_info_request")
     ]
+
+
+async def test_a_kernel_that_died_meanwhile_has_its_last_words_and_cause_on_record():
+    async with recorded_run(there) as (_kernel, fake, seen, cell):
+        fake.kernels = []
+        await fake.say("iopub", "stream", {"name": "stdout", "text": "last"}, live=False)
+        death = {"execution_state": "dead", "cause": "killed by signal 9 (SIGKILL)"}
+        await fake.say("iopub", "status", death, live=False)
+        await fake.socket.close()
+        reply = await cell
+        assert (reply.status, reply.evalue) == ("dead", "killed by signal 9 (SIGKILL)")
+        assert seen == ["0", "1", "last"]
+
+
+async def test_a_request_that_is_on_no_record_ends_with_an_error_and_the_kernel_lives():
+    async with recorded_run(there) as (kernel, fake, _, _cell):
+        lost = asyncio.create_task(kernel.execute("unrecorded()"))
+        await until(lambda: len(fake.requests) == 3)
+        await fake.socket.close()
+        reply = await lost
+        assert (reply.status, reply.ename) == ("error", "ConnectionLost")
+        assert kernel.alive

@@ -234,7 +234,7 @@ class RecordingKernel(FakeKernel):
     def __init__(self):
         super().__init__(lambda header, content: ())
         self.kernels = ["k"]
-        self.refusing = 0
+        self.refusing, self.refusal = 0, 503
         self.silent = self.closed = False
         self.recorded = []
         self.marks = {}
@@ -255,7 +255,7 @@ class RecordingKernel(FakeKernel):
     async def listing(self, request):
         if self.refusing:
             self.refusing -= 1
-            return web.Response(status=503, text="no such server")
+            return web.Response(status=self.refusal, text="no such server")
         record = {"run": "r", "kernel": "k", "rank": 3, "requests": self.marks, "ended": None, "led": True}
         return web.json_response({"kernels": self.kernels, "records": [{**record, "count": 0, "about": {}}]})
 
@@ -339,9 +339,10 @@ async def test_a_broken_connection_is_mended_and_what_was_missed_comes_from_the_
         assert kernel.alive
 
 
-async def test_a_proxy_that_restarts_is_waited_for():
+@pytest.mark.parametrize("refusal", [503, 200], ids=["refuses", "shows a page"])
+async def test_a_proxy_that_restarts_is_waited_for(refusal):
     async with recorded_run(nobody_knows) as (_kernel, fake, _seen, cell):
-        fake.refusing = 5
+        fake.refusing, fake.refusal = 5, refusal
         await fake.say("shell", "execute_reply", {"status": "ok"}, live=False)
         await fake.socket.close()
         assert (await cell).status == "ok"

@@ -234,7 +234,7 @@ class RecordingKernel(FakeKernel):
     def __init__(self):
         super().__init__(lambda header, content: ())
         self.kernels = ["k"]
-        self.refusing = 0
+        self.refusing, self.refusal = 0, 503
         self.silent = self.closed = False
         self.recorded = []
         self.marks = {}
@@ -255,7 +255,7 @@ class RecordingKernel(FakeKernel):
     async def listing(self, request):
         if self.refusing:
             self.refusing -= 1
-            return web.Response(status=503, text="no such server")
+            return web.Response(status=self.refusal, text="no such server")
         record = {"run": "r", "kernel": "k", "rank": 3, "requests": self.marks, "ended": None, "led": True}
         return web.json_response({"kernels": self.kernels, "records": [{**record, "count": 0, "about": {}}]})
 
@@ -339,9 +339,10 @@ async def test_a_broken_connection_is_mended_and_what_was_missed_comes_from_the_
         assert kernel.alive
 
 
-async def test_a_proxy_that_restarts_is_waited_for():
+@pytest.mark.parametrize("refusal", [503, 200], ids=["refuses", "shows a page"])
+async def test_a_proxy_that_restarts_is_waited_for(refusal):
     async with recorded_run(nobody_knows) as (_kernel, fake, _seen, cell):
-        fake.refusing = 5
+        fake.refusing, fake.refusal = 5, refusal
         await fake.say("shell", "execute_reply", {"status": "ok"}, live=False)
         await fake.socket.close()
         assert (await cell).status == "ok"
@@ -355,28 +356,6 @@ async def test_a_worker_that_is_refused_and_gone_is_dead(presence):
         await fake.socket.close()
         reply = await cell
         assert (reply.status, reply.evalue) == ("dead", "lost: its worker ended or cannot be reached")
-
-
-async def test_a_kernel_that_died_meanwhile_has_its_last_words_and_cause_on_record():
-    async with recorded_run(there) as (_kernel, fake, seen, cell):
-        fake.kernels = []
-        await fake.say("iopub", "stream", {"name": "stdout", "text": "last"}, live=False)
-        death = {"execution_state": "dead", "cause": "killed by signal 9 (SIGKILL)"}
-        await fake.say("iopub", "status", death, live=False)
-        await fake.socket.close()
-        reply = await cell
-        assert (reply.status, reply.evalue) == ("dead", "killed by signal 9 (SIGKILL)")
-        assert seen == ["0", "1", "last"]
-
-
-async def test_a_request_that_is_on_no_record_ends_with_an_error_and_the_kernel_lives():
-    async with recorded_run(there) as (kernel, fake, _, _cell):
-        lost = asyncio.create_task(kernel.execute("unrecorded()"))
-        await until(lambda: len(fake.requests) == 3)
-        await fake.socket.close()
-        reply = await lost
-        assert (reply.status, reply.ename) == ("error", "ConnectionLost")
-        assert kernel.alive
 
 
 async def test_a_server_that_hangs_while_a_connection_is_opened_again_is_asked_again(monkeypatch):

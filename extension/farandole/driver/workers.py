@@ -120,7 +120,11 @@ class Worker:
 
     async def records(self) -> WorkerRecords:
         """Return the kernels that live on the worker and what it has recorded of runs."""
-        return WorkerRecords.from_json(await self._request("GET", "farandole/records"))
+        answer = await self._request("GET", "farandole/records")
+        if answer is None:
+            # While a server ends or starts, the hub shows a page of its own in its place.
+            raise WorkerStartError(f"not worker {self.name} but another answered GET farandole/records; try it again")
+        return WorkerRecords.from_json(answer)
 
     async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:
         """Yield what a kernel said in a run, from message ``after`` + 1 on, as it comes: websocket frames."""

@@ -213,6 +213,17 @@ async def test_a_driver_that_goes_before_it_has_written_the_end_leaves_it(store,
     assert left(run) == ["kernel-0.frames", "kernel-0.json"]
 
 
+async def test_a_driver_that_lets_go_of_a_rank_that_died_leaves_nothing(store, run, tmp_path):
+    records, owner = Records(tmp_path), Owner(led=True)
+    records.end(said(records, run, 0, owner=owner, reply=None), done=False)
+    owner.led = False
+    records.abandon(owner)
+    assert not records.get(run.id, "kernel-0").leaving
+    assert not records.unread
+    await records.leave_all()
+    assert left(run) == ["kernel-0.frames", "kernel-0.json"]
+
+
 async def test_an_end_that_cannot_be_left_keeps_its_worker_for_a_day(store, run, tmp_path, monkeypatch):
     (run.folder / "run.json").unlink()
     records = Records(tmp_path)

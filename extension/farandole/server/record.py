@@ -53,6 +53,8 @@ class Record:
         self.limit = LIMIT_BYTES
         self.has_room: Callable[[], bool] = lambda: True
         self.followers = 0
+        self.done = False
+        """Whether the rank has done all of its part; False while it does, and where it died in it."""
         self.told = False
         """Whether a driver has read the end."""
         self.left = False

@@ -84,14 +84,18 @@ class Records:
         ``done``: the rank has done its part, and has not died in it.
         """
         record.end()
+        record.done = done
         if done:
             self._remove_copies([record.run])
         self._leave(record)
 
     def abandon(self, owner: Owner) -> None:
-        """Leave what a driver that goes may have heard to its end, but not have written down."""
+        """Leave what a driver that goes may have heard to its end, but not have written down.
+
+        Not what it heard of a rank that died: an elastic run goes on, and its driver has only let go of that rank.
+        """
         for record in self._records:
-            if record.owner is owner and Part.END in record.requests.values():
+            if record.owner is owner and record.done:
                 self._leave(record)
 
     async def leave_all(self) -> None:

@@ -26,10 +26,10 @@ def main() -> int:
     kept = folder / "kept"
     say(f"seed {asked.seed}, {asked.faults} faults, on {asked.site}")
     with SITES[asked.site](folder) as site:
-        left_out = sorted(set(asked.kinds or ()) - set(site.kinds))
-        if left_out:
-            say(f"{', '.join(left_out)} cannot be done here")
         kinds = [kind for kind in site.kinds if kind in (asked.kinds or site.kinds)]
+        if not kinds:
+            raise SystemExit(f"None of these kinds can be done here; there are {', '.join(site.kinds)}.")
+        say(f"kinds that can be done here: {', '.join(kinds)}")
         faults = schedule(asked.seed, asked.faults, kinds, site.backends, WORKERS)
         only = [fault for fault in faults if asked.only in (None, fault.number)]
         report = soak(site, only, workers=WORKERS, kept=kept, say=say)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 SAMPLES = 248
 COMMIT_EVERY = 2
@@ -96,23 +97,45 @@ class Step:
     worker: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Life:
-    """The steps of one process, in their order; ``ended`` where it saw the end of the training."""
+    """The steps of one process, in their order; ``ended`` once it has seen the end of the training."""
 
-    steps: list[Step]
-    ended: bool
+    steps: list[Step] = field(default_factory=list)
+    ended: bool = False
 
 
-def read_journal(texts: Iterable[str]) -> list[Life]:
-    """Return what the processes wrote, a text each; a last line that is torn is none."""
-    lives = []
-    for text in texts:
-        lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
-        steps = [Step(**line) for line in lines if "rank" in line]
-        if steps:
-            lives.append(Life(steps=steps, ended="ended" in lines[-1]))
-    return lives
+class Journals:
+    """The journals in a folder, read on from where they were read to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lives: dict[str, Life] = {}
+        self._read: dict[str, int] = {}
+
+    def read(self) -> list[Life]:
+        """Return what the processes have written so far; of a last line that is torn, nothing yet."""
+        for path in sorted(self._folder.glob("journal-*")):
+            self._read_on(path)
+        return [life for life in self._lives.values() if life.steps]
+
+    def _read_on(self, path: Path) -> None:
+        life = self._lives.setdefault(path.name, Life())
+        begin = self._read.get(path.name, 0)
+        with path.open("rb") as file:
+            file.seek(begin)
+            lines = file.read().splitlines(keepends=True)
+        for line in lines:
+            if line.endswith(b"\n"):
+                self._read[path.name] = begin = begin + len(line)
+                _take(life, json.loads(line))
+
+
+def _take(life: Life, line: dict[str, Any]) -> None:
+    if "rank" in line:
+        life.steps.append(Step(**line))
+    else:
+        life.ended = True
 
 
 def in_order(lives: Iterable[Life]) -> list[Step]:

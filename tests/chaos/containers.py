@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hub.process import wait_until
 from tests.chaos import driver
-from tests.chaos.cell import END, cell, memory_mark, read_journal
+from tests.chaos.cell import END, Journals, cell, memory_mark
 from tests.chaos.network import Blackhole
 from tests.chaos.site import Site
 from tests.docker.engines import first
@@ -62,6 +62,7 @@ class DockerSite(Site):
         self._notebook = f"{stack.name}-server-{USER}"
         self._name = self._work = ""
         self._copied = 0.0
+        self._journals = Journals(folder)
         self._cut: Blackhole | None = None
 
     @property
@@ -72,6 +73,7 @@ class DockerSite(Site):
     def begin(self, name: str, backend: str, workers: int) -> None:
         """Have a driver start a cluster of this name, and the training on it."""
         self._name, self._work, self._copied = name, f"{HOME}/{name}", 0.0
+        self._journals = Journals(self._at(self._work))
         told = {
             "folder": self._work,
             "store": RUNS,
@@ -118,7 +120,7 @@ class DockerSite(Site):
     def lives(self) -> list[Life]:
         """Return what the ranks of the run have done so far."""
         self._copy()
-        return read_journal(path.read_text() for path in sorted(self._at(self._work).glob("journal-*")))
+        return self._journals.read()
 
     def run_folder(self) -> Path | None:
         """Return a copy of the run's folder, or None before there is one."""

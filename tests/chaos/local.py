@@ -19,7 +19,7 @@ from farandole.exceptions import NoClusterError
 from hub.process import wait_until
 from spawner_config.settings import ROOT
 from tests.chaos import driver
-from tests.chaos.cell import END, cell, read_journal
+from tests.chaos.cell import END, Journals, cell
 from tests.chaos.leftovers import Leftovers
 from tests.chaos.network import Cut
 from tests.chaos.site import Site
@@ -49,6 +49,7 @@ class LocalSite(Site):
         self._told: dict[str, Any] = {}
         self._driver: subprocess.Popen[str] | None = None
         self._leftovers = Leftovers(hub.state)
+        self._journals = Journals(folder)
         self._cut: Cut | None = None
 
     @cached_property
@@ -65,6 +66,7 @@ class LocalSite(Site):
         work = self._folder / name
         work.mkdir()
         self._leftovers = Leftovers(self._hub.state)
+        self._journals = Journals(work)
         self._told = {
             "folder": str(work),
             "store": str(self._volume.folder / "runs"),
@@ -109,7 +111,7 @@ class LocalSite(Site):
 
     def lives(self) -> list[Life]:
         """Return what the ranks of the run have done so far."""
-        return read_journal(path.read_text() for path in sorted(self._work.glob("journal-*")))
+        return self._journals.read()
 
     def run_folder(self) -> Path | None:
         """Return the run's own folder, or None before there is one."""

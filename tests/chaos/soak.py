@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 180.0
 """For all ranks to train again after a fault, one that hangs and has to be noticed among them; for a begin, an end."""
+CUT_SECONDS = 15.0
+"""Long enough to be noticed."""
 FULL = "could not be written"
 TAIL_BYTES = 4_000
 
@@ -122,10 +124,8 @@ class Disturbed:
         began, told = time.time(), len(self._notices())
         try:
             self._site.hit(fault, self._ranks())
-            if fault.kind == "disk":
-                later = self._step_is(self._last_step() + 2 * CHECKPOINT_EVERY)
-                self._until(later, "a full disk stops the training")
-                self._site.heal(fault)
+            self._endure(fault)
+            self._site.heal(fault)
             self._until(self._whole_since(time.time()), f"not all ranks train again after {fault}")
             if fault.kind == "disk":
                 self._until(lambda: self._is_told(told), "nobody was told that the disk is full")
@@ -135,6 +135,15 @@ class Disturbed:
         finally:
             self._site.heal(fault)
         self._note(fault, began)
+
+    def _endure(self, fault: Fault) -> None:
+        """Let a fault that lasts go on for a while."""
+        if fault.kind == "disk":
+            later = self._step_is(self._last_step() + 2 * CHECKPOINT_EVERY)
+            self._until(later, "a full disk stops the training")
+        elif fault.kind == "cut":
+            over = time.monotonic() + CUT_SECONDS
+            self._until(lambda: time.monotonic() > over, "the network was never cut")
 
     def _note(self, fault: Fault, began: float) -> None:
         whole = time.time()

@@ -10,7 +10,7 @@ from farandole.protocol import Report, Status, report_to_json
 from farandole.ranks import checkpoint_files
 from farandole.ranks.checkpoint_files import Content
 
-from tests.chaos.cell import SAMPLES, Life, Step, longest_gap, read_journal, steps_lost
+from tests.chaos.cell import SAMPLES, Journals, Life, Step, longest_gap, steps_lost
 from tests.chaos.invariants import QUEUED_SECONDS, broken
 
 STEPS = 31
@@ -144,13 +144,16 @@ def test_samples_that_were_left_out_or_taken_again_are_found(folder, lives, seen
     assert "rank 0 has seen samples" in problem
 
 
-def test_a_journal_is_read_without_its_torn_end():
-    whole = json.dumps(vars(step(1, 0)))
-    ended = json.dumps({"ended": True, "step": 1})
-    assert read_journal([f"{whole}\n{whole[:20]}", "", f"{whole}\n{ended}\n"]) == [
-        Life(steps=[step(1, 0)], ended=False),
-        Life(steps=[step(1, 0)], ended=True),
-    ]
+def test_a_journal_is_read_on_from_where_it_was_read_to(tmp_path):
+    lines = [json.dumps(vars(step(number, 0))) for number in (1, 2)]
+    journals, path = Journals(tmp_path), tmp_path / "journal-w0-1"
+    path.write_text(f"{lines[0]}\n{lines[1][:20]}")
+    (tmp_path / "journal-w1-1").touch()
+    assert journals.read() == [Life(steps=[step(1, 0)])]
+    path.write_text(f"{lines[0]}\n{lines[1]}\n")
+    assert journals.read() == [Life(steps=[step(1, 0), step(2, 0)])]
+    path.write_text(f"{lines[0]}\n{lines[1]}\n{json.dumps({'ended': True, 'step': 2})}\n")
+    assert journals.read() == [Life(steps=[step(1, 0), step(2, 0)], ended=True)]
 
 
 def test_what_a_fault_cost_is_read_from_the_steps():

@@ -396,3 +396,25 @@ async def test_a_late_message_of_the_run_before_makes_no_message_of_this_one_see
         await fake.say("iopub", "stream", {"name": "stdout", "text": "2"}, live=True)
         await until(lambda: len(seen) == 3)
         assert (seen, kernel.heard) == (["0", "1", "2"], 3)
+
+
+async def test_a_kernel_that_died_meanwhile_has_its_last_words_and_cause_on_record():
+    async with recorded_run(there) as (_kernel, fake, seen, cell):
+        fake.kernels = []
+        await fake.say("iopub", "stream", {"name": "stdout", "text": "last"}, live=False)
+        death = {"execution_state": "dead", "cause": "killed by signal 9 (SIGKILL)"}
+        await fake.say("iopub", "status", death, live=False)
+        await fake.socket.close()
+        reply = await cell
+        assert (reply.status, reply.evalue) == ("dead", "killed by signal 9 (SIGKILL)")
+        assert seen == ["0", "1", "last"]
+
+
+async def test_a_request_that_is_on_no_record_ends_with_an_error_and_the_kernel_lives():
+    async with recorded_run(there) as (kernel, fake, _, _cell):
+        lost = asyncio.create_task(kernel.execute("unrecorded()"))
+        await until(lambda: len(fake.requests) == 3)
+        await fake.socket.close()
+        reply = await lost
+        assert (reply.status, reply.ename) == ("error", "ConnectionLost")
+        assert kernel.alive

@@ -69,6 +69,23 @@ async def test_a_cluster_is_busy_while_a_cell_has_no_rank_yet(core):
     assert not core.busy
 
 
+async def test_who_stops_a_run_may_begin_a_cell_at_once(core):
+    cell = Stopped()
+
+    async def run():
+        async with core._cell:
+            await core._led(cell)
+            for _ in range(5):  # its end takes the loop some turns
+                await asyncio.sleep(0)
+
+    running = asyncio.create_task(run())
+    await cell.begun.wait()
+    assert core.busy
+    await core.interrupt()
+    assert not core.busy
+    await running
+
+
 class Cluster:
     """Workers that are started and stopped at once."""
 

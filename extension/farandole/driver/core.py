@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from farandole.driver.backends import choose_backend
@@ -25,6 +26,7 @@ from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedErr
 
 BOOT_SECONDS = 60.0
 PRELOAD_SECONDS = 120.0
+RELEASE_SECONDS = 5.0
 
 
 class ClusterCore:
@@ -163,6 +165,7 @@ class ClusterCore:
 
     async def interrupt(self) -> None:
         """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""
+        stopped = bool(self.group.busy) or self._elastic is not None
         if self._elastic is not None:
             self._elastic.stop()
             # Perhaps no rank is there to be interrupted: all are lost, and others come.
@@ -172,6 +175,14 @@ class ClusterCore:
             await self.group.interrupt(together=self.backend != "none")
         elif not self._cell.locked():
             await self.group.free(together=self.backend != "none")
+        if stopped:
+            await self._until_released()
+
+    async def _until_released(self) -> None:
+        """Wait until the cell whose ranks were stopped has let go of the cluster: the next one must not be refused."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RELEASE_SECONDS), self._cell:
+                pass
 
     async def mend(self, progress: Progress) -> None:
         """Put new ranks in the place of dead ones and form the world anew, where that is needed."""

@@ -36,7 +36,10 @@ class Failures:
         self._attempts = 0 if formed else self._attempts + 1
 
     def note_failure(self, commits: int, why: Sequence[str]) -> None:
-        """Note that the ranks had to be brought together again after so many commits.
+        """Note that the next world has to begin, after a failure, from so many commits.
+
+        Whether there were more since the world before is known only now: where all ranks were lost, new ones say what
+        copy they have found, which may be older than the last commit.
 
         Raises: RankError where that is enough.
         """
@@ -45,7 +48,7 @@ class Failures:
             what = f"the ranks could form no world in {self._attempts} attempts and the run"
         else:
             self._failures = self._failures + 1 if commits <= self._commits else 1
-            self._commits = max(commits, self._commits)
+            self._commits = commits
             enough = self._failures >= MOST_FAILURES
             what = f"the run failed {self._failures} times in a row without a commit in between and"
         if enough:

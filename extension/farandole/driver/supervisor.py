@@ -165,12 +165,11 @@ class Supervisor:
         # What no world was told of yet comes before how an attempt to form one failed.
         self._why = [*self._why, *map(loss, lost)] or [reason or torn(members)]
         if not members.failed:
-            self._failures.note_failure(max((one["commits"] for one in members.waiting.values()), default=0), self._why)
             if self._failures.forming:
                 await members.until(self._disturbed, self._patience.grace)
-            await self._form(began)
+            await self._form(began, failed=True)
 
-    async def _form(self, began: float) -> None:
+    async def _form(self, began: float, *, failed: bool = False) -> None:
         """Form a world of all that wait, once there are enough of them."""
         members = self.members
         enough = await members.until(
@@ -185,6 +184,8 @@ class Supervisor:
         joined = [kernel for kernel in chosen if kernel in members.joining]
         went = [kernel for kernel in members.inside if kernel not in chosen]
         news = dict(members.waiting)
+        if failed:
+            self._failures.note_failure(max(news[kernel]["commits"] for kernel in chosen), self._why)
         if went:
             self._send_off()
         members.seat(chosen)

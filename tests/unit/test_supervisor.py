@@ -112,10 +112,11 @@ class Rank(RankKernel):
 class Workers(Staff):
     """Seats ranks at once, and has `spare` ones to replace lost ones with."""
 
-    def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, **patience):
+    def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, stuck=0, **patience):
         self.group = RankGroup()
         self.ranks = [Rank(number) for number in range(size)]
         self.spare, self.trouble, self.breaks, self.refuses = list(spare), trouble, breaks, refuses
+        self.stuck = stuck
         self.worlds, self.told, self.released = [], [], []
         self.group.seat(self.ranks)
         self.supervisor = Supervisor(self, self.group, options, replace(PATIENCE, **patience))
@@ -149,6 +150,10 @@ class Workers(Staff):
         if self.breaks:
             self.breaks -= 1
             kernels[0].say(failed=True, why="torn")
+            return
+        if self.stuck:
+            self.stuck -= 1
+            kernels[0].say(formed=True)
             return
         for kernel in kernels:
             kernel.say(formed=True)
@@ -419,6 +424,19 @@ async def test_a_world_that_can_never_be_formed_ends_the_run():
         await run
     assert len(staff.worlds) >= 3
     assert staff.told == []
+
+
+async def test_ranks_that_form_no_world_in_time_are_brought_back_and_live():
+    staff = Workers(3, Elastic(), stuck=1, form=0.1, refill=60)
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[2].mark_dead("killed")
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w0", "c-w1"]] * 2
+    assert staff.told == ["rank 2 (worker c-w2) was lost: killed: going on with 2 ranks from step 70"]
+    assert all(rank.alive for rank in staff.ranks)
+    staff.finish()
+    assert len(await run) == 2
 
 
 async def test_a_world_that_is_formed_late_is_no_failure_of_the_run():

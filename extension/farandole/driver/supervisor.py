@@ -216,7 +216,8 @@ class Supervisor:
             self._patience.form,
         )
         if not complete:
-            members.kill(kernel for kernel in chosen if kernel not in members.formed)
+            # A link between two of them may be cut, and they hold all commits: only who does not come back is killed.
+            self._torn = f"the ranks did not form a world within {self._patience.form:g} s"
         return all(kernel in members.formed for kernel in chosen)
 
     async def _hear_again(self, before: dict[RankKernel, dict[str, Any]], why: str) -> None:

@@ -10,11 +10,13 @@ import sys
 import pytest
 from farandole.driver.elastic import Elastic
 from farandole.driver.handover import complete
+from farandole.driver.local import STOP_SECONDS
 from farandole.driver.reattach import about
 from farandole.driver.store import RunStore
 from farandole.protocol import COMM_TARGET, LEFT_RECORDS, Part, Report, Status, report_to_json
 from farandole.server import records as all_records
 from farandole.server.records import Records
+from jupyter_client.manager import KernelManager
 
 OK = {"status": "ok"}
 LATE = {"status": "error", "ename": "ValueError", "evalue": "late", "traceback": []}
@@ -222,6 +224,11 @@ async def test_a_driver_that_lets_go_of_a_rank_that_died_leaves_nothing(store, r
     assert not records.unread
     await records.leave_all()
     assert left(run) == ["kernel-0.frames", "kernel-0.json"]
+
+
+def test_records_are_left_before_whoever_stops_the_server_kills_it():
+    kernels = KernelManager().shutdown_wait_time
+    assert kernels + all_records.LEAVE_SECONDS < STOP_SECONDS
 
 
 async def test_an_end_that_cannot_be_left_keeps_its_worker_for_a_day(store, run, tmp_path, monkeypatch):

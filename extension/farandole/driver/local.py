@@ -19,6 +19,9 @@ from farandole.exceptions import ClusterExistsError, FarandoleError, UsageError,
 from farandole.server.lifeline import LIFELINE_VARIABLE
 from farandole.server.worker_args import WORKER_ARGS
 
+STOP_SECONDS = 10.0
+"""How long the server may take to end; it stops its kernels and leaves the records of runs meanwhile."""
+
 
 class LocalWorkers(WorkerSource):
     """One Jupyter server on loopback, with a random token, that ends when the driver ends.
@@ -147,7 +150,7 @@ async def _answers(worker: Worker) -> bool:
 
 def _end(server: subprocess.Popen[bytes]) -> None:
     try:
-        server.wait(timeout=10)
+        server.wait(timeout=STOP_SECONDS)
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()

@@ -22,8 +22,9 @@ KEPT_RUNS = 5
 """How many runs that have ended stay on record."""
 UNREAD_SECONDS = 86_400.0
 """How long a run's end that nobody has read, and that could not be left on a volume, keeps its worker in use."""
-LEAVE_SECONDS = 8.0
-"""How long a server that stops may take to leave its records; whoever stops it waits for ten seconds at the least."""
+LEAVE_SECONDS = 4.0
+"""How long a server that stops may take to leave its records once its kernels are gone, which may take five seconds;
+whoever stops it waits for ten at the least."""
 
 
 class Records:
@@ -85,7 +86,8 @@ class Records:
         """
         record.end()
         record.done = done
-        if done:
+        # A rank that died here may have left the newest copy, and the one that took its place have failed to join.
+        if all(one.done for one in self._records if one.run == record.run):
             self._remove_copies([record.run])
         self._leave(record)
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from farandole.driver.kernels import RankKernel
+from farandole.driver.records import find_again
 from farandole.driver.workers import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.exceptions import WorkerStartError
 
@@ -75,13 +76,14 @@ class Crews:
 
     async def refill(self, progress: Progress) -> None:
         """Put new ranks in the place of dead ones, and new workers in the place of those that are gone."""
-        gone: list[Crew] = []
-        for crew in list(self.all):
-            lost = [kernel for kernel in crew.kernels if not kernel.alive]
-            if lost and not await self._refill(crew, lost, progress):
-                gone.append(crew)
-        if gone:
+        short = [crew for crew in self.all if not all(kernel.alive for kernel in crew.kernels)]
+        tries = await asyncio.gather(*(self._refill(crew, progress) for crew in short), return_exceptions=True)
+        if gone := [crew for crew, found in zip(short, tries, strict=True) if found is False]:
             await self._replace(gone, progress)
+        # Told once nothing is started any more: whoever tries again must not start the same.
+        for failure in tries:
+            if isinstance(failure, BaseException):
+                raise failure
 
     async def drop(self, names: Sequence[str]) -> None:
         """Stop these workers, and all that goes on there."""
@@ -137,17 +139,17 @@ class Crews:
             if crew.worker is worker and (reason := idle_reason(crew)):
                 self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it anew, empty.")
 
-    async def _refill(self, crew: Crew, lost: Sequence[RankKernel], progress: Progress) -> bool:
+    async def _refill(self, crew: Crew, progress: Progress) -> bool:
         """Start a worker's lost ranks anew; False where the worker is gone itself."""
+        lost = [kernel for kernel in crew.kernels if not kernel.alive]
         for kernel in lost:
             progress(
                 f"rank {kernel.rank} on worker {crew.worker.name} is gone ({kernel.death}); "
                 "starting it anew, with empty variables"
             )
             await kernel.close()
-        try:
-            await crew.worker.info()
-        except WorkerStartError:
+        # One that does not answer while a proxy is restarted, say, has other ranks that go on.
+        if isinstance(await find_again(crew.worker), str):
             return False
         # Whoever was only out of reach must not be taken for its own successor.
         await asyncio.gather(*(crew.worker.stop_kernel(kernel.kernel_id) for kernel in lost))

@@ -1,0 +1,115 @@
+"""The workers of a cluster are kept while they live, and replaced together when they are gone."""
+
+import asyncio
+
+import pytest
+from farandole.driver.crews import Crew, Crews
+from farandole.driver.kernels import RankKernel
+from farandole.driver.records import WorkerRecords
+from farandole.driver.workers import WorkerInfo
+from farandole.exceptions import WorkerStartError
+
+
+class Server:
+    """A worker that refuses the first requests, and starts no kernel where it is `full`."""
+
+    def __init__(self, name, *, refuses=0, present=True, full=False):
+        self.name, self.refuses, self.present, self.full = name, refuses, present, full
+        self.stopped = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def info(self):
+        raise AssertionError("a single refusal says nothing")
+
+    async def records(self):
+        await self.gate.wait()
+        if self.refuses:
+            self.refuses -= 1
+            raise WorkerStartError("503")
+        return WorkerRecords(kernels=(), records=())
+
+    async def presence(self):
+        return self.present
+
+    async def stop_kernel(self, kernel_id):
+        if self.full:
+            raise WorkerStartError("no memory is left")
+        self.stopped.append(kernel_id)
+
+
+class Source:
+    def __init__(self):
+        self.stopped = []
+
+    async def stop(self, names):
+        self.stopped += names
+
+
+class Staffed(Crews):
+    """Crews whose kernels need no connection, and whose workers start at once."""
+
+    def __init__(self, *servers):
+        self.source = Source()
+        super().__init__("c", self.source, hear=lambda *_: None, on_notice=lambda _: None)
+        self.all = [self.crew(server) for server in servers]
+
+    @staticmethod
+    def crew(server):
+        info = WorkerInfo(worker=server.name, ranks=2, profile="", host="", address="", node="", backends=("torch",))
+        return Crew(worker=server, info=info, kernels=[RankKernel(server, f"old-{slot}", slot=slot) for slot in (0, 1)])
+
+    async def _kernel(self, worker, slot, kernel_id=None, idle_seconds=0.0):
+        return RankKernel(worker, f"new-{slot}", slot=slot)
+
+    async def _start(self, names, progress):
+        return [self.crew(Server(name)) for name in names]
+
+
+def ids(crew):
+    return [kernel.kernel_id for kernel in crew.kernels]
+
+
+async def test_a_worker_that_refuses_once_keeps_its_other_ranks():
+    crews = Staffed(Server("c-w0", refuses=1))
+    crews.kernels[1].mark_dead("killed")
+    await crews.refill(lambda _: None)
+    assert crews.source.stopped == []
+    assert ids(crews.all[0]) == ["old-0", "new-1"]
+    assert crews.all[0].worker.stopped == ["old-1"]
+
+
+async def test_workers_that_are_gone_are_replaced_together():
+    servers = [Server("c-w0", refuses=99, present=False), Server("c-w1"), Server("c-w2", refuses=99, present=False)]
+    crews = Staffed(*servers)
+    for kernel in crews.kernels:
+        kernel.mark_dead("killed")
+    await crews.refill(lambda _: None)
+    assert crews.source.stopped == ["c-w0", "c-w2"]
+    assert [ids(crew) for crew in crews.all] == [["old-0", "old-1"], ["new-0", "new-1"], ["old-0", "old-1"]]
+    assert all(kernel.alive for kernel in crews.kernels)
+
+
+async def test_a_worker_that_is_slow_holds_no_other_up():
+    slow, quick = Server("c-w0"), Server("c-w1")
+    slow.gate.clear()
+    crews = Staffed(slow, quick)
+    for kernel in crews.kernels:
+        kernel.mark_dead("killed")
+    refill = asyncio.create_task(crews.refill(lambda _: None))
+    async with asyncio.timeout(20):
+        while ids(crews.all[1]) != ["new-0", "new-1"]:
+            await asyncio.sleep(0.005)
+    assert not refill.done()
+    slow.gate.set()
+    await refill
+    assert ids(crews.all[0]) == ["new-0", "new-1"]
+
+
+async def test_a_worker_without_room_is_told_of_once_the_others_are_whole():
+    crews = Staffed(Server("c-w0", full=True), Server("c-w1", refuses=99, present=False))
+    for kernel in crews.kernels:
+        kernel.mark_dead("killed")
+    with pytest.raises(WorkerStartError, match="no memory is left"):
+        await crews.refill(lambda _: None)
+    assert [kernel.alive for kernel in crews.kernels] == [False, False, True, True]

@@ -13,6 +13,7 @@ from farandole.driver.replies import CONNECTION_LOST, Reply
 from farandole.driver.staff import Patience, Staff
 from farandole.driver.supervisor import Supervisor
 from farandole.exceptions import RankDiedError, RankError, WorkerStartError
+from farandole.ranks import membership
 
 PATIENCE = Patience(grace=0.05, leave=0.05, interrupt=0.1, hung=0.3, form=5, refill=0.2, retry=0.01)
 
@@ -38,6 +39,11 @@ class Rank(RankKernel):
         self.asked = []
         self.breaks = 0
         self.waits = True
+        self.slow = 0.0
+        self.blocks = False
+        self.on_interrupt = None
+        self.aside_free = asyncio.Event()
+        self.aside_free.set()
         self.opened = asyncio.Event()
         self.opened.set()
         self.answers = asyncio.Event()
@@ -69,9 +75,16 @@ class Rank(RankKernel):
         if function == "identity":
             await self.answers.wait()
             return self.reply("ok")
+        if subshell == "aside":
+            await self.aside_free.wait()
         self.asked.append((function, arguments))
+        if function == "abandon" and self.blocks:
+            self.aside_free.clear()
         if function == "waits":
             return self.reply("ok", value=self.waits)
+        if function == "hold":
+            seconds, self.slow = self.slow, 0.0
+            await asyncio.sleep(seconds)
         if function == "part_at":
             self.commits = int(arguments)
         if function == "part_at" or (function == "say_broken" and self._heeds()):
@@ -95,7 +108,9 @@ class Rank(RankKernel):
         self.end("dead", evalue=cause)
 
     async def interrupt(self):
-        if not self.deaf:
+        if self.on_interrupt is not None:
+            self.on_interrupt()
+        elif not self.deaf:
             self.end("error", ename="KeyboardInterrupt")
 
     def end(self, status, **details):
@@ -530,8 +545,95 @@ async def test_a_rank_that_never_heard_where_to_part_is_brought_back():
     assert len(await run) == 2
 
 
+async def test_whoever_cannot_be_interrupted_is_not_lost_for_that():
+    staff = Workers(3, Elastic(), interrupt=20)
+    late = staff.ranks[1]
+    late.deaf = True
+
+    def refuse():
+        asyncio.get_running_loop().call_later(0.05, lambda: late.say(failed=True, why="torn"))
+        raise WorkerStartError("503")
+
+    late.on_interrupt = refuse
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].mark_dead("killed")
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w1", "c-w2"]]
+    assert late.alive
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_a_rank_whose_connections_cannot_be_cut_is_interrupted_all_the_same():
+    staff = Workers(3, Elastic(), leave=1, interrupt=20)
+    late = staff.ranks[1]
+    late.deaf = late.blocks = True
+    late.on_interrupt = lambda: late.say(failed=True, why="interrupted")
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].mark_dead("killed")
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w1", "c-w2"]]
+    assert not late.aside_free.is_set()
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_a_rank_that_is_silent_may_be_so_as_long_as_the_user_says():
+    staff = Workers(3, Elastic(), hung=60)
+    silent = staff.ranks[1]
+    silent.deaf = True
+    silent.answers.clear()
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[0].mark_dead("killed")
+    assert not await staff.supervisor.members.until(lambda: not silent.alive, 10 * PATIENCE.interrupt)
+    silent.say(failed=True, why="torn")
+    await until(lambda: staff.told)
+    assert staff.worlds == [["c-w1", "c-w2"]]
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_a_rank_is_asked_once_more_whose_answer_the_driver_may_not_have_read():
+    staff = Workers(2, Elastic())
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.ranks[1].slow = 60.0
+    assert await staff.supervisor.members.tell(staff.ranks, "hold", seconds=0.1) == dict.fromkeys(staff.ranks, 7)
+    assert all(rank.alive for rank in staff.ranks)
+    staff.finish()
+    assert len(await run) == 2
+
+
+async def test_who_has_held_for_long_is_asked_again_where_to_part():
+    staff = Workers(2, Elastic(), spare=[Rank(9)], hold=0.5)
+    staff.ranks[1].slow = 1.0
+    first, fresh = staff.ranks[0], staff.spare[0]
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.supervisor.take_in()
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    fresh.say()
+    await until(lambda: staff.told)
+    assert first.asked[:2] == [("hold", "")] * 2
+    assert first.asked[-1] == ("part_at", "8")
+    assert staff.worlds == [["c-w0", "c-w1", "c-w9"]]
+    staff.finish()
+    assert len(await run) == 3
+
+
+def test_a_supervisor_is_more_patient_than_whom_it_waits_for():
+    patience = Patience()
+    assert patience.part > membership.WORD_SECONDS
+    assert 2 * patience.hold <= membership.HOLD_SECONDS
+    assert patience.ask <= patience.hold
+    assert Patience(hung=600).ask == 600
+
+
 async def test_a_rank_that_does_not_come_is_killed():
-    staff = Workers(3, Elastic())
+    staff = Workers(3, Elastic(), hung=60)
     staff.ranks[2].deaf = True
     run = staff.run()
     await until(lambda: staff.supervisor.members.inside)

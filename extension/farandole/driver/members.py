@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from farandole.driver.group import RankGroup, call, interrupt_rank
+from farandole.driver.group import RankGroup, call
 from farandole.driver.kernels import RankKernel
 from farandole.driver.replies import CONNECTION_LOST, Reply
-from farandole.driver.staff import Patience
+from farandole.driver.staff import ASK_SECONDS, Patience
+from farandole.exceptions import WorkerStartError
 from farandole.protocol import Kind
 
-ASK_SECONDS = 30.0
-"""How long a rank may take to answer beside its cell, and to be reachable again; a sort or a pickle stops all its
-threads for a while."""
+AGAIN_SECONDS = 5.0
+"""For those that are asked once more: their answers may lie unread where the driver itself stood still."""
 LOOK_SECONDS = 1.0
 """How often `until` looks without news: connections that are open again, and time that has passed, tell nothing."""
 
@@ -106,19 +106,31 @@ class Members:
         except TimeoutError:
             return False
 
-    async def tell(self, kernels: Iterable[RankKernel], function: str, *arguments: Any) -> dict[RankKernel, Any]:
+    async def tell(
+        self, kernels: Iterable[RankKernel], function: str, *arguments: Any, seconds: float = ASK_SECONDS
+    ) -> dict[RankKernel, Any]:
         """Do as `ask`, and kill whoever can be reached and does not answer, or cannot do it."""
         asked = list(kernels)
-        answers = await self.ask(asked, function, *arguments)
-        self.kill(kernel for kernel in asked if kernel not in answers and _answers(kernel))
+        answers = await self.ask(asked, function, *arguments, seconds=seconds)
+        late = [kernel for kernel in asked if kernel not in answers and _answers(kernel)]
+        answers |= await self.ask(late, function, *arguments, seconds=AGAIN_SECONDS)
+        self.kill(kernel for kernel in late if kernel not in answers and _answers(kernel))
         return answers
 
     async def ask(
-        self, kernels: Iterable[RankKernel], function: str, *arguments: Any, seconds: float = ASK_SECONDS
+        self,
+        kernels: Iterable[RankKernel],
+        function: str,
+        *arguments: Any,
+        seconds: float = ASK_SECONDS,
+        fresh: bool = False,
     ) -> dict[RankKernel, Any]:
-        """Call a function of `farandole.ranks.control` beside the cell; return the values of those that answered."""
-        asked = list(kernels)
-        replies = await asyncio.gather(*(_ask(kernel, call(function, *arguments), seconds) for kernel in asked))
+        """Call a function of `farandole.ranks.control` beside the cell; return the values of those that answered.
+
+        A ``fresh`` call waits for no other, such as one that blocks.
+        """
+        asked, expression = list(kernels), call(function, *arguments)
+        replies = await asyncio.gather(*(_ask(kernel, expression, seconds, fresh=fresh) for kernel in asked))
         return {kernel: reply.value for kernel, reply in zip(asked, replies, strict=True) if reply is not None}
 
     async def reach(self, kernels: Sequence[RankKernel], seconds: float) -> None:
@@ -166,11 +178,12 @@ class Members:
             if await self.until(self._all_wait, patience.leave):
                 return True
             asks.append(asyncio.create_task(self._interrupt(patience.leave)))
+            pings = {kernel: asyncio.create_task(kernel.ping()) for kernel in self._in_reach(self._late())}
+            asks += pings.values()
             if not await self.until(self._all_wait, patience.interrupt):
                 if not self._in_reach(self.inside):
                     return False
-                self.kill(self._late())
-                await self.until(self._all_wait, patience.interrupt)
+                await self._kill_late([kernel for kernel, ping in pings.items() if not ping.done()], patience)
             return True
         finally:
             # Said later, it would break the next world.
@@ -179,10 +192,19 @@ class Members:
             if asks:
                 await asyncio.wait(asks)
 
+    async def _kill_late(self, silent: Sequence[RankKernel], patience: Patience) -> None:
+        """Kill whoever has not come; who is not even heard of may take as long as ranks may be silent."""
+        # What came while the driver itself stood still is read first.
+        await self.until(self._all_wait, patience.grace)
+        self.kill(kernel for kernel in self._late() if kernel not in silent)
+        await self.until(self._all_wait, max(patience.hung - patience.interrupt, 0.0))
+        self.kill(self._late())
+        await self.until(self._all_wait, patience.interrupt)
+
     async def _interrupt(self, seconds: float) -> None:
         # Only who knows that it is no user that interrupts: others would take it for their end.
-        told = await self.ask(self._in_reach(self._late()), "say_broken", True, seconds=seconds)
-        await asyncio.gather(*(interrupt_rank(kernel) for kernel in told if kernel not in self.waiting))
+        told = await self.ask(self._in_reach(self._late()), "say_broken", True, seconds=seconds, fresh=True)
+        await asyncio.gather(*(_interrupt(kernel, seconds) for kernel in told if kernel not in self.waiting))
 
     def _in_reach(self, kernels: Iterable[RankKernel]) -> list[RankKernel]:
         return [kernel for kernel in kernels if _answers(kernel)]
@@ -228,16 +250,23 @@ def _answers(kernel: RankKernel) -> bool:
     return kernel.alive and kernel.connected
 
 
-async def _ask(kernel: RankKernel, expression: str, seconds: float) -> Reply | None:
+async def _ask(kernel: RankKernel, expression: str, seconds: float, *, fresh: bool) -> Reply | None:
     """Evaluate an expression beside a rank's cell; None where it fails, or takes too long."""
     reply = None
-    # After a restart of the proxy, say, nobody can answer for a while, and an answer may be lost: asked again.
-    while reply is None or reply.ename == CONNECTION_LOST:
-        try:
-            async with asyncio.timeout(seconds):
+    try:
+        async with asyncio.timeout(seconds):
+            # After a restart of the proxy, say, nobody can answer for a while, and an answer may be lost: asked again.
+            while reply is None or reply.ename == CONNECTION_LOST:
                 await kernel.reachable()
-            async with asyncio.timeout(seconds):
-                reply = await kernel.evaluate(expression, subshell=await kernel.aside())
-        except TimeoutError:
-            return None
+                subshell = await (kernel.subshell() if fresh else kernel.aside())
+                reply = await kernel.evaluate(expression, subshell=subshell)
+    except TimeoutError:
+        return None
     return reply if reply.status == "ok" else None
+
+
+async def _interrupt(kernel: RankKernel, seconds: float) -> None:
+    """Interrupt a rank; where its worker is too slow for it, that says nothing of the rank."""
+    with suppress(WorkerStartError, TimeoutError):
+        async with asyncio.timeout(seconds):
+            await kernel.interrupt()

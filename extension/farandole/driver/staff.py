@@ -11,6 +11,10 @@ from farandole.driver.kernels import RankKernel
 from farandole.driver.lookout import HUNG_SECONDS
 from farandole.driver.replies import Reply
 
+ASK_SECONDS = 30.0
+"""How long a rank may take to be reachable again and to answer beside its cell; a sort or a pickle stops all its
+threads for a while."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
@@ -26,12 +30,19 @@ class Patience:
     """For a rank to answer while nothing is amiss; then it is taken for hung and killed."""
     form: float = 60.0
     """For the ranks to form a world."""
-    part: float = 150.0
-    """For the last rank to part after the first; longer than a rank holds at a commit to hear where that is."""
+    hold: float = 60.0
+    """For all to say how often they have committed; much shorter than a rank holds at a commit to hear where to part."""
+    part: float = 650.0
+    """For the last rank to part after the first, which waits for a world a little shorter: one may be evaluating."""
     refill: float = 60.0
     """For new ranks, with fewer than the run must have."""
     retry: float = 15.0
     """After a failed attempt to replace a rank."""
+
+    @property
+    def ask(self) -> float:
+        """For a rank to answer what it has to; then it is killed, so no sooner than where nothing is amiss."""
+        return max(ASK_SECONDS, self.hung)
 
 
 class Staff(ABC):

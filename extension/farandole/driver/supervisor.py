@@ -148,10 +148,12 @@ class Supervisor:
 
     async def _part(self) -> None:
         """Have all ranks leave their loops at one commit: the one after the last that any of them may have begun."""
-        self._parting = True
-        commits = await self.members.tell(self.members.inside, "hold")
-        if commits:
-            await self.members.tell(self.members.inside, "part_at", max(commits.values()) + 1)
+        began, patience, members = time.monotonic(), self._patience, self.members
+        commits = await members.tell(members.inside, "hold", seconds=patience.ask)
+        # After long the first to answer may hold no more: asked again.
+        if commits and time.monotonic() - began <= patience.hold:
+            self._parting = True
+            await members.tell(members.inside, "part_at", max(commits.values()) + 1, seconds=patience.ask)
 
     async def _recover(self) -> None:
         """Go on with those that are left."""

@@ -14,6 +14,7 @@ from farandole.driver.group import Cell
 from farandole.driver.kernels import RankKernel
 from farandole.driver.reattach import RunReader, until_caught_up
 from farandole.driver.replies import Reply
+from farandole.driver.staff import Patience
 
 if TYPE_CHECKING:
     from farandole.driver.core import ClusterCore
@@ -71,7 +72,7 @@ class TakenOver(ElasticCell):
 
     async def _lead(self, causes: Mapping[int, str]) -> list[Reply]:
         members = self._supervisor.members
-        who = await members.tell(self._readers, "identity")
+        who = await members.tell(self._readers, "identity", seconds=Patience(hung=self._options.hung).ask)
         for kernel in sorted(self._readers, key=lambda one: _place(who, one)):
             inside = not who.get(kernel, {}).get("outside")
             members.add(kernel, self._core.group.cell_of(kernel), inside=inside)

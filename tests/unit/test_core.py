@@ -11,6 +11,7 @@ from farandole.driver.elastic import Elastic
 from farandole.driver.elastic_cell import ElasticCell, Told
 from farandole.driver.group import Cell
 from farandole.driver.kernels import RankKernel
+from farandole.driver.replies import Reply
 from farandole.driver.store import RunStore
 from farandole.driver.training import Training
 from farandole.driver.world import World
@@ -107,6 +108,20 @@ class Cluster:
 
     async def refill(self, _progress):
         return None
+
+
+async def test_a_scale_has_new_ranks_tried_again(core):
+    cluster = Cluster(core, 2)
+    cell = ElasticCell(
+        cluster, Cell(code="x", sink=lambda *_: None), Elastic(), Told(notice=lambda _: None, seated=lambda _: None)
+    )
+    members = cell._supervisor.members
+    for workers in (3, 3):
+        members.refusals = [Reply(rank=2, worker="c-w1", status="error", ended=0.0)] * 3
+        await cell.scale(workers, lambda _: None)
+        assert members.refusals == []
+    assert len(cluster.crews) == 3
+    await cell._supervisor._recruiter.close()
 
 
 async def test_workers_that_are_leaving_do_not_count(core):

@@ -66,6 +66,18 @@ async def test_a_rank_that_is_given_up_is_told_of_before():
     watch.cancel()
 
 
+async def test_a_silence_is_told_of_soon_after_half_the_time():
+    rank, told = Rank(0), []
+    watch = asyncio.create_task(Lookout(lambda: [rank], told.append, seconds=6, give_up=lambda _: None).run())
+    # Asked at a third, it would be told of up to a third too late; timers fire in their order, however loaded this is.
+    await asyncio.sleep(1.9)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert rank.asked == 1
+    assert told == []
+    watch.cancel()
+
+
 async def test_whoever_cannot_be_reached_is_not_asked():
     rank, other, told = Rank(0), Rank(1), []
     rank.here = False

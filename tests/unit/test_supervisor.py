@@ -338,6 +338,26 @@ async def test_a_new_rank_whose_cell_fails_is_told_and_after_three_no_other_is_t
     assert len(staff.told) == 3
 
 
+async def test_new_ranks_are_tried_again_once_the_user_asks_for_them():
+    fresh = Rank(9)
+    staff = Workers(1, Elastic(), spare=[fresh])
+    run = staff.run()
+    await until(lambda: staff.supervisor.members.inside)
+    staff.supervisor.take_in()
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    fresh.end("ok")
+    await until(lambda: len(staff.told) == 3)
+    told = "a new rank could not join, its cell ended before it came to the loop; "
+    assert staff.told == [*[f"{told}it is tried again"] * 2, f"{told}no other is tried"]
+    fresh.cell = asyncio.get_running_loop().create_future()
+    staff.supervisor.try_again()
+    await until(lambda: fresh in staff.supervisor.members.joining)
+    fresh.say()
+    await until(lambda: staff.worlds == [["c-w0", "c-w9"]])
+    staff.finish()
+    assert len(await run) == 2
+
+
 async def test_a_new_rank_whose_cell_failed_once_may_join_the_next_time():
     first, second = Rank(8), Rank(9)
     staff = Workers(1, Elastic(), spare=[first])

@@ -43,6 +43,8 @@ def refusal(reply: Reply, *, last: bool) -> str:
     then = "; no other is tried" if last else "; it is tried again"
     if reply.status == "dead":
         return f"a new rank was lost before it could join: {reply.evalue.removeprefix('lost: ')}{then}"
+    if reply.status == "ok":
+        return f"a new rank could not join, its cell ended before it came to the loop{then}"
     return (
         f"a new rank could not join, its cell ended with {reply.ename}: {reply.evalue}; the cell has to bring all that "
         f"its loop needs, since variables of earlier cells are gone with a lost rank{then}"

@@ -62,11 +62,13 @@ class ElasticCell(Staff):
         """Start or stop workers while the run goes on; its world changes at one of its next commits."""
         async with self._staffing:
             crews = [crew for crew in self._core.crews if crew.worker.name not in self._leaving]
-            if workers > len(crews):
-                await self._core.grow(workers - len(crews), progress)
-                self._supervisor.take_in()
-            elif workers < len(crews):
+            if workers < len(crews):
                 self._send_off(crews[workers:], crews[:workers])
+            else:
+                if workers > len(crews):
+                    await self._core.grow(workers - len(crews), progress)
+                # Also with as many as there are: their new ranks may have failed to join.
+                self._supervisor.try_again()
         progress("the run takes the change in at its next commit")
 
     async def refill(self) -> list[RankKernel]:

@@ -38,7 +38,7 @@ class Lookout:
         looks: dict[RankKernel, asyncio.Task[None]] = {}
         try:
             while True:
-                await asyncio.sleep(self._seconds / 3)
+                await asyncio.sleep(self._seconds / 6)
                 # Whoever cannot be reached says nothing of itself; when it is lost, its connection finds out.
                 for kernel in [one for one in self._kernels() if one.alive and one.connected]:
                     # One that is silent holds nobody else up.

@@ -31,9 +31,9 @@ class Patience:
     form: float = 60.0
     """For the ranks to form a world."""
     hold: float = 60.0
-    """For all to say how often they have committed; much shorter than a rank holds at a commit to hear where to part."""
+    """For all to say how often they have committed; half of what a rank holds at a commit to hear where to part."""
     part: float = 650.0
-    """For the last rank to part after the first, which waits for a world a little shorter: one may be evaluating."""
+    """For the last rank to part after the first, which waits for a world almost as long: one may be evaluating."""
     refill: float = 60.0
     """For new ranks, with fewer than the run must have."""
     retry: float = 15.0

@@ -84,6 +84,11 @@ class Supervisor:
         """Look for ranks that the cluster has and the run has not."""
         self._recruiter.look()
 
+    def try_again(self) -> None:
+        """Do as `take_in`, also where new ranks have failed to join so often that no other was tried."""
+        self.members.refusals = []
+        self.take_in()
+
     def part_with(self, kernels: Sequence[RankKernel]) -> None:
         """Have the run go on without these ranks from its next commit on, and stop their workers then."""
         self._leaving |= set(kernels)
@@ -251,8 +256,7 @@ class Supervisor:
         self._size = len(inside)
 
     def _note_refusal(self, reply: Reply) -> None:
-        if reply.status != "ok":
-            self._staff.tell(refusal(reply, last=self._recruiter.gives_up))
+        self._staff.tell(refusal(reply, last=self._recruiter.gives_up))
         self.take_in()
 
     async def _end_all(self) -> None:

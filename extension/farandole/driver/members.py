@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from farandole.driver.asking import answers, ask_beside, interrupt
 from farandole.driver.group import RankGroup, call
 from farandole.driver.kernels import RankKernel
-from farandole.driver.replies import CONNECTION_LOST, Reply
+from farandole.driver.replies import Reply
 from farandole.driver.staff import ASK_SECONDS, Patience
-from farandole.exceptions import WorkerStartError
 from farandole.protocol import Kind
 
 AGAIN_SECONDS = 5.0
@@ -53,6 +53,16 @@ class Members:
     def ready(self) -> list[RankKernel]:
         """Those that could join at once."""
         return [kernel for kernel in self.joining if kernel in self.waiting and kernel.connected]
+
+    @property
+    def over(self) -> bool:
+        """True once some ranks have seen the end of the cell and none is left that has not."""
+        return bool(self.ended) and not self.inside
+
+    @property
+    def torn(self) -> bool:
+        """True where a rank of the world waits since that has failed."""
+        return any(news["failed"] for kernel, news in self.waiting.items() if kernel in self.inside)
 
     def add(self, kernel: RankKernel, cell: asyncio.Task[Reply], *, inside: bool) -> None:
         """Take in a rank on which the cell has been started."""
@@ -111,11 +121,11 @@ class Members:
     ) -> dict[RankKernel, Any]:
         """Do as `ask`, and kill whoever can be reached and does not answer, or cannot do it."""
         asked = list(kernels)
-        answers = await self.ask(asked, function, *arguments, seconds=seconds)
-        late = [kernel for kernel in asked if kernel not in answers and _answers(kernel)]
-        answers |= await self.ask(late, function, *arguments, seconds=AGAIN_SECONDS)
-        self.kill(kernel for kernel in late if kernel not in answers and _answers(kernel))
-        return answers
+        values = await self.ask(asked, function, *arguments, seconds=seconds)
+        late = [kernel for kernel in asked if kernel not in values and answers(kernel)]
+        values |= await self.ask(late, function, *arguments, seconds=AGAIN_SECONDS)
+        self.kill(kernel for kernel in late if kernel not in values and answers(kernel))
+        return values
 
     async def ask(
         self,
@@ -130,7 +140,7 @@ class Members:
         A ``fresh`` call waits for no other, such as one that blocks.
         """
         asked, expression = list(kernels), call(function, *arguments)
-        replies = await asyncio.gather(*(_ask(kernel, expression, seconds, fresh=fresh) for kernel in asked))
+        replies = await asyncio.gather(*(ask_beside(kernel, expression, seconds, fresh=fresh) for kernel in asked))
         return {kernel: reply.value for kernel, reply in zip(asked, replies, strict=True) if reply is not None}
 
     async def reach(self, kernels: Sequence[RankKernel], seconds: float) -> None:
@@ -204,10 +214,10 @@ class Members:
     async def _interrupt(self, seconds: float) -> None:
         # Only who knows that it is no user that interrupts: others would take it for their end.
         told = await self.ask(self._in_reach(self._late()), "say_broken", True, seconds=seconds, fresh=True)
-        await asyncio.gather(*(_interrupt(kernel, seconds) for kernel in told if kernel not in self.waiting))
+        await asyncio.gather(*(interrupt(kernel, seconds) for kernel in told if kernel not in self.waiting))
 
     def _in_reach(self, kernels: Iterable[RankKernel]) -> list[RankKernel]:
-        return [kernel for kernel in kernels if _answers(kernel)]
+        return [kernel for kernel in kernels if answers(kernel)]
 
     def _late(self) -> list[RankKernel]:
         return [kernel for kernel in self.inside if kernel not in self.waiting]
@@ -244,29 +254,3 @@ class Members:
                 where.remove(kernel)
         self.waiting.pop(kernel, None)
         self.formed.pop(kernel, None)
-
-
-def _answers(kernel: RankKernel) -> bool:
-    return kernel.alive and kernel.connected
-
-
-async def _ask(kernel: RankKernel, expression: str, seconds: float, *, fresh: bool) -> Reply | None:
-    """Evaluate an expression beside a rank's cell; None where it fails, or takes too long."""
-    reply = None
-    try:
-        async with asyncio.timeout(seconds):
-            # After a restart of the proxy, say, nobody can answer for a while, and an answer may be lost: asked again.
-            while reply is None or reply.ename == CONNECTION_LOST:
-                await kernel.reachable()
-                subshell = await (kernel.subshell() if fresh else kernel.aside())
-                reply = await kernel.evaluate(expression, subshell=subshell)
-    except TimeoutError:
-        return None
-    return reply if reply.status == "ok" else None
-
-
-async def _interrupt(kernel: RankKernel, seconds: float) -> None:
-    """Interrupt a rank; where its worker is too slow for it, that says nothing of the rank."""
-    with suppress(WorkerStartError, TimeoutError):
-        async with asyncio.timeout(seconds):
-            await kernel.interrupt()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any
 
-from farandole.driver.changes import Change, count, loss, refusal, too_few, torn
+from farandole.driver.changes import Change, count, loss, refusal, torn
 from farandole.driver.elastic import Elastic
 from farandole.driver.failures import Failures
+from farandole.driver.forming import Forming
 from farandole.driver.group import RankGroup
 from farandole.driver.kernels import RankKernel
 from farandole.driver.lookout import Lookout
@@ -18,7 +18,6 @@ from farandole.driver.output import label
 from farandole.driver.recruits import Recruiter
 from farandole.driver.replies import Reply
 from farandole.driver.staff import Patience, Staff
-from farandole.exceptions import FarandoleError
 
 
 class Supervisor:
@@ -31,11 +30,9 @@ class Supervisor:
         self._options = options
         self._patience = patience or Patience(hung=options.hung)
         self._recruiter = Recruiter(staff, self.members, options, self._patience)
-        self._leaving: set[RankKernel] = set()
+        self._forming = Forming(staff, self.members, options, self._patience)
         self._parting = False
         self._first_parted: float | None = None
-        self._torn = ""
-        """Why the ranks have to be brought together although nobody is lost and none has said that it failed."""
         self._why: list[str] = []
         """Why the next world differs from the last, as far as that is no wish of the user's."""
         self._failures = Failures(self._patience.refill)
@@ -91,10 +88,10 @@ class Supervisor:
 
     def part_with(self, kernels: Sequence[RankKernel]) -> None:
         """Have the run go on without these ranks from its next commit on, and stop their workers then."""
-        self._leaving |= set(kernels)
+        self._forming.leaving |= set(kernels)
         self._recruiter.exclude(kernels)
         self.members.dismiss([kernel for kernel in kernels if kernel not in self.members.inside])
-        if not self._leaving & set(self.members.inside):
+        if not self._forming.leaving & set(self.members.inside):
             self._send_off()
         self.members.wake()
 
@@ -107,7 +104,7 @@ class Supervisor:
             if members.failed:
                 await self._end_all()
                 return
-            if self._over():
+            if members.over:
                 return
             if self._broken():
                 await self._recover()
@@ -117,10 +114,6 @@ class Supervisor:
             else:
                 await self._part()
 
-    def _over(self) -> bool:
-        """True once some ranks have seen the end of the cell and none is left that has not."""
-        return bool(self.members.ended) and not self.members.inside
-
     def _something_to_do(self) -> bool:
         members = self.members
         if members.failed or not members.inside or self._broken() or self._recruiter.trouble is not None:
@@ -129,11 +122,10 @@ class Supervisor:
             return all(kernel in members.waiting for kernel in members.inside)
         # Whoever cannot be reached now would not hear where to part.
         together = all(kernel.connected for kernel in members.inside)
-        return together and bool(self._newcomers() or self._leaving & set(members.inside))
+        return together and bool(self._forming.newcomers or self._forming.leaving & set(members.inside))
 
     def _broken(self) -> bool:
-        failed = any(news["failed"] for kernel, news in self.members.waiting.items() if kernel in self.members.inside)
-        return bool(self.members.lost or self._torn) or failed or self._overdue()
+        return bool(self.members.lost or self._forming.torn) or self.members.torn or self._overdue()
 
     def _overdue(self) -> bool:
         """True where a rank does not part long after another has: it was not told, say, by a driver that died."""
@@ -144,12 +136,8 @@ class Supervisor:
         if time.monotonic() - self._first_parted <= self._patience.part or len(parted) == len(self.members.inside):
             return False
         late = label([kernel.rank for kernel in self.members.inside if kernel not in parted])
-        self._torn = f"{late} did not part from the others within {self._patience.part:g} s"
+        self._forming.torn = f"{late} did not part from the others within {self._patience.part:g} s"
         return True
-
-    def _newcomers(self) -> list[RankKernel]:
-        stay = [kernel for kernel in self.members.inside if kernel not in self._leaving]
-        return self.members.ready[: self._options.room(len(stay) + len(self.members.ready)) - len(stay)]
 
     async def _part(self) -> None:
         """Have all ranks leave their loops at one commit: the one after the last that any of them may have begun."""
@@ -163,7 +151,7 @@ class Supervisor:
     async def _recover(self) -> None:
         """Go on with those that are left."""
         self._parting, self._first_parted, began, members = False, None, time.monotonic(), self.members
-        (lost, members.lost), (reason, self._torn) = (members.lost, []), (self._torn, "")
+        (lost, members.lost), (reason, self._forming.torn) = (members.lost, []), (self._forming.torn, "")
         self.take_in()
         await members.gather(self._patience)
         # Some deaths are known only now: those of others that died of it, or the one that broke the connections.
@@ -173,21 +161,16 @@ class Supervisor:
         self._why = [*self._why, *map(loss, lost)] or [reason or torn(members)]
         if not members.failed:
             if self._failures.forming:
-                await members.until(self._disturbed, self._patience.grace)
+                await members.until(lambda: self._forming.disturbed, self._patience.grace)
             await self._form(began, failed=True)
 
     async def _form(self, began: float, *, failed: bool = False) -> None:
         """Form a world of all that wait, once there are enough of them."""
-        members = self.members
-        enough = await members.until(
-            lambda: self._disturbed() or self._over() or len(self._next_world()) >= self._options.min_ranks,
-            began + self._patience.refill - time.monotonic(),
-        )
-        if not enough:
-            raise too_few(members, self._options.min_ranks, self._patience.refill, self._why)
-        if self._disturbed() or self._over():
+        members, forming = self.members, self._forming
+        await forming.wait_for_enough(self._why, began + self._patience.refill - time.monotonic())
+        if forming.disturbed or members.over:
             return
-        chosen = self._next_world()
+        chosen = forming.next_world
         joined = [kernel for kernel in chosen if kernel in members.joining]
         went = [kernel for kernel in members.inside if kernel not in chosen]
         news = dict(members.waiting)
@@ -196,54 +179,17 @@ class Supervisor:
         if went:
             self._send_off()
         members.seat(chosen)
-        formed = await self._join(chosen)
+        formed = await forming.join(chosen)
         self._failures.note_attempt(formed=formed)
         if formed:
             self._announce(Change(why=self._why, joined=joined, went=went, news=news))
             self._why = []
 
-    def _next_world(self) -> list[RankKernel]:
-        # Survivors first: of equal commits, the lowest rank's is taken.
-        stay = [kernel for kernel in self.members.inside if kernel not in self._leaving]
-        return [*stay, *self._newcomers()]
-
-    async def _join(self, chosen: Sequence[RankKernel]) -> bool:
-        """Have ranks form a world; False where it failed: who did not come through it waits again, or is late."""
-        members = self.members
-        await members.reach(chosen, self._patience.interrupt)
-        before = members.take_news(chosen)
-        try:
-            await self._staff.form(chosen)
-        except FarandoleError as exc:
-            self._torn = f"the ranks could form no world ({str(exc).splitlines()[0]})"
-            await self._hear_again(before, str(exc).splitlines()[0])
-            return False
-        complete = await members.until(
-            lambda: self._disturbed() or self._broken() or all(kernel in members.formed for kernel in chosen),
-            self._patience.form,
-        )
-        if not complete:
-            # A link between two of them may be cut, and they hold all commits: only who does not come back is killed.
-            self._torn = f"the ranks did not form a world within {self._patience.form:g} s"
-        return all(kernel in members.formed for kernel in chosen)
-
-    async def _hear_again(self, before: dict[RankKernel, dict[str, Any]], why: str) -> None:
-        """Find out who still waits after a world was told to some only; the others try to form it, and are late."""
-        members = self.members
-        asked = [kernel for kernel in before if kernel.alive and kernel.connected]
-        answers = await members.ask(asked, "waits", seconds=self._patience.leave)
-        for kernel, waits in answers.items():
-            if waits and kernel not in members.waiting:
-                members.hear(kernel, before[kernel] | {"failed": True, "why": why})
-
-    def _disturbed(self) -> bool:
-        return bool(self.members.lost or self.members.failed)
-
     def _send_off(self) -> None:
         """Forget the ranks that leave and stop their workers."""
-        self.members.dismiss(self._leaving)
-        self._recruiter.release(self._leaving)
-        self._leaving = set()
+        self.members.dismiss(self._forming.leaving)
+        self._recruiter.release(self._forming.leaving)
+        self._forming.leaving = set()
 
     def _announce(self, change: Change) -> None:
         inside = self.members.inside

@@ -170,7 +170,10 @@ class DockerSite(Site):
         self._exec(self._notebook, "sh", "-c", kill)
 
     def _signal(self, container: str, signal: str, pid: int) -> None:
-        self._exec(container, "sh", "-c", f"kill -{signal} {pid}")
+        try:
+            self._exec(container, "sh", "-c", f"kill -{signal} {pid}")
+        except AssertionError as exc:
+            raise ProcessLookupError(f"there is no process {pid} in {container}") from exc
 
     def _exec(self, container: str, *command: str) -> str:
         return self._stack.docker("exec", container, *command)
@@ -184,8 +187,8 @@ class DockerSite(Site):
         return [name for name in self._stack.containers() if name.startswith(f"{self._notebook}--")]
 
     def _container(self, target: Step) -> str:
-        [found] = [name for name in self._workers() if name.endswith(f"--{target.worker}")]
-        return found
+        """Return the container of a rank. Raises: KeyError where there is none any more."""
+        return {name.rpartition("--")[2]: name for name in self._workers()}[target.worker]
 
     def _pid_and_address(self, container: str) -> tuple[int, str]:
         [address] = networks(self._stack, container).values()

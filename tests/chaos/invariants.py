@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 QUEUED_SECONDS = 5.0
 """What a process said so shortly before it was killed may have been in no hands but its own and its worker's."""
 LINE = re.compile(r"step \d+ at \d+\.\d+(e[+-]?\d+)?")
-REASON = re.compile(r"\b(ranks?|workers?)\b")
+REASON = re.compile(r"was given up|fewer than the|could not be reached")
+"""What the reasons say for which a run may fail: every error of a cell names a rank too."""
 
 
 def broken(folder: Path, lives: Sequence[Life]) -> list[str]:

@@ -100,6 +100,7 @@ class LocalSite(Site):
                 self._volume.fill(fault.share)
             case "cut":
                 self._cut = Cut(target.pid, ranks[(fault.rank + 1) % len(ranks)].pid)
+                self._cut.make()
 
     def heal(self, fault: Fault) -> None:
         """Free the disk, let packets pass again."""
@@ -185,5 +186,7 @@ class LocalSite(Site):
 def local_site(folder: Path) -> Iterator[LocalSite]:
     """Run a hub for a soak; its state and its runs are in ``folder``."""
     folder.mkdir(exist_ok=True)
+    if Cut.possible():
+        Cut.mend_all()
     with Volume.open(folder / "volume") as volume, run_hub(folder / "state") as hub:
         yield LocalSite(folder, hub, volume)

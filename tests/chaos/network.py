@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 
 import psutil
 
+MARK = "farandole-chaos"
+"""The comment by which rules of ours are known, also those of a soak that was killed."""
+
 
 class Cut:
-    """A cut between two processes, from when it is made until `mend`; needs root and iptables.
+    """A cut between two processes, from `make` until `mend`; needs root and iptables.
 
     Connections that they make later are left alone, since on one machine nothing but their ports tells them apart.
     """
 
     def __init__(self, one: int, other: int) -> None:
         self._pairs = _pairs(one, other)
+
+    def make(self) -> None:
+        """Let no packet pass any more. Raises: RuntimeError where the two have no connection."""
+        if not self._pairs:
+            raise RuntimeError("there is no connection between the two processes that could be cut")
         for pair in self._pairs:
-            _rule("-I", pair)
+            _rule("-I", *_match(pair))
 
     @staticmethod
     def possible() -> bool:
@@ -30,7 +39,16 @@ class Cut:
     def mend(self) -> None:
         """Let the packets pass again."""
         for pair in self._pairs:
-            _rule("-D", pair)
+            # Not all are there where making them has failed.
+            _rule("-D", *_match(pair), check=False)
+
+    @staticmethod
+    def mend_all() -> None:
+        """Let pass what soaks have cut that were killed."""
+        listed = subprocess.run(["iptables", "-w", "-S", "INPUT"], capture_output=True, text=True, check=True).stdout
+        for rule in map(shlex.split, listed.splitlines()):
+            if MARK in rule:
+                _rule("-D", *rule[2:])
 
 
 class Blackhole:
@@ -72,7 +90,11 @@ def _connections(pid: int) -> list[psutil._common.pconn]:
     return [each for each in found if each.status == psutil.CONN_ESTABLISHED]
 
 
-def _rule(what: str, pair: tuple[int, int]) -> None:
+def _match(pair: tuple[int, int]) -> list[str]:
     source, target = map(str, pair)
-    match = ["-i", "lo", "-p", "tcp", "--sport", source, "--dport", target, "-j", "DROP"]
-    subprocess.run(["iptables", "-w", what, "INPUT", *match], check=True)
+    ours = ["-m", "comment", "--comment", MARK]
+    return ["-i", "lo", "-p", "tcp", "--sport", source, "--dport", target, *ours, "-j", "DROP"]
+
+
+def _rule(what: str, *match: str, check: bool = True) -> None:
+    subprocess.run(["iptables", "-w", what, "INPUT", *match], capture_output=True, check=check)

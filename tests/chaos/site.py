@@ -29,7 +29,10 @@ class Site(ABC):
 
     @abstractmethod
     def hit(self, fault: Fault, ranks: Sequence[Step]) -> None:
-        """Do a fault; ``ranks`` are the last steps of the ranks 0, 1, ..."""
+        """Do a fault; ``ranks`` are the last steps of the ranks 0, 1, ...
+
+        Raises: KeyError, ProcessLookupError where the one that is hit is no more.
+        """
 
     @abstractmethod
     def heal(self, fault: Fault) -> None:

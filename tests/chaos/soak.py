@@ -7,12 +7,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from farandole.protocol import CHECKPOINT_PREFIX, CHECKPOINTS
 from farandole.ranks import checkpoint_files
 
 from hub.process import wait_until
 from tests.chaos.cell import CHECKPOINT_EVERY, in_order, longest_gap, steps_lost
 from tests.chaos.invariants import broken, read_info
+from tests.chaos.limits import exceeded, too_many
 from tests.chaos.schedule import Fault, runs
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def soak(
                 report.problems += run.problems
                 site.keep(kept / f"chaos-{number}")
             number += 1
+    report.problems += too_many(len(report.given_up), number)
     return report
 
 
@@ -123,7 +126,7 @@ class Disturbed:
     def _do(self, fault: Fault) -> None:
         began, told = time.time(), len(self._notices())
         try:
-            self._site.hit(fault, self._ranks())
+            before = self._hit(fault)
             self._endure(fault)
             self._site.heal(fault)
             self._until(self._whole_since(time.time()), f"not all ranks train again after {fault}")
@@ -134,7 +137,21 @@ class Disturbed:
             raise
         finally:
             self._site.heal(fault)
-        self._note(fault, began)
+        hit = self._note(fault, began)
+        for problem in exceeded(hit, before, self._ranks(), self._notices()[told:]):
+            self._problem(problem)
+
+    def _hit(self, fault: Fault) -> list[Step]:
+        """Do a fault, and return the ranks that there were; tried twice, where one has died in between."""
+        for _ in range(2):
+            try:
+                ranks = self._ranks()
+                self._site.hit(fault, ranks)
+            except (KeyError, ProcessLookupError, psutil.NoSuchProcess):
+                self._until(self._whole_since(time.time()), f"not all ranks train before {fault}")
+            else:
+                return ranks
+        raise RuntimeError(f"whom {fault} was to hit had died before, twice")
 
     def _endure(self, fault: Fault) -> None:
         """Let a fault that lasts go on for a while."""
@@ -145,13 +162,14 @@ class Disturbed:
             over = time.monotonic() + CUT_SECONDS
             self._until(lambda: time.monotonic() > over, "the network was never cut")
 
-    def _note(self, fault: Fault, began: float) -> None:
+    def _note(self, fault: Fault, began: float) -> Hit:
         whole = time.time()
         # From a little before, so that the gap which the fault makes has a beginning.
         steps = [step for step in in_order(self._site.lives()) if step.at > began - 1.0]
         hit = Hit(fault=fault, seconds=longest_gap(steps), whole=whole - began, lost=steps_lost(steps))
         self._report.hits.append(hit)
         self._say(f"  {hit.seconds:.1f} s without a step, all train again after {whole - began:.1f} s, {hit.lost} lost")
+        return hit
 
     def _look(self) -> None:
         folder = self._site.run_folder()

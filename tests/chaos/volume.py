@@ -30,12 +30,17 @@ class Volume:
         """Make a volume, and unmount it at the end."""
         folder.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "farandole-chaos", str(folder)]
-        small = subprocess.run(command, capture_output=True, check=False).returncode == 0
+        try:
+            small = subprocess.run(command, capture_output=True, check=False).returncode == 0
+        except OSError:
+            # There is no such program here.
+            small = False
         try:
             yield cls(folder, small=small)
         finally:
             if small:
-                subprocess.run(["umount", str(folder)], check=True)
+                # Also where a process of the soak still has a file open there: the report matters more.
+                subprocess.run(["umount", "-l", str(folder)], check=True)
 
     def fill(self, share: float) -> None:
         """Leave only so much of a checkpoint's size free: the next one fails in the middle."""

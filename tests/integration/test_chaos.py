@@ -11,7 +11,7 @@ KINDS = ("rank-0", "worker", "driver", "disk", "proxy")
 WORKERS = 2
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_run_outlives_faults_of_different_kinds(tmp_path):
     with local_site(tmp_path / "site") as site:
         # Only root can make a small file system that may be full.

@@ -63,6 +63,7 @@ def test_a_good_run_is_good(folder, lives):
         ({"results": {}}, "the run is finished, with 0 results"),
         ({"status": "failed", "error": ""}, "for the reason ''"),
         ({"status": "failed", "error": "KeyboardInterrupt"}, "for the reason 'KeyboardInterrupt'"),
+        ({"status": "failed", "error": "the cell failed on rank 1: NameError"}, "failed on rank 1: NameError"),
         ({"status": "nonsense"}, "run.json cannot be read"),
     ],
 )

@@ -27,9 +27,11 @@ class Pretended(Site):
 
     kinds = ("rank", "worker", "driver")
 
-    def __init__(self, folder, *, stands_still=None, gives_up=None, leaves=()):
+    def __init__(self, folder, *, stands_still=None, gives_up=None, restarts=None, dies=0, leaves=()):
         self._store = RunStore(folder)
         self._stands_still, self._gives_up, self._leaves = stands_still, gives_up, list(leaves)
+        self._restarts, self._dies = restarts, dies
+        self._pids = 0
         self.kept = []
 
     def begin(self, name, backend, workers):
@@ -39,7 +41,11 @@ class Pretended(Site):
 
     def hit(self, fault, ranks):
         assert [step.rank for step in ranks] == list(range(WORKERS))
+        if self._dies:
+            self._dies -= 1
+            raise ProcessLookupError(ranks[0].pid)
         self._still = fault.number == self._stands_still
+        self._pids += 10 * (fault.number == self._restarts)
         if fault.number == self._gives_up:
             self._end(Status.FAILED, REASON)
 
@@ -81,7 +87,11 @@ class Pretended(Site):
         for _ in range(AT_ONCE):
             number, at = len(self._steps[0]) + 1, time.time()
             for rank, steps in enumerate(self._steps):
-                steps.append(Step(rank=rank, size=WORKERS, step=number, at=at, pid=rank, parent=1, worker=f"w{rank}"))
+                steps.append(
+                    Step(
+                        rank=rank, size=WORKERS, step=number, at=at, pid=self._pids + rank, parent=1, worker=f"w{rank}"
+                    )
+                )
                 values = {"size": float(WORKERS), "at": at}
                 self._run.add_record(rank, report_to_json(RankReport(rank=rank, time=at, step=number, values=values)))
                 self._run.add_log(rank, f"step {number} at {at!r}\n")
@@ -128,6 +138,27 @@ def test_a_run_may_be_given_up_for_a_clear_reason(tmp_path, faults):
     assert report.given_up == [f"chaos-0: failed: {REASON}"]
     assert [hit.fault for hit in report.hits] == faults
     assert f"given up: chaos-0: failed: {REASON}" in summary(report)
+
+
+def test_a_rank_that_dies_before_it_is_hit_is_looked_for_again(tmp_path, faults):
+    report, _ = soaked(Pretended(tmp_path, dies=1), faults, tmp_path)
+    assert report.problems == []
+    assert [hit.fault for hit in report.hits] == faults
+    report, _ = soaked(Pretended(tmp_path / "twice", dies=2), faults, tmp_path)
+    assert report.problems == [f"chaos-0: whom {faults[0]} was to hit had died before, twice"]
+    assert [hit.fault for hit in report.hits] == faults
+
+
+def test_a_killed_driver_may_cost_no_rank(tmp_path, faults):
+    [driver] = [fault for fault in faults if fault.kind == "driver"]
+    report, _ = soaked(Pretended(tmp_path, restarts=driver.number), faults, tmp_path)
+    [problem] = report.problems
+    assert problem.startswith(f"chaos-0: {driver} has cost ranks: ")
+
+
+def test_a_soak_whose_runs_are_all_given_up_has_failed(tmp_path, faults):
+    report, _ = soaked(Pretended(tmp_path, gives_up=faults[2].number), faults, tmp_path)
+    assert report.problems == ["1 of 1 runs were given up"]
 
 
 def test_what_a_run_leaves_behind_is_a_problem(tmp_path, faults):

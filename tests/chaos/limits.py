@@ -1,0 +1,45 @@
+"""What a fault may cost at most, and what has to come of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.chaos.cell import Step
+    from tests.chaos.soak import Hit
+
+STOP_SECONDS = 60.0
+"""For how long nobody may train after a rank has been stopped: it is taken for lost after about half of that."""
+NOTICED_SECONDS = 5.0
+"""A cut network was noticed where nobody trained for so long, or a rank was lost."""
+SPARING = ("hub", "proxy", "driver", "disk")
+"""The kinds of faults that stop no rank."""
+GIVEN_UP = 10
+"""Of so many runs one may be given up; of fewer one as well, but not all."""
+
+
+def exceeded(hit: Hit, before: Sequence[Step], after: Sequence[Step], notices: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for whatever is not as it should be.
+
+    ``before`` and ``after`` are the ranks, ``notices`` what users were told in between.
+    """
+    fault, seconds = hit.fault, hit.seconds or 0.0
+    if fault.kind in SPARING and _processes(before) != _processes(after):
+        yield f"{fault} has cost ranks: {_processes(before)} became {_processes(after)}"
+    if fault.kind == "stop" and seconds > STOP_SECONDS:
+        yield f"nobody trained for {seconds:.0f} s after {fault}"
+    if fault.kind == "cut" and seconds < NOTICED_SECONDS and not any("was lost" in text for text in notices):
+        yield f"nothing came of {fault}"
+
+
+def too_many(given_up: int, runs: int) -> Iterator[str]:
+    """Yield a sentence where more runs were given up than may be."""
+    if given_up > max(1, runs // GIVEN_UP) or given_up == runs:
+        yield f"{given_up} of {runs} runs were given up"
+
+
+def _processes(ranks: Sequence[Step]) -> list[tuple[str, int]]:
+    """Return worker and process id of ranks."""
+    return sorted((step.worker, step.pid) for step in ranks)

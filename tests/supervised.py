@@ -1,0 +1,190 @@
+"""Ranks and workers for tests of an elastic run's supervisor: they answer by the book, or do not."""
+
+import asyncio
+import re
+import time
+from dataclasses import replace
+
+from farandole.driver.group import RankGroup
+from farandole.driver.kernels import RankKernel
+from farandole.driver.replies import CONNECTION_LOST, Reply
+from farandole.driver.staff import Patience, Staff
+from farandole.driver.supervisor import Supervisor
+from farandole.exceptions import RankError, WorkerStartError
+
+PATIENCE = Patience(grace=0.05, leave=0.05, interrupt=0.1, hung=0.3, form=5, refill=0.2, retry=0.01)
+
+
+class Server:
+    def __init__(self, name):
+        self.name = name
+
+    async def interrupt_kernel(self, _kernel_id):
+        return None
+
+    async def stop_kernel(self, _kernel_id):
+        return None
+
+
+class Rank(RankKernel):
+    """A rank that trains until the test says otherwise; a deaf one takes no notice of a broken world."""
+
+    def __init__(self, number, *, deaf=False):
+        super().__init__(Server(f"c-w{number}"), f"kernel-{number}", slot=0)
+        self.supervisor = None
+        self.commits, self.deaf = 7, deaf
+        self.asked = []
+        self.breaks = 0
+        self.waits = True
+        self.slow = 0.0
+        self.blocks = False
+        self.on_interrupt = None
+        self.aside_free = asyncio.Event()
+        self.aside_free.set()
+        self.opened = asyncio.Event()
+        self.opened.set()
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.cell = asyncio.get_running_loop().create_future()
+
+    async def aside(self):
+        return "aside"
+
+    async def reachable(self):
+        await self.opened.wait()
+
+    @property
+    def connected(self):
+        return self.opened.is_set()
+
+    async def ping(self):
+        await self.answers.wait()
+        return self.reply("ok")
+
+    async def subshell(self):
+        return "another"
+
+    async def evaluate(self, expression, *, subshell=None):
+        if self.breaks:
+            self.breaks -= 1
+            return self.reply("error", ename=CONNECTION_LOST)
+        function, arguments = re.search(r"'_'\]\)\.(\w+)\((.*)\)\)$", expression).groups()
+        if function == "identity":
+            await self.answers.wait()
+            return self.reply("ok")
+        if subshell == "aside":
+            await self.aside_free.wait()
+        self.asked.append((function, arguments))
+        if function == "abandon" and self.blocks:
+            self.aside_free.clear()
+        if function == "waits":
+            return self.reply("ok", value=self.waits)
+        if function == "hold":
+            seconds, self.slow = self.slow, 0.0
+            await asyncio.sleep(seconds)
+        if function == "part_at":
+            self.commits = int(arguments)
+        if function == "part_at" or (function == "say_broken" and self._heeds()):
+            self.say(failed=False)
+        return self.reply("ok" if self.alive else "dead", value=self.commits)
+
+    def _heeds(self):
+        return not self.deaf and self not in self.supervisor.members.waiting
+
+    def say(self, **news):
+        self.supervisor.members.hear(
+            self,
+            {"kind": "member", "formed": False, "failed": False, "why": "", "commits": self.commits}
+            | {"step": self.commits * 10}
+            | news,
+        )
+
+    def mark_dead(self, cause):
+        super().mark_dead(cause)
+        self.opened.set()
+        self.end("dead", evalue=cause)
+
+    async def interrupt(self):
+        if self.on_interrupt is not None:
+            self.on_interrupt()
+        elif not self.deaf:
+            self.end("error", ename="KeyboardInterrupt")
+
+    def end(self, status, **details):
+        if not self.cell.done():
+            self.cell.set_result(self.reply(status, **details))
+
+    def reply(self, status, **details):
+        return Reply(rank=self.rank, worker=self.worker.name, status=status, ended=time.monotonic(), **details)
+
+    async def run(self):
+        return await self.cell
+
+
+class Workers(Staff):
+    """Seats ranks at once, and has `spare` ones to replace lost ones with."""
+
+    def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, stuck=0, **patience):
+        self.group = RankGroup()
+        self.ranks = [Rank(number) for number in range(size)]
+        self.spare, self.trouble, self.breaks, self.refuses = list(spare), trouble, breaks, refuses
+        self.stuck = stuck
+        self.worlds, self.told, self.released = [], [], []
+        self.group.seat(self.ranks)
+        self.supervisor = Supervisor(self, self.group, options, replace(PATIENCE, **patience))
+
+    def run(self):
+        return asyncio.create_task(self.supervisor.run(self.ranks[:]))
+
+    async def refill(self):
+        if self.trouble:
+            self.trouble -= 1
+            raise WorkerStartError("no worker can be had")
+        self.ranks = [rank for rank in self.ranks if rank.alive] + self.spare
+        self.spare = []
+        return self.ranks
+
+    async def launch(self, kernel):
+        kernel.supervisor = self.supervisor
+        cell = asyncio.create_task(kernel.run())
+        self.group._cells[kernel] = cell
+        return cell
+
+    async def admit(self, kernel, *, rank, size):
+        assert (rank, size) == (kernel.rank, rank + 1)
+        return await self.launch(kernel)
+
+    async def form(self, kernels):
+        if self.refuses:
+            self.refuses -= 1
+            raise RankError("not all ranks could be asked")
+        self.worlds.append([kernel.worker.name for kernel in kernels])
+        if self.breaks:
+            self.breaks -= 1
+            kernels[0].say(failed=True, why="torn")
+            return
+        if self.stuck:
+            self.stuck -= 1
+            kernels[0].say(formed=True)
+            return
+        for kernel in kernels:
+            kernel.say(formed=True)
+
+    async def release(self, kernels):
+        self.released += [kernel.worker.name for kernel in kernels]
+
+    def tell(self, text):
+        self.told.append(text)
+
+    def seated(self, workers):
+        assert list(workers) == self.worlds[-1]
+
+    def finish(self):
+        for kernel in self.supervisor.members.inside:
+            kernel.end("ok")
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)

@@ -1,6 +1,5 @@
 """What killed servers and ranks have left on their machine goes, and what is in use stays."""
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import time
 import pytest
 import torch
 from farandole.protocol import Part
-from farandole.ranks import keepsake
 from farandole.ranks.keepsake import Keepsake
 from farandole.ranks.state import state as fd_state
 from farandole.server import leftovers
@@ -108,18 +106,6 @@ def test_a_new_rank_that_cannot_join_leaves_the_copies_of_the_dead_to_the_next(t
     copies(memory, "c-w1")
     records.end(begin(records, RUN, "b"), done=True)
     assert names(memory) == [f"farandole-{RUN}-c-w1-0"]
-
-
-def test_a_copy_of_a_rank_that_lives_stays_however_rarely_it_commits(tmp_path):
-    copies(tmp_path, "gone-w0", "gone-w1")
-    with (tmp_path / f"farandole-{RUN}-gone-w1-0").open() as held:
-        fcntl.flock(held, fcntl.LOCK_SH)
-        leftovers.sweep_copies(tmp_path)
-    assert names(tmp_path) == [f"farandole-{RUN}-gone-w1-0"]
-
-
-def test_copies_may_be_as_old_for_a_server_as_for_a_rank():
-    assert leftovers.GRACE_SECONDS == keepsake.OLD_SECONDS
 
 
 async def test_copies_go_with_their_worker(tmp_path, memory):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import math
 import os
@@ -17,8 +16,8 @@ import psutil
 
 COPY = re.compile(r"farandole-\d{8}-\d{6}-[0-9a-f]+-(?P<worker>.*)-\d")
 """A rank's copy of a commit, see `farandole.ranks.keepsake`."""
-GRACE_SECONDS = 86_400.0
-"""How old a copy must be before it is swept, as for ranks: a run may commit rarely, and have lost all its workers."""
+GRACE_SECONDS = 3600.0
+"""How old a copy must be before it is swept: a run that has lost all its ranks may be about to get new ones."""
 
 
 def sweep_copies(folder: Path | None = None) -> None:
@@ -30,7 +29,7 @@ def sweep_copies(folder: Path | None = None) -> None:
             old[path] = (_cluster(named["worker"]), modified)
     begun = _begun_clusters() if old else {}
     for path, (cluster, modified) in old.items():
-        if begun.get(cluster, math.inf) > modified and not _in_use(path):
+        if begun.get(cluster, math.inf) > modified:
             path.unlink(missing_ok=True)
 
 
@@ -55,22 +54,6 @@ def _ours(paths: Iterable[Path]) -> Iterator[tuple[Path, float]]:
             found = path.lstat()
             if found.st_uid == os.geteuid():
                 yield path, found.st_mtime
-
-
-def _in_use(path: Path) -> bool:
-    """Say whether a rank holds its lock on a copy; also True where that cannot be known."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(file)
 
 
 def _begun_clusters() -> dict[str, float]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from farandole.driver.elastic import Elastic
 from farandole.exceptions import DeadlineError, UsageError
-from farandole.ranks import control, membership, reporter, run
+from farandole.ranks import control, keepsake, membership, reporter, run
 from farandole.ranks.checkpoint import checkpoint
 from farandole.ranks.elastic import elastic, scale_rates
 from farandole.ranks.membership import Membership, WorldChange
@@ -195,6 +195,34 @@ def test_where_no_rank_is_left_with_a_copy_new_ones_go_on_from_the_newest_checkp
     assert begun == [3]
     assert torch.equal(state.model.weight, earlier.model.weight)
     assert told == ["going on from the checkpoint of step 3, no rank was left with a newer commit"]
+
+
+def test_a_new_rank_that_fails_before_it_joins_leaves_the_copies_to_the_next_one(member, tmp_path, monkeypatch):
+    monkeypatch.setattr(keepsake, "copies_folder", lambda: tmp_path)
+    monkeypatch.setattr(reporter.current(), "run", "r")
+
+    def attempt(state):
+        try:
+            elastic(lambda state: commits(state, 1) if state.step < 3 else None)(state)
+        finally:
+            run.current().end()
+            member.begin("none")
+
+    earlier = make_state()
+    commits(earlier, 3)
+    keepsake.Keepsake("r").keep(earlier, None)
+    monkeypatch.setenv("FARANDOLE_OUTSIDE", "1")
+    member.begin("none")
+    refused = make_state()
+    run.current().on_catch_up(refused, (tmp_path / "missing").read_bytes)
+    with pytest.raises(FileNotFoundError):
+        attempt(refused)
+    assert len(list(tmp_path.iterdir())) == 1
+    joined = make_state()
+    former = form_when_it_waits(member)
+    attempt(joined)
+    former.join()
+    assert (joined.step, list(tmp_path.iterdir())) == (3, [])
 
 
 def test_ranks_part_at_the_commit_that_was_said_and_keep_its_state(member):

@@ -266,7 +266,7 @@ def test_an_epoch_goes_on_in_its_middle_where_ranks_part(member):
 
 def test_a_rank_that_parted_and_hears_nothing_lets_those_go_that_were_not_told(member, monkeypatch):
     sent, abandoned = [], []
-    monkeypatch.setattr(membership, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(membership, "PART_SECONDS", 0.05)
     monkeypatch.setattr(membership, "abandon_world", lambda: abandoned.append(len(sent)))
     monkeypatch.setattr(reporter, "send", sent.append)
     rank = threading.Thread(target=member.wait_for_world, args=(make_state(),), kwargs={"failed": False})
@@ -276,12 +276,20 @@ def test_a_rank_that_parted_and_hears_nothing_lets_those_go_that_were_not_told(m
     rank.join(60)
     assert abandoned == [1]
     assert [(news["formed"], news["failed"]) for news in sent] == [(False, False), (False, True), (True, False)]
-    assert "heard nothing of its driver" in sent[1]["why"]
+    assert sent[1]["why"] == "rank 0 waited 0.05 s for the others to part"
+
+
+def test_a_rank_waits_through_the_night_for_a_driver_that_is_gone_and_then_gives_up(member, monkeypatch):
+    assert membership.WORD_SECONDS >= 16 * 3600
+    monkeypatch.setattr(membership, "WORD_SECONDS", 0.05)
+    with pytest.raises(DeadlineError, match="rank 0 waited 0.05 s for a new world and heard nothing of its driver"):
+        member.wait_for_world(make_state(), failed=True)
+    assert not member.waits
 
 
 def test_a_new_rank_and_one_whose_world_failed_wait_without_a_second_word(member, monkeypatch):
     sent = []
-    monkeypatch.setattr(membership, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(membership, "PART_SECONDS", 0.05)
     monkeypatch.setattr(reporter, "send", sent.append)
     for outside, failed in (("1", False), ("", True)):
         monkeypatch.setenv("FARANDOLE_OUTSIDE", outside)

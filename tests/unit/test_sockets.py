@@ -100,6 +100,24 @@ def test_what_a_library_that_gave_up_left_open_is_cut_too(connect):
     assert [end.recv(1) for end in opened] == [b"", b""]
 
 
+@pytest.mark.parametrize("blocking", [True, False])
+def test_no_socket_changes_its_mode_whatever_the_default_is(connect, listener, blocking):
+    before, sockets = connect(), OpenedSockets()
+    with sockets.watch():
+        opened = connect()
+    for one in (*before, *opened, listener):
+        one.setblocking(blocking)
+    socket.setdefaulttimeout(5)
+    try:
+        with sockets.watch():
+            pass
+        sockets._inodes = {one.fileno(): os.fstat(one.fileno()).st_ino for one in opened}
+        sockets._limit()
+    finally:
+        socket.setdefaulttimeout(None)
+    assert {os.get_blocking(one.fileno()) for one in (*before, *opened, listener)} == {blocking}
+
+
 SO_ATTACH_FILTER = 26
 SILENT_SECONDS = 12.0
 """Longer than a machine may be silent."""

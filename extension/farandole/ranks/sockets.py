@@ -123,7 +123,7 @@ def _still_open(inodes: dict[int, int]) -> Iterator[socket.socket]:
         # A descriptor may have been closed and given to another file since; its inode tells.
         with suppress(OSError):
             if os.fstat(fd).st_ino == inode:
-                with socket.socket(fileno=os.dup(fd)) as connection:
+                with _again(fd) as connection:
                     yield connection
 
 
@@ -140,7 +140,7 @@ def _inodes() -> dict[int, int]:
 def _listening_ports() -> set[int]:
     ports = set()
     for fd in _inodes():
-        with suppress(OSError), socket.socket(fileno=os.dup(fd)) as listener:
+        with suppress(OSError), _again(fd) as listener:
             if _is_tcp(listener) and listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 ports.add(listener.getsockname()[1])
     return ports
@@ -148,7 +148,7 @@ def _listening_ports() -> set[int]:
 
 def _is_connection(fd: int, theirs: set[int]) -> bool:
     try:
-        with socket.socket(fileno=os.dup(fd)) as connection:
+        with _again(fd) as connection:
             connection.getpeername()
             return _is_tcp(connection) and connection.getsockname()[1] not in theirs
     except OSError:
@@ -156,4 +156,14 @@ def _is_connection(fd: int, theirs: set[int]) -> bool:
 
 
 def _is_tcp(one: socket.socket) -> bool:
-    return one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM
+    kind = one.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
+    return one.family in (socket.AF_INET, socket.AF_INET6) and kind == socket.SOCK_STREAM
+
+
+def _again(fd: int) -> socket.socket:
+    """Return a socket that is open a second time.
+
+    Called a non-blocking one it stays what it is. Otherwise Python makes it one where ``socket.setdefaulttimeout`` was
+    called, for its owner as well.
+    """
+    return socket.socket(-1, socket.SOCK_STREAM | socket.SOCK_NONBLOCK, -1, os.dup(fd))

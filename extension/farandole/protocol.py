@@ -7,8 +7,11 @@ A rank talks to its driver in *rank messages*: JSON objects with a ``kind``, car
 from __future__ import annotations
 
 import math
+import re
+import tempfile
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 COMM_TARGET = "farandole"
@@ -40,6 +43,21 @@ RECORD_RUN = "farandole_record_run"
 LEFT_RECORDS = "records"
 """Folder of a run in which workers leave their records of it where no driver has read its end: for each kernel
 ``<id>.frames``, websocket frames with their lengths before them, and, once that is whole, ``<id>.json``."""
+
+
+COPY = re.compile(r"farandole-\d{8}-\d{6}-[0-9a-f]+-.*-\d")
+"""Name of a rank's copy of a commit. It is locked (flock, shared) while a rank lives that has written it."""
+
+
+def copies_folder() -> Path:
+    """Return where ranks put copies of their commits."""
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() else Path(tempfile.gettempdir())
+
+
+def copy_prefix(run: str, worker: str | None = None) -> str:
+    """Return what the names of a run's copies begin with, those of all its workers or of one; a digit follows that."""
+    return f"farandole-{run}-" + (f"{worker}-" if worker is not None else "")
 
 
 class Part(StrEnum):

@@ -73,6 +73,28 @@ def test_an_interrupt_ends_a_blocked_collective_and_keeps_the_variables(cluster)
     assert 5 in [found.get("kept") for found in cluster.pull("kept", ranks=[0]).values()]
 
 
+LATE = """
+import signal
+from IPython.core.getipython import get_ipython
+kernel = get_ipython().kernel
+finish = kernel.finish_metadata
+def interrupted(*arguments):
+    kernel.finish_metadata = finish
+    signal.raise_signal(signal.SIGINT)
+    return finish(*arguments)
+kernel.finish_metadata = interrupted
+"""
+"""Has an interrupt come when the cell has ended and its reply has not left yet."""
+
+
+def test_an_interrupt_that_comes_between_a_cell_and_its_reply_costs_no_rank(cluster):
+    before = pids(cluster)
+    with pytest.raises(RankError, match="KeyboardInterrupt"):
+        cluster.run(LATE, ranks=[0])
+    assert text(cluster.run(SUM[cluster.backend])) == "2\n"
+    assert pids(cluster) == before
+
+
 def test_an_interrupt_ends_plain_python_and_keeps_the_variables(cluster):
     cluster.run("kept = 6")
     code = "print('in', flush=True)\nwhile True: pass"

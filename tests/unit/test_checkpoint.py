@@ -464,6 +464,20 @@ def test_one_that_is_removed_while_it_is_read_is_no_damage_to_tell_of(
     assert [text for text in notices if "damaged" in text] == []
 
 
+def test_a_rank_that_is_added_needs_no_checkpoint_that_the_run_has_resumed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
+) -> None:
+    state = _training()
+    monkeypatch.setenv("FARANDOLE_OUTSIDE", "1")
+    made = checkpoint(state, resume=tmp_path / "gone")
+    assert (made.resumed, state.commits) == (None, 0)
+    gone = f"there is no whole checkpoint in {tmp_path / 'gone'} any more"
+    assert notices == [f"{gone}; a new rank goes on from what the others have"]
+    monkeypatch.setenv("FARANDOLE_OUTSIDE", "")
+    with pytest.raises(UsageError, match="no whole checkpoint in .*gone to go on from"):
+        checkpoint(state, resume=tmp_path / "gone")
+
+
 def test_what_ends_a_run_is_done_also_where_one_part_of_it_fails() -> None:
     done: list[str] = []
     run.current().begin("", "")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from farandole.driver.elastic import Elastic
 from farandole.exceptions import DeadlineError, UsageError
-from farandole.ranks import control, membership, reporter, run
+from farandole.ranks import control, keepsake, membership, reporter, run
 from farandole.ranks.checkpoint import checkpoint
 from farandole.ranks.elastic import elastic, scale_rates
 from farandole.ranks.membership import Membership, WorldChange
@@ -197,6 +197,34 @@ def test_where_no_rank_is_left_with_a_copy_new_ones_go_on_from_the_newest_checkp
     assert told == ["going on from the checkpoint of step 3, no rank was left with a newer commit"]
 
 
+def test_a_new_rank_that_fails_before_it_joins_leaves_the_copies_to_the_next_one(member, tmp_path, monkeypatch):
+    monkeypatch.setattr(keepsake, "copies_folder", lambda: tmp_path)
+    monkeypatch.setattr(reporter.current(), "run", "r")
+
+    def attempt(state):
+        try:
+            elastic(lambda state: commits(state, 1) if state.step < 3 else None)(state)
+        finally:
+            run.current().end()
+            member.begin("none")
+
+    earlier = make_state()
+    commits(earlier, 3)
+    keepsake.Keepsake("r").keep(earlier, None)
+    monkeypatch.setenv("FARANDOLE_OUTSIDE", "1")
+    member.begin("none")
+    refused = make_state()
+    run.current().on_catch_up(refused, (tmp_path / "missing").read_bytes)
+    with pytest.raises(FileNotFoundError):
+        attempt(refused)
+    assert len(list(tmp_path.iterdir())) == 1
+    joined = make_state()
+    former = form_when_it_waits(member)
+    attempt(joined)
+    former.join()
+    assert (joined.step, list(tmp_path.iterdir())) == (3, [])
+
+
 def test_ranks_part_at_the_commit_that_was_said_and_keep_its_state(member):
     state, begun = make_state(), []
     former = form_when_it_waits(member)
@@ -238,7 +266,7 @@ def test_an_epoch_goes_on_in_its_middle_where_ranks_part(member):
 
 def test_a_rank_that_parted_and_hears_nothing_lets_those_go_that_were_not_told(member, monkeypatch):
     sent, abandoned = [], []
-    monkeypatch.setattr(membership, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(membership, "PART_SECONDS", 0.05)
     monkeypatch.setattr(membership, "abandon_world", lambda: abandoned.append(len(sent)))
     monkeypatch.setattr(reporter, "send", sent.append)
     rank = threading.Thread(target=member.wait_for_world, args=(make_state(),), kwargs={"failed": False})
@@ -248,12 +276,20 @@ def test_a_rank_that_parted_and_hears_nothing_lets_those_go_that_were_not_told(m
     rank.join(60)
     assert abandoned == [1]
     assert [(news["formed"], news["failed"]) for news in sent] == [(False, False), (False, True), (True, False)]
-    assert "heard nothing of its driver" in sent[1]["why"]
+    assert sent[1]["why"] == "rank 0 waited 0.05 s for the others to part"
+
+
+def test_a_rank_waits_through_the_night_for_a_driver_that_is_gone_and_then_gives_up(member, monkeypatch):
+    assert membership.WORD_SECONDS >= 16 * 3600
+    monkeypatch.setattr(membership, "WORD_SECONDS", 0.05)
+    with pytest.raises(DeadlineError, match="rank 0 waited 0.05 s for a new world and heard nothing of its driver"):
+        member.wait_for_world(make_state(), failed=True)
+    assert not member.waits
 
 
 def test_a_new_rank_and_one_whose_world_failed_wait_without_a_second_word(member, monkeypatch):
     sent = []
-    monkeypatch.setattr(membership, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(membership, "PART_SECONDS", 0.05)
     monkeypatch.setattr(reporter, "send", sent.append)
     for outside, failed in (("1", False), ("", True)):
         monkeypatch.setenv("FARANDOLE_OUTSIDE", outside)

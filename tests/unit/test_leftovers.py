@@ -1,8 +1,6 @@
 """What killed servers and ranks have left on their machine goes, and what is in use stays."""
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -14,7 +12,7 @@ from farandole.server import leftovers
 from farandole.server.records import Records
 
 RUN = "20260101-000000-abcd"
-OLD = time.time() - 2 * leftovers.GRACE_SECONDS
+OLD = time.time() - 2 * leftovers.OLD_SECONDS
 
 
 class Owner:
@@ -35,29 +33,28 @@ def copies(folder, *workers, run=RUN, modified=OLD):
         os.utime(path, (modified, modified))
 
 
-def test_copies_go_that_no_process_of_their_cluster_can_have_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(leftovers, "GRACE_SECONDS", -1.0)
-    (tmp_path / "farandole-other").write_bytes(b"x")
-    code = "print('up', flush=True); import sys; sys.stdin.read()"
-    environment = {**os.environ, "FARANDOLE_WORKER": "here-w0"}
-    with subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as worker:
-        assert worker.stdout.readline() == b"up\n"
-        copies(tmp_path, "gone-w0", "here-w1", modified=time.time())
-        copies(tmp_path, "here-w2")
-        leftovers.sweep_copies(tmp_path)
-        assert names(tmp_path) == [f"farandole-{RUN}-here-w1-0", "farandole-other"]
-        worker.stdin.close()
+def test_old_copies_go_and_young_ones_wait_for_ranks_that_take_the_place_of_those_that_are_lost(tmp_path):
+    copies(tmp_path, "c-w0")
+    copies(tmp_path, "c-w1", modified=time.time() - leftovers.OLD_SECONDS / 2)
+    other = tmp_path / "farandole-other"
+    other.write_bytes(b"x")
+    os.utime(other, (OLD, OLD))
     leftovers.sweep_copies(tmp_path)
-    assert names(tmp_path) == ["farandole-other"]
+    assert names(tmp_path) == [f"farandole-{RUN}-c-w1-0", "farandole-other"]
 
 
-def test_young_copies_wait_for_ranks_that_take_the_place_of_those_that_are_lost(tmp_path):
-    copies(tmp_path, "gone-w0")
-    copies(tmp_path, "gone-w1", modified=time.time())
+def test_an_old_copy_stays_while_its_rank_lives_which_commits_rarely(tmp_path, monkeypatch):
+    monkeypatch.setenv("FARANDOLE_WORKER", "c-w0")
+    one, state = Keepsake(RUN, tmp_path), fd_state(torch.nn.Linear(1, 1))
+    state.commit()
+    one.keep(state, None)
+    [path] = tmp_path.iterdir()
+    os.utime(path, (OLD, OLD))
     leftovers.sweep_copies(tmp_path)
-    assert names(tmp_path) == [f"farandole-{RUN}-gone-w1-0"]
+    assert names(tmp_path) == [path.name]
+    os.close(one._locks.pop(path))  # as its process's end does
+    leftovers.sweep_copies(tmp_path)
+    assert names(tmp_path) == []
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ async def test_a_rank_is_asked_once_more_whose_answer_the_driver_may_not_have_re
 
 def test_a_supervisor_is_more_patient_than_whom_it_waits_for():
     patience = Patience()
-    assert patience.part > membership.WORD_SECONDS
+    assert patience.part > membership.PART_SECONDS
     assert 2 * patience.hold <= membership.HOLD_SECONDS
     assert patience.ask <= patience.hold
     assert Patience(hung=600).ask == 600

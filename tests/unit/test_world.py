@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from farandole.driver.staff import Patience
 from farandole.ranks import world as world_module
-from farandole.ranks.world import COLLECTIVE_TIMEOUT, TorchWorld
+from farandole.ranks.world import COLLECTIVE_TIMEOUT, CONNECT_TIMEOUT, MEETING_TIMEOUT, TorchWorld
 
 SECONDS = 60
 
@@ -62,6 +63,22 @@ def test_a_rank_gives_up_a_world_that_nobody_comes_to(world, monkeypatch):
     with pytest.raises(RuntimeError):
         world.form()
     assert time.monotonic() - began < SECONDS
+
+
+def test_a_rank_gives_up_soon_where_another_dies_after_they_have_met(world, monkeypatch):
+    monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=10 * SECONDS))
+    world._meeting_point().set("met/1", "")
+    began = time.monotonic()
+    with pytest.raises(RuntimeError):
+        world.form()
+    assert time.monotonic() - began < SECONDS
+
+
+def test_a_rank_that_is_owed_a_connection_gives_up_before_the_driver_takes_it_for_hung():
+    patience = Patience()
+    gloo = 5 * CONNECT_TIMEOUT.total_seconds()
+    assert gloo < patience.grace + patience.leave + patience.interrupt
+    assert gloo + MEETING_TIMEOUT.total_seconds() < patience.form
 
 
 def test_two_threads_that_leave_at_once_do_it_one_after_the_other(world, monkeypatch):

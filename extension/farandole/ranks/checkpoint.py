@@ -95,6 +95,8 @@ class Checkpoints:
     def load(self, source: Path) -> None:
         """Take up the newest whole checkpoint of a run's folder, or a folder of checkpoints, on all ranks.
 
+        A rank that is added to a run that has resumed may find none there any more, and gets the others' state.
+
         Raises: UsageError when there is none.
         """
         folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
@@ -102,6 +104,11 @@ class Checkpoints:
         alone = context.outside()
         found = _newest_whole(checkpoint_files.places(folder)) if alone or context.rank() == 0 else None
         head = collectives.broadcast_bytes(_head(found), root=0)
+        if not head and alone:
+            run.notice(
+                f"there is no whole checkpoint in {source} any more; a new rank goes on from what the others have"
+            )
+            return
         if not head:
             raise UsageError(
                 f"There is no whole checkpoint in {source} to go on from; leave out --resume, or name another run."

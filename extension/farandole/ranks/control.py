@@ -8,7 +8,7 @@ import platform
 import sys
 from typing import Any
 
-from farandole.ranks import context, lean, links, membership, preflight, reporter, run, transfer, world
+from farandole.ranks import context, interrupts, lean, links, membership, preflight, reporter, run, transfer, world
 
 
 def prepare(environment: dict[str, str]) -> None:
@@ -17,6 +17,7 @@ def prepare(environment: dict[str, str]) -> None:
     reporter.install()
     transfer.install()
     lean.make_lean()
+    interrupts.install()
 
 
 def preload(backend: str) -> None:

@@ -64,7 +64,8 @@ def _begin(member: Membership, state: State) -> Caught | None:
     from farandole.ranks.keepsake import Keepsake
 
     keepsake = Keepsake(reporter.current().run)
-    run.current().at_end(keepsake.remove)
+    # A new rank whose cell fails before it has joined leaves them: the next one may have nothing else to go on from.
+    run.current().at_end(lambda: None if context.outside() else keepsake.remove())
     # After the copy and before the parting, which ends the commit.
     state.on_commit(lambda _: keepsake.keep(state, member.lr_size))
     state.on_commit(member.at_commit)

@@ -11,7 +11,6 @@ import fcntl
 import io
 import os
 import struct
-import tempfile
 import time
 import zlib
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import torch
 
+from farandole.protocol import copies_folder, copy_prefix
 from farandole.ranks import context
 from farandole.ranks.nested import split
 
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 
     from farandole.ranks.state import State
 
-SHARED_MEMORY = Path("/dev/shm")
 HEADER = struct.Struct("<8sqqqI")
 """Mark, commits, size that the learning rate is meant for (0: none), bytes of the copy and their CRC-32."""
 MARK = b"FDCOMMIT"
-OLD_SECONDS = 86_400.0
 SHARE = 0.05
 """The most of the training's time that copies may take; a commit that comes sooner is left out."""
 ROOM = 4
@@ -43,15 +41,15 @@ class Keepsake:
 
     def __init__(self, run: str, folder: Path | None = None) -> None:
         self._run = run
-        self._folder = folder or (SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir()))
+        self._folder = folder or copies_folder()
         self._turn = 0
         self._next = 0.0
         self._works = bool(run)
         self._locks: dict[Path, int] = {}
-        self._sweep()
 
     def keep(self, state: State, lr_size: int | None) -> None:
         """Copy the last commit, where this is the machine's first rank and the last copy is long enough ago."""
+        self._let_go()
         begun = time.monotonic()
         if not self._works or context.local_rank() != 0 or begun < self._next:
             return
@@ -61,7 +59,7 @@ class Keepsake:
                 self._write(self._place(self._turn), state, lr_size)
             else:
                 # Of more use to whoever else is on this machine; tried again.
-                _unlink([self._place(0), self._place(1)])
+                self._drop([self._place(0), self._place(1)])
         except OSError:
             # Memory is short, or the place is somebody else's. The run goes on as it would have without copies.
             self.remove()
@@ -85,28 +83,25 @@ class Keepsake:
     def remove(self) -> None:
         """Remove all copies of the run on this machine, and make no more."""
         self._works = False
-        _unlink(self._files())
-        while self._locks:
-            os.close(self._locks.popitem()[1])
+        self._drop(self._files())
 
-    def _sweep(self) -> None:
-        """Remove old copies of ours, of runs whose ranks were all killed at the end."""
-        for path in self._folder.glob("farandole-*"):
-            with contextlib.suppress(OSError), _ours(path) as file:
-                if time.time() - os.fstat(file.fileno()).st_mtime > OLD_SECONDS:
-                    # Refused where its rank lives, and only commits rarely.
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
+    def _drop(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        self._let_go()
 
-    @property
-    def _prefix(self) -> str:
-        return f"farandole-{self._run}-"
+    def _let_go(self) -> None:
+        """Close the copies that were removed, also by others: open, they would hold their memory still."""
+        for path, fd in list(self._locks.items()):
+            if os.fstat(fd).st_nlink == 0:
+                os.close(self._locks.pop(path))
 
     def _place(self, turn: int) -> Path:
-        return self._folder / f"{self._prefix}{context.worker()}-{turn}"
+        return self._folder / f"{copy_prefix(self._run, context.worker())}{turn}"
 
     def _files(self) -> list[Path]:
-        return list(self._folder.glob(f"{self._prefix}*")) if self._run else []
+        return list(self._folder.glob(f"{copy_prefix(self._run)}*")) if self._run else []
 
     def _has_room(self, copy: Any) -> bool:
         """Say whether `ROOM` copies fit into what is free and what is ours already. Raises: OSError."""
@@ -196,9 +191,3 @@ def _read(path: Path) -> tuple[int, bytes] | None:
             if mark == MARK and len(payload) == length and zlib.crc32(payload) == checksum:
                 return lr_size, payload
     return None
-
-
-def _unlink(paths: Iterable[Path]) -> None:
-    for path in paths:
-        with contextlib.suppress(OSError):
-            path.unlink()

@@ -15,16 +15,17 @@ from farandole.ranks import context, reporter, world
 if TYPE_CHECKING:
     from farandole.ranks.state import State
 
-WORD_SECONDS = 600.0
-"""How long a rank waits for a world before it takes its driver for gone."""
-JOIN_SECONDS = 86_400.0
-"""The same for a rank that was added: it is taken in at the next commit, which may be hours away."""
-HOLD_SECONDS = 120.0
-"""How long a commit waits to hear at which one the ranks part; without a word the training goes on.
+WORD_SECONDS = 86_400.0
+"""How long a rank waits for a world before it gives up: its driver may be gone for the night, and a rank that was added
+is taken in at the next commit, which may be hours away. Meanwhile its worker is busy, so nobody takes it for idle."""
+PART_SECONDS = 600.0
+"""How long a rank that has parted waits for the others before it breaks the world.
 
-So long, too, a rank that has parted waits for the others before it breaks the world: where the driver was lost in
-between, some have not been told, and wait in a collective for those that have left.
+They may have long to go to their commit. Where the driver was lost in between, though, some have not been told, and
+wait in a collective for those that have left.
 """
+HOLD_SECONDS = 120.0
+"""How long a commit waits to hear at which one the ranks part; without a word the training goes on."""
 
 
 class WorldChange(BaseException):  # not an Exception, so that no `except Exception` of a training loop keeps it
@@ -137,40 +138,43 @@ class Membership:
     def wait_for_world(self, state: State, *, failed: bool, why: str = "") -> None:
         """Tell the driver that this rank waits and form the world that it says; tried again where that fails.
 
-        Raises: DeadlineError where no word comes.
+        Raises: DeadlineError where no word comes, or where the last world is never left.
         """
         while True:
             self._commits = state.commits
             parted = not failed and not context.outside()
-            seconds = HOLD_SECONDS if parted else JOIN_SECONDS if context.outside() else WORD_SECONDS
+            order = self._ordered(_news(state, failed=failed, why=why), PART_SECONDS if parted else WORD_SECONDS)
+            if order is None and not parted:
+                raise DeadlineError(
+                    f"rank {context.rank()} waited {WORD_SECONDS:g} s for a new world and heard nothing of its driver, "
+                    "which seems to be gone; run the cell again"
+                )
             try:
-                form_world(self._ordered(_news(state, failed=failed, why=why), seconds))
+                if order is not None:
+                    form_world(order)
+                    break
+                why = f"rank {context.rank()} waited {PART_SECONDS:g} s for the others to part"
             except Exception as exc:  # whatever a backend raises when a peer is lost while the world forms
-                if isinstance(exc, DeadlineError) and not parted:
+                if isinstance(exc, DeadlineError):  # this rank's own fault, and no peer's
                     raise
-                abandon_world()
-                failed, why = True, f"{type(exc).__name__}: {exc}"
-            else:
-                break
+                why = f"{type(exc).__name__}: {exc}"
+            failed = True
+            abandon_world()
         with self._word:
             self._forget()
         reporter.send(_news(state, formed=True))
 
-    def _ordered(self, news: dict[str, Any], seconds: float) -> dict[str, str]:
+    def _ordered(self, news: dict[str, Any], seconds: float) -> dict[str, str] | None:
+        """Say that this rank waits and return the world that it is told, None where no word comes in time."""
         with self._word:
             self._order, self._waiting = None, True
         reporter.send(news)
         with self._word:
             try:
-                if not self._word.wait_for(lambda: self._order is not None, seconds):
-                    raise DeadlineError(
-                        f"rank {context.rank()} waited {seconds:g} s for a new world and heard nothing of its driver, "
-                        "which seems to be gone; run the cell again"
-                    )
+                self._word.wait_for(lambda: self._order is not None, seconds)
+                return self._order
             finally:
                 self._waiting = False
-            assert self._order is not None
-            return self._order
 
     def _forget(self) -> None:
         self._broken = self._interrupted = self._hold = self._waiting = False

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 """torch's own default: ranks may be uneven, and the driver tells a dead rank long before."""
 MEETING_TIMEOUT = timedelta(seconds=20)
-"""For the ranks to meet when they form a world, and a fifth of what Gloo gives each of their connections.
+"""For the ranks to meet at the store; who waits there is let go when the connection to it is cut."""
+CONNECT_TIMEOUT = timedelta(seconds=3)
+"""For what they tell each other once they have met, and a fifth of what Gloo gives each of their connections.
 
-One that a peer owes who has just died cannot be cut; long before that the driver takes the rank for hung.
+One that a peer owes who has just died cannot be cut: the rank has to give up before the driver takes it for hung.
 """
-
-
 FREE_SECONDS = 5.0
 """How long a thread that leaves the world waits for one that is at it already."""
 FORM_SECONDS = 60.0
@@ -151,10 +151,10 @@ class TorchWorld(World):
         with self._forming():
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if own_gpu else "gloo",
-                store=self._meeting_point(),
+                store=_met_at(self._meeting_point()),
                 rank=context.rank(),
                 world_size=context.size(),
-                timeout=MEETING_TIMEOUT,
+                timeout=CONNECT_TIMEOUT,
             )
             _set_pg_timeout(COLLECTIVE_TIMEOUT)
         share_cores()
@@ -188,6 +188,13 @@ class TorchWorld(World):
             is_master=False,
             wait_for_workers=False,
         )
+
+
+def _met_at(store: TCPStore) -> TCPStore:
+    """Return the store once all ranks have come to it."""
+    store.set(f"met/{context.rank()}", "")
+    store.wait([f"met/{rank}" for rank in range(context.size())], MEETING_TIMEOUT)
+    return store
 
 
 @functools.cache

@@ -152,6 +152,8 @@ class ClusterCore:
 
     async def mend(self, progress: Progress) -> None:
         """Put new ranks in the place of dead ones and form the world anew, where that is needed."""
+        # A connection that has just broken is a death not yet known, if the worker was stopped for being idle, say.
+        await asyncio.gather(*(kernel.reachable() for kernel in self.group.kernels if kernel.alive))
         gone: list[Crew] = []
         for crew in list(self._crews):
             if lost := [kernel for kernel in crew.kernels if not kernel.alive]:

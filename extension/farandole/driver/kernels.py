@@ -113,6 +113,11 @@ class RankKernel:
         """True while an execution of ours has not ended."""
         return bool(self._running)
 
+    async def reachable(self) -> None:
+        """Wait while its connection is being opened again: until it is, or the kernel's death is known."""
+        if self._connection.opened:
+            await self._connection.ready()
+
     async def connect(self) -> None:
         """Open the websocket and start to receive."""
         await self._connection.open()

@@ -398,6 +398,17 @@ async def test_a_late_message_of_the_run_before_makes_no_message_of_this_one_see
         assert (seen, kernel.heard) == (["0", "1", "2"], 3)
 
 
+async def test_whoever_waits_for_a_broken_connection_learns_whether_the_rank_lives():
+    async with recorded_run(there) as (kernel, fake, _, cell):
+        fake.refusing = 1000
+        await fake.socket.close()
+        await until(lambda: not kernel.connected)
+        assert kernel.alive
+        await asyncio.wait_for(kernel.reachable(), 30)
+        assert not kernel.alive
+        assert (await cell).status == "dead"
+
+
 async def test_a_kernel_that_died_meanwhile_has_its_last_words_and_cause_on_record():
     async with recorded_run(there) as (_kernel, fake, seen, cell):
         fake.kernels = []

@@ -190,6 +190,8 @@ class ClusterCore:
             await self._mend(progress)
 
     async def _mend(self, progress: Progress) -> None:
+        # A connection that has just broken is a death not yet known, if the worker was stopped for being idle, say.
+        await asyncio.gather(*(kernel.reachable() for kernel in self.group.kernels if kernel.alive))
         await self.refill(progress)
         if not self._world.formed:
             await self._settle(progress)

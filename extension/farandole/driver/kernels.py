@@ -78,7 +78,8 @@ class RankKernel:
 
     async def reachable(self) -> None:
         """Wait while the websocket is opened again, or until the kernel is known to be dead."""
-        await self._connection.ready()
+        if self._connection.opened:
+            await self._connection.ready()
 
     async def connect(self) -> None:
         """Open the websocket and start to receive."""

@@ -92,9 +92,9 @@ def leave_world() -> None:
 
 
 def end_process() -> None:
-    """End without Python's finalization: a thread of Gloo's that lets go of a tensor in its midst aborts the process.
+    """End without Python's finalization, in which a rank was once aborted after its work was done.
 
-    That is rare, and needs a wrapped model that still holds the destroyed group; kernels do not end while they train.
+    Why is not proven: one of Gloo's threads, perhaps, that let go of a tensor of a wrapped model in the midst of it.
     """
     sys.stdout.flush()
     os._exit(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,26 +19,55 @@ if TYPE_CHECKING:
 
 LOOP = Path(__file__).parent / "loops" / "recovery_step.py"
 RANKS = 3
+BACKENDS = ("horovod", "torch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A model of some layers of ``width`` x ``width`` numbers of 4 bytes, committed every ``commit`` steps."""
+
+    name: str
+    width: int
+    layers: int
+    commit: int
+
+
+CASES = (
+    Case(name="small", width=64, layers=1, commit=1),
+    Case(name="100 MB", width=2236, layers=5, commit=10),
+)
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield recovery_seconds_median, recovery_seconds_worst and steps_lost_max over ranks and backends in turn."""
-    runs: dict[str, list[tuple[float, int]]] = {}
-    for backend in ("horovod", "torch"):
+    """Yield recovery_seconds_median and _worst, and steps_lost_max for each model, over ranks and backends in turn."""
+    runs: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for backend in BACKENDS:
         with Cluster.start(local=True, ranks=RANKS, backend=backend, progress=quiet) as cluster:
-            runs[backend] = [recovery(cluster, turn % RANKS) for turn in range(max(repeats, RANKS))]
+            for case in CASES:
+                turns = range(max(repeats, RANKS))
+                runs[case.name, backend] = [recovery(cluster, case, turn % RANKS) for turn in turns]
     times = [seconds for found in runs.values() for seconds, _ in found]
-    note = "; ".join(f"{name} {' '.join(f'{seconds:.2f}' for seconds, _ in found)}" for name, found in runs.items())
+    note = "; ".join(
+        f"{model} {backend} {' '.join(f'{seconds:.2f}' for seconds, _ in found)}"
+        for (model, backend), found in runs.items()
+    )
     yield median_of("recovery_seconds_median", times, "s", limit="<= 10", note=note)
     yield median_of("recovery_seconds_worst", [max(times)], "s", limit="<= 25")
-    lost = max(steps for found in runs.values() for _, steps in found)
-    yield median_of("steps_lost_max", [lost], "steps", limit="<= 1", note="a commit each step")
+    small, large = CASES
+    for name, case in (("steps_lost_small_max", small), ("steps_lost_max", large)):
+        lost = max(steps for backend in BACKENDS for _, steps in runs[case.name, backend])
+        note = f"{case.name}, a commit every {case.commit} steps"
+        yield median_of(name, [lost], "steps", limit=f"<= {case.commit}", note=note)
 
 
-def recovery(cluster: Cluster, rank: int) -> tuple[float, int]:
+def recovery(cluster: Cluster, case: Case, rank: int) -> tuple[float, int]:
     """Return the longest time without a step of any rank, in seconds, and how many steps were done again."""
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
-        code = f"KILL, MARK = {rank}, {str(Path(folder) / 'killed')!r}\n{LOOP.read_text()}"
-        frame = cluster.train(code, elastic=Elastic()).dataframe().sort_values("time")
+        values: dict[str, int | str] = {"KILL": rank, "MARK": str(Path(folder) / "killed")}
+        values |= {"WIDTH": case.width, "LAYERS": case.layers, "COMMIT_STEPS": case.commit}
+        head = "".join(f"{name} = {value!r}\n" for name, value in values.items())
+        frame = cluster.train(head + LOOP.read_text(), elastic=Elastic()).dataframe().sort_values("time")
+        if not Path(folder, "killed").exists():
+            raise RuntimeError(f"rank {rank} was never killed")
     steps = frame[frame["rank"] == 0]["step"].astype(int).to_list()
     return float(frame["time"].diff().max()), max(before - after + 1 for before, after in pairwise(steps))

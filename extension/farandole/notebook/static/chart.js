@@ -1,5 +1,7 @@
 /**
  * A chart of one series, drawn as SVG without dependencies, and the small functions that the dashboard shares with it.
+ *
+ * The panel in JupyterLab draws with it too: a series with `lines`, a list of {label, x, mean}, compares runs.
  */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -91,6 +93,11 @@ function parts(line, usable) {
   return found;
 }
 
+/** Return the index of the value that is next to x. */
+function nearest(values, x) {
+  return values.reduce((best, value, n) => (Math.abs(value - x) < Math.abs(values[best] - x) ? n : best), 0);
+}
+
 /** One chart: a series over its steps, redrawn whole on each update (at most 300 points a line). */
 export class Chart {
   constructor(name, toggleLog) {
@@ -118,21 +125,21 @@ export class Chart {
     this.lines = this.linesOf(series);
     this.logButton.setAttribute("aria-pressed", String(log));
     const bad = series.bad ? ` · ${number(series.bad)} not finite` : "";
-    this.last.textContent = number(series.last) + bad;
-    this.svg.setAttribute(
-      "aria-label",
-      `${series.name}: last value ${number(series.last)}, ${series.x.length} points${bad}`,
-    );
+    this.last.textContent = (series.lines ? "" : number(series.last)) + bad;
+    const seen = series.lines ? `${series.lines.length} lines` : `last value ${number(series.last)}`;
+    this.svg.setAttribute("aria-label", `${series.name}: ${seen}, ${series.x.length} points${bad}`);
     this.paint();
   }
 
-  /** The lines to draw: the mean, or one for each rank. */
+  /** The lines to draw: the mean, or one for each rank or run. */
   linesOf(series) {
-    if (!series.ranks) return [{ label: "mean", x: series.x, y: series.mean, colour: "var(--fd-accent)" }];
-    return Object.entries(series.ranks).map(([rank, line], index) => ({
-      label: `rank ${rank}`,
-      x: line.x,
-      y: line.mean,
+    const ranks = Object.entries(series.ranks ?? {}).map(([rank, line]) => ({ label: `rank ${rank}`, ...line }));
+    this.spread = !series.lines && !series.ranks;
+    if (this.spread) return [{ label: "mean", x: series.x, y: series.mean, colour: "var(--fd-accent)" }];
+    return (series.lines ?? ranks).map(({ label, x, mean }, index) => ({
+      label,
+      x,
+      y: mean,
       colour: COLOURS[index % COLOURS.length],
     }));
   }
@@ -147,7 +154,7 @@ export class Chart {
     const width = this.width;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.svg.replaceChildren();
-    const band = this.series.ranks ? [] : [...this.series.low, ...this.series.high];
+    const band = this.spread ? [...this.series.low, ...this.series.high] : [];
     const domain = extent([...this.lines.flatMap((line) => line.y), ...band], 0.05, this.log);
     const [first, last] = extent(this.series.x, 0, false) ?? [0, 1];
     this.x = linearScale(first, last, [MARGIN.left, width - MARGIN.right], Math.max(2, Math.min(6, width / 80)));
@@ -177,7 +184,7 @@ export class Chart {
 
   paintLines() {
     const usable = (values) => (index) => values[index] !== null && (!this.log || values[index] > 0);
-    if (!this.series.ranks) {
+    if (this.spread) {
       for (const part of parts(this.series, usable(this.series.low))) this.paintBand(part);
     }
     for (const line of this.lines) {
@@ -210,7 +217,7 @@ export class Chart {
 
   paintLegend() {
     const keys = this.lines.map((line) => this.key(line.label, line.colour));
-    if (!this.series.ranks) keys.push(this.key("lowest to highest", "var(--fd-accent)", { "data-band": "" }));
+    if (this.spread) keys.push(this.key("lowest to highest", "var(--fd-accent)", { "data-band": "" }));
     if (this.series.bad) keys.push(this.key("NaN or infinite", "var(--fd-bad)"));
     this.legend.replaceChildren(...keys);
   }
@@ -225,11 +232,7 @@ export class Chart {
 
   indexAt(event) {
     const x = this.x.back(event.clientX - this.svg.getBoundingClientRect().left);
-    let best = 0;
-    this.series.x.forEach((value, n) => {
-      if (Math.abs(value - x) < Math.abs(this.series.x[best] - x)) best = n;
-    });
-    return best;
+    return nearest(this.series.x, x);
   }
 
   step(event) {
@@ -251,17 +254,23 @@ export class Chart {
     this.marks = draw("g", { "pointer-events": "none" });
     this.marks.append(draw("line", { class: "fd-guide", x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
     this.tip.replaceChildren(make("div", { class: "fd-muted" }, `${this.series.x_label} ${number(Math.round(x))}`));
-    for (const line of this.lines) this.readOut(line, line.x.indexOf(x), at);
-    if (!this.series.ranks) this.readSpread(index);
+    for (const line of this.lines) this.readOut(line, this.placeOf(line, x));
+    if (this.spread) this.readSpread(index);
     this.svg.append(this.marks);
     const right = at > this.width / 2;
     this.tip.style.left = right ? "" : `${at + 12}px`;
     this.tip.style.right = right ? `${this.width - at + 12}px` : "";
   }
 
-  readOut(line, index, at) {
+  /** Where a line is read out: runs have their points at different places, so theirs is the nearest, up to its end. */
+  placeOf(line, x) {
+    if (!this.series.lines) return line.x.indexOf(x);
+    return line.x.length && x >= line.x[0] && x <= line.x.at(-1) ? nearest(line.x, x) : -1;
+  }
+
+  readOut(line, index) {
     if (index < 0) return;
-    const value = line.y[index];
+    const [value, at] = [line.y[index], this.x.at(line.x[index])];
     this.tip.append(
       make("div", {}, this.key(line.label, line.colour), ` ${value === null ? "not finite" : number(value)}`),
     );

@@ -1,0 +1,95 @@
+/** The panel: three tabs under what is amiss. */
+
+import { useEffect, useId, useState, type KeyboardEvent, type JSX } from "react";
+
+import { useAround, usePanelState } from "./around";
+import { Clusters } from "./clusters";
+import { Gpus } from "./gpus";
+import { Note } from "./parts";
+import { Runs } from "./runs";
+
+const TABS = ["clusters", "runs", "gpus"] as const;
+type Tab = (typeof TABS)[number];
+
+export function Panel(): JSX.Element {
+  const { model } = useAround();
+  const [tab, setTab] = useState<Tab>("clusters");
+  const [run, setRun] = useState("");
+  const [starting, setStarting] = useState(false);
+  const id = useId();
+  useEffect(() => {
+    const follow = (_: unknown, wish: { show: "run" | "start"; run: string }) => {
+      setTab(wish.show === "run" ? "runs" : "clusters");
+      if (wish.show === "run") setRun(wish.run);
+      else setStarting(true);
+    };
+    model.wishes.connect(follow);
+    return () => void model.wishes.disconnect(follow);
+  }, [model]);
+  return (
+    <>
+      <Tabs id={id} tab={tab} setTab={setTab} />
+      <Amiss />
+      <div className="fd-tabpanel" role="tabpanel" id={`${id}-panel`} aria-labelledby={`${id}-${tab}`} tabIndex={-1}>
+        {tab === "clusters" && <Clusters starting={starting} setStarting={setStarting} />}
+        {tab === "runs" && <Runs opened={run} open={setRun} />}
+        {tab === "gpus" && <Gpus />}
+      </div>
+    </>
+  );
+}
+
+function Tabs({ id, tab, setTab }: { id: string; tab: Tab; setTab: (tab: Tab) => void }): JSX.Element {
+  const { trans } = useAround();
+  const words: Record<Tab, string> = { clusters: trans.__("Clusters"), runs: trans.__("Runs"), gpus: trans.__("GPUs") };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const next = step && TABS[(TABS.indexOf(tab) + step + TABS.length) % TABS.length];
+    if (!next) return;
+    event.preventDefault();
+    setTab(next);
+    document.getElementById(`${id}-${next}`)?.focus();
+  };
+  return (
+    <div className="fd-tabs" role="tablist" aria-label="Farandole" onKeyDown={onKeyDown}>
+      {TABS.map((name) => (
+        <button
+          key={name}
+          type="button"
+          role="tab"
+          id={`${id}-${name}`}
+          aria-selected={name === tab}
+          aria-controls={`${id}-panel`}
+          tabIndex={name === tab ? 0 : -1}
+          onClick={() => setTab(name)}
+        >
+          {words[name]}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+/** What is amiss: no connection, no hub, and what the server refused. */
+function Amiss(): JSX.Element {
+  const { model, trans } = useAround();
+  const { link, trouble, hub, problems } = usePanelState();
+  return (
+    <div className="fd-notes">
+      {link === "lost" && (
+        <Note error>
+          {trans.__("The notebook server does not answer; it is tried again.")} {trouble}
+        </Note>
+      )}
+      {link === "open" && hub?.error && <Note error>{hub.error}</Note>}
+      {problems.map(({ message }) => (
+        <Note key={message} error>
+          {message}{" "}
+          <button type="button" className="fd-small" onClick={() => model.dismiss(message)}>
+            {trans.__("Dismiss")}
+          </button>
+        </Note>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,151 @@
+/** One run: charts, ranks, logs, and what it was made of. */
+
+import { useEffect, useState, type JSX } from "react";
+
+import { basename, duration, number, title } from "../format";
+import type { Bar, RunDetail, RunMessage, RunSummary } from "../wire";
+import { useAround, useLook, usePanelState } from "./around";
+import { Charts } from "./charts";
+import { Empty, Note, Progress, Status } from "./parts";
+import { RankTable } from "./ranks";
+
+export function RunDetailView({ id, close }: { id: string; close: () => void }): JSX.Element {
+  const { model, trans } = useAround();
+  const state = usePanelState();
+  const [byRank, setByRank] = useState(false);
+  const [detail, setDetail] = useState<RunDetail | null>(null);
+  useLook({ runs: [id], byRank });
+  const told: Pick<RunMessage, "summary" | "view" | "sampled"> | null = state.views[id] ?? detail;
+  const ended = told?.view.ended ?? false;
+  useEffect(() => {
+    // Once more when it has ended: its results are there then.
+    let wanted = true;
+    void model.attempt(() => model.api.run(id)).then((found) => wanted && found && setDetail(found));
+    return () => {
+      wanted = false;
+    };
+  }, [model, id, ended]);
+  return (
+    <section className="fd-detail" aria-label={trans.__("Run %1", id)}>
+      <div className="fd-row">
+        <button type="button" className="fd-link" onClick={close}>
+          ‹ {trans.__("All runs")}
+        </button>
+      </div>
+      {told ? (
+        <>
+          <Head summary={told.summary} speed={told.view.samples_per_second} />
+          {told.view.error && <Note error>{told.view.error}</Note>}
+          {told.view.notices.map((notice) => (
+            <Note key={notice}>{notice}</Note>
+          ))}
+          {told.view.progress.map((bar) => (
+            <ProgressBar key={bar.name} bar={bar} />
+          ))}
+          {told.view.series.length ? (
+            <>
+              <div className="fd-tools">
+                <h4>{trans.__("Reports")}</h4>
+                <button type="button" className="fd-small" aria-pressed={byRank} onClick={() => setByRank(!byRank)}>
+                  {trans.__("one line a rank")}
+                </button>
+              </div>
+              <Charts series={told.view.series} />
+              {told.sampled && <p className="fd-muted">{trans.__("Drawn from parts of long files.")}</p>}
+            </>
+          ) : (
+            <p className="fd-muted">
+              {trans.__("Nothing has been reported; fd.report(loss=loss) in the cell does it.")}
+            </p>
+          )}
+          <RankTable run={id} rows={told.view.ranks} />
+        </>
+      ) : (
+        <Empty title={trans.__("Loading…")} />
+      )}
+      {detail && <Origin detail={detail} />}
+    </section>
+  );
+}
+
+function Head({ summary, speed }: { summary: RunSummary; speed: number | null }): JSX.Element {
+  const { model, trans, openNotebook } = useAround();
+  const [asked, setAsked] = useState(false);
+  const stopping = asked && summary.goes_on;
+  const facts = [
+    duration(summary.seconds),
+    trans._n("%1 rank", "%1 ranks", summary.size, summary.size),
+    summary.backend,
+    trans.__("cluster %1", summary.cluster),
+    speed === null ? null : trans.__("%1 samples/s", number(speed)),
+  ];
+  const stop = async () => {
+    setAsked(true);
+    if (!(await model.attempt(() => model.api.stopRun(summary.id)))) setAsked(false);
+  };
+  return (
+    <>
+      <div className="fd-row">
+        <h3 className="fd-title" title={summary.id}>
+          {title(summary)}
+        </h3>
+        <Status of={summary.status} />
+      </div>
+      <div className="fd-facts">
+        {facts.filter(Boolean).join(" · ")}
+        {summary.notebook && (
+          <>
+            {" · "}
+            <button
+              type="button"
+              className="fd-link"
+              title={summary.notebook}
+              onClick={() => openNotebook(summary.notebook, summary.cell)}
+            >
+              {trans.__("cell in %1", basename(summary.notebook))}
+            </button>
+          </>
+        )}
+      </div>
+      <div className="fd-row">
+        {summary.goes_on && (
+          <button type="button" className="fd-stop" disabled={stopping} onClick={() => void stop()}>
+            {stopping ? trans.__("Stopping…") : trans.__("Stop the run")}
+          </button>
+        )}
+        <a className="fd-button" href={model.api.csvUrl(summary.id)} download={`${summary.id}.csv`}>
+          {trans.__("Download CSV")}
+        </a>
+      </div>
+    </>
+  );
+}
+
+function ProgressBar({ bar }: { bar: Bar }): JSX.Element {
+  const { trans } = useAround();
+  const value = bar.total && bar.done !== null ? Math.min(100, (100 * bar.done) / bar.total) : null;
+  const count = bar.total
+    ? trans.__("%1 of %2", number(Math.floor(bar.done ?? 0)), number(bar.total))
+    : trans.__("%1 done", number(Math.floor(bar.done ?? 0)));
+  const left = bar.seconds_left === null ? null : trans.__("%1 left", duration(bar.seconds_left));
+  return (
+    <Progress label={bar.name || trans.__("progress")} text={[count, left].filter(Boolean).join(" · ")} value={value} />
+  );
+}
+
+function Origin({ detail }: { detail: RunDetail }): JSX.Element {
+  const { trans } = useAround();
+  const told = { options: detail.options, versions: detail.versions, results: detail.results };
+  return (
+    <details className="fd-origin">
+      <summary>{trans.__("Code, options, results")}</summary>
+      <pre tabIndex={0} aria-label={trans.__("Code of the run")}>
+        {detail.code}
+      </pre>
+      <pre tabIndex={0} aria-label={trans.__("Options, versions and results")}>
+        {JSON.stringify(told, null, 2)}
+      </pre>
+      <p className="fd-muted">{trans.__("Kept in %1", detail.folder)}</p>
+    </details>
+  );
+}

@@ -1,0 +1,134 @@
+/** The list of runs. However many there are, only the rows that are seen are in the page. */
+
+import { useEffect, useRef, useState, type KeyboardEvent, type RefObject, type JSX } from "react";
+
+import type { Filter } from "../filters";
+import { basename, clock, duration, title } from "../format";
+import { rowsOf, scrollTo, type View } from "../window";
+import type { RunSummary } from "../wire";
+import { useAround } from "./around";
+import { Empty, Status } from "./parts";
+import { useRuns } from "./useRuns";
+
+export const ROW = 58;
+const UNKNOWN_HEIGHT = 480;
+
+interface Props {
+  filter: Filter;
+  chosen: ReadonlySet<string>;
+  choose: (run: RunSummary, chosen: boolean) => void;
+  open: (id: string) => void;
+}
+
+export function RunList({ filter, chosen, choose, open }: Props): JSX.Element {
+  const { trans } = useAround();
+  const box = useRef<HTMLUListElement>(null);
+  const [scrollTop, setScrollTop] = useState(0);
+  const [active, setActive] = useState(0);
+  const height = useHeight(box);
+  const [total, setTotal] = useState(0);
+  const view: View = { scrollTop, height, rowHeight: ROW, total };
+  const rows = rowsOf(view);
+  const runs = useRuns(filter, rows.last ? rows : { first: 0, last: 1 });
+  if (runs.total !== total) setTotal(runs.total);
+  const onKeyDown = (event: KeyboardEvent) => {
+    const next = nextRow(event.key, active, total);
+    if (next === null || !box.current) return;
+    event.preventDefault();
+    box.current.scrollTop = scrollTo(next, view);
+    setActive(next);
+    requestAnimationFrame(() => box.current?.querySelector<HTMLElement>(`[data-row="${next}"]`)?.focus());
+  };
+  const drawn = Array.from({ length: Math.max(0, rows.last - rows.first) }, (_, n) => rows.first + n);
+  return (
+    <>
+      {total === 0 && <Empty title={trans.__("No run to show")} />}
+      <ul
+        ref={box}
+        className="fd-runs"
+        aria-label={trans.__("Runs")}
+        hidden={total === 0}
+        onScroll={(event) => setScrollTop(event.currentTarget.scrollTop)}
+        onKeyDown={onKeyDown}
+      >
+        <li role="presentation" style={{ height: total * ROW }} />
+        {drawn.map((row) => (
+          <li
+            key={row}
+            className="fd-run"
+            aria-setsize={total}
+            aria-posinset={row + 1}
+            style={{ top: row * ROW, height: ROW }}
+          >
+            <Row
+              run={runs.at(row)}
+              row={row}
+              active={row === active}
+              chosen={chosen}
+              choose={choose}
+              open={open}
+              focus={() => setActive(row)}
+            />
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+/** Return the row that a key leads to. */
+function nextRow(key: string, row: number, total: number): number | null {
+  const to: Record<string, number> = { ArrowDown: row + 1, ArrowUp: row - 1, Home: 0, End: total - 1 };
+  const next = to[key];
+  return next === undefined ? null : Math.min(Math.max(0, next), total - 1);
+}
+
+function useHeight(box: RefObject<HTMLElement>): number {
+  const [height, setHeight] = useState(UNKNOWN_HEIGHT);
+  useEffect(() => {
+    const observer = new ResizeObserver(() => setHeight(box.current?.clientHeight || UNKNOWN_HEIGHT));
+    if (box.current) observer.observe(box.current);
+    return () => observer.disconnect();
+  }, [box]);
+  return height;
+}
+
+interface RowProps extends Omit<Props, "filter"> {
+  run: RunSummary | null;
+  row: number;
+  active: boolean;
+  focus: () => void;
+}
+
+function Row({ run, row, active, chosen, choose, open, focus }: RowProps): JSX.Element {
+  const { trans } = useAround();
+  if (!run) return <span className="fd-muted">…</span>;
+  const ranks = trans._n("%1 rank", "%1 ranks", run.size, run.size);
+  const from = run.notebook ? basename(run.notebook) : run.cluster;
+  return (
+    <>
+      <input
+        type="checkbox"
+        tabIndex={active ? 0 : -1}
+        checked={chosen.has(run.id)}
+        aria-label={trans.__("Compare %1", title(run))}
+        onChange={(event) => choose(run, event.target.checked)}
+      />
+      <button
+        type="button"
+        className="fd-run-open"
+        data-row={row}
+        data-run={run.id}
+        tabIndex={active ? 0 : -1}
+        onFocus={focus}
+        onClick={() => open(run.id)}
+      >
+        <span className="fd-run-title">{title(run)}</span>
+        <Status of={run.status} />
+        <span className="fd-run-facts">
+          {[duration(run.seconds), ranks, from, clock(run.started, new Date())].filter(Boolean).join(" · ")}
+        </span>
+      </button>
+    </>
+  );
+}

@@ -1,0 +1,67 @@
+/** The commands. */
+
+import type { JupyterFrontEnd } from "@jupyterlab/application";
+import type { ICommandPalette } from "@jupyterlab/apputils";
+import type { INotebookTracker } from "@jupyterlab/notebook";
+import type { TranslationBundle } from "@jupyterlab/translation";
+
+import { farandoleIcon } from "../icon";
+import { Commands, PANEL_ID } from "../ids";
+import type { IPanelModel } from "../model";
+import { setupCell, startCell, TRAINING_CELL } from "../snippets";
+import { currentNotebook, insertCells, openAt } from "./notebooks";
+
+export function addCommands(
+  app: JupyterFrontEnd,
+  model: IPanelModel,
+  tracker: INotebookTracker,
+  trans: TranslationBundle,
+  palette: ICommandPalette | null,
+): void {
+  const { commands } = app;
+  const open = () => app.shell.activateById(PANEL_ID);
+  model.wishes.connect(open);
+
+  /** Insert what `cells` makes of a notebook's path and of whether there is a hub. */
+  const insert = async (cells: (path: string, hub: boolean) => (string | null)[]) => {
+    const notebook = await currentNotebook(app, tracker);
+    if (!notebook) return;
+    const sources = cells(notebook.context.localPath, model.state.hub !== null);
+    insertCells(
+      notebook,
+      sources.filter((source) => source !== null),
+    );
+  };
+  const clusters = () => model.state.clusters ?? [];
+
+  commands.addCommand(Commands.open, { label: trans.__("Show Clusters and Runs"), icon: farandoleIcon, execute: open });
+  commands.addCommand(Commands.startCluster, {
+    label: trans.__("Start a Cluster…"),
+    execute: () => model.wish({ show: "start", run: "" }),
+  });
+  commands.addCommand(Commands.openRun, {
+    label: trans.__("Show a Run"),
+    execute: (args) => model.wish({ show: "run", run: text(args["run"]) ?? "" }),
+  });
+  commands.addCommand(Commands.insertTraining, {
+    label: trans.__("Insert Training Cell"),
+    caption: trans.__("A whole training cell, and what it needs before it where this notebook has no cluster"),
+    execute: () => insert((path, hub) => [setupCell(clusters(), path, hub), TRAINING_CELL]),
+  });
+  commands.addCommand(Commands.insertStart, {
+    label: trans.__("Insert Cell That Starts a Cluster"),
+    execute: () => insert((_, hub) => [startCell(clusters(), hub)]),
+  });
+  commands.addCommand(Commands.openCell, {
+    label: trans.__("Open a Notebook at a Cell"),
+    execute: (args) => openAt(app, text(args["path"]) ?? "", text(args["cell"])),
+  });
+  for (const command of [Commands.open, Commands.startCluster, Commands.insertTraining, Commands.insertStart]) {
+    palette?.addItem({ command, category: "Farandole" });
+  }
+}
+
+/** Return an argument of a command that is a text. */
+function text(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
+}

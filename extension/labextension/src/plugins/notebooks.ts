@@ -1,0 +1,35 @@
+/** What is done in notebooks: cells inserted, a cell shown. */
+
+import type { JupyterFrontEnd } from "@jupyterlab/application";
+import { NotebookActions, NotebookPanel, type INotebookTracker } from "@jupyterlab/notebook";
+
+/** Return the notebook that the user is in; a new one where there is none, null where that cannot be had. */
+export async function currentNotebook(app: JupyterFrontEnd, tracker: INotebookTracker): Promise<NotebookPanel | null> {
+  if (tracker.currentWidget) return tracker.currentWidget;
+  const made: unknown = await app.commands.execute("notebook:create-new", { kernelName: "python3" });
+  if (!(made instanceof NotebookPanel)) return null;
+  await made.context.ready;
+  return made;
+}
+
+/** Insert code cells under the one that is active, or from there on where that is empty; the last becomes active. */
+export function insertCells({ content: notebook }: NotebookPanel, sources: readonly string[]): void {
+  for (const source of sources) {
+    const active = notebook.activeCell?.model;
+    if (active?.type !== "code" || active.sharedModel.getSource().trim()) NotebookActions.insertBelow(notebook);
+    notebook.activeCell?.model.sharedModel.setSource(source);
+  }
+  notebook.deselectAll();
+  if (notebook.activeCell) void notebook.scrollToCell(notebook.activeCell);
+}
+
+/** Open a notebook, at the cell with this id where one is named. */
+export async function openAt(app: JupyterFrontEnd, path: string, cell: string | undefined): Promise<void> {
+  const opened: unknown = await app.commands.execute("docmanager:open", { path });
+  if (!(opened instanceof NotebookPanel) || !cell) return;
+  await opened.context.ready;
+  const index = opened.content.widgets.findIndex((widget) => widget.model.id === cell);
+  if (index < 0) return;
+  opened.content.activeCellIndex = index;
+  await opened.content.scrollToItem(index, "smart");
+}

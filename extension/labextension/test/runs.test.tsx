@@ -1,0 +1,179 @@
+/** The tab of runs. */
+
+import axe from "axe-core";
+import { act } from "react";
+
+import { ALL } from "../src/filters";
+import { PAGE } from "../src/pages";
+import type * as wire from "../src/wire";
+import { example } from "./examples";
+import { Stage } from "./stage";
+
+let stage: Stage;
+const first = example<wire.RunsMessage>("runs").runs[0] as wire.RunSummary;
+const MANY = 500;
+
+/** Five hundred runs, the newest first. */
+const many = Array.from({ length: MANY }, (_, n): wire.RunSummary => ({
+  ...first,
+  id: `run-${n}`,
+  name: `name-${n}`,
+  status: n ? "finished" : "running",
+  goes_on: n === 0,
+  started: 1790000000 - n * 60,
+}));
+
+function page(_: unknown, offset: number, limit: number): wire.RunPage {
+  return { runs: many.slice(offset, offset + limit), offset, total: MANY };
+}
+
+beforeEach(async () => {
+  stage = new Stage();
+  stage.answers["runs"] = page;
+  stage.answers["run"] = () => example<wire.RunDetail>("run-detail");
+  await stage.open();
+});
+afterEach(() => {
+  stage.close();
+});
+
+async function show(message: wire.RunsMessage): Promise<void> {
+  await stage.tellState("state");
+  await stage.tell(message);
+  await stage.click("tab", "Runs");
+}
+
+const showMany = () => show({ kind: "runs", runs: many.slice(0, PAGE), total: MANY });
+const rows = () => [...stage.root.querySelectorAll(".fd-run")];
+
+test("before the first run it says what to do", async () => {
+  await stage.tellState("state-empty");
+  await stage.click("tab", "Runs");
+  await stage.click("button", "Insert training cell");
+  expect(stage.insertTraining).toHaveBeenCalled();
+});
+
+test("of 500 runs only those that are seen are in the page, and none is fetched that the stream told", async () => {
+  await showMany();
+  expect(rows().length).toBeGreaterThan(5);
+  expect(rows().length).toBeLessThan(30);
+  expect(stage.root.querySelectorAll("*").length).toBeLessThan(400);
+  expect(rows()[0]?.getAttribute("aria-setsize")).toBe("500");
+  expect(stage.asked.filter((one) => one.startsWith("runs"))).toEqual([]);
+});
+
+test("what is scrolled to is fetched, once", async () => {
+  await showMany();
+  const list = stage.get("list", "Runs");
+  for (const top of [20_000, 20_010]) {
+    await act(async () => {
+      list.scrollTop = top;
+      list.dispatchEvent(new Event("scroll"));
+      await Promise.resolve();
+    });
+  }
+  await stage.tell();
+  expect(stage.asked).toEqual([`runs ${JSON.stringify(ALL)} 300 50`, `runs ${JSON.stringify(ALL)} 350 50`]);
+  expect(rows().length).toBeLessThan(30);
+  expect(rows()[5]?.textContent).toContain("name-3");
+});
+
+test("the arrow keys go through the list", async () => {
+  await showMany();
+  const list = stage.get("list", "Runs");
+  await act(async () => {
+    list.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true }));
+    await new Promise(requestAnimationFrame);
+  });
+  expect(document.activeElement?.getAttribute("data-run")).toBe("run-1");
+});
+
+test("a filter is the server's work", async () => {
+  jest.useFakeTimers();
+  await showMany();
+  stage.answers["runs"] = () => ({ runs: many.slice(7, 8), offset: 0, total: 1 });
+  await stage.type("searchbox", "Filter by name or notebook", "name-7");
+  await act(async () => {
+    await jest.advanceTimersByTimeAsync(1000);
+  });
+  jest.useRealTimers();
+  expect(stage.asked).toEqual([`runs ${JSON.stringify({ ...ALL, text: "name-7" })} 0 50`]);
+  expect(rows().map((row) => row.querySelector("[data-run]")?.getAttribute("data-run"))).toEqual(["run-7"]);
+});
+
+test("a run that goes on is shown with its chart, live", async () => {
+  await show(example<wire.RunsMessage>("runs"));
+  expect(stage.watches.at(-1)?.runs).toContain(first.id);
+  await stage.tell(example<wire.RunMessage>("run"));
+  const chart = stage.root.querySelector(".fd-live svg");
+  expect(chart?.getAttribute("aria-label")).toContain("loss: last value 0.3139");
+  expect(chart?.querySelectorAll("polyline").length).toBeGreaterThan(0);
+});
+
+describe("one run", () => {
+  beforeEach(async () => {
+    await show(example<wire.RunsMessage>("runs"));
+    await stage.wish(first.id);
+  });
+  const text = () => stage.root.textContent;
+
+  test("shows charts, ranks, progress, notices and where it came from", async () => {
+    await stage.tell(example<wire.RunMessage>("run"));
+    expect(stage.root.querySelectorAll(".fd-chart")).toHaveLength(2);
+    for (const part of [
+      "main-w1",
+      "slowest",
+      "40 of 128",
+      "rank 1 was silent",
+      "cell in digits.ipynb",
+      "3,578 samples/s",
+    ])
+      expect(text()).toContain(part);
+    expect(stage.get("link", "Download CSV").getAttribute("href")).toBe(`/csv/${first.id}`);
+    await stage.click("button", "cell in digits.ipynb");
+    expect(stage.openNotebook).toHaveBeenCalledWith(first.notebook, first.cell);
+    const { violations } = await axe.run(stage.root, { rules: { "color-contrast": { enabled: false } } });
+    expect(violations.filter(({ impact }) => impact === "serious" || impact === "critical")).toEqual([]);
+  });
+
+  test("shows the lines of the ranks when asked to", async () => {
+    await stage.click("button", "one line a rank");
+    expect(stage.watches.at(-1)?.by_rank).toBe(true);
+    await stage.tell(example<wire.RunMessage>("run-by-rank"));
+    expect(stage.root.querySelector(".fd-legend")?.textContent).toContain("rank 1");
+  });
+
+  test("is stopped by its button, which says so", async () => {
+    stage.answers["stopRun"] = () => first;
+    await stage.click("button", "Stop the run");
+    expect(stage.asked.at(-1)).toBe(`stopRun "${first.id}"`);
+    expect((stage.get("button", "Stopping…") as HTMLButtonElement).disabled).toBe(true);
+  });
+
+  test("has the logs of its ranks", async () => {
+    await stage.type("combobox", "Log of", "1");
+    expect(stage.watches.at(-1)?.logs).toEqual([{ run: first.id, rank: 1, worker: null, offset: -16000 }]);
+    await stage.tell(example<wire.LogMessage>("log"));
+    expect(stage.get("log", "Log of rank 1").textContent).toContain(" 41%");
+  });
+
+  test("that failed says why", async () => {
+    await stage.wish("20260921-135500-31d0");
+    await stage.tell(example<wire.RunMessage>("run-failed"));
+    expect(stage.get("alert", /batch size must be positive/)).toBeTruthy();
+  });
+});
+
+test("two runs are compared in one chart", async () => {
+  const message = example<wire.RunsMessage>("runs");
+  await show({ ...message, total: message.runs.length });
+  await stage.click("checkbox", "Compare first-cnn");
+  await stage.click("checkbox", "Compare wide");
+  await stage.click("button", "Compare (2)");
+  expect(stage.watches.at(-1)?.runs).toEqual(["20260921-135500-31d0", first.id]);
+  const run = example<wire.RunMessage>("run");
+  const other = { ...run, id: "20260921-135500-31d0", view: { ...run.view, id: "20260921-135500-31d0", name: "wide" } };
+  await stage.tell(run, other);
+  expect(stage.root.querySelectorAll(".fd-chart")).toHaveLength(2);
+  expect(stage.root.querySelector(".fd-legend")?.textContent).toBe("first-cnnwideNaN or infinite");
+});

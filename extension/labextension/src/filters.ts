@@ -1,7 +1,6 @@
 /** Which runs the list shows. */
 
-import { title } from "./format";
-import type { RunStatus, RunSummary } from "./wire";
+import type { RunStatus } from "./wire";
 
 export interface Filter {
   readonly text: string;
@@ -22,13 +21,4 @@ export function query(filter: Filter, offset: number, limit: number): Record<str
   const wanted = { text: filter.text.trim(), status: filter.status, cluster: filter.cluster };
   const told = Object.entries(wanted).filter(([, value]) => value);
   return { offset: String(offset), limit: String(limit), ...Object.fromEntries(told) };
-}
-
-/** Whether a filter lets a run through; the text is looked for in its name, id and notebook. */
-export function matches(run: RunSummary, filter: Filter): boolean {
-  const text = filter.text.trim().toLowerCase();
-  const found = [title(run), run.id, run.notebook].some((part) => part.toLowerCase().includes(text));
-  return (
-    found && (!filter.status || run.status === filter.status) && (!filter.cluster || run.cluster === filter.cluster)
-  );
 }

@@ -14,7 +14,6 @@ export const Plugins = {
 export const Commands = {
   open: "farandole:open",
   startCluster: "farandole:start-cluster",
-  openRun: "farandole:open-run",
   insertTraining: "farandole:insert-training",
   insertStart: "farandole:insert-start",
   openCell: "farandole:open-cell",

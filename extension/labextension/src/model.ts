@@ -4,6 +4,7 @@ import { Token } from "@lumino/coreutils";
 import { Signal, type ISignal } from "@lumino/signaling";
 
 import type { Api } from "./api";
+import { logKey } from "./logs";
 import { EMPTY, forget, reduce, withProblem, type Link, type PanelState } from "./reducer";
 import { Refusal } from "./refusal";
 import { Stream } from "./stream";
@@ -108,8 +109,13 @@ export class PanelModel implements IPanelModel {
   }
 
   private take(message: Message): void {
-    const late = message.kind === "run" && !this.told.runs.includes(message.id);
-    if (!late) this.become(reduce(this.current, message));
+    if (this.isWanted(message)) this.become(reduce(this.current, message, Date.now()));
+  }
+
+  /** Whether the page still looks at what a message tells; some are on their way when it ceases to. */
+  private isWanted(message: Message): boolean {
+    if (message.kind === "run") return this.told.runs.includes(message.id);
+    return message.kind !== "log" || this.told.logs.some((log) => logKey(log) === logKey(message.part));
   }
 
   private link(link: Link): void {

@@ -35,6 +35,7 @@ export function runAt({ pages }: Pages, row: number, told: ReadonlyMap<string, R
 
 /** Return the first page, where the stream has told all of it. */
 export function firstPage(runs: readonly RunSummary[], total: number): RunPage | null {
-  const newest = [...runs].sort((a, b) => b.started - a.started).slice(0, PAGE);
+  // Newest first; old runs that go on come after the others.
+  const newest = runs.slice(0, PAGE);
   return newest.length === Math.min(PAGE, total) ? { runs: newest, offset: 0, total } : null;
 }

@@ -16,6 +16,8 @@ export interface PanelState {
   readonly resources: Resources | null;
   readonly runs: readonly RunSummary[] | null;
   readonly total: number;
+  /** When the runs were told, in milliseconds: those that go on are older now. */
+  readonly heard: number;
   readonly views: Readonly<Record<string, RunMessage>>;
   readonly logs: Readonly<Record<string, Log>>;
   readonly problems: readonly Problem[];
@@ -29,6 +31,7 @@ export const EMPTY: PanelState = {
   resources: null,
   runs: null,
   total: 0,
+  heard: 0,
   views: {},
   logs: {},
   problems: [],
@@ -44,14 +47,14 @@ export function parse(text: string): Message | null {
 }
 
 /** Return the state after a message; each kind takes the place of the last of its kind, logs are appended. */
-export function reduce(state: PanelState, message: Message): PanelState {
+export function reduce(state: PanelState, message: Message, now: number): PanelState {
   switch (message.kind) {
     case "clusters":
       return { ...state, hub: message.hub, clusters: message.clusters };
     case "resources":
       return { ...state, resources: message.resources };
     case "runs":
-      return { ...state, runs: message.runs, total: message.total };
+      return { ...state, runs: message.runs, total: message.total, heard: now };
     case "run":
       return { ...state, views: { ...state.views, [message.id]: message } };
     case "log": {
@@ -81,6 +84,11 @@ export function forget(state: PanelState, runs: readonly string[], logs: readonl
 /** Return the newest that is known of a run. */
 export function runOf(state: PanelState, id: string): RunSummary | undefined {
   return state.runs?.find((run) => run.id === id) ?? state.views[id]?.summary;
+}
+
+/** Return how long a run has taken by now; of one that goes on the server tells it only with other news. */
+export function secondsOf(run: RunSummary, state: PanelState, now: number): number {
+  return run.goes_on ? run.seconds + Math.max(0, now - state.heard) / 1000 : run.seconds;
 }
 
 /** Return the runs that go on, the newest first. */

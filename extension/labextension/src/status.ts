@@ -1,6 +1,6 @@
 /** The line in the status bar. */
 
-import { duration, bytes, gpuMemory, title } from "./format";
+import { bytes, gpuMemory, title } from "./format";
 import type { Cluster, RunSummary } from "./wire";
 
 /** What the line tells; null where there is nothing of it. */
@@ -20,7 +20,7 @@ export function factsOf(clusters: readonly Cluster[], running: readonly RunSumma
   return {
     ranks: ready.reduce((sum, cluster) => sum + (cluster.size ?? 0), 0),
     dead: workers.flatMap((worker) => worker.ranks).filter((rank) => !rank.alive).length,
-    run: run ? `${title(run)} ${duration(run.seconds)}${running.length > 1 ? ` +${running.length - 1}` : ""}` : null,
+    run: run ? `${title(run)}${running.length > 1 ? ` +${running.length - 1}` : ""}` : null,
     gpu: memory === null ? null : bytes(memory),
   };
 }

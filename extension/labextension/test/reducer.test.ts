@@ -1,7 +1,19 @@
-import { EMPTY, forget, goingOn, parse, reduce, runOf, withProblem } from "../src/reducer";
+import {
+  EMPTY,
+  forget,
+  goingOn,
+  parse,
+  reduce as reduceAt,
+  runOf,
+  secondsOf,
+  withProblem,
+  type PanelState,
+} from "../src/reducer";
 import type * as wire from "../src/wire";
 import { example, text } from "./examples";
 
+const NOW = 1_790_000_000_000;
+const reduce = (state: PanelState, message: wire.Message) => reduceAt(state, message, NOW);
 const clusters = example<wire.ClustersMessage>("clusters");
 const run = example<wire.RunMessage>("run");
 const log = example<wire.LogMessage>("log");
@@ -15,7 +27,7 @@ test("each message takes the place of the last of its kind", () => {
 
 test("messages of different kinds leave each other alone", () => {
   const messages = [clusters, example<wire.ResourcesMessage>("resources"), example<wire.RunsMessage>("runs"), run];
-  const state = messages.reduce(reduce, EMPTY);
+  const state = messages.reduce<PanelState>(reduce, EMPTY);
   expect(state.clusters).toBe(clusters.clusters);
   expect(state.resources?.profiles).toHaveLength(3);
   expect(state.total).toBe(500);
@@ -55,4 +67,12 @@ test("messages of a kind that a newer server sends are passed over", () => {
   expect(parse(text("clusters.json"))?.kind).toBe("clusters");
   expect(parse('{"kind": "weather"}')).toBeNull();
   expect(parse("3")).toBeNull();
+});
+
+test("a run that goes on grows older by the page's own clock, another does not", () => {
+  const state = reduce(EMPTY, example<wire.RunsMessage>("runs"));
+  const [running, finished] = state.runs as [wire.RunSummary, wire.RunSummary];
+  expect(secondsOf(running, state, NOW + 5000)).toBe(66.5);
+  expect(secondsOf(running, state, NOW - 5000)).toBe(61.5);
+  expect(secondsOf(finished, state, NOW + 5000)).toBe(93.25);
 });

@@ -1,10 +1,12 @@
 /** Small things that many places show. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
-import type { ReactNode, JSX } from "react";
+import { useEffect, useState, type JSX, type ReactNode } from "react";
 
-import { percent, share } from "../format";
-import { useAround } from "./around";
+import { duration, percent, share } from "../format";
+import { secondsOf } from "../reducer";
+import type { RunSummary } from "../wire";
+import { useAround, usePanelState } from "./around";
 
 /** A status in words, with the colour that the dashboard gives it. */
 export function Status({ of }: { of: string }): JSX.Element {
@@ -72,6 +74,18 @@ export function Progress({ label, text, value }: { label: string; text: string; 
       </div>
     </div>
   );
+}
+
+/** How long a run has taken, a second at a time while it goes on. */
+export function Elapsed({ run }: { run: RunSummary }): JSX.Element {
+  const state = usePanelState();
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    if (!run.goes_on) return undefined;
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, [run.goes_on]);
+  return <>{duration(secondsOf(run, state, now))}</>;
 }
 
 /** What is shown where there is nothing yet: what it is, and what to do first. */

@@ -3,10 +3,11 @@
 import { useEffect, useState, type JSX } from "react";
 
 import { basename, duration, number, title } from "../format";
+import { runOf } from "../reducer";
 import type { Bar, RunDetail, RunMessage, RunSummary } from "../wire";
 import { useAround, useLook, usePanelState } from "./around";
 import { Charts } from "./charts";
-import { Empty, Note, Progress, Status } from "./parts";
+import { Elapsed, Empty, Note, Progress, Status } from "./parts";
 import { RankTable } from "./ranks";
 
 export function RunDetailView({ id, close }: { id: string; close: () => void }): JSX.Element {
@@ -34,7 +35,7 @@ export function RunDetailView({ id, close }: { id: string; close: () => void }):
       </div>
       {told ? (
         <>
-          <Head summary={told.summary} speed={told.view.samples_per_second} />
+          <Head summary={runOf(state, id) ?? told.summary} speed={told.view.samples_per_second} />
           {told.view.error && <Note error>{told.view.error}</Note>}
           {told.view.notices.map((notice) => (
             <Note key={notice}>{notice}</Note>
@@ -73,7 +74,6 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
   const [asked, setAsked] = useState(false);
   const stopping = asked && summary.goes_on;
   const facts = [
-    duration(summary.seconds),
     trans._n("%1 rank", "%1 ranks", summary.size, summary.size),
     summary.backend,
     trans.__("cluster %1", summary.cluster),
@@ -92,7 +92,7 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
         <Status of={summary.status} />
       </div>
       <div className="fd-facts">
-        {facts.filter(Boolean).join(" · ")}
+        <Elapsed run={summary} /> · {facts.filter(Boolean).join(" · ")}
         {summary.notebook && (
           <>
             {" · "}

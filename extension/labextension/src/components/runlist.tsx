@@ -3,11 +3,11 @@
 import { useEffect, useRef, useState, type KeyboardEvent, type RefObject, type JSX } from "react";
 
 import type { Filter } from "../filters";
-import { basename, clock, duration, title } from "../format";
+import { basename, clock, title } from "../format";
 import { rowsOf, scrollTo, type View } from "../window";
 import type { RunSummary } from "../wire";
 import { useAround } from "./around";
-import { Empty, Status } from "./parts";
+import { Elapsed, Empty, Status } from "./parts";
 import { useRuns } from "./useRuns";
 
 export const ROW = 58;
@@ -126,7 +126,8 @@ function Row({ run, row, active, chosen, choose, open, focus }: RowProps): JSX.E
         <span className="fd-run-title">{title(run)}</span>
         <Status of={run.status} />
         <span className="fd-run-facts">
-          {[duration(run.seconds), ranks, from, clock(run.started, new Date())].filter(Boolean).join(" · ")}
+          <Elapsed run={run} />
+          {["", ranks, from, clock(run.started, new Date())].join(" · ")}
         </span>
       </button>
     </>

@@ -4,13 +4,13 @@ import { useMemo, useState, type JSX } from "react";
 
 import { MOST_COMPARED } from "../compare";
 import { ALL, isAll, STATUSES, type Filter } from "../filters";
-import { duration, title } from "../format";
+import { title } from "../format";
 import { goingOn } from "../reducer";
 import type { RunStatus, RunSummary } from "../wire";
 import { useAround, useLook, usePanelState } from "./around";
 import { Charts } from "./charts";
 import { Compare } from "./compare";
-import { Empty, Status, wordFor } from "./parts";
+import { Elapsed, Empty, Status, wordFor } from "./parts";
 import { RunDetailView } from "./run";
 import { RunList } from "./runlist";
 import { useSettled } from "./settled";
@@ -89,7 +89,9 @@ function Live({ open }: { open: (id: string) => void }): JSX.Element | null {
               {title(run)}
             </button>
             <Status of={run.status} />
-            <span className="fd-muted">{duration(run.seconds)}</span>
+            <span className="fd-muted">
+              <Elapsed run={run} />
+            </span>
           </div>
           <Charts series={state.views[run.id]?.view.series.slice(0, 1) ?? []} />
         </div>

@@ -39,10 +39,6 @@ export function addCommands(
     label: trans.__("Start a Cluster…"),
     execute: () => model.wish({ show: "start", run: "" }),
   });
-  commands.addCommand(Commands.openRun, {
-    label: trans.__("Show a Run"),
-    execute: (args) => model.wish({ show: "run", run: text(args["run"]) ?? "" }),
-  });
   commands.addCommand(Commands.insertTraining, {
     label: trans.__("Insert Training Cell"),
     caption: trans.__("A whole training cell, and what it needs before it where this notebook has no cluster"),

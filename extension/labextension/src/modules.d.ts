@@ -8,7 +8,7 @@ declare module "*/static/chart.js" {
   }
 
   export class Chart {
-    constructor(name: string, toggleLog: () => void);
+    constructor(name: string, toggleLog: () => void, say?: (text: string) => string);
     readonly root: HTMLElement;
     update(series: Series & { lines?: Line[] }, log: boolean): void;
     resize(): void;

@@ -100,11 +100,13 @@ function nearest(values, x) {
 
 /** One chart: a series over its steps, redrawn whole on each update (at most 300 points a line). */
 export class Chart {
-  constructor(name, toggleLog) {
+  /** `say` translates what the chart says, where the page can. */
+  constructor(name, toggleLog, say = (text) => text) {
+    this.say = say;
     this.title = make("strong", { title: name }, name);
     this.last = make("span", { class: "fd-muted" });
-    this.logButton = make("button", { class: "fd-small", type: "button", title: "Logarithmic scale" }, "log");
-    this.logButton.setAttribute("aria-label", `Logarithmic scale for ${name}`);
+    this.logButton = make("button", { class: "fd-small", type: "button", title: say("Logarithmic scale") }, say("log"));
+    this.logButton.setAttribute("aria-label", `${say("Logarithmic scale for")} ${name}`);
     this.logButton.addEventListener("click", toggleLog);
     this.svg = draw("svg", { role: "img", tabindex: "0" });
     this.tip = make("div", { class: "fd-tip", hidden: "" });
@@ -124,18 +126,24 @@ export class Chart {
     this.log = log;
     this.lines = this.linesOf(series);
     this.logButton.setAttribute("aria-pressed", String(log));
-    const bad = series.bad ? ` · ${number(series.bad)} not finite` : "";
+    const say = this.say;
+    const bad = series.bad ? ` · ${number(series.bad)} ${say("not finite")}` : "";
     this.last.textContent = (series.lines ? "" : number(series.last)) + bad;
-    const seen = series.lines ? `${series.lines.length} lines` : `last value ${number(series.last)}`;
-    this.svg.setAttribute("aria-label", `${series.name}: ${seen}, ${series.x.length} points${bad}`);
+    const seen = series.lines
+      ? `${series.lines.length} ${say("lines")}`
+      : `${say("last value")} ${number(series.last)}`;
+    this.svg.setAttribute("aria-label", `${series.name}: ${seen}, ${series.x.length} ${say("points")}${bad}`);
     this.paint();
   }
 
   /** The lines to draw: the mean, or one for each rank or run. */
   linesOf(series) {
-    const ranks = Object.entries(series.ranks ?? {}).map(([rank, line]) => ({ label: `rank ${rank}`, ...line }));
+    const ranks = Object.entries(series.ranks ?? {}).map(([rank, line]) => ({
+      label: `${this.say("rank")} ${rank}`,
+      ...line,
+    }));
     this.spread = !series.lines && !series.ranks;
-    if (this.spread) return [{ label: "mean", x: series.x, y: series.mean, colour: "var(--fd-accent)" }];
+    if (this.spread) return [{ label: this.say("mean"), x: series.x, y: series.mean, colour: "var(--fd-accent)" }];
     return (series.lines ?? ranks).map(({ label, x, mean }, index) => ({
       label,
       x,
@@ -178,7 +186,7 @@ export class Chart {
       this.svg.append(draw("text", { x: this.x.at(tick), y: bottom + 15, "text-anchor": "middle" }, number(tick)));
     }
     const middle = (MARGIN.left + width - MARGIN.right) / 2;
-    const label = this.y ? this.series.x_label : "nothing to draw on this scale yet";
+    const label = this.y ? this.series.x_label : this.say("nothing to draw on this scale yet");
     this.svg.append(draw("text", { x: middle, y: HEIGHT - 4, "text-anchor": "middle" }, label));
   }
 
@@ -210,15 +218,15 @@ export class Chart {
     for (const x of this.series.bad_x) {
       const [at, y] = [this.x.at(x), HEIGHT - MARGIN.bottom];
       const mark = draw("path", { class: "fd-bad-mark", d: `M${at - 4},${y} h8 l-4,-7 z` });
-      mark.append(draw("title", {}, "NaN or infinite"));
+      mark.append(draw("title", {}, this.say("NaN or infinite")));
       this.svg.append(mark);
     }
   }
 
   paintLegend() {
     const keys = this.lines.map((line) => this.key(line.label, line.colour));
-    if (this.spread) keys.push(this.key("lowest to highest", "var(--fd-accent)", { "data-band": "" }));
-    if (this.series.bad) keys.push(this.key("NaN or infinite", "var(--fd-bad)"));
+    if (this.spread) keys.push(this.key(this.say("lowest to highest"), "var(--fd-accent)", { "data-band": "" }));
+    if (this.series.bad) keys.push(this.key(this.say("NaN or infinite"), "var(--fd-bad)"));
     this.legend.replaceChildren(...keys);
   }
 
@@ -272,7 +280,7 @@ export class Chart {
     if (index < 0) return;
     const [value, at] = [line.y[index], this.x.at(line.x[index])];
     this.tip.append(
-      make("div", {}, this.key(line.label, line.colour), ` ${value === null ? "not finite" : number(value)}`),
+      make("div", {}, this.key(line.label, line.colour), ` ${value === null ? this.say("not finite") : number(value)}`),
     );
     if (value !== null && this.y && (!this.log || value > 0))
       this.marks.append(this.dot([at, this.y.at(value)], line.colour));
@@ -281,6 +289,8 @@ export class Chart {
   readSpread(index) {
     const { low, high } = this.series;
     if (low[index] === null || low[index] === high[index]) return;
-    this.tip.append(make("div", { class: "fd-muted" }, `${number(low[index])} to ${number(high[index])}`));
+    this.tip.append(
+      make("div", { class: "fd-muted" }, `${number(low[index])} ${this.say("to")} ${number(high[index])}`),
+    );
   }
 }

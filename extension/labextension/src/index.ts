@@ -1,4 +1,8 @@
-/** The plugins: this file only wires them. */
+/**
+ * The plugins: this file only wires them.
+ *
+ * Notebook 7 has no status bar and on some pages no notebook, so whatever may be missing is optional.
+ */
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette } from "@jupyterlab/apputils";
@@ -52,12 +56,12 @@ const snippets: JupyterFrontEndPlugin<void> = {
   id: Plugins.snippets,
   description: "Commands for the palette and the keyboard: the panel, a cluster, a training cell.",
   autoStart: true,
-  requires: [IPanelModel, INotebookTracker],
-  optional: [ITranslator, ICommandPalette],
+  requires: [IPanelModel],
+  optional: [INotebookTracker, ITranslator, ICommandPalette],
   activate: (
     app: JupyterFrontEnd,
     state: IPanelModel,
-    tracker: INotebookTracker,
+    tracker: INotebookTracker | null,
     translator: ITranslator | null,
     palette: ICommandPalette | null,
   ) => {
@@ -69,9 +73,10 @@ const status: JupyterFrontEndPlugin<void> = {
   id: Plugins.status,
   description: "Shows ranks, run and GPU memory in the status bar.",
   autoStart: true,
-  requires: [IPanelModel, IStatusBar],
-  optional: [ITranslator],
-  activate: (app: JupyterFrontEnd, state: IPanelModel, bar: IStatusBar, translator: ITranslator | null) => {
+  requires: [IPanelModel],
+  optional: [IStatusBar, ITranslator],
+  activate: (app: JupyterFrontEnd, state: IPanelModel, bar: IStatusBar | null, translator: ITranslator | null) => {
+    if (!bar) return;
     const open = () => void app.commands.execute(Commands.open);
     const item = new StatusItem(state, (translator ?? nullTranslator).load(DOMAIN), open);
     bar.registerStatusItem(Plugins.status, { item, align: "left", rank: 900 });
@@ -82,19 +87,25 @@ const marks: JupyterFrontEndPlugin<void> = {
   id: Plugins.marks,
   description: "Marks the cells whose runs go on.",
   autoStart: true,
-  requires: [IPanelModel, INotebookTracker],
-  optional: [ITranslator],
-  activate: (_app: JupyterFrontEnd, state: IPanelModel, tracker: INotebookTracker, translator: ITranslator | null) =>
-    markCells(tracker, state, (translator ?? nullTranslator).load(DOMAIN)),
+  requires: [IPanelModel],
+  optional: [INotebookTracker, ITranslator],
+  activate: (
+    _app: JupyterFrontEnd,
+    state: IPanelModel,
+    tracker: INotebookTracker | null,
+    translator: ITranslator | null,
+  ) => {
+    if (tracker) markCells(tracker, state, (translator ?? nullTranslator).load(DOMAIN));
+  },
 };
 
 const completion: JupyterFrontEndPlugin<void> = {
   id: Plugins.completion,
   description: "Completes names of the ranks in their cells.",
   autoStart: true,
-  requires: [ICompletionProviderManager],
-  activate: (_app: JupyterFrontEnd, manager: ICompletionProviderManager) => {
-    manager.registerProvider(new RankCompleter());
+  optional: [ICompletionProviderManager],
+  activate: (_app: JupyterFrontEnd, manager: ICompletionProviderManager | null) => {
+    manager?.registerProvider(new RankCompleter());
   },
 };
 

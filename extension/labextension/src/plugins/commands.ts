@@ -14,7 +14,7 @@ import { currentNotebook, insertCells, openAt } from "./notebooks";
 export function addCommands(
   app: JupyterFrontEnd,
   model: IPanelModel,
-  tracker: INotebookTracker,
+  tracker: INotebookTracker | null,
   trans: TranslationBundle,
   palette: ICommandPalette | null,
 ): void {

@@ -4,8 +4,11 @@ import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { NotebookActions, NotebookPanel, type INotebookTracker } from "@jupyterlab/notebook";
 
 /** Return the notebook that the user is in; a new one where there is none, null where that cannot be had. */
-export async function currentNotebook(app: JupyterFrontEnd, tracker: INotebookTracker): Promise<NotebookPanel | null> {
-  if (tracker.currentWidget) return tracker.currentWidget;
+export async function currentNotebook(
+  app: JupyterFrontEnd,
+  tracker: INotebookTracker | null,
+): Promise<NotebookPanel | null> {
+  if (tracker?.currentWidget) return tracker.currentWidget;
   const made: unknown = await app.commands.execute("notebook:create-new", { kernelName: "python3" });
   if (!(made instanceof NotebookPanel)) return null;
   await made.context.ready;

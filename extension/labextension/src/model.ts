@@ -119,7 +119,7 @@ export class PanelModel implements IPanelModel {
   }
 
   private link(link: Link): void {
-    this.become({ ...this.current, link, trouble: link === "open" ? "" : this.current.trouble });
+    this.become({ ...this.current, link, trouble: link === "open" ? null : this.current.trouble });
     if (link === "lost") void this.findTrouble();
   }
 
@@ -129,7 +129,7 @@ export class PanelModel implements IPanelModel {
       () => null,
       (error: unknown) => error,
     );
-    const trouble = problem instanceof Refusal ? problem.message : "";
+    const trouble = problem instanceof Refusal ? { status: problem.status, message: problem.message } : null;
     if (this.current.link === "lost") this.become({ ...this.current, trouble });
   }
 

@@ -6,10 +6,15 @@ import type { Cluster, Hub, Message, Problem, Resources, RunMessage, RunSummary 
 /** How the stream is: not open yet, open, or lost and tried again. */
 export type Link = "opening" | "open" | "lost";
 
+/** Why there is no stream: the status of an answer, 0 where there is none. */
+export interface Trouble {
+  readonly status: number;
+  readonly message: string;
+}
+
 export interface PanelState {
   readonly link: Link;
-  /** Why there is no stream; empty where that is not known. */
-  readonly trouble: string;
+  readonly trouble: Trouble | null;
   readonly hub: Hub | null;
   /** Null until the server has told. */
   readonly clusters: readonly Cluster[] | null;
@@ -25,7 +30,7 @@ export interface PanelState {
 
 export const EMPTY: PanelState = {
   link: "opening",
-  trouble: "",
+  trouble: null,
   hub: null,
   clusters: null,
   resources: null,

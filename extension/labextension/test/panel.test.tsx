@@ -159,13 +159,15 @@ test("GPUs: the quota, and who holds what", async () => {
   expect(await faults()).toEqual([]);
 });
 
-test("a connection that is lost is told, and what was known stays", async () => {
+test.each([
+  [0, "TypeError: Failed to fetch", "does not answer; it is tried again. TypeError"],
+  [403, "Forbidden", "Log in, then reload the page"],
+  [404, "Not Found", "Install the package there"],
+])("a connection that is lost is told (%p), and what was known stays", async (status, message, said) => {
   await stage.tellState("state");
-  stage.answers["state"] = () =>
-    Promise.reject(new Refusal({ code: "failed", message: "403 Forbidden", runs: [] }, 403));
+  stage.answers["state"] = () => Promise.reject(new Refusal({ code: "failed", message, runs: [] }, status));
   await stage.lose();
-  expect(text()).toContain("The notebook server does not answer");
-  expect(text()).toContain("403 Forbidden");
+  expect(text()).toContain(said);
   expect(text()).toContain("main-w0");
 });
 

@@ -1,7 +1,9 @@
 /** The panel: three tabs under what is amiss. */
 
+import type { TranslationBundle } from "@jupyterlab/translation";
 import { useEffect, useId, useState, type KeyboardEvent, type JSX } from "react";
 
+import type { Trouble } from "../reducer";
 import { useAround, usePanelState } from "./around";
 import { Clusters } from "./clusters";
 import { Gpus } from "./gpus";
@@ -70,17 +72,23 @@ function Tabs({ id, tab, setTab }: { id: string; tab: Tab; setTab: (tab: Tab) =>
   );
 }
 
+/** Return why there is no stream, and what to do. */
+function troubleText(trans: TranslationBundle, trouble: Trouble | null): string {
+  if (trouble?.status === 403) return trans.__("You are not logged in any more. Log in, then reload the page.");
+  if (trouble?.status === 404) {
+    return trans.__("The notebook server has no Farandole. Install the package there, then start the server anew.");
+  }
+  const away = trans.__("The notebook server does not answer; it is tried again.");
+  return trouble ? `${away} ${trouble.message}` : away;
+}
+
 /** What is amiss: no connection, no hub, and what the server refused. */
 function Amiss(): JSX.Element {
   const { model, trans } = useAround();
   const { link, trouble, hub, problems } = usePanelState();
   return (
     <div className="fd-notes">
-      {link === "lost" && (
-        <Note error>
-          {trans.__("The notebook server does not answer; it is tried again.")} {trouble}
-        </Note>
-      )}
+      {link === "lost" && <Note error>{troubleText(trans, trouble)}</Note>}
       {link === "open" && hub?.error && <Note error>{hub.error}</Note>}
       {problems.map(({ message }) => (
         <Note key={message} error>

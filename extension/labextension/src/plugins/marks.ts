@@ -22,9 +22,8 @@ export function markCells(tracker: INotebookTracker, model: IPanelModel, trans: 
     const again = () => mark(panel);
     void panel.context.ready.then(() => {
       again();
-      // A cell's widget may be made anew, when it is moved say.
+      // The widget of a cell that is moved is made anew, after the model has told.
       panel.content.model?.cells.changed.connect(() => requestAnimationFrame(again));
-      panel.content.modelContentChanged.connect(again);
     });
   });
   let runs = model.state.runs;

@@ -1,8 +1,9 @@
 """The run store: a folder a run, readable with any tool.
 
 ``<runs>/<id>/`` holds ``run.json``, ``code.py``, ``metrics/rank-<n>.jsonl`` (one report a line),
-``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``; ``checkpoints/step-<n>/`` where the ranks wrote any, and
-``records/`` where workers left what no driver has read, see `farandole.driver.handover`.
+``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``; ``view.json`` and ``lines.json`` say in short what is shown of it;
+``checkpoints/step-<n>/`` where the ranks wrote any, and ``records/`` where workers left what no driver has read, see
+`farandole.driver.handover`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from farandole.driver.origin import Origin
 from farandole.driver.runfiles import Nowhere, RunFiles
 from farandole.driver.runs import Run, RunInfo
+from farandole.driver.viewfile import ViewFiles
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
 
@@ -58,6 +61,7 @@ class RunStore:
         versions: Mapping[str, str] | None = None,
         resumed_from: str | None = None,
         cwd: str | Path | None = None,
+        origin: Origin | None = None,
     ) -> Run:
         """Start a run; where its folder cannot be written it goes on in memory and says so in a notice."""
         run_id = self._new_id()
@@ -77,6 +81,7 @@ class RunStore:
             git=git_state(cwd),
             cwd=str(cwd),
             driver=this_process(),
+            **vars(origin or Origin()),
         )
         return self._open(info, code)
 
@@ -111,7 +116,7 @@ class RunStore:
         run.write_to(files)
         files.replace("code.py", code)
         files.replace("run.json", run.info.to_json())
-        files.start(tell=run.notice)
+        files.start(tell=run.notice, renew=ViewFiles(run, files).renew)
         return run
 
     def _new_id(self) -> str:

@@ -49,6 +49,8 @@ class WorkerInfo:
     backends: tuple[str, ...]
     idle_minutes: float = 0.0
     idle_seconds: float | None = 0.0
+    backend: str = ""
+    """The backend that its cluster was started with; empty where nobody chose one."""
 
 
 class Worker:
@@ -173,6 +175,8 @@ class WorkerOptions:
     workers: int | None = None
     wait: bool = False
     together: int = 1
+    backend: str | None = None
+    """What the cluster was asked to use; the workers keep it for whoever attaches them."""
 
     def user_options(self) -> dict[str, Any]:
         """Return the options as the hub's spawner takes them."""
@@ -183,6 +187,8 @@ class WorkerOptions:
             options["ranks"] = self.ranks
         if self.workers is not None:
             options["workers"] = self.workers
+        if self.backend is not None:
+            options["backend"] = self.backend
         if self.wait:
             options |= {"wait": True, "together": self.together}
         return options

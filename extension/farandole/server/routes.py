@@ -59,6 +59,7 @@ class WorkerHandler(APIHandler):
                 "worker": os.environ.get("FARANDOLE_WORKER", "local"),
                 "ranks": int(os.environ.get("FARANDOLE_RANKS", "1")),
                 "profile": os.environ.get("FARANDOLE_PROFILE", ""),
+                "backend": os.environ.get("FARANDOLE_BACKEND", ""),
                 "host": socket.gethostname(),
                 "address": address(),
                 "node": node_id(),

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import logging
 from pathlib import Path
 
 import farandole
@@ -57,6 +58,7 @@ class _WebApp:
 
 class _ServerApp:
     base_url = "/user/ada/c-w0/"
+    log = logging.getLogger("farandole.tests")
 
     def __init__(self):
         self.web_app = _WebApp()

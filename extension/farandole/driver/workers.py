@@ -53,6 +53,18 @@ class WorkerInfo:
     """The backend that its cluster was started with; empty where nobody chose one."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkerLook:
+    """How a worker is now (``GET farandole/look``): of itself, what it uses, and the ids of runs that go on there.
+
+    ``usage`` is ``Usage`` of `farandole.server.panel.wire`.
+    """
+
+    info: WorkerInfo
+    usage: dict[str, Any]
+    runs: tuple[str, ...]
+
+
 class Worker:
     """A Jupyter server at `url` (with a trailing slash), reached with `token` over an injected client session."""
 
@@ -68,7 +80,24 @@ class Worker:
 
     async def info(self) -> WorkerInfo:
         """Ask the worker what it offers."""
-        answer = await self._request("GET", "farandole/worker")
+        return self._info(await self._request("GET", "farandole/worker"))
+
+    async def look(self) -> WorkerLook:
+        """Ask the worker how it is now."""
+        answer = await self._request("GET", "farandole/look")
+        if answer is None:
+            raise WorkerStartError(f"not worker {self.name} but another answered GET farandole/look; try it again")
+        return WorkerLook(info=self._info(answer["info"]), usage=answer["usage"], runs=tuple(answer["runs"]))
+
+    async def log(self, offset: int) -> dict[str, Any]:
+        """Return ``offset``, ``next``, ``size`` and ``text`` of a part of the log of the worker's server."""
+        answer = await self._request("GET", "farandole/log", params={"offset": offset})
+        if answer is None:
+            raise WorkerStartError(f"not worker {self.name} but another answered GET farandole/log; try it again")
+        part: dict[str, Any] = answer
+        return part
+
+    def _info(self, answer: dict[str, Any]) -> WorkerInfo:
         return WorkerInfo(**{**answer, "worker": self.name, "backends": tuple(answer["backends"])})
 
     async def open_rendezvous(self, slots: list[dict[str, Any]], *, host: str) -> int:

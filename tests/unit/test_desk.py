@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -151,17 +152,33 @@ async def test_a_request_that_nobody_takes_is_taken_back(core, monkeypatch, tmp_
 
 
 async def test_the_desks_of_drivers_that_are_gone_are_cleared_away(tmp_path):
-    for name, driver in (("gone", {**this_process(), "started": 1.0}), ("far", {**this_process(), "host": "other"})):
+    here, far = this_process(), {**this_process(), "host": "other"}
+    for name, driver in (("gone", {**here, "started": 1.0}), ("far", far), ("far-gone", far)):
         folder = tmp_path / DESKS / name
         folder.mkdir(parents=True)
         known = {"cluster": name, "local": False, "backend": "none", "notebook": "", "kernel": "", "since": 1.0}
         empty = {"busy": False, "workers": [], "ranks": [], "runs": [], "wanted": None, "error": None}
         (folder / "desk.json").write_text(json.dumps({**known, **empty, "driver": driver}))
+    os.utime(tmp_path / DESKS / "far-gone" / "desk.json", (1, 1))
     (tmp_path / DESKS / "half").mkdir()
     (tmp_path / DESKS / "torn").mkdir()
     (tmp_path / DESKS / "torn" / "desk.json").write_text("{")
     assert [sign.cluster for sign in signs(tmp_path)] == ["far"]
     assert not (tmp_path / DESKS / "gone").exists()
+    assert not (tmp_path / DESKS / "far-gone").exists()
+
+
+async def test_a_driver_keeps_its_sign_fresh(core, monkeypatch):
+    monkeypatch.setattr(desk, "TOUCH_SECONDS", 0.0)
+    async with led(core) as sign:
+        path = (await sign()).folder / "desk.json"
+        os.utime(path, (1, 1))
+        async with asyncio.timeout(DEADLINE):
+            while path.stat().st_mtime == 1:
+                await asyncio.sleep(0.02)
+            path.unlink()
+            while not path.exists():
+                await asyncio.sleep(0.02)
 
 
 async def test_a_store_that_cannot_be_written_leaves_the_driver_alone(tmp_path):

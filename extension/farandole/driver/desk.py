@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import shutil
+import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -28,6 +30,9 @@ LOOK_SECONDS = 0.5
 ANSWER_SECONDS = 15.0
 """How long a driver may take to see a request, on a busy machine, or a volume that is shown to others late."""
 KEPT_ANSWERS = 20
+TOUCH_SECONDS = 10.0
+STALE_SECONDS = 60.0
+"""A sign that nobody has touched for so long is that of a driver which is gone, as far as one can tell from afar."""
 
 Act: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None]]
 """Does what a request asks for; a `FarandoleError` is its answer."""
@@ -42,6 +47,7 @@ class Desk:
         self._describe = describe
         self._acts = acts
         self._sign = b""
+        self._touched = 0.0
         self._doing: set[asyncio.Task[None]] = set()
         self._answers: list[Path] = []
 
@@ -62,6 +68,11 @@ class Desk:
         sign = strict_json(dict(self._describe())).encode()
         if sign != self._sign:
             await asyncio.to_thread(write_atomically, self.folder / SIGN, sign)
+            self._sign, self._touched = sign, time.monotonic()
+        elif time.monotonic() - self._touched > TOUCH_SECONDS:
+            # After a pause of the machine it may have been taken for a dead driver's, and be gone.
+            self._sign, self._touched = b"", time.monotonic()
+            await asyncio.to_thread(os.utime, self.folder / SIGN)
             self._sign = sign
         for number, request in (await asyncio.to_thread(_taken, self.folder)).items():
             task = asyncio.create_task(self._do(number, request), name=f"desk {number}")
@@ -143,11 +154,17 @@ def signs(store: Path) -> list[Sign]:
         # One that is just being set up, or cleared away.
         with suppress(OSError, ValueError, KeyError, TypeError):
             sign = Sign.read(folder)
-            if driver_is_gone(sign.driver):
+            if _is_gone(sign):
                 shutil.rmtree(folder, ignore_errors=True)
             else:
                 found.append(sign)
     return sorted(found, key=lambda sign: sign.since, reverse=True)
+
+
+def _is_gone(sign: Sign) -> bool:
+    if sign.driver.get("host") == socket.gethostname():
+        return driver_is_gone(sign.driver)
+    return time.time() - (sign.folder / SIGN).stat().st_mtime > STALE_SECONDS
 
 
 async def ask(sign: Sign, do: str, *, seconds: float = ANSWER_SECONDS, **what: Any) -> None:

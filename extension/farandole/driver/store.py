@@ -197,7 +197,11 @@ def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
 
 def read_info(folder: Path) -> RunInfo:
     """Return what ``run.json`` says; a run whose driver is gone is lost. Raises OSError, ValueError and the like."""
-    info = RunInfo.from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")), folder)
+    return as_it_stands(RunInfo.from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")), folder))
+
+
+def as_it_stands(info: RunInfo) -> RunInfo:
+    """Return what ``run.json`` said, with the end of a run that its driver has not lived to write down."""
     if info.status is Status.RUNNING and driver_is_gone(info.driver):
         return replace(info, status=Status.LOST, error=info.error or "the driver ended before the run did")
     return info

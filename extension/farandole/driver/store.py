@@ -176,7 +176,7 @@ def feed(run: Run, ranks: Container[int] | None = None) -> None:
     """Tell a run what its own files say, of some ranks or of all."""
 
     def wanted(folder: str, suffix: str) -> Iterator[tuple[int, Path]]:
-        files = _rank_files(run.folder / folder, suffix)
+        files = rank_files(run.folder / folder, suffix)
         return ((rank, path) for rank, path in files if ranks is None or rank in ranks)
 
     for kind in ("metrics", "usage"):
@@ -184,7 +184,7 @@ def feed(run: Run, ranks: Container[int] | None = None) -> None:
             for record in read_lines(path):
                 run.add_record(rank, record)
     for rank, path in wanted("logs", ".log"):
-        run.add_log(rank, _tail(path))
+        run.add_log(rank, tail(path))
 
 
 def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
@@ -255,14 +255,16 @@ def _not_found(key: str, begun: Sequence[RunInfo], runs: Sequence[RunInfo], fold
     return f"No run {key!r} in {folder}; the newest are {newest} (%runs lists all)"
 
 
-def _rank_files(folder: Path, suffix: str) -> Iterator[tuple[int, Path]]:
+def rank_files(folder: Path, suffix: str) -> Iterator[tuple[int, Path]]:
+    """Yield rank and path of each file ``rank-<n><suffix>`` of a folder."""
     for path in sorted(folder.glob(f"rank-*{suffix}")):
         number = path.stem.removeprefix("rank-")
         if number.isdigit():
             yield int(number), path
 
 
-def _tail(path: Path) -> str:
+def tail(path: Path) -> str:
+    """Return the last `LOG_TAIL_BYTES` of a log."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
         return file.read().decode("utf-8", "replace")

@@ -12,9 +12,11 @@ from farandole.driver.background import BackgroundRun, Watch
 from farandole.driver.core import ClusterCore
 from farandole.driver.elastic import Elastic
 from farandole.driver.hub import HubWorkers
+from farandole.driver.leading import Leading
 from farandole.driver.local import LocalWorkers
 from farandole.driver.logs import RankLogs
 from farandole.driver.loop import LoopThread
+from farandole.driver.origin import origin
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.runs import Run
@@ -65,6 +67,7 @@ class Cluster:
             self._loop.close()
             raise
         self._training = Training(self._core, self._loop, runs, logs=self._logs, progress=progress)
+        self._leading = Leading(self._core, self._training, local=local, where=origin(), progress=progress)
 
     @classmethod
     def start(
@@ -99,7 +102,7 @@ class Cluster:
             if number < 1:
                 raise UsageError(f"a cluster needs at least 1 of {what}, not {number}")
         cluster = cls(name, backend=backend, **where)
-        options = WorkerOptions(cluster=name, profile=profile, ranks=ranks, wait=wait)
+        options = WorkerOptions(cluster=name, profile=profile, ranks=ranks, wait=wait, backend=backend)
         return cluster._open(cluster._core.start(count, options, cluster._progress, timeout))
 
     @classmethod
@@ -154,6 +157,11 @@ class Cluster:
     @store.setter
     def store(self, store: RunStore) -> None:
         self._training.store = store
+
+    @property
+    def ended(self) -> str:
+        """Why there is no cluster any more, where others have stopped it; else an empty text."""
+        return self._core.ended
 
     @property
     def size(self) -> int:
@@ -288,6 +296,7 @@ class Cluster:
     def close(self) -> None:
         """Let go of the cluster; its workers and runs go on, for `attach` (a local cluster's worker ends)."""
         try:
+            self._loop.call(self._leading.end())
             self._training.let_go()
             self._loop.call(self._core.close())
         finally:
@@ -323,6 +332,7 @@ class Cluster:
         except BaseException:
             self.close()
             raise
+        self._loop.call(self._leading.begin())
         return self
 
     def _check(self, ranks: Sequence[int] | None) -> None:

@@ -39,6 +39,8 @@ class ClusterCore:
         self.source = source
         self.group = RankGroup()
         self.world: World | None = None
+        self.ended = ""
+        """Why there is no cluster any more that others have stopped; empty while there is one."""
         self._crews = Crews(name, source, hear=self._hear, on_notice=on_notice)
         self._wanted = backend
         self._on_records = on_records
@@ -74,11 +76,13 @@ class ClusterCore:
         if not workers:
             raise NoClusterError(f"no cluster {self.name!r} runs. `%cluster list` shows those that do.")
         await self._crews.find(workers)
+        self._wanted = self._wanted or self._crews.options.backend
         self._seat()
         progress(f"attached to {len(workers)} workers with {len(self.group.kernels)} ranks")
 
     async def scale(self, workers: int, progress: Progress) -> None:
         """Start or stop workers until there are so many; the ranks that stay keep their variables."""
+        self.check_not_ended()
         if self._elastic is not None:
             await self._elastic.scale(workers, progress)
             return
@@ -92,6 +96,11 @@ class ClusterCore:
                 await self.grow(workers - len(now), progress)
             self._world.taint()
             await self._mend(progress)
+
+    def check_not_ended(self) -> None:
+        """Raise `NoClusterError` where others have stopped the cluster."""
+        if self.ended:
+            raise NoClusterError(self.ended)
 
     @property
     def busy(self) -> bool:
@@ -190,6 +199,7 @@ class ClusterCore:
             await self._mend(progress)
 
     async def _mend(self, progress: Progress) -> None:
+        self.check_not_ended()
         # A connection that has just broken is a death not yet known, if the worker was stopped for being idle, say.
         await asyncio.gather(*(kernel.reachable() for kernel in self.group.kernels if kernel.alive))
         await self.refill(progress)

@@ -59,7 +59,10 @@ class Crews:
         """Take up workers that run already, with the ranks that they have."""
         self.all = list(await asyncio.gather(*(self._crew_of(worker, found=True) for worker in workers)))
         first = self.all[0].info
-        self.options = WorkerOptions(cluster=self.name, profile=first.profile or None, ranks=first.ranks)
+        backend = first.backend or None
+        self.options = WorkerOptions(
+            cluster=self.name, profile=first.profile or None, ranks=first.ranks, backend=backend
+        )
 
     async def start(self, names: Sequence[str], progress: Progress) -> None:
         """Start the first workers, with their ranks."""

@@ -54,6 +54,10 @@ class RunInfo:
     notices: tuple[str, ...] = ()
     resumed_from: str | None = None
     """Id of the run whose checkpoint this one went on from."""
+    notebook: str = ""
+    """Absolute path of the notebook that the run came from; empty where there was none, as the next two."""
+    kernel: str = ""
+    cell: str = ""
 
     @property
     def seconds(self) -> float:

@@ -1,0 +1,205 @@
+"""The panel of one notebook server: what it knows, for as long as somebody looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from farandole.driver.hub import HubWorkers
+from farandole.driver.store import RunStore
+from farandole.exceptions import NoClusterError
+from farandole.server.panel import wire
+from farandole.server.panel.actions import Actions
+from farandole.server.panel.charts import Charts
+from farandole.server.panel.clusters import clusters
+from farandole.server.panel.fleet import Fleet
+from farandole.server.panel.runs import RunIndex
+from farandole.server.routes import backends
+
+FLEET_SECONDS = 3.0
+RUNS_SECONDS = 1.0
+
+
+@dataclass
+class Topic:
+    """The newest message of a kind; ``version`` grows when it says something else."""
+
+    message: wire.Message | None = None
+    version: int = 0
+    says: Hashable = None
+
+
+class Panel:
+    """What all pages of a notebook server are shown. It asks and reads only while it is `used`."""
+
+    def __init__(self, *, root: Path, log: Callable[[str], None]) -> None:
+        self.store = RunStore()
+        self.index = RunIndex(self.store.folder, root)
+        self.charts = Charts()
+        self.topics = {kind: Topic() for kind in ("clusters", "resources", "runs")}
+        self.news = asyncio.Event()
+        """Set at the next news, and then replaced."""
+        self._log = log
+        self._users = 0
+        self._turn = asyncio.Lock()
+        self._loops: list[asyncio.Task[None]] = []
+        self._ending: asyncio.Task[None] | None = None
+        self._fleet: Fleet | None = None
+        self._actions: Actions | None = None
+
+    @property
+    def fleet(self) -> Fleet:
+        """The hub and the workers; only while it is used."""
+        assert self._fleet is not None
+        return self._fleet
+
+    @property
+    def actions(self) -> Actions:
+        """What can be done; only while it is used."""
+        assert self._actions is not None
+        return self._actions
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[None]:
+        """Look at hub, workers and runs until the last user has gone and all is done that was begun."""
+        async with self._turn:
+            self._users += 1
+            if self._fleet is None:
+                await self._begin()
+        try:
+            yield
+        finally:
+            async with self._turn:
+                self._users -= 1
+                if not self._users and not self.actions.tasks:
+                    await self._end()
+
+    async def state(self) -> wire.State:
+        """Return all that a page begins with."""
+        resources, page = self.resources(), await self.runs()
+        return {"hub": self.fleet.hub, "resources": resources, "clusters": self.clusters(), "runs": page}
+
+    def clusters(self) -> list[wire.Cluster]:
+        """Return all clusters as they were last heard of."""
+        return clusters(self.fleet.sources, self.index.notebook)
+
+    async def runs(self) -> wire.RunPage:
+        """Return the newest runs."""
+        return await asyncio.to_thread(self.index.newest, self.fleet.sources.going())
+
+    def resources(self) -> wire.Resources:
+        """Return what may be started: the hub tells its notebook servers with their environment."""
+        limits = json.loads(os.environ.get("FARANDOLE_LIMITS") or "{}")
+        gpus = self.fleet.gpus
+        return {
+            "profiles": [_profile(one, gpus) for one in json.loads(os.environ.get("FARANDOLE_PROFILES") or "[]")],
+            "gpus": [_gpu_class(name, counts) for name, counts in gpus.items()],
+            "quota": {
+                "workers": len(self.fleet.sources.servers),
+                "workers_max": limits.get("workers_per_user"),
+                "ranks_per_worker_max": limits.get("ranks_per_worker"),
+            },
+            "backends": backends(),
+        }
+
+    def tell(self) -> None:
+        """Compare what is known with what was told, and wake all pages."""
+        there = self.clusters()
+        self._tell("clusters", {"kind": "clusters", "hub": self.fleet.hub, "clusters": there})
+        self._tell("resources", {"kind": "resources", "resources": self.resources()})
+        self.wake()
+
+    def wake(self) -> None:
+        """Have all pages look for news."""
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def _tell(self, kind: str, message: wire.Message, says: Hashable = None) -> None:
+        topic = self.topics[kind]
+        says = says or json.dumps(message, sort_keys=True)
+        if says != topic.says:
+            topic.message, topic.says, topic.version = message, says, topic.version + 1
+
+    async def _begin(self) -> None:
+        # Without a limit: each worker is asked at the same time, and a stream of events is open for each that starts.
+        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        workers: HubWorkers | None = None
+        try:
+            workers = HubWorkers.from_environment(None, None, session)
+        except NoClusterError:
+            await session.close()
+        self._fleet = Fleet(self.store.folder, workers, self.tell)
+        self._actions = Actions(self._fleet, self.store, self._log)
+        await self._fleet.refresh()
+        self._loops = [
+            asyncio.create_task(self._watch_fleet(), name="panel: fleet"),
+            asyncio.create_task(self._watch_runs(), name="panel: runs"),
+        ]
+
+    async def _end(self) -> None:
+        for task in self._loops:
+            task.cancel()
+        await asyncio.wait(self._loops)
+        await self.fleet.close()
+        self._fleet = self._actions = None
+
+    async def _watch_fleet(self) -> None:
+        while True:
+            await asyncio.sleep(FLEET_SECONDS)
+            await self.fleet.refresh()
+            if not self._users and not self.actions.tasks:
+                # What the last user began is done.
+                self._ending = asyncio.create_task(self._end_if_unused(), name="panel: end")
+
+    async def _end_if_unused(self) -> None:
+        async with self._turn:
+            if self._fleet is not None and not self._users and not self.actions.tasks:
+                await self._end()
+
+    async def _watch_runs(self) -> None:
+        while True:
+            await self.fleet.read_desks()
+            page = await self.runs()
+            self._tell_runs(page)
+            self.tell()
+            await asyncio.sleep(RUNS_SECONDS)
+
+    def _tell_runs(self, page: wire.RunPage) -> None:
+        # That a run has gone on for another second the page knows itself.
+        said = [{**run, "seconds": 0 if run["goes_on"] else run["seconds"]} for run in page["runs"]]
+        message: wire.RunsMessage = {"kind": "runs", "runs": page["runs"], "total": page["total"]}
+        self._tell("runs", message, json.dumps([said, page["total"]]))
+
+
+def _profile(profile: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> wire.Profile:
+    classes = [counts for name, counts in gpus.items() if profile["gpu_class"] in {None, name}]
+    counted = bool(profile["gpus"] and classes)
+    return {
+        "name": profile["name"],
+        "description": profile["description"],
+        "ranks": profile["ranks"],
+        "cpus": profile["cpus"],
+        "memory": profile["memory"],
+        "gpus": profile["gpus"],
+        "gpu_class": profile["gpu_class"],
+        "gpus_free": sum(counts["free"] for counts in classes) if counted else None,
+        "gpus_total": sum(counts["total"] for counts in classes) if counted else None,
+    }
+
+
+def _gpu_class(name: str, counts: dict[str, Any]) -> wire.GpuClass:
+    return {
+        "name": name,
+        "total": counts["total"],
+        "free": counts["free"],
+        "waiting": counts["waiting"],
+        "held": [{"user": user, "count": number} for user, number in counts["held"].items()],
+    }

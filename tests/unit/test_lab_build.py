@@ -93,7 +93,7 @@ def test_the_wheel_brings_the_extension_and_says_who_installed_it(tmp_path: Path
 def test_what_is_shipped_of_others_is_what_puts_styles_and_components_into_a_page() -> None:
     licences = EXTENSION / "farandole" / "labextension" / "static" / "third-party-licenses.json"
     packages = {package["name"] for package in json.loads(licences.read_text(encoding="utf-8"))["packages"]}
-    assert packages <= {"css-loader", "style-loader", "react"}
+    assert packages <= {"css-loader", "style-loader", "react", "farandole-tooling"}
 
 
 def test_a_wheel_without_the_extension_is_refused(tmp_path: Path) -> None:

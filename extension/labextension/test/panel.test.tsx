@@ -1,7 +1,5 @@
 /** The panel as users see it. */
 
-import axe from "axe-core";
-
 import { Refusal } from "../src/refusal";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
@@ -18,14 +16,6 @@ afterEach(() => {
 });
 
 const text = () => stage.root.textContent;
-
-/** Return the serious faults that axe finds; jsdom lays nothing out, so not those of colours. */
-async function faults(): Promise<string[]> {
-  const { violations } = await axe.run(stage.root, { rules: { "color-contrast": { enabled: false } } });
-  return violations
-    .filter(({ impact }) => impact === "serious" || impact === "critical")
-    .map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join()}`);
-}
 
 describe("clusters", () => {
   test("before the first one it says what to do", async () => {
@@ -95,7 +85,7 @@ describe("clusters", () => {
     await stage.tellState("state");
     await stage.tell(example<wire.ClustersMessage>(name));
     expect(text()).toContain(said);
-    expect(await faults()).toEqual([]);
+    expect(await stage.faults()).toEqual([]);
   });
 
   test("without a hub nothing can be started here, and it says what can", async () => {
@@ -156,7 +146,7 @@ test("GPUs: the quota, and who holds what", async () => {
   await stage.tellState("state");
   await stage.click("tab", "GPUs");
   for (const part of ["3 of 16", "0 of 3 free", "1 server waits", "grace"]) expect(text()).toContain(part);
-  expect(await faults()).toEqual([]);
+  expect(await stage.faults()).toEqual([]);
 });
 
 test.each([

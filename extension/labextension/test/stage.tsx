@@ -1,6 +1,7 @@
 /** The panel on a page, with a server that is played by the test. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
+import axe from "axe-core";
 import { act } from "react";
 import { createRoot } from "react-dom/client";
 
@@ -117,6 +118,14 @@ export class Stage {
       element.dispatchEvent(new Event(element instanceof HTMLSelectElement ? "change" : "input", { bubbles: true }));
       await settled();
     });
+  }
+
+  /** Return the serious faults that axe finds; jsdom lays nothing out, so not those of colours. */
+  async faults(): Promise<string[]> {
+    const { violations } = await axe.run(this.root, { rules: { "color-contrast": { enabled: false } } });
+    return violations
+      .filter(({ impact }) => impact === "serious" || impact === "critical")
+      .map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join()}`);
   }
 
   private api(): Api {

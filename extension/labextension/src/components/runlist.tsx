@@ -22,7 +22,7 @@ interface Props {
 
 export function RunList({ filter, chosen, choose, open }: Props): JSX.Element {
   const { trans } = useAround();
-  const box = useRef<HTMLUListElement>(null);
+  const box = useRef<HTMLDivElement>(null);
   const [scrollTop, setScrollTop] = useState(0);
   const [active, setActive] = useState(0);
   const height = useHeight(box);
@@ -43,35 +43,35 @@ export function RunList({ filter, chosen, choose, open }: Props): JSX.Element {
   return (
     <>
       {total === 0 && <Empty title={trans.__("No run to show")} />}
-      <ul
+      <div
         ref={box}
         className="fd-runs"
-        aria-label={trans.__("Runs")}
         hidden={total === 0}
         onScroll={(event) => setScrollTop(event.currentTarget.scrollTop)}
         onKeyDown={onKeyDown}
       >
-        <li role="presentation" style={{ height: total * ROW }} />
-        {drawn.map((row) => (
-          <li
-            key={row}
-            className="fd-run"
-            aria-setsize={total}
-            aria-posinset={row + 1}
-            style={{ top: row * ROW, height: ROW }}
-          >
-            <Row
-              run={runs.at(row)}
-              row={row}
-              active={row === active}
-              chosen={chosen}
-              choose={choose}
-              open={open}
-              focus={() => setActive(row)}
-            />
-          </li>
-        ))}
-      </ul>
+        <ul aria-label={trans.__("Runs")} style={{ height: total * ROW }}>
+          {drawn.map((row) => (
+            <li
+              key={row}
+              className="fd-run"
+              aria-setsize={total}
+              aria-posinset={row + 1}
+              style={{ top: row * ROW, height: ROW }}
+            >
+              <Row
+                run={runs.at(row)}
+                row={row}
+                active={row === active}
+                chosen={chosen}
+                choose={choose}
+                open={open}
+                focus={() => setActive(row)}
+              />
+            </li>
+          ))}
+        </ul>
+      </div>
     </>
   );
 }

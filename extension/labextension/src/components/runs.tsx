@@ -15,7 +15,7 @@ import { RunDetailView } from "./run";
 import { RunList } from "./runlist";
 import { useSettled } from "./settled";
 
-const MOST_LIVE = 3;
+const MOST_LIVE = 2;
 /** Who types is not answered at each letter. */
 const TYPING_MS = 250;
 

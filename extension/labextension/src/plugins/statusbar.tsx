@@ -17,6 +17,7 @@ export class StatusItem extends ReactWidget {
   ) {
     super();
     this.addClass("fd-statusbar");
+    this.shown = this.facts();
     model.changed.connect(() => {
       const facts = this.facts();
       if (JSON.stringify(facts) === JSON.stringify(this.shown)) return;
@@ -44,5 +45,5 @@ export class StatusItem extends ReactWidget {
     return factsOf(this.model.state.clusters ?? [], goingOn(this.model.state));
   }
 
-  private shown: Facts = this.facts();
+  private shown: Facts;
 }

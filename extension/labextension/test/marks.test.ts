@@ -55,7 +55,7 @@ class Page {
   }
 }
 
-const MARKED = ["Run first-cnn goes on; open it in the panel", null];
+const MARKED = ["running: first-cnn (open it in the panel)", null];
 
 test("the cell of a run that goes on is marked until the run has ended", () => {
   const page = new Page("work/digits.ipynb");

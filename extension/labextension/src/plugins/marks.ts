@@ -44,7 +44,7 @@ function markCell(cell: Cell, run: RunSummary | undefined, model: IPanelModel, t
   mark.className = MARK;
   mark.dataset["run"] = run.id;
   mark.textContent = trans.__("running");
-  mark.title = trans.__("Run %1 goes on; open it in the panel", title(run));
+  mark.title = trans.__("running: %1 (open it in the panel)", title(run));
   mark.setAttribute("aria-label", mark.title);
   mark.addEventListener("click", () => model.wish({ show: "run", run: run.id }));
   cell.node.append(mark);

@@ -99,6 +99,7 @@ test("a filter is the server's work", async () => {
   jest.useRealTimers();
   expect(stage.asked).toEqual([`runs ${JSON.stringify({ ...ALL, text: "name-7" })} 0 50`]);
   expect(rows().map((row) => row.querySelector("[data-run]")?.getAttribute("data-run"))).toEqual(["run-7"]);
+  expect(stage.root.querySelector("[role=status]")?.textContent).toBe("1 run");
 });
 
 test("a run that goes on is shown with its chart, live", async () => {

@@ -7,7 +7,7 @@ import { basename, clock, title } from "../format";
 import { rowsOf, scrollTo, type View } from "../window";
 import type { RunSummary } from "../wire";
 import { useAround } from "./around";
-import { Elapsed, Empty, Status } from "./parts";
+import { Elapsed, Status } from "./parts";
 import { useRuns } from "./useRuns";
 
 export const ROW = 58;
@@ -42,7 +42,9 @@ export function RunList({ filter, chosen, choose, open }: Props): JSX.Element {
   const drawn = Array.from({ length: Math.max(0, rows.last - rows.first) }, (_, n) => rows.first + n);
   return (
     <>
-      {total === 0 && <Empty title={trans.__("No run to show")} />}
+      <p className="fd-muted" role="status">
+        {trans._n("%1 run", "%1 runs", total, total)}
+      </p>
       <div
         ref={box}
         className="fd-runs"

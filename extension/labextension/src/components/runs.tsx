@@ -64,9 +64,6 @@ export function Runs({ opened, open }: Props): JSX.Element {
             {trans.__("Clear the choice")}
           </button>
         )}
-        <span className="fd-muted" role="status">
-          {trans._n("%1 run", "%1 runs", total, total)}
-        </span>
       </div>
       <RunList filter={settled} chosen={chosen} choose={choose} open={open} />
     </>

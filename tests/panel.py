@@ -43,6 +43,7 @@ class PanelHub(FakeHub):
         self.go = asyncio.Event()
         self.runs = {}
         self.away = False
+        self.hung = set()
         self.requests = []
 
     def application(self):
@@ -84,6 +85,8 @@ class PanelHub(FakeHub):
 
     async def look(self, request):
         name = request.match_info["name"]
+        if name in self.hung:
+            await asyncio.Event().wait()
         info = {"worker": name, "ranks": 2, "profile": "cpu", "backend": "", "host": f"host-{name}", "address": ""}
         rest = {"node": "", "backends": ["torch"], "idle_minutes": 30.0, "idle_seconds": 60.0}
         runs = [run for run, worker in self.runs.items() if worker == name]

@@ -26,6 +26,7 @@ from farandole.server.routes import backends
 
 FLEET_SECONDS = 3.0
 RUNS_SECONDS = 1.0
+FIRST_SECONDS = 3.0
 
 
 @dataclass
@@ -141,7 +142,8 @@ class Panel:
             await session.close()
         self._fleet = Fleet(self.store.folder, workers, self.tell)
         self._actions = Actions(self._fleet, self.store, self._log)
-        await self._fleet.refresh()
+        # Whoever opens the panel does not wait for a worker that hangs, nor long for a hub.
+        await self._fleet.refresh(hub_seconds=FIRST_SECONDS, look_seconds=FIRST_SECONDS / 3)
         self._loops = [
             asyncio.create_task(self._watch_fleet(), name="panel: fleet"),
             asyncio.create_task(self._watch_runs(), name="panel: runs"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from farandole.exceptions import UsageError
 from farandole.ranks import collectives, context, membership
+from farandole.ranks.averaging import average_in_backward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -112,22 +111,11 @@ def _horovod_optimizer(model: nn.Module, optimizer: Any) -> Any:
     names = {parameter: name for name, parameter in model.named_parameters()}
     owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     named = [(names.get(p, f"optimizer.{i}"), p) for i, p in enumerate(owned)]
-    with _hooks_also_alone():
-        wrapped = hvd.DistributedOptimizer(optimizer, named_parameters=named)
+    wrapped = hvd.DistributedOptimizer(optimizer, named_parameters=named)
     # Horovod makes a new optimizer over the same groups; what a checkpoint brought has to move along.
     wrapped.state.update(optimizer.state)
+    average_in_backward(wrapped)
     return wrapped
-
-
-@contextlib.contextmanager
-def _hooks_also_alone() -> Iterator[None]:
-    """Have Horovod average gradients of what is made in a world of one as well, in a run whose world may grow."""
-    before = os.environ.get("HOROVOD_ELASTIC", "0")
-    os.environ["HOROVOD_ELASTIC"] = "1" if membership.current().active else before
-    try:
-        yield
-    finally:
-        os.environ["HOROVOD_ELASTIC"] = before
 
 
 def _broadcast_model(model: nn.Module, backend: str) -> None:

@@ -45,7 +45,7 @@ from pathlib import Path
 import farandole as fd
 
 model = torch.nn.Linear(4, 1)
-model, optimizer = fd.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
+model, optimizer, _ = fd.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
 state = fd.state(model, optimizer, step=0)
 
 @fd.elastic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,13 @@ from farandole.ranks.averaging import average_in_backward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+_KNOWN = inspect.signature(DistributedDataParallel).parameters
+# Torch 2.13 warns of the second name, which is all that earlier ones know.
+NO_SYNC: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False,
+}
+"""Without it each forward pass has a collective: an evaluation on one rank would wait for ever."""
 
 
 class GradientWeight:
@@ -45,7 +53,7 @@ class Parallel(DistributedDataParallel):
         """Begin anew, in the present world: a wrapper holds on to the process group that it was made in."""
         module, unused, training = self.module, self.find_unused_parameters, self.training
         self.__dict__.clear()
-        self.__init__(module, broadcast_buffers=False, find_unused_parameters=unused)  # type: ignore[misc]
+        self.__init__(module, find_unused_parameters=unused, **NO_SYNC)  # type: ignore[misc]
         super().train(training)  # type: ignore[no-untyped-call]
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
@@ -91,8 +99,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
 def _torch_model(model: nn.Module, find_unused_parameters: bool) -> nn.Module:
     if not any(p.requires_grad for p in model.parameters()):
         return model  # nothing to average, and DistributedDataParallel would refuse it
-    # broadcast_buffers would put a collective into each forward pass: an evaluation on one rank would wait for ever.
-    return Parallel(model, broadcast_buffers=False, find_unused_parameters=find_unused_parameters)
+    return Parallel(model, find_unused_parameters=find_unused_parameters, **NO_SYNC)
 
 
 def rejoin(parts: Iterable[Any]) -> None:

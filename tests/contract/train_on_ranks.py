@@ -56,12 +56,15 @@ def train(name: str, samples: int) -> dict[str, torch.Tensor]:
     if fd.rank() == 0:  # optimizer state that only rank 0 has, as after loading a checkpoint there
         warm_up(model, optimizer)
     loader = DataLoader(data(samples), batch_size=BATCH, shuffle=True)
+    # Looked at in an earlier cell: its graph stays, and must not keep what Horovod hooks there.
+    kept = model(torch.zeros(1, 6))
     model, optimizer, loader = fd.prepare(model, optimizer, loader)
     train_on(model, optimizer, loader, STEP.get(name, plain_step)())
     if name == "again":  # as a cell does that is run twice and makes its optimizer anew, not its model
         model, other, _ = fd.prepare(model, optimizer_for(name, model))
         train_on(model, other, loader, plain_step())
         train_on(model, optimizer, loader, plain_step())
+    assert kept.grad_fn is not None
     return dict(model.state_dict())
 
 

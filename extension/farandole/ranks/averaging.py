@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import weakref
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch.utils.hooks import RemovableHandle
 
 _hooks: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 """The hook of each parameter: the optimizer that was made last has its gradients averaged."""
 
 
-def average_in_backward(optimizer: Any) -> None:
-    """Have each backward pass leave averaged gradients in the parameters of a ``hvd.DistributedOptimizer``.
+def distributed(optimizer: Any, named: Sequence[tuple[str, torch.Tensor]]) -> Any:
+    """Return Horovod's optimizer over ``optimizer``, which leaves averaged gradients when a backward pass returns.
 
     Horovod's own hooks leave the end of it to ``optimizer.step()``: what works on gradients in between (clipping,
     ``GradScaler``) meets some of this rank's own, a second backward pass is refused, and the hooks of an optimizer
     that a cell made before stand in the way of a new one's. With these a cell reads as with torch. Code that calls
     ``optimizer.synchronize()`` itself gives the same as ever.
     """
-    _Averaging(optimizer)
+    import horovod.torch as hvd
+    from horovod.torch.optimizer import _DistributedOptimizer
+
+    # Horovod makes a class of its own from this one's methods, for each optimizer.
+    with patch.object(_DistributedOptimizer, "_register_hooks", lambda _: None):
+        wrapped = hvd.DistributedOptimizer(optimizer, named_parameters=named)
+    _Averaging(wrapped)
+    return wrapped
 
 
 class _Averaging:
@@ -34,8 +44,6 @@ class _Averaging:
         self._done = False
         # Horovod's step() asks the optimizer itself for it.
         optimizer.synchronize = self._synchronize
-        # Its hooks live as long as the nodes in this list.
-        optimizer._grad_accs.clear()
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.requires_grad:

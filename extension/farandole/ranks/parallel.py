@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from farandole.exceptions import UsageError
-from farandole.ranks import collectives, context, membership
-from farandole.ranks.averaging import average_in_backward
+from farandole.ranks import averaging, collectives, context, membership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -111,17 +110,15 @@ def rejoin(parts: Iterable[Any]) -> None:
 
 
 def _horovod_optimizer(model: nn.Module, optimizer: Any) -> Any:
-    import horovod.torch as hvd
 
     if optimizer is None or hasattr(optimizer, "_allreduce_delay"):  # that attribute: wrapped by an earlier run
         return optimizer
     names = {parameter: name for name, parameter in model.named_parameters()}
     owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     named = [(names.get(p, f"optimizer.{i}"), p) for i, p in enumerate(owned)]
-    wrapped = hvd.DistributedOptimizer(optimizer, named_parameters=named)
+    wrapped = averaging.distributed(optimizer, named)
     # Horovod makes a new optimizer over the same groups; what a checkpoint brought has to move along.
     wrapped.state.update(optimizer.state)
-    average_in_backward(wrapped)
     return wrapped
 
 

@@ -110,13 +110,11 @@ class HorovodWorld(World):
 
     def leave(self) -> None:
         """Shut Horovod down, which makes collectives in flight fail."""
-        from horovod.torch import mpi_ops
+        import horovod.torch as hvd
 
         with self._leaving(FREE_SECONDS) as alone:
             if alone:
-                # Not hvd.shutdown(): it forgets the collectives in flight first, and who waits for one then gets a
-                # ValueError about its handle.
-                mpi_ops._basics.shutdown()
+                hvd.shutdown()
 
 
 class TorchWorld(World):

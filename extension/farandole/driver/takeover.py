@@ -82,8 +82,8 @@ class TakenOver(ElasticCell):
             for rank in missing([who[kernel] for kernel in members.inside if kernel in who])
         ]
         self._told.seated([kernel.worker.name for kernel in members.inside])
-        known = [crew.worker.name for crew in self._core.crews]
-        self._told.notice(_now_led(sorted(set(self._heard.workers) - set(known)), len(set(self._heard.workers))))
+        workers = set(self._heard.workers)
+        self._told.notice(_now_led(sorted(workers - {crew.worker.name for crew in self._core.crews}), len(workers)))
         self._supervisor.take_in()
         return await self._supervisor.lead()
 

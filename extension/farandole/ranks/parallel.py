@@ -110,7 +110,6 @@ def rejoin(parts: Iterable[Any]) -> None:
 
 
 def _horovod_optimizer(model: nn.Module, optimizer: Any) -> Any:
-
     if optimizer is None or hasattr(optimizer, "_allreduce_delay"):  # that attribute: wrapped by an earlier run
         return optimizer
     names = {parameter: name for name, parameter in model.named_parameters()}

@@ -3,9 +3,10 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
+import requests
 from farandole import Cluster
 from farandole.driver.handover import complete
 from farandole.driver.store import RunStore
@@ -149,7 +150,9 @@ def open_page(hub, address, token):
         path = address.removeprefix(hub.url)
         while not closed.wait(1):
             for what in ("kernels", "sessions", "contents"):
-                hub.api(token, "GET", f"{path}/api/{what}")
+                # A server that is being stopped may leave a request unanswered: a page asks again.
+                with suppress(requests.RequestException):
+                    hub.api(token, "GET", f"{path}/api/{what}")
 
     asking = threading.Thread(target=ask)
     with RemoteKernel(address, token, "page.ipynb") as kernel:

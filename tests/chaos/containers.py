@@ -188,7 +188,8 @@ class DockerSite(Site):
 
     def _container(self, target: Step) -> str:
         """Return the container of a rank. Raises: KeyError where there is none any more."""
-        return {name.rpartition("--")[2]: name for name in self._workers()}[target.worker]
+        # The spawner puts a hash behind the name.
+        return {name.rpartition("--")[2].rpartition("-")[0]: name for name in self._workers()}[target.worker]
 
     def _pid_and_address(self, container: str) -> tuple[int, str]:
         [address] = networks(self._stack, container).values()

@@ -215,9 +215,16 @@ class DockerSite(Site):
 
 @contextmanager
 def docker_site(folder: Path) -> Iterator[DockerSite]:
-    """Run a hub in containers for a soak; nothing of it may be left but what the compose file names."""
+    """Do as `site_on`, as the only one on this machine's engine."""
     first.check_local()
-    with alone(), running(folder, subnets=SUBNETS, FARANDOLE_MEMORY=MEMORY) as stack:
+    with alone(), site_on(folder) as site:
+        yield site
+
+
+@contextmanager
+def site_on(folder: Path) -> Iterator[DockerSite]:
+    """Run a hub in containers for a soak; nothing of it may be left but what the compose file names."""
+    with running(folder, subnets=SUBNETS, FARANDOLE_MEMORY=MEMORY) as stack:
         browser = stack.browser(USER)
         browser.start_notebook()
         yield DockerSite(folder, stack)

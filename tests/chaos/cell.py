@@ -81,7 +81,7 @@ def cell(folder: str) -> str:
 
 
 def memory_mark(folder: str, rank: int) -> str:
-    """Return the file that has a rank take more memory than any container has."""
+    """Return the file that has a rank take more memory than it may have."""
     return f"{folder}/memory-{rank}"
 
 

@@ -17,10 +17,11 @@ from tests.chaos import driver
 from tests.chaos.cell import END, Journals, cell, memory_mark
 from tests.chaos.network import Blackhole
 from tests.chaos.site import Site
+from tests.chaos.volume import Volume
 from tests.docker.engines import first
 from tests.docker.engines.janitor import alone
 from tests.docker.probes import networks
-from tests.docker.stack import Stack, running
+from tests.docker.stack import LABEL, Stack, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
     from tests.chaos.schedule import Fault
 
 USER = "chaos"
-HOME = "/home/user"
-RUNS = f"{HOME}/farandole/runs"
+RUNS = "/home/user/farandole/runs"
+"""In the user's home, which may be full."""
+GROUP = "journals"
+JOURNALS = f"/groups/{GROUP}"
+"""Where there is always room for what the soak itself writes."""
 MEMORY = "2G"
 SUBNETS = "10.214.48.0/20"
 GONE_SECONDS = 60.0
@@ -57,9 +61,10 @@ except NoClusterError:
 class DockerSite(Site):
     """Faults by signals inside containers and to whole ones; the files of a run are looked at in a copy."""
 
-    def __init__(self, folder: Path, stack: Stack) -> None:
+    def __init__(self, folder: Path, stack: Stack, home: Volume) -> None:
         self._folder = folder
         self._stack = stack
+        self._home = home
         self._notebook = f"{stack.name}-server-{USER}"
         self._name = self._work = ""
         self._copied = 0.0
@@ -68,12 +73,13 @@ class DockerSite(Site):
 
     @property
     def kinds(self) -> Sequence[str]:
-        """The kinds of faults that can be done here; the volume with the runs has no size that it could exceed."""
-        return (*ALWAYS, *(["cut"] if Blackhole.possible() else []))
+        """The kinds of faults that can be done here."""
+        possible = {"cut": Blackhole.possible(), "disk": self._home.small}
+        return (*ALWAYS, *(kind for kind, can_be in possible.items() if can_be))
 
     def begin(self, name: str, backend: str, workers: int) -> None:
         """Have a driver start a cluster of this name, and the training on it."""
-        self._name, self._work, self._copied = name, f"{HOME}/{name}", 0.0
+        self._name, self._work, self._copied = name, f"{JOURNALS}/{name}", 0.0
         self._journals = Journals(self._at(self._work))
         told = {
             "folder": self._work,
@@ -115,9 +121,13 @@ class DockerSite(Site):
             case "cut":
                 other = self._container(ranks[(fault.rank + 1) % len(ranks)])
                 self._cut = Blackhole(*self._pid_and_address(self._container(target)), *self._pid_and_address(other))
+            case "disk":
+                self._home.fill(fault.share)
 
     def heal(self, fault: Fault) -> None:
-        """Connect the network again."""
+        """Connect the network again, free the disk."""
+        if fault.kind == "disk":
+            self._home.free()
         if self._cut is not None:
             self._cut.mend()
             self._cut = None
@@ -201,16 +211,16 @@ class DockerSite(Site):
         return int(self._stack.inspect(container)["State"]["Pid"]), address
 
     def _at(self, path: str) -> Path:
-        return self._folder / "copy" / Path(path).relative_to(HOME)
+        return self._folder / "copy" / Path(path).relative_to("/")
 
     def _copy(self, *, all_of_it: bool = False) -> None:
         """Copy the journals and the run's files, without the checkpoints' content unless all of it is wanted."""
         if time.monotonic() - self._copied < LOOK_SECONDS and not all_of_it:
             return
-        places = [str(Path(path).relative_to(HOME)) for path in (self._work, RUNS)]
+        places = [str(Path(path).relative_to("/")) for path in (self._work, RUNS)]
         left_out = [] if all_of_it else ["--exclude=*.distcp"]
         # Files change and go meanwhile, which tar calls an error.
-        pack = ["tar", "-C", HOME, "--ignore-failed-read", *left_out, "-c", *places]
+        pack = ["tar", "-C", "/", "--ignore-failed-read", *left_out, "-c", *places]
         packed = subprocess.run(["docker", "exec", self._notebook, *pack], capture_output=True, check=False).stdout
         shutil.rmtree(self._folder / "copy", ignore_errors=True)
         with tarfile.open(fileobj=BytesIO(packed)) as files:
@@ -229,11 +239,23 @@ def docker_site(folder: Path) -> Iterator[DockerSite]:
 @contextmanager
 def site_on(folder: Path) -> Iterator[DockerSite]:
     """Run a hub in containers for a soak; nothing of it may be left but what the compose file names."""
-    with running(folder, subnets=SUBNETS, FARANDOLE_MEMORY=MEMORY) as stack:
+    shares = {"FARANDOLE_GROUP_FOLDERS": f"{GROUP}: {USER}"}
+    with (
+        Volume.open(folder / "home") as home,
+        running(folder, subnets=SUBNETS, FARANDOLE_MEMORY=MEMORY, **shares) as stack,
+    ):
+        _lend(stack, home)
         browser = stack.browser(USER)
         browser.start_notebook()
-        yield DockerSite(folder, stack)
+        yield DockerSite(folder, stack, home)
         browser.stop_notebook()
         network = f"{stack.name}-user-"
         wait_until(lambda: network not in stack.docker("network", "ls", "--format", "{{.Name}}"), GONE_SECONDS)
         assert stack.containers() == []
+
+
+def _lend(stack: Stack, home: Volume) -> None:
+    """Make the user's home from a folder of this machine, before a server does it."""
+    options = {"type": "none", "o": "bind", "device": str(home.folder)}
+    given = [word for key, value in options.items() for word in ("--opt", f"{key}={value}")]
+    stack.docker("volume", "create", *given, "--label", f"{LABEL}={stack.name}", f"{stack.name}-home-{USER}")

@@ -19,8 +19,9 @@ from farandole.exceptions import NoClusterError
 from hub.process import wait_until
 from spawner_config.settings import ROOT
 from tests.chaos import driver
-from tests.chaos.cell import END, Journals, cell
+from tests.chaos.cell import END, Journals, cell, memory_mark
 from tests.chaos.leftovers import Leftovers
+from tests.chaos.memory import MemoryLimit
 from tests.chaos.network import Cut
 from tests.chaos.site import Site
 from tests.chaos.volume import Volume
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
 USER = "chaos"
 GONE_SECONDS = 30.0
 STOP_SECONDS = 60.0
+TAKEN_SECONDS = 60.0
 ALWAYS = ("rank", "rank-0", "worker", "stop", "driver", "hub", "proxy")
 
 
 class LocalSite(Site):
-    """Faults by signals to local processes; a small file system may be full, and packets be dropped, for root only."""
+    """Faults by signals to local processes; for root a full disk, dropped packets, and a limit for memory too."""
 
     def __init__(self, folder: Path, hub: RunningHub, volume: Volume) -> None:
         self._folder = folder
@@ -51,11 +53,13 @@ class LocalSite(Site):
         self._leftovers = Leftovers(hub.state)
         self._journals = Journals(folder)
         self._cut: Cut | None = None
+        self._limit = MemoryLimit(f"farandole-chaos-{os.getpid()}")
 
     @cached_property
     def kinds(self) -> Sequence[str]:
         """The kinds of faults that can be done here."""
-        return (*ALWAYS, *(["disk"] if self._volume.small else []), *(["cut"] if Cut.possible() else []))
+        possible = {"disk": self._volume.small, "cut": Cut.possible(), "memory": MemoryLimit.possible()}
+        return (*ALWAYS, *(kind for kind, can_be in possible.items() if can_be))
 
     @property
     def _work(self) -> Path:
@@ -101,14 +105,22 @@ class LocalSite(Site):
             case "cut":
                 self._cut = Cut(target.pid, ranks[(fault.rank + 1) % len(ranks)].pid)
                 self._cut.make()
+            case "memory":
+                self._limit.set(target.pid)
+                mark = Path(memory_mark(str(self._work), fault.rank))
+                mark.touch()
+                # Who has taken it reports no more; before, it might still be seen to train.
+                wait_until(lambda: not mark.exists(), TAKEN_SECONDS)
 
     def heal(self, fault: Fault) -> None:
-        """Free the disk, let packets pass again."""
+        """Free the disk, let packets pass again, remove the limit of who was killed by it."""
         if fault.kind == "disk":
             self._volume.free()
         if self._cut is not None:
             self._cut.mend()
             self._cut = None
+        if fault.kind == "memory":
+            self._limit.lift()
 
     def lives(self) -> list[Life]:
         """Return what the ranks of the run have done so far."""

@@ -5,7 +5,7 @@ import pytest
 from tests.chaos.containers import site_on
 from tests.chaos.short import assert_survives
 
-KINDS = ("worker", "rank-0", "memory", "driver")
+KINDS = ("worker", "rank-0", "memory", "driver", "disk")
 
 
 @pytest.mark.timeout(900)

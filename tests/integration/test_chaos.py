@@ -5,11 +5,11 @@ import pytest
 from tests.chaos.local import local_site
 from tests.chaos.short import assert_survives
 
-KINDS = ("rank-0", "worker", "driver", "disk", "proxy")
+KINDS = ("rank-0", "worker", "driver", "disk", "memory", "proxy")
 
 
 @pytest.mark.timeout(900)
 def test_a_run_outlives_faults_of_different_kinds(tmp_path):
     with local_site(tmp_path / "site") as site:
-        # Only root can make a small file system that may be full.
+        # Only root can make a small file system that may be full, and limit memory.
         assert_survives(site, [kind for kind in KINDS if kind in site.kinds], tmp_path / "kept")

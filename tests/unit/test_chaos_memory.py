@@ -1,0 +1,54 @@
+"""A limit for memory holds for one process, in either version of the kernel's groups; root's own is a real one."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.chaos.memory import SIZE, MemoryLimit
+
+TAKE = "import sys; sys.stdin.readline(); hoard = [bytes([1]) * 2**26 for _ in range(2**10)]"
+
+
+@pytest.fixture
+def taker():
+    """A process that takes 64 GB once it is told to."""
+    process = subprocess.Popen([sys.executable, "-c", TAKE], stdin=subprocess.PIPE, text=True)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("place", "names", "written"),
+    [
+        ("memory/one", ["memory.limit_in_bytes"], {"memory.limit_in_bytes": str(SIZE)}),
+        ("one", ["memory.max", "memory.swap.max"], {"memory.max": str(SIZE), "memory.swap.max": "0"}),
+    ],
+)
+def test_what_the_kernel_calls_a_limit_is_set_and_no_more(tmp_path, place, names, written):
+    (group := tmp_path / place).mkdir(parents=True)
+    for name in names:
+        (group / name).touch()
+    MemoryLimit("one", root=tmp_path).set(42)
+    assert {path.name: path.read_text() for path in group.iterdir()} == written | {"cgroup.procs": "42"}
+
+
+def test_where_nothing_limits_memory_it_is_said(tmp_path):
+    assert not MemoryLimit.possible(root=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(RuntimeError, match="no memory controller"):
+        MemoryLimit("one", root=tmp_path).set(os.getpid())
+
+
+@pytest.mark.skipif(not MemoryLimit.possible(), reason="limits for memory are root's")
+def test_who_takes_more_is_killed_and_the_limit_is_gone(taker):
+    limit = MemoryLimit(f"farandole-test-{os.getpid()}")
+    limit.set(taker.pid)
+    taker.communicate("now\n", timeout=60)
+    limit.lift()
+    assert taker.returncode == -9
+    with pytest.raises(ProcessLookupError):
+        limit.set(taker.pid)
+    limit.lift()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from hub.process import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 SIZE = 192 * 2**20
 CHECKPOINT_BYTES = 500_000
 """A little less than a checkpoint of the soak's training takes."""
+FILL_SECONDS = 30.0
 
 
 class Volume:
@@ -44,10 +48,20 @@ class Volume:
 
     def fill(self, share: float) -> None:
         """Leave only so much of a checkpoint's size free: the next one fails in the middle."""
+        wait_until(lambda: self._filled(share), FILL_SECONDS)
+
+    def _filled(self, share: float) -> bool:
+        """Fill it; returns whether nobody else took room in between."""
         found = os.statvfs(self.folder)
         free = found.f_bavail * found.f_frsize
         with self._filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, free - int(share * CHECKPOINT_BYTES))
+            try:
+                os.posix_fallocate(file.fileno(), 0, max(1, free - int(share * CHECKPOINT_BYTES)))
+            except OSError as exc:
+                if exc.errno != errno.ENOSPC:
+                    raise
+                return False
+        return True
 
     def free(self) -> None:
         """Make the room free again."""

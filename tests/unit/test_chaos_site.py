@@ -1,5 +1,6 @@
 """What a soak changes on its machine is undone, whatever becomes of it, and done without what is not there."""
 
+import errno
 import os
 import shutil
 import socket
@@ -110,3 +111,19 @@ def test_a_volume_that_is_still_in_use_is_unmounted_all_the_same(programs, tmp_p
     with Volume.open(tmp_path / "volume") as volume:
         assert volume.small
     assert programs.calls("umount") == [f"umount -l {tmp_path / 'volume'}"]
+
+
+def test_a_volume_is_filled_although_others_write_to_it_meanwhile(monkeypatch, tmp_path):
+    (tmp_path / "volume").mkdir()
+    volume, said = Volume(tmp_path / "volume", small=True), iter([OSError(errno.ENOSPC, "full"), None])
+
+    def allocate(file, begin, size):
+        if (error := next(said)) is not None:
+            raise error
+        os.truncate(file, 4096)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    volume.fill(0.5)
+    assert (tmp_path / "volume" / "filler").stat().st_size == 4096
+    volume.free()
+    assert list((tmp_path / "volume").iterdir()) == []

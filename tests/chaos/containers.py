@@ -124,6 +124,11 @@ class DockerSite(Site):
             case "disk":
                 self._home.fill(fault.share)
 
+    def hold(self, fault: Fault) -> None:
+        """Fill the disk again."""
+        if fault.kind == "disk":
+            self._home.fill(fault.share)
+
     def heal(self, fault: Fault) -> None:
         """Connect the network again, free the disk."""
         if fault.kind == "disk":

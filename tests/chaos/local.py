@@ -112,6 +112,11 @@ class LocalSite(Site):
                 # Who has taken it reports no more; before, it might still be seen to train.
                 wait_until(lambda: not mark.exists(), TAKEN_SECONDS)
 
+    def hold(self, fault: Fault) -> None:
+        """Fill the disk again."""
+        if fault.kind == "disk":
+            self._volume.fill(fault.share)
+
     def heal(self, fault: Fault) -> None:
         """Free the disk, let packets pass again, remove the limit of who was killed by it."""
         if fault.kind == "disk":

@@ -35,6 +35,10 @@ class Site(ABC):
         """
 
     @abstractmethod
+    def hold(self, fault: Fault) -> None:
+        """Keep a fault up that lasts: a disk stays full although files are removed from it."""
+
+    @abstractmethod
     def heal(self, fault: Fault) -> None:
         """Undo what a fault has done for a time: free the disk, connect the network again."""
 

@@ -157,7 +157,12 @@ class Disturbed:
         """Let a fault that lasts go on for a while."""
         if fault.kind == "disk":
             later = self._step_is(self._last_step() + 2 * CHECKPOINT_EVERY)
-            self._until(later, "a full disk stops the training")
+
+            def endured() -> bool:
+                self._site.hold(fault)
+                return later()
+
+            self._until(endured, "a full disk stops the training")
         elif fault.kind == "cut":
             over = time.monotonic() + CUT_SECONDS
             self._until(lambda: time.monotonic() > over, "the network was never cut")

@@ -47,16 +47,20 @@ class Volume:
                 subprocess.run(["umount", "-l", str(folder)], check=True)
 
     def fill(self, share: float) -> None:
-        """Leave only so much of a checkpoint's size free: the next one fails in the middle."""
+        """Leave only so much of a checkpoint's size free: the next one fails in the middle.
+
+        To be repeated: a checkpoint that was just being written makes room when it takes an older one's place.
+        """
         wait_until(lambda: self._filled(share), FILL_SECONDS)
 
     def _filled(self, share: float) -> bool:
         """Fill it; returns whether nobody else took room in between."""
         found = os.statvfs(self.folder)
-        free = found.f_bavail * found.f_frsize
-        with self._filler.open("wb") as file:
+        more = found.f_bavail * found.f_frsize - int(share * CHECKPOINT_BYTES)
+        with self._filler.open("ab") as file:
             try:
-                os.posix_fallocate(file.fileno(), 0, max(1, free - int(share * CHECKPOINT_BYTES)))
+                if more > 0:
+                    os.posix_fallocate(file.fileno(), file.tell(), more)
             except OSError as exc:
                 if exc.errno != errno.ENOSPC:
                     raise

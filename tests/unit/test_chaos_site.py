@@ -115,15 +115,16 @@ def test_a_volume_that_is_still_in_use_is_unmounted_all_the_same(programs, tmp_p
 
 def test_a_volume_is_filled_although_others_write_to_it_meanwhile(monkeypatch, tmp_path):
     (tmp_path / "volume").mkdir()
-    volume, said = Volume(tmp_path / "volume", small=True), iter([OSError(errno.ENOSPC, "full"), None])
+    volume, said = Volume(tmp_path / "volume", small=True), iter([OSError(errno.ENOSPC, "full"), None, None])
 
     def allocate(file, begin, size):
         if (error := next(said)) is not None:
             raise error
-        os.truncate(file, 4096)
+        os.truncate(file, begin + 4096)
 
     monkeypatch.setattr(os, "posix_fallocate", allocate)
     volume.fill(0.5)
-    assert (tmp_path / "volume" / "filler").stat().st_size == 4096
+    volume.fill(0.5)
+    assert (tmp_path / "volume" / "filler").stat().st_size == 8192
     volume.free()
     assert list((tmp_path / "volume").iterdir()) == []

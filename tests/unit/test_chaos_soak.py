@@ -33,6 +33,7 @@ class Pretended(Site):
         self._restarts, self._dies = restarts, dies
         self._pids = 0
         self.kept = []
+        self.held = []
 
     def begin(self, name, backend, workers):
         self._run = self._store.create(code="x", backend=backend, size=workers, workers=["w0", "w1"])
@@ -49,8 +50,12 @@ class Pretended(Site):
         if fault.number == self._gives_up:
             self._end(Status.FAILED, REASON)
 
+    def hold(self, fault):
+        self.held.append(fault.kind)
+
     def heal(self, fault):
-        pass
+        if fault.kind == "disk":
+            self._run.notice("The checkpoint of step 20 could not be written")
 
     def lives(self):
         if not self._still and self._outcome is None:
@@ -121,6 +126,14 @@ def test_all_faults_hit_one_run_where_it_outlives_them(tmp_path, faults):
     assert [hit.fault for hit in report.hits] == faults
     assert [line for line in said if "fault" in line] == [f"chaos-0: {fault}" for fault in faults]
     assert "3 faults, 0 runs given up, 0 problems" in summary(report)
+
+
+def test_a_disk_is_kept_full_until_somebody_is_told(tmp_path):
+    faults = schedule(1, 1, ["disk"], ["torch"], WORKERS)
+    report, _ = soaked(site := Pretended(tmp_path), faults, tmp_path)
+    assert (report.problems, [hit.fault for hit in report.hits]) == ([], faults)
+    assert len(site.held) > 1
+    assert set(site.held) == {"disk"}
 
 
 def test_a_run_that_stands_still_is_a_problem_and_the_next_faults_hit_another(tmp_path, faults):

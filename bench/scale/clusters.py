@@ -52,6 +52,7 @@ def look(sizes: Sequence[int], repeats: int) -> Clusters:
         for size in sizes:
             for key, value in _drive(size).items():
                 found.runs.setdefault(key, {}).setdefault(size, []).append(value)
+            print(f"  {size:,} ranks", flush=True)
     return found
 
 

@@ -12,7 +12,7 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING
 
-import pandas
+import pandas as pd
 import psutil
 from farandole.driver.cluster import Cluster
 
@@ -34,7 +34,7 @@ def main() -> None:
     process = psutil.Process()
     # All that a driver may load, so that what it takes from here on is for its ranks.
     Cluster.running()
-    pandas.DataFrame({"loss": [1.0]})
+    pd.DataFrame({"loss": [1.0]})
     before = process.memory_info().rss
     began = time.perf_counter()
     cluster = Cluster.start(workers=workers, ranks=ranks, backend="none", timeout=600, progress=quiet)

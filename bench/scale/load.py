@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 STARTS_AT_ONCE = 8
+READY_SECONDS = 120.0
 MEGABYTE = 1e6
+
+
+class StartError(RuntimeError):
+    """Raised when the hub gives up the start of a server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +83,16 @@ class Api:
             await self._wait_ready(name)
 
     async def _wait_ready(self, name: str) -> None:
-        async with asyncio.timeout(120):
+        url = f"{self._url}/hub/api/users/{name}"
+        async with asyncio.timeout(READY_SECONDS):
             while True:
-                url = f"{self._url}/hub/api/users/{name}"
                 async with self._session.get(url, headers=self._headers) as answer:
-                    if (await answer.json())["servers"].get("", {}).get("ready"):
-                        return
-                await asyncio.sleep(0.2)
+                    server = (await answer.json())["servers"].get("")
+                if server is None:
+                    raise StartError(f"the server of {name} has not started: see the hub's log")
+                if server["ready"]:
+                    return
+                await asyncio.sleep(0.5)
 
     async def times(self, requests: Iterable[tuple[str, str]], *, per_second: float) -> list[float]:
         """Make requests in even steps, whether those before are answered or not; return how long each took."""

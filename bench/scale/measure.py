@@ -26,8 +26,8 @@ from spawner_config.local import free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-USERS = (125, 250, 500, 1000)
-RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+USERS = (100, 300, 1000)
+RANKS = (1, 4, 16, 64, 256, 1024)
 CONFIG = Path(__file__).parent / "jupyterhub_config.py"
 PROFILES = """
 [limits]

@@ -46,7 +46,7 @@ class StandInSpawner(Spawner):  # type: ignore[misc]
         return None if self._started else 0
 
     async def _tell(self, what: str, body: dict[str, Any]) -> None:
-        request = HTTPRequest(
-            url_path_join(os.environ[ADDRESS], what), method="POST", body=json_encode(body), connect_timeout=60
-        )
+        address = url_path_join(os.environ[ADDRESS], what)
+        # A hundred may wait for their turn here.
+        request = HTTPRequest(address, method="POST", body=json_encode(body), connect_timeout=60, request_timeout=60)
         await AsyncHTTPClient().fetch(request)

@@ -63,6 +63,7 @@ async def look(hub: HubProcess, token: str, sizes: Sequence[int]) -> Users:
             await api.add_users(names[before:size])
             found.note("start of a server, ms", size, 1000 * (time.perf_counter() - began) / (size - before))
             await _look_at(api, names[:size], meter, found)
+            print(f"  {size:,} users", flush=True)
         found.hub = await api.cost(
             lambda number: f"/hub/api/users/{names[number % len(names)]}",
             at_once=AT_ONCE,

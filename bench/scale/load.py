@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import aiohttp
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 STARTS_AT_ONCE = 8
 READY_SECONDS = 120.0
@@ -20,6 +21,19 @@ MEGABYTE = 1e6
 
 class StartError(RuntimeError):
     """Raised when the hub gives up the start of a server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """How a hub is asked: so many requests in even steps, then ``at_once`` at any time for so many ``seconds``.
+
+    Forty a second is what a thousand notebook servers ask whose panel nobody looks at.
+    """
+
+    requests: int = 400
+    per_second: float = 40.0
+    at_once: int = 16
+    seconds: float = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +120,17 @@ class Api:
 
         return list(await asyncio.gather(*(one(number, *each) for number, each in enumerate(requests))))
 
-    async def cost(self, path: Callable[[int], str], *, at_once: int, seconds: float, meter: Meter) -> Cost:
-        """Ask again and again, so many at once, and return what that cost."""
-        before, began, end = meter.cpu(), time.perf_counter(), time.perf_counter() + seconds
+    async def cost(self, paths: Sequence[str], load: Load, meter: Meter) -> Cost:
+        """Get these again and again, many at once, and return what that cost."""
+        before, began, turns = meter.cpu(), time.perf_counter(), itertools.cycle(paths)
 
-        async def ask(first: int) -> int:
+        async def ask() -> int:
             count = 0
-            while time.perf_counter() < end:
-                await self.request("GET", path(first + count * at_once))
+            while time.perf_counter() - began < load.seconds:
+                await self.request("GET", next(turns))
                 count += 1
             return count
 
-        requests = sum(await asyncio.gather(*(ask(number) for number in range(at_once))))
+        requests = sum(await asyncio.gather(*(ask() for _ in range(load.at_once))))
         cpu = {name: after - before[name] for name, after in meter.cpu().items()}
         return Cost(requests=requests, seconds=time.perf_counter() - began, cpu=cpu)

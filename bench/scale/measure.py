@@ -18,6 +18,7 @@ import requests
 
 from bench.record import Record, growth_table
 from bench.scale import clusters, users
+from bench.scale.load import Load
 from bench.scale.spawner import ADDRESS
 from bench.site import bench_hub, environment
 from hub.process import local_session, wait_until
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 USERS = (100, 300, 1000)
 RANKS = (1, 4, 16, 64, 256, 1024)
+USUAL_LOAD = Load()
 CONFIG = Path(__file__).parent / "jupyterhub_config.py"
 PROFILES = """
 [limits]
@@ -40,7 +42,9 @@ description = "A stand-in"
 """
 
 
-def measure(repeats: int, *, user_sizes: Sequence[int] = USERS, rank_sizes: Sequence[int] = RANKS) -> Iterator[Record]:
+def measure(
+    repeats: int, *, user_sizes: Sequence[int] = USERS, rank_sizes: Sequence[int] = RANKS, load: Load = USUAL_LOAD
+) -> Iterator[Record]:
     """Yield what is measured, and print how it grows."""
     token = secrets.token_hex(16)
     with (
@@ -48,7 +52,7 @@ def measure(repeats: int, *, user_sizes: Sequence[int] = USERS, rank_sizes: Sequ
         environment({ADDRESS: address, "FARANDOLE_BENCH_TOKEN": token}),
         bench_hub(PROFILES, CONFIG) as hub,
     ):
-        of_users = asyncio.run(users.look(hub, token, user_sizes))
+        of_users = asyncio.run(users.look(hub, token, user_sizes, load))
         of_clusters = clusters.look(rank_sizes, repeats)
     print("\nServers and kernels are stand-ins; hub, proxy and drivers are the real ones.\n")
     print(growth_table("users, each with a server", of_users.rows), end="\n\n")

@@ -16,16 +16,11 @@ from bench.scale.load import Api, Meter
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench.scale.load import Cost
+    from bench.scale.load import Cost, Load
     from hub.process import HubProcess
 
 MOST_MILLISECONDS = 200
 """What the hub's API may take at the median where all users have their server."""
-REQUESTS = 400
-PER_SECOND = 40.0
-"""How often the API is asked meanwhile; a thousand notebook servers whose panel nobody looks at ask as often."""
-LOAD_SECONDS = 6.0
-AT_ONCE = 16
 
 PROXY_RATE = 1.0
 """Requests a second of a user who works, through the proxy: a file saved, a message of a kernel, a picture."""
@@ -51,7 +46,7 @@ class Users:
         self.rows.setdefault(row, {})[users] = value
 
 
-async def look(hub: HubProcess, token: str, sizes: Sequence[int]) -> Users:
+async def look(hub: HubProcess, token: str, sizes: Sequence[int], load: Load) -> Users:
     """Have more and more users start a server, and look at hub and proxy each time."""
     proxy = int((hub.settings.state / "proxy.pid").read_text())
     meter = Meter({"hub": hub.process.pid, "proxy": proxy})
@@ -62,27 +57,17 @@ async def look(hub: HubProcess, token: str, sizes: Sequence[int]) -> Users:
             began = time.perf_counter()
             await api.add_users(names[before:size])
             found.note("start of a server, ms", size, 1000 * (time.perf_counter() - began) / (size - before))
-            await _look_at(api, names[:size], meter, found)
+            await _look_at(api, names[:size], meter, load, found)
             print(f"  {size:,} users", flush=True)
-        found.hub = await api.cost(
-            lambda number: f"/hub/api/users/{names[number % len(names)]}",
-            at_once=AT_ONCE,
-            seconds=LOAD_SECONDS,
-            meter=meter,
-        )
-        found.proxy = await api.cost(
-            lambda number: f"/user/{names[number % len(names)]}/api",
-            at_once=AT_ONCE,
-            seconds=LOAD_SECONDS,
-            meter=meter,
-        )
+        found.hub = await api.cost([f"/hub/api/users/{name}" for name in names], load, meter)
+        found.proxy = await api.cost([f"/user/{name}/api" for name in names], load, meter)
     return found
 
 
-async def _look_at(api: Api, names: Sequence[str], meter: Meter, found: Users) -> None:
+async def _look_at(api: Api, names: Sequence[str], meter: Meter, load: Load, found: Users) -> None:
     """Ask as the servers and drivers of these users do, and note how long that takes, and what processes hold."""
-    asked = [("GET", f"/hub/api/users/{names[number * 37 % len(names)]}") for number in range(REQUESTS)]
-    times = [1000 * seconds for seconds in await api.times(asked, per_second=PER_SECOND)]
+    asked = [("GET", f"/hub/api/users/{names[number * 37 % len(names)]}") for number in range(load.requests)]
+    times = [1000 * seconds for seconds in await api.times(asked, per_second=load.per_second)]
     found.note("API at the median, ms", len(names), median(times))
     found.note("API, 95 of 100, ms", len(names), quantiles(times, n=20)[-1])
     whole = await api.times([("GET", "/hub/api/users?limit=50")] * 5, per_second=2.0)

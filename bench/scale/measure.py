@@ -7,6 +7,7 @@ drivers are the real ones; servers and kernels are stand-ins (see `bench.scale.s
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def measure(
     repeats: int, *, user_sizes: Sequence[int] = USERS, rank_sizes: Sequence[int] = RANKS, load: Load = USUAL_LOAD
 ) -> Iterator[Record]:
     """Yield what is measured, and print how it grows."""
-    token = secrets.token_hex(16)
+    token, load_before = secrets.token_hex(16), os.getloadavg()[0]
     with (
         stand_in() as address,
         environment({ADDRESS: address, "FARANDOLE_BENCH_TOKEN": token}),
@@ -54,7 +55,8 @@ def measure(
     ):
         of_users = asyncio.run(users.look(hub, token, user_sizes, load))
         of_clusters = clusters.look(rank_sizes, repeats)
-    print("\nServers and kernels are stand-ins; hub, proxy and drivers are the real ones.\n")
+    print("\nServers and kernels are stand-ins; hub, proxy and drivers are the real ones.")
+    print(f"Before it began, {load_before:.1f} other programs wanted one of the {os.cpu_count()} cores.\n")
     print(growth_table("users, each with a server", of_users.rows), end="\n\n")
     print(growth_table("ranks", of_clusters.rows()), end="\n\n", flush=True)
     yield from users.records(of_users)

@@ -22,7 +22,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
 endef
 
-.PHONY: help setup demo up test test-docker chaos images publish bundle image doctor lock lock-debian check audit bench bench-carry clean
+.PHONY: help setup demo up test test-docker chaos images publish bundle image doctor lock lock-debian check audit bench bench-carry bench-scale clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -86,6 +86,9 @@ bench: setup $(VENV)/stamp-test ## compare with ipyparallel, horovodrun and torc
 
 bench-carry: setup $(VENV)/stamp-test ## measure the way to a machine that has nothing; needs root, an engine, and the images
 	$(BIN)/python bench/run.py --only carry --repeats 3
+
+bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clusters of up to 256 workers and 1,024 ranks
+	$(BIN)/python bench/run.py --only scale --repeats 1
 
 clean: ## remove what these targets made in the checkout (the wheel cache and .farandole/ stay)
 	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib extension/farandole/labextension .mypy_cache .ruff_cache .pytest_cache tests/artifacts

@@ -52,6 +52,22 @@ def growth_exponent(times: Mapping[int, float]) -> float:
     return slope
 
 
+def growth_table(title: str, rows: Mapping[str, Mapping[int, float]]) -> str:
+    """Return how quantities grow with a size, a column for each size and, last, the power of it that fits."""
+    sizes = sorted({size for row in rows.values() for size in row})
+    cells = [[title, *(f"{size:,}" for size in sizes), "growth"]]
+    for name, row in rows.items():
+        values = [f"{row[size]:,.4g}" if size in row else "" for size in sizes]
+        cells.append([name, *values, f"n^{growth_exponent(row):.2f}"])
+    widths = [max(len(line[column]) for line in cells) for column in range(len(sizes) + 2)]
+    return "\n".join(
+        "  ".join(
+            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+        )
+        for line in cells
+    )
+
+
 def table(records: Iterable[Record]) -> str:
     """Return the records as aligned lines."""
     rows = [("name", "value", "unit", "runs", "wanted", "")]

@@ -22,6 +22,8 @@ from hub.up import stop_on_signals  # noqa: E402
 BENCHES = ("fanout", "growth", "start", "report", "throughput", "state", "recovery")
 CONTAINER_BENCHES = ("carry",)
 """Run by `make bench-carry` alone: they need root, a container engine and the images of `make images`."""
+LARGE_BENCHES = ("scale",)
+"""Run by `make bench-scale` alone: a thousand users take some minutes."""
 REPEATS = 5
 
 
@@ -46,7 +48,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--only", action="append", choices=BENCHES + CONTAINER_BENCHES, help="run this one; may be given again"
+        "--only",
+        action="append",
+        choices=BENCHES + CONTAINER_BENCHES + LARGE_BENCHES,
+        help="run this one; may be given again",
     )
     parser.add_argument("--repeats", type=int, default=REPEATS, help="paired runs of each (default: %(default)s)")
     return parser.parse_args(arguments)

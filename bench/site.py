@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hub.browser import Browser
-from hub.process import HubProcess
+from hub.process import CONFIG, HubProcess
 from spawner_config.local import free_port
 from spawner_config.settings import Settings
 
@@ -38,19 +38,19 @@ class LeftoversError(RuntimeError):
 
 
 @contextmanager
-def bench_hub() -> Iterator[None]:
+def bench_hub(profiles: str = PROFILES, config: Path = CONFIG) -> Iterator[HubProcess]:
     """Run a hub; meanwhile the environment leads this process's clusters to it and their runs into its folder."""
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as name:
         folder = Path(name)
-        profiles = folder / "profiles.toml"
-        profiles.write_text(PROFILES)
-        hub = HubProcess(Settings(port=free_port(), state=folder / "state", profiles=profiles))
+        file = folder / "profiles.toml"
+        file.write_text(profiles)
+        hub = HubProcess(Settings(port=free_port(), state=folder / "state", profiles=file), config)
         try:
             hub.wait_ready()
             token = Browser(hub.url, USER, hub.password).make_token()
             ours = {"FARANDOLE_HUB_URL": hub.url, "JUPYTERHUB_API_TOKEN": token, "FARANDOLE_RUNS": str(folder / "runs")}
             with environment(ours):
-                yield
+                yield hub
         except Exception:
             show_logs(hub)
             raise

@@ -25,8 +25,13 @@ c = get_config()  # noqa: F821 - JupyterHub defines it
 c.JupyterHub.db_url = f"sqlite:///{settings.state}/jupyterhub.sqlite"
 c.JupyterHub.cookie_secret_file = str(settings.state / "cookie_secret")
 c.JupyterHub.allow_named_servers = True
-# A request for a server is answered at once, and /progress tells how it goes.
-c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
+c.JupyterHub.tornado_settings = {
+    # A request for a server is answered at once, and /progress tells how it goes.
+    "slow_spawn_timeout": 0,
+    # While 100 servers start, whoever asks for one more is sent away for so many seconds. The usual half a minute and
+    # more would be most of the time that a cluster of several hundred workers takes to start. Not to be set elsewhere.
+    "spawn_throttle_retry_range": (2, 8),
+}
 
 c.Spawner.server_token_scopes = server_token_scopes
 c.Spawner.options_form = partial(options_form, catalogue)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+CONFIG = ROOT / "hub" / "jupyterhub_config.py"
 START_DEADLINE = 90.0
 STOP_DEADLINE = 60.0
 MARK = "FARANDOLE_HUB_OF"
@@ -33,7 +34,7 @@ class HubProcessError(RuntimeError):
 class HubProcess:
     """One hub in a session of its own, so that Ctrl-C reaches it only through `stop`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, config: Path = CONFIG) -> None:
         """Start the hub; raises `HubProcessError` when its port or its state folder is taken."""
         self.settings = settings
         self.password = ensure_password(settings)
@@ -42,7 +43,7 @@ class HubProcess:
         _check_port(settings.port)
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyterhub", "-f", str(ROOT / "hub" / "jupyterhub_config.py")],
+                [sys.executable, "-m", "jupyterhub", "-f", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -6,7 +6,8 @@ FarandoleError
 ├── HubError             the hub refused or could not be reached
 │   ├── HubUnreachableError
 │   ├── PermissionDeniedError
-│   └── QuotaError
+│   ├── QuotaError
+│   └── HubBusyError     so many servers start that the hub takes no more for now
 ├── WorkerStartError     a worker failed or was too slow to start
 ├── ClusterExistsError   a cluster of that name is there already
 ├── DeadlineError        something did not answer in time
@@ -56,6 +57,14 @@ class PermissionDeniedError(HubError):
 
 class QuotaError(HubError):
     """Raised when the hub's limits allow no further worker."""
+
+
+class HubBusyError(HubError):
+    """Raised when so many servers start that the hub takes no more now; says in how many seconds to ask again."""
+
+    def __init__(self, message: str, *, status: int | None = None, retry_seconds: float) -> None:
+        super().__init__(message, status=status)
+        self.retry_seconds = retry_seconds
 
 
 class WorkerStartError(FarandoleError):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench.record import growth_exponent, median_of, ratio_of_pairs, save, table
+from bench.record import growth_exponent, growth_table, median_of, ratio_of_pairs, save, table
 
 
 def test_the_ratio_is_the_median_of_the_ratios_of_pairs():
@@ -23,6 +23,16 @@ def test_a_limit_is_kept_or_not(limit, kept):
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_the_growth_exponent_is_the_power_of_the_size(power):
     assert growth_exponent({size: 3 * size**power for size in (1, 2, 8, 64)}) == pytest.approx(power)
+
+
+def test_a_growth_table_has_a_column_for_each_size_and_the_fitted_power():
+    lines = growth_table("ranks", {"ms": {1: 2.0, 10: 20.0, 1000: 2000.0}, "MB": {10: 5.0, 1000: 5.0}}).splitlines()
+    assert [line.split() for line in lines] == [
+        ["ranks", "1", "10", "1,000", "growth"],
+        ["ms", "2", "20", "2,000", "n^1.00"],
+        ["MB", "5", "5", "n^0.00"],
+    ]
+    assert len({len(line) for line in lines}) == 1
 
 
 def test_the_table_says_what_was_missed():

@@ -57,3 +57,41 @@ async def test_a_worker_that_cannot_be_reached_holds_no_other_rank_up():
     replies = await asyncio.wait_for(cell, 5)
     assert [reply.status for reply in replies] == ["dead", "error"]
     assert group.kernels[0].death == GONE
+
+
+class Counted(Prompt):
+    """A worker that counts how often its rank was interrupted."""
+
+    interrupts = 0
+
+    async def interrupt_kernel(self, kernel_id):
+        self.interrupts += 1
+        await super().interrupt_kernel(kernel_id)
+
+    async def stop_kernel(self, _kernel_id):
+        """End it."""
+
+
+class Leaver(Rank):
+    """A rank that says at once whether it leaves the world."""
+
+    left = 0
+
+    async def evaluate(self, _expression, **_options):
+        self.left += 1
+        return Reply(rank=self.rank, worker=self.worker.name, status="ok", ended=time.monotonic())
+
+
+async def test_hundreds_of_ranks_are_let_go_once_each_when_one_fails():
+    group = RankGroup()
+    group.seat([Leaver(Counted(), str(rank), slot=0) for rank in range(400)])
+    cell = asyncio.create_task(group.run(Cell(code="pass", sink=lambda *_: None), group.kernels, together=True))
+    await asyncio.sleep(0)
+    assert len(group.busy) == 400
+    group.kernels[7].worker.interrupted.set()
+    replies = await asyncio.wait_for(cell, 10)
+    assert [reply.rank for reply in replies] == list(range(400))
+    assert {reply.status for reply in replies} == {"error"}
+    assert [kernel.worker.interrupts for kernel in group.kernels] == [int(rank != 7) for rank in range(400)]
+    assert {kernel.left for kernel in group.kernels} == {1}
+    assert group.busy == []

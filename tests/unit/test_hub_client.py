@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
-from farandole.driver.hub import HubClient, HubWorkers
+from farandole.driver.hub import REQUESTS_AT_ONCE, HubClient, HubWorkers
 from farandole.driver.status import gpu_line
 from farandole.driver.workers import WorkerOptions
 from farandole.exceptions import (
     ClusterExistsError,
     DeadlineError,
+    HubBusyError,
     HubError,
     HubUnreachableError,
     NoClusterError,
@@ -34,6 +35,10 @@ class FakeHub:
         self.asked = {}
         self.events = {}
         self.refusals = {}
+        self.throttled = 0
+        self.retry_after = "0"
+        self.at_once = 0
+        self.most_at_once = 0
         self.deletes = 0
         self.busy_deletes = 0
         self.busy_starts = 0
@@ -68,13 +73,20 @@ class FakeHub:
         if name in self.refusals:
             status, message = self.refusals[name]
             return web.json_response({"status": status, "message": message}, status=status)
+        if self.throttled:
+            self.throttled -= 1
+            message = "Too many users trying to log in right now. Try again in 10 seconds."
+            return web.json_response({"message": message}, status=429, headers={"Retry-After": self.retry_after})
         self.asked[name] = await request.json()
         # The hub goes on with what it was asked when the client hangs up.
         await asyncio.shield(asyncio.ensure_future(self.register(name)))
         return web.Response(status=202)
 
     async def register(self, name):
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(self.start_seconds)
+        self.at_once -= 1
         self.servers[name] = {"ready": False, "url": f"/user/ada/{name}/"}
 
     async def stop(self, request):
@@ -244,6 +256,34 @@ async def test_a_reached_quota_stops_all(fake, workers, reason):
     with pytest.raises(QuotaError, match=reason[:40]):
         await start(workers)
     assert fake.servers == {}
+
+
+async def test_a_hub_on_which_too_many_start_is_asked_again(fake, workers):
+    fake.throttled = 3
+    assert len(await start(workers)) == 2
+    assert fake.throttled == 0
+    assert sorted(fake.servers) == ["c-w0", "c-w1"]
+
+
+async def test_a_hub_that_stays_too_busy_is_told_and_the_other_workers_stopped(fake, workers):
+    fake.throttled, fake.retry_after = 1, "3600"
+    with pytest.raises(HubBusyError, match=r"takes no more for now .*Too many users.*concurrent_spawn_limit") as caught:
+        await start(workers)
+    assert (caught.value.status, caught.value.retry_seconds) == (429, 3600.0)
+    assert fake.servers == {}
+
+
+async def test_a_limit_of_active_servers_is_a_quota_and_not_asked_again(fake, workers):
+    fake.refusals["c-w0"] = (429, "Active user limit exceeded. Try again in a few minutes.")
+    with pytest.raises(QuotaError, match="Active user limit exceeded"):
+        await start(workers)
+
+
+async def test_many_workers_are_asked_for_a_few_at_a_time(fake, workers):
+    fake.start_seconds = 0.02
+    names = [f"c-w{index}" for index in range(20)]
+    assert [worker.name for worker in await start(workers, names)] == names
+    assert fake.most_at_once == REQUESTS_AT_ONCE
 
 
 async def test_an_unknown_profile_is_the_hubs_error_with_its_reason(fake, workers):

@@ -1,5 +1,7 @@
 """Output of many ranks, labelled and folded."""
 
+import random
+
 import pytest
 from farandole.driver.output import HOLD_SECONDS, Block, Folder, label, parse_ranks
 from farandole.exceptions import UsageError
@@ -177,3 +179,62 @@ def test_a_rank_that_came_later_is_shown_as_well():
     folder = Folder([0])
     say(folder, 1, "new\n")
     assert shown(folder.take(0.0, flush=True)) == [((1,), "new\n")]
+
+
+class PlainFolder:
+    """The rules of folding as plainly as they are said; what it takes grows with the cube of the ranks."""
+
+    def __init__(self, ranks):
+        self.said = {rank: [] for rank in ranks}
+
+    def say(self, rank, line, now):
+        self.said[rank].append((line, now))
+
+    def take(self, now, flush):
+        shown = []
+        while chosen := self.next(now, flush):
+            lines = {self.said[rank].pop(0)[0] for rank in chosen}
+            shown += [(chosen, line) for line in lines]
+        return shown
+
+    def next(self, now, flush):
+        first = {rank: said[0] for rank, said in self.said.items() if said}
+        if len(first) == len(self.said) and len({line for line, _ in first.values()}) == 1:
+            return tuple(first)
+        ripe = [rank for rank, (_, time) in first.items() if flush or now - time >= HOLD_SECONDS]
+        lonely = [
+            rank
+            for rank in ripe
+            if not any(line == first[rank][0] for other in self.said if other != rank for line, _ in self.said[other])
+        ]
+        oldest = sorted(ripe, key=lambda rank: first[rank][1])
+        line = first[(lonely or oldest)[0]][0] if ripe else None
+        return tuple(rank for rank in first if first[rank][0] == line)
+
+
+def lines_of(blocks):
+    return [(block.ranks, line) for block in blocks for line in block.text.splitlines()]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_come_as_the_plain_rules_say(seed):
+    draw = random.Random(seed)
+    ranks = draw.sample(range(9), draw.randint(1, 6))
+    folder, plain = Folder(ranks), PlainFolder(ranks)
+    for tick in range(60):
+        now = tick / 10
+        for rank in draw.choices(ranks, k=draw.randint(0, 4)):
+            line = draw.choice(["all", "some", "few", f"rank {rank}", f"tick {tick}"])
+            say(folder, rank, line + "\n", now)
+            plain.say(rank, line, now)
+        assert lines_of(folder.take(now)) == plain.take(now, flush=False)
+    assert lines_of(folder.take(now, flush=True)) == plain.take(now, flush=True)
+
+
+def test_many_ranks_that_all_say_something_else_are_shown_soon():
+    folder = Folder(range(4000))
+    for rank in range(4000):
+        say(folder, rank, f"I am {rank}\nand so are we\n")
+    blocks = folder.take(0.0, flush=True)
+    assert shown(blocks[:-1]) == [((rank,), f"I am {rank}\n") for rank in range(4000)]
+    assert shown(blocks[-1:]) == [(tuple(range(4000)), "and so are we\n")]

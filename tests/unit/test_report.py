@@ -136,6 +136,25 @@ def test_the_thread_sends_without_a_flush() -> None:
     line.close()
 
 
+@pytest.mark.parametrize(("size", "seconds"), [(1, 0.1), (200, 0.1), (400, 0.2), (1000, 0.5)])
+def test_hundreds_of_ranks_send_rarer(size: int, seconds: float) -> None:
+    assert reporter.send_seconds(size) == seconds
+
+
+def test_what_hundreds_of_ranks_report_waits_longer_and_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FARANDOLE_SIZE", "600")
+    came = []
+    line = Reporter()
+    line.connect(lambda data, _buffers=None: came.append((time.monotonic(), len(data["records"]))))
+    began = time.monotonic()
+    while not came:
+        line.put({"kind": "report"})
+        time.sleep(0.01)
+    line.close()
+    assert came[0][0] - began >= 0.3
+    assert came[0][1] > 1
+
+
 def test_usage_is_sampled_while_a_run_is_active() -> None:
     seen: list[dict[str, Any]] = []
     sampled = threading.Event()

@@ -1,5 +1,6 @@
 """The run store on disk: readable files, crashes, full disks, finding runs."""
 
+import functools
 import json
 import os
 import signal
@@ -216,6 +217,29 @@ files.close()
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "r")], check=True, timeout=60)
     lines = (tmp_path / "r/metrics/rank-0.jsonl").read_text().splitlines()
     assert lines == [*(f"line {n}" for n in range(50)), "last"]
+
+
+def test_a_file_is_made_once_for_all_that_was_told_before_it_is_written(tmp_path):
+    made = []
+
+    def text(number):
+        made.append(number)
+        return f"{number}\n"
+
+    files = RunFiles(tmp_path)
+    for number in range(1000):
+        files.replace("run.json", functools.partial(text, number))
+    files.flush()
+    assert made == [999]
+    assert (tmp_path / "run.json").read_text() == "999\n"
+
+
+def test_the_results_of_many_ranks_are_all_in_the_file(store):
+    run = create(store, size=600, workers=["w"] * 600)
+    for rank in range(600):
+        run.add_record(rank, {"kind": "result", "value": rank})
+    run.finish(Status.FINISHED)
+    assert store.load(run.id).results == {rank: rank for rank in range(600)}
 
 
 def test_strict_json_has_no_nan():

@@ -71,6 +71,10 @@ class RankGroup:
         """The ranks on which a cell runs."""
         return [kernel for kernel, cell in self._cells.items() if not cell.done()]
 
+    def _runs(self, kernel: RankKernel) -> bool:
+        """Say whether a cell runs on a rank."""
+        return kernel in self._cells and not self._cells[kernel].done()
+
     @property
     def dead(self) -> list[RankKernel]:
         """The ranks whose processes have ended."""
@@ -116,13 +120,16 @@ class RankGroup:
     async def lead(self, cells: Mapping[RankKernel, Coroutine[Any, Any, Reply]], *, together: bool) -> list[Reply]:
         """Wait until a cell has ended on all its ranks, released as `run` says, and return how, in order."""
         self.clear()
+        # Told one by one: to wait for all that are left after each that ends would take the square of the ranks.
+        ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
         for kernel, cell in cells.items():
-            self.begin(kernel, cell)
-        pending = set(self._cells.values())
-        while pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            if together and pending and any(cell.result().status != "ok" for cell in done):
-                _, pending = await asyncio.wait(pending, timeout=GRACE_SECONDS)
+            self.begin(kernel, cell).add_done_callback(ended.put_nowait)
+        left = len(cells)
+        while left:
+            told = [await ended.get(), *(ended.get_nowait() for _ in range(ended.qsize()))]
+            left -= len(told)
+            if together and left and any(cell.result().status != "ok" for cell in told):
+                await self._until_idle(GRACE_SECONDS)
                 await self.release(together=True)
         return [cell.result() for cell in self._cells.values()]
 
@@ -165,10 +172,10 @@ class RankGroup:
 
     async def _force(self, kernel: RankKernel, *, together: bool) -> None:
         """Have a rank leave the world, in a subshell where its main thread is blocked, and wait until it is idle."""
-        blocked = kernel in self.busy
+        blocked = self._runs(kernel)
         if together:
             await kernel.evaluate(call("leave"), subshell=await kernel.subshell() if blocked else None)
-        if kernel in self.busy:
+        if self._runs(kernel):
             await interrupt_rank(kernel)
             await asyncio.wait([self._cells[kernel]])
 

@@ -19,6 +19,7 @@ from farandole.exceptions import (
     ClusterExistsError,
     DeadlineError,
     FarandoleError,
+    HubBusyError,
     HubError,
     HubUnreachableError,
     NoClusterError,
@@ -33,6 +34,10 @@ QUOTA = re.compile(r"this hub allows [0-9]+ for each user|maximum of [0-9]+ name
 CLEANING_UP = re.compile(r"is not starting")
 STOP_SECONDS = 150.0
 """A server on its way up cannot be stopped before it is up, or the hub has given it up (120 s here)."""
+STOP_PAUSES = (0.2, 2.0)
+"""Seconds until it is first asked whether a server is gone, and at most: hundreds that stop must not keep the hub."""
+REQUESTS_AT_ONCE = 8
+"""A hub of one process answers many at once no sooner, and with hundreds in its queue the last ones too late."""
 EVENTS_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_read=60)
 """A start may take its time; the hub sends a sign of life every 8 s meanwhile."""
 
@@ -50,6 +55,7 @@ class HubClient:
         self.token = token
         self.session = session
         self._stop_seconds = stop_seconds
+        self._asking = asyncio.Semaphore(REQUESTS_AT_ONCE)
         self._user: str | None = None
 
     async def user(self) -> str:
@@ -69,15 +75,18 @@ class HubClient:
     async def start_server(self, name: str, user_options: dict[str, Any]) -> None:
         """Ask the hub to start a named server; returns at once."""
         path = await self._server_path(name)
-        await self._json("POST", path, json={"user_options": user_options, "display_name": name})
+        async with self._asking:
+            await _whole(self._json("POST", path, json={"user_options": user_options, "display_name": name}))
 
     async def stop_server(self, name: str) -> None:
         """Stop a named server, remove it and wait until its name is free again."""
         path = await self._server_path(name)
         try:
             async with asyncio.timeout(self._stop_seconds):
-                while await self._still_there("DELETE", path, json={"remove": True}):  # noqa: ASYNC110 - no event tells
-                    await asyncio.sleep(0.2)
+                pause, longest = STOP_PAUSES
+                while await self._still_there("DELETE", path, json={"remove": True}):
+                    await asyncio.sleep(pause)
+                    pause = min(1.5 * pause, longest)
         except TimeoutError as exc:
             raise DeadlineError(
                 f"the hub has not stopped worker {name} within {self._stop_seconds:g} s; stop it on the hub's home page"
@@ -129,7 +138,7 @@ class HubClient:
     async def _still_there(self, method: str, path: str, **options: Any) -> bool:
         """Make a request and tell whether its object exists; a server on its way up or down answers 400."""
         try:
-            async with self._request(method, path, **options):
+            async with self._asking, self._request(method, path, **options):
                 return True
         except HubError as exc:
             if exc.status not in {400, 404}:
@@ -152,16 +161,24 @@ class HubClient:
             raise self._unreachable(exc) from exc
         async with answer:
             if answer.status >= 400:
-                raise _refusal(f"{method} {url}", answer.status, _reason(await answer.text()))
+                reason = _reason(await answer.text())
+                raise _refusal(f"{method} {url}", answer.status, reason, answer.headers.get("Retry-After", ""))
             yield answer
 
 
-def _refusal(what: str, status: int, reason: str) -> HubError:
+def _refusal(what: str, status: int, reason: str, retry_after: str) -> HubError:
     if status in {401, 403}:
         return PermissionDeniedError(
             f"the hub refused the token ({status} {reason}). It has expired or lacks a scope: restart your notebook "
             "server, or make a new token on the hub's Token page with access to your servers.",
             status=status,
+        )
+    if status == 429 and retry_after.isdecimal():
+        return HubBusyError(
+            f"so many servers start on the hub that it takes no more for now ({reason}). Try it again later, or have "
+            "`concurrent_spawn_limit` of the hub raised.",
+            status=status,
+            retry_seconds=float(retry_after),
         )
     kind = QuotaError if status == 429 or QUOTA.search(reason) else HubError
     return kind(f"the hub answered {status} to {what}: {reason}", status=status)
@@ -263,7 +280,7 @@ class HubWorkers(WorkerSource):
             progress(f"workers {', '.join(names)} may be left: {exc}")
 
     async def _start_one(self, name: str, options: WorkerOptions, progress: Progress, timeout: float) -> Worker:
-        await _whole(self._client.start_server(name, options.user_options()))
+        await self._ask_for(name, options, timeout)
         message = "nothing heard from it yet"
         try:
             async with asyncio.timeout(timeout) as deadline:
@@ -283,6 +300,18 @@ class HubWorkers(WorkerSource):
                 "this start were stopped; try again with a longer `--timeout`, or have a look at the hub's log."
             ) from exc
         raise WorkerStartError(f"the hub stopped telling about worker {name} before it was ready: {message}")
+
+    async def _ask_for(self, name: str, options: WorkerOptions, timeout: float) -> None:
+        """Ask the hub for a worker, again and again while it starts so many that it takes no more."""
+        give_up = asyncio.get_running_loop().time() + timeout
+        while True:
+            try:
+                return await self._client.start_server(name, options.user_options())
+            except HubBusyError as busy:
+                if asyncio.get_running_loop().time() + busy.retry_seconds > give_up:
+                    raise
+                pause = busy.retry_seconds
+            await asyncio.sleep(pause)
 
     async def worker(self, name: str, path: str) -> Worker:
         """Return a worker by its name and its address, or its path on the hub."""

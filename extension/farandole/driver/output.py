@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from farandole.exceptions import UsageError
 
@@ -70,20 +72,115 @@ class _Item:
     time: float
 
 
-@dataclass
+@dataclass(eq=False)
 class _Queue:
+    """What a rank has said and is not shown yet; `place` is the rank's among all."""
+
+    rank: int
+    place: int
     items: deque[_Item] = field(default_factory=deque)
     keys: Counter[str] = field(default_factory=Counter)
     partial: dict[str, str] = field(default_factory=dict)
 
-    def put(self, item: _Item) -> None:
-        self.items.append(item)
-        self.keys[item.key] += 1
 
-    def take(self) -> _Item:
-        item = self.items.popleft()
-        self.keys[item.key] -= 1
+class _Waiting:
+    """What waits to be shown, kept so that showing an item takes no longer where there are more ranks."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, _Queue] = {}
+        self.firsts: dict[str, set[_Queue]] = {}
+        """The queues whose first item has that key."""
+        self._holders: Counter[str] = Counter()
+
+    def of(self, rank: int) -> _Queue:
+        """Return the queue of a rank; an elastic run may get more ranks."""
+        if rank not in self.queues:
+            self.queues[rank] = _Queue(rank, len(self.queues))
+        return self.queues[rank]
+
+    def put(self, queue: _Queue, item: _Item) -> None:
+        """Add an item to a queue."""
+        queue.items.append(item)
+        queue.keys[item.key] += 1
+        self._holders[item.key] += queue.keys[item.key] == 1
+        if len(queue.items) == 1:
+            self.firsts.setdefault(item.key, set()).add(queue)
+
+    def take(self, key: str) -> list[tuple[_Queue, _Item]]:
+        """Remove the first item of all queues where it has this key, and return both in the order of the ranks."""
+        queues = sorted(self.firsts.pop(key), key=lambda queue: queue.place)
+        return [(queue, self._take_from(queue)) for queue in queues]
+
+    def _take_from(self, queue: _Queue) -> _Item:
+        item = queue.items.popleft()
+        queue.keys[item.key] -= 1
+        if not queue.keys[item.key]:
+            del queue.keys[item.key]
+            self._holders[item.key] -= 1
+            if not self._holders[item.key]:
+                del self._holders[item.key]
+        if queue.items:
+            self.firsts.setdefault(queue.items[0].key, set()).add(queue)
         return item
+
+    def said_by_all(self) -> str | None:
+        """Return the key that the first items of all ranks have, if they all have the same."""
+        if len(self.firsts) == 1:
+            [(key, queues)] = self.firsts.items()
+            return key if len(queues) == len(self.queues) else None
+        return None
+
+    def is_lonely(self, key: str) -> bool:
+        """Say whether one rank alone has items of that key."""
+        return self._holders[key] == 1
+
+
+_Entry: TypeAlias = tuple[tuple[float, ...], int, _Item, _Queue]
+
+
+class _Turns:
+    """In which order items are shown that wait no longer: one `Folder.take` long, while nothing is added.
+
+    Whoever's line nobody else has is shown first, so that the others' lines get the chance to meet.
+    """
+
+    def __init__(self, waiting: _Waiting, ripe: Callable[[_Item], bool]) -> None:
+        self._waiting = waiting
+        self._ripe = ripe
+        self._added = itertools.count()  # no two entries are compared beyond it
+        # Entries stay when their item is shown for another reason: it is no queue's first any more then.
+        self._lonely: list[_Entry] = []
+        self._oldest: list[_Entry] = []
+        for queues in waiting.firsts.values():
+            for queue in queues:
+                self._add(queue)
+
+    def take(self) -> list[tuple[_Queue, _Item]]:
+        """Take what is shown together next; nothing where all that is left may wait."""
+        key = self._waiting.said_by_all() or self._next()
+        if key is None:
+            return []
+        taken = self._waiting.take(key)
+        for queue, _ in taken:
+            if queue.items:
+                self._add(queue)
+        return taken
+
+    def _add(self, queue: _Queue) -> None:
+        item = queue.items[0]
+        if self._ripe(item):
+            heapq.heappush(self._oldest, ((item.time, queue.place), next(self._added), item, queue))
+            if self._waiting.is_lonely(item.key):
+                heapq.heappush(self._lonely, ((queue.place,), next(self._added), item, queue))
+
+    def _next(self) -> str | None:
+        for heap in (self._lonely, self._oldest):
+            while heap:
+                *_, item, queue = heap[0]
+                if queue.items and queue.items[0] is item:
+                    return item.key
+                heapq.heappop(heap)
+        return None
 
 
 class Folder:
@@ -94,13 +191,15 @@ class Folder:
     """
 
     def __init__(self, ranks: Sequence[int], *, limit: int = LIMIT_BYTES) -> None:
-        self._queues = {rank: _Queue() for rank in ranks}
+        self._waiting = _Waiting()
+        for rank in ranks:
+            self._waiting.of(rank)
         self._left = limit
         self.dropped = 0
 
     def feed(self, rank: int, kind: str, content: dict[str, Any], now: float) -> None:
         """Take an output message of a rank; `now` in seconds."""
-        queue = self._queues.setdefault(rank, _Queue())  # an elastic run may get more ranks
+        queue = self._waiting.of(rank)
         if kind == "stream":
             self._feed_text(queue, content["name"], content["text"], now)
         elif kind in {"display_data", "execute_result"}:
@@ -110,10 +209,11 @@ class Folder:
         """Return the blocks that are ready to be shown, all that is left where `flush`."""
         if flush:
             self._end_partial_lines(now)
-        blocks: list[Block] = []
-        while (ranks := self._next(now, flush=flush)) is not None:
-            _append(blocks, self._emit(ranks))
-        return blocks
+        turns = _Turns(self._waiting, lambda item: flush or now - item.time >= HOLD_SECONDS)
+        shown = _Shown()
+        while taken := turns.take():
+            shown.add(tuple(queue.rank for queue, _ in taken), taken[0][1])
+        return shown.blocks()
 
     def _feed_text(self, queue: _Queue, stream: str, text: str, now: float) -> None:
         if len(text) > self._left:
@@ -133,49 +233,39 @@ class Folder:
             self.dropped += len(key)
             return
         self._left -= len(key)
-        queue.put(_Item(key, "", "", bundle, now))
+        self._waiting.put(queue, _Item(key, "", "", bundle, now))
 
     def _put_line(self, queue: _Queue, stream: str, line: str, now: float) -> None:
         # A carriage return rewinds the line, as progress bars do: what it overwrites is gone.
         line = line.rstrip("\r\n").rpartition("\r")[2] + "\n"
-        queue.put(_Item(f"{stream}:{line}", stream, line, None, now))
+        self._waiting.put(queue, _Item(f"{stream}:{line}", stream, line, None, now))
 
     def _end_partial_lines(self, now: float) -> None:
-        for queue in self._queues.values():
+        for queue in self._waiting.queues.values():
             for stream, rest in queue.partial.items():
                 if rest:
                     self._put_line(queue, stream, rest, now)
             queue.partial.clear()
 
-    def _next(self, now: float, *, flush: bool) -> tuple[int, ...] | None:
-        """Return the ranks whose first items are to be shown together now, None when all may wait."""
-        heads = {rank: queue.items[0] for rank, queue in self._queues.items() if queue.items}
-        if not heads:
-            return None
-        if len(heads) == len(self._queues) and len({item.key for item in heads.values()}) == 1:
-            return tuple(heads)
-        # Whoever's line nobody else has is shown first, so that the others' lines get the chance to meet.
-        ripe = [rank for rank, item in heads.items() if flush or now - item.time >= HOLD_SECONDS]
-        if not ripe:
-            return None
-        lonely = [rank for rank in ripe if not self._elsewhere(rank, heads)]
-        key = heads[lonely[0] if lonely else min(ripe, key=lambda rank: heads[rank].time)].key
-        return tuple(rank for rank, item in heads.items() if item.key == key)
 
-    def _elsewhere(self, rank: int, heads: dict[int, _Item]) -> bool:
-        key = heads[rank].key
-        return any(queue.keys[key] for other, queue in self._queues.items() if other != rank)
+class _Shown:
+    """What is shown, text of the same ranks that follows each other as one block."""
 
-    def _emit(self, ranks: tuple[int, ...]) -> Block:
-        items = [self._queues[rank].take() for rank in ranks]
-        return Block(ranks=ranks, stream=items[0].stream, text=items[0].text, bundle=items[0].bundle)
+    def __init__(self) -> None:
+        self._parts: list[tuple[tuple[int, ...], _Item, list[str]]] = []
 
+    def add(self, ranks: tuple[int, ...], item: _Item) -> None:
+        """Add an item that ranks share."""
+        if self._parts and item.bundle is None:
+            last_ranks, last, texts = self._parts[-1]
+            if last.bundle is None and (last_ranks, last.stream) == (ranks, item.stream):
+                texts.append(item.text)
+                return
+        self._parts.append((ranks, item, [item.text]))
 
-def _append(blocks: list[Block], block: Block) -> None:
-    """Add a block, joined to the last one where both are text of the same ranks."""
-    last = blocks[-1] if blocks else None
-    joins = last is not None and last.bundle is None and block.bundle is None
-    if last is not None and joins and (last.ranks, last.stream) == (block.ranks, block.stream):
-        blocks[-1] = Block(ranks=block.ranks, stream=block.stream, text=last.text + block.text)
-    else:
-        blocks.append(block)
+    def blocks(self) -> list[Block]:
+        """Return it all."""
+        return [
+            Block(ranks=ranks, stream=item.stream, text="".join(texts), bundle=item.bundle)
+            for ranks, item, texts in self._parts
+        ]

@@ -12,12 +12,12 @@ import math
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from farandole.protocol import float_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 FLUSH_SECONDS = 0.25
@@ -26,13 +26,17 @@ LOG_LIMIT = 4_000_000
 """Bytes of log that one file may hold back in memory while nothing can be written."""
 
 
+Text: TypeAlias = str | Callable[[], str]
+"""What a file is to hold, or what makes it."""
+
+
 class Sink(Protocol):
     """Where a run keeps what it is told."""
 
     def append(self, name: str, text: str) -> None:
         """Append text to a file of the run."""
 
-    def replace(self, name: str, text: str) -> None:
+    def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run."""
 
     def flush(self, *, force: bool = False) -> None:
@@ -55,7 +59,7 @@ class Nowhere:
     def append(self, name: str, text: str) -> None:
         """Do nothing."""
 
-    def replace(self, name: str, text: str) -> None:
+    def replace(self, name: str, text: Text) -> None:
         """Do nothing."""
 
     def flush(self, *, force: bool = False) -> None:
@@ -84,7 +88,7 @@ class RunFiles:
         self._version = 0
         self._retry_seconds = retry_seconds
         self._appends: dict[str, bytearray] = {}
-        self._replaces: dict[str, bytes] = {}
+        self._replaces: dict[str, Text] = {}
         self._pending = threading.Lock()
         self._writing = threading.Lock()
         self._closed = threading.Event()
@@ -123,10 +127,14 @@ class RunFiles:
         self._written[name] -= known
         return data[known:]
 
-    def replace(self, name: str, text: str) -> None:
-        """Replace a whole file of the run; readers see the old one or the new one."""
+    def replace(self, name: str, text: Text) -> None:
+        """Replace a whole file of the run; readers see the old one or the new one.
+
+        A function makes the text when it is written: one that grows with the ranks must not be made again for each of
+        them.
+        """
         with self._pending:
-            self._replaces[name] = text.encode("utf-8", "replace")
+            self._replaces[name] = text
 
     def flush(self, *, force: bool = False) -> None:
         """Hand everything to the operating system; after an error only every few seconds, unless forced."""
@@ -205,10 +213,11 @@ class RunFiles:
             self._append_now(name)
         for name in list(self._replaces):
             with self._pending:
-                data = self._replaces[name]
-            write_atomically(self.folder / name, data)
+                text = self._replaces[name]
+            content = text if isinstance(text, str) else text()
+            write_atomically(self.folder / name, content.encode("utf-8", "replace"))
             with self._pending:
-                if self._replaces[name] is data:
+                if self._replaces[name] is text:
                     del self._replaces[name]
 
     def _append_now(self, name: str) -> None:

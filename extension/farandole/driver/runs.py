@@ -339,7 +339,7 @@ class Run:
     def _change(self, **changes: Any) -> None:
         with self._lock:
             self._info = replace(self._info, **changes)
-            self._sink.replace("run.json", self._info.to_json())
+            self._sink.replace("run.json", self._info.to_json)
 
 
 def still_going(run_id: str, seconds: float | None) -> DeadlineError:

@@ -115,7 +115,7 @@ class RunStore:
         files = RunFiles(run.folder, again=again)
         run.write_to(files)
         files.replace("code.py", code)
-        files.replace("run.json", run.info.to_json())
+        files.replace("run.json", run.info.to_json)
         files.start(tell=run.notice, renew=ViewFiles(run, files).renew)
         return run
 

@@ -17,6 +17,8 @@ from farandole import protocol
 from farandole.ranks import context, usage
 
 SEND_SECONDS = 0.1
+MESSAGES_PER_SECOND = 2000
+"""Of all ranks together: what one driver, which reads them all, keeps up with beside its user's own work."""
 USAGE_SECONDS = 1.0
 BATCH_RECORDS = 2000
 """Most records in one message: about 200 kB of JSON, far below what a websocket or the proxy takes."""
@@ -33,8 +35,13 @@ class Publish(Protocol):
         """Send ``data`` and raw ``buffers``."""
 
 
+def send_seconds(size: int) -> float:
+    """Return how long a rank of a world of ``size`` collects before it sends: longer where there are hundreds."""
+    return max(SEND_SECONDS, size / MESSAGES_PER_SECOND)
+
+
 class Reporter:
-    """Queues records and sends them in order, about ten times a second; `flush` sends what is left at once."""
+    """Queues records and sends them in order, every `send_seconds`; `flush` sends what is left at once."""
 
     def __init__(self) -> None:
         self.run = ""
@@ -111,7 +118,7 @@ class Reporter:
 
     def _work(self) -> None:
         next_usage = 0.0
-        while not self._stop.wait(SEND_SECONDS):
+        while not self._stop.wait(send_seconds(context.size())):
             # An idle rank sleeps until somebody reports; one with a run wakes each second to sample its usage.
             self._wake.wait(USAGE_SECONDS if self.run else None)
             self._wake.clear()

@@ -1,0 +1,5 @@
+"""How hub, proxy and driver grow: ``make bench-scale``."""
+
+from bench.scale.measure import measure
+
+__all__ = ["measure"]

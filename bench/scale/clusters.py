@@ -1,0 +1,87 @@
+"""Drivers of clusters of more and more ranks, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.record import Record, growth_exponent, median_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+RANKS_PER_WORKER = 4
+START_SECONDS = 120
+"""Within what 256 workers are to be ready."""
+DRIVER_SECONDS = 900
+ROWS = {
+    "start": ("start of all workers, s", 1),
+    "cell": ("a cell that does nothing, ms", 1000),
+    "cell_cpu": ("  the driver's CPU for it, ms", 1000),
+    "noisy_cell": ("a cell, each rank prints, ms", 1000),
+    "training": ("a run, each rank reports, ms", 1000),
+    "megabytes": ("memory for the ranks, MB", 1),
+    "stop": ("stop of all workers, s", 1),
+}
+GROWTH = {"cell": "fanout", "noisy_cell": "output", "training": "training", "megabytes": "driver_memory"}
+"""What may grow no worse than the ranks do, and what its record is called."""
+
+
+@dataclass
+class Clusters:
+    """What drivers measured, by quantity and number of ranks, once for each repeat."""
+
+    runs: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+
+    def rows(self) -> dict[str, dict[int, float]]:
+        """Return the rows of the growth table."""
+        return {
+            name: {size: scale * median(values) for size, values in self.runs[key].items()}
+            for key, (name, scale) in ROWS.items()
+        }
+
+
+def look(sizes: Sequence[int], repeats: int) -> Clusters:
+    """Run a driver for each size, so many times."""
+    found = Clusters()
+    for _ in range(repeats):
+        for size in sizes:
+            for key, value in _drive(size).items():
+                found.runs.setdefault(key, {}).setdefault(size, []).append(value)
+            print(f"  {size:,} ranks", flush=True)
+    return found
+
+
+def _drive(size: int) -> dict[str, float]:
+    ranks = min(size, RANKS_PER_WORKER)
+    command = [sys.executable, "-m", "bench.scale.driver", str(size // ranks), str(ranks)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=DRIVER_SECONDS)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def records(found: Clusters) -> Iterator[Record]:
+    """Yield what is kept of it."""
+    most = max(found.runs["start"])
+    start = found.runs["start"][most]
+    yield median_of(
+        f"scale_start_seconds_{most // RANKS_PER_WORKER}",
+        start,
+        "s",
+        limit=f"<= {START_SECONDS}",
+        note=f"workers with {most:,} ranks in all",
+    )
+    for size in (min(found.runs["cell"]), most):
+        yield median_of(f"scale_fanout_milliseconds_{size}", [1000 * one for one in found.runs["cell"][size]], "ms")
+        yield median_of(f"scale_driver_megabytes_{size}", found.runs["megabytes"][size], "MB")
+    rows = found.rows()
+    for key, name in GROWTH.items():
+        power = growth_exponent(rows[ROWS[key][0]])
+        note = f"to {most:,} ranks"
+        yield Record(
+            name=f"scale_{name}_growth_exponent", value=power, unit="power", runs=(power,), limit="<= 1.0", note=note
+        )

@@ -1,0 +1,71 @@
+"""One driver with its cluster of stand-ins, in a process of its own: ``python -m bench.scale.driver WORKERS RANKS``.
+
+Writes one line of JSON: what the start, a cell that does nothing, one whose ranks all print another line, and a run in
+which each rank reports and gives a result took, in seconds, and what the process and its ranks took of memory, in MB.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import psutil
+from farandole.driver.cluster import Cluster
+
+from bench.site import quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CELLS = 9
+NOISY_CELLS = 3
+NOISY = 'print(f"I am rank {rank}")\nprint("and so are we all")'
+TRAINING = "for step in range(10):\n    report(loss=1 / (step + 1))\nresult(rank)"
+MEGABYTE = 1e6
+
+
+def main() -> None:
+    """Start a cluster, measure, stop it."""
+    workers, ranks = int(sys.argv[1]), int(sys.argv[2])
+    process = psutil.Process()
+    # All that a driver may load, so that what it takes from here on is for its ranks.
+    Cluster.running()
+    pd.DataFrame({"loss": [1.0]})
+    before = process.memory_info().rss
+    began = time.perf_counter()
+    cluster = Cluster.start(workers=workers, ranks=ranks, backend="none", timeout=600, progress=quiet)
+    found = {"start": time.perf_counter() - began}
+    try:
+        cluster.run("pass")
+        cpu = time.process_time()
+        found["cell"] = median(seconds(lambda: cluster.run("pass")) for _ in range(CELLS))
+        found["cell_cpu"] = (time.process_time() - cpu) / CELLS
+        found["noisy_cell"] = median(seconds(lambda: cluster.run(NOISY)) for _ in range(NOISY_CELLS))
+        found["training"] = seconds(lambda: check(cluster, workers * ranks))
+        found["megabytes"] = (process.memory_info().rss - before) / MEGABYTE
+        found["megabytes_before"] = before / MEGABYTE
+    finally:
+        found["stop"] = seconds(cluster.stop)
+    print(json.dumps(found))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long something takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def check(cluster: Cluster, size: int) -> None:
+    """Train, and see that nothing is missing."""
+    run = cluster.train(TRAINING)
+    assert run.results == {rank: rank for rank in range(size)}
+    assert len(run.dataframe()) == 10 * size
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Requests to a hub: how long each takes, and what it costs the processes that answer it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+STARTS_AT_ONCE = 8
+READY_SECONDS = 120.0
+MEGABYTE = 1e6
+
+
+class StartError(RuntimeError):
+    """Raised when the hub gives up the start of a server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """How a hub is asked: so many requests in even steps, then ``at_once`` at any time for so many ``seconds``.
+
+    Forty a second is what a thousand notebook servers ask whose panel nobody looks at.
+    """
+
+    requests: int = 400
+    per_second: float = 40.0
+    at_once: int = 16
+    seconds: float = 6.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What requests cost: how many there were, in how many seconds, and of whose CPU how many seconds."""
+
+    requests: int
+    seconds: float
+    cpu: dict[str, float]
+
+    def milliseconds(self, process: str) -> float:
+        """Return what one request takes of a process's CPU."""
+        return 1000 * self.cpu[process] / self.requests
+
+
+class Meter:
+    """Reads what processes use, by name."""
+
+    def __init__(self, processes: dict[str, int]) -> None:
+        self._processes = {name: psutil.Process(number) for name, number in processes.items()}
+
+    def cpu(self) -> dict[str, float]:
+        """Return the seconds of CPU that each has had."""
+        return {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
+
+    def megabytes(self) -> dict[str, float]:
+        """Return what each holds of memory."""
+        return {name: process.memory_info().rss / MEGABYTE for name, process in self._processes.items()}
+
+
+class Api:
+    """The hub's REST API as its administrator."""
+
+    def __init__(self, url: str, token: str, session: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._headers = {"Authorization": f"token {token}"}
+        self._session = session
+
+    async def request(self, method: str, path: str, **options: Any) -> int:
+        """Make a request and return the status; the answer is read to its end."""
+        async with self._session.request(method, self._url + path, headers=self._headers, **options) as answer:
+            await answer.read()
+            pause = answer.headers.get("Retry-After")
+            if answer.status == 429 and pause is not None:
+                await asyncio.sleep(float(pause))
+                return await self.request(method, path, **options)
+            answer.raise_for_status()
+            return answer.status
+
+    async def add_users(self, names: Sequence[str]) -> None:
+        """Make users known to the hub, and start the server of each."""
+        await self.request("POST", "/hub/api/users", json={"usernames": list(names)})
+        turns = asyncio.Semaphore(STARTS_AT_ONCE)
+
+        async def start(name: str) -> None:
+            async with turns:
+                await self.request("POST", f"/hub/api/users/{name}/server")
+
+        await asyncio.gather(*(start(name) for name in names))
+        for name in names:
+            await self._wait_ready(name)
+
+    async def _wait_ready(self, name: str) -> None:
+        url = f"{self._url}/hub/api/users/{name}"
+        async with asyncio.timeout(READY_SECONDS):
+            while True:
+                async with self._session.get(url, headers=self._headers) as answer:
+                    server = (await answer.json())["servers"].get("")
+                if server is None:
+                    raise StartError(f"the server of {name} has not started: see the hub's log")
+                if server["ready"]:
+                    return
+                await asyncio.sleep(0.5)
+
+    async def times(self, requests: Iterable[tuple[str, str]], *, per_second: float) -> list[float]:
+        """Make requests in even steps, whether those before are answered or not; return how long each took."""
+        began = time.perf_counter()
+
+        async def one(number: int, method: str, path: str) -> float:
+            await asyncio.sleep(began + number / per_second - time.perf_counter())
+            start = time.perf_counter()
+            await self.request(method, path)
+            return time.perf_counter() - start
+
+        return list(await asyncio.gather(*(one(number, *each) for number, each in enumerate(requests))))
+
+    async def cost(self, paths: Sequence[str], load: Load, meter: Meter) -> Cost:
+        """Get these again and again, many at once, and return what that cost."""
+        before, began, turns = meter.cpu(), time.perf_counter(), itertools.cycle(paths)
+
+        async def ask() -> int:
+            count = 0
+            while time.perf_counter() - began < load.seconds:
+                await self.request("GET", next(turns))
+                count += 1
+            return count
+
+        requests = sum(await asyncio.gather(*(ask() for _ in range(load.at_once))))
+        cpu = {name: after - before[name] for name, after in meter.cpu().items()}
+        return Cost(requests=requests, seconds=time.perf_counter() - began, cpu=cpu)

@@ -1,0 +1,52 @@
+"""The spawner of the bench's hub: its servers are in the one process of `bench.scale.standin`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from jupyterhub.spawner import Spawner
+from jupyterhub.utils import url_path_join
+from tornado.escape import json_encode
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+
+ADDRESS = "FARANDOLE_BENCH_STAND_IN"
+"""Variable with the address of the stand-in's process."""
+
+
+class StandInSpawner(Spawner):  # type: ignore[misc]
+    """Starts nothing: it tells the stand-in's process to be one server more."""
+
+    gpus: int = 0
+    gpu_class: str | None = None
+    wait_for_gpus: bool = False
+    _started = False
+
+    async def start(self) -> str:
+        """Start the server and return its address."""
+        environment = self.get_env()
+        server = {
+            "path": self.server.base_url,
+            "name": self.name,
+            "ranks": int(environment.get("FARANDOLE_RANKS", "0")),
+            "activity_url": environment["JUPYTERHUB_ACTIVITY_URL"],
+            "token": environment["JUPYTERHUB_API_TOKEN"],
+        }
+        await self._tell("start", server)
+        self._started = True
+        return os.environ[ADDRESS]
+
+    async def stop(self, now: bool = False) -> None:  # noqa: ARG002
+        """Stop the server."""
+        self._started = False
+        await self._tell("stop", {"path": self.server.base_url})
+
+    async def poll(self) -> int | None:
+        """Return None while it runs."""
+        return None if self._started else 0
+
+    async def _tell(self, what: str, body: dict[str, Any]) -> None:
+        address = url_path_join(os.environ[ADDRESS], what)
+        # A hundred may wait for their turn here.
+        request = HTTPRequest(address, method="POST", body=json_encode(body), connect_timeout=60, request_timeout=60)
+        await AsyncHTTPClient().fetch(request)

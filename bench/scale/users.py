@@ -1,0 +1,120 @@
+"""The hub and its proxy where many users have a server: how soon the API answers, what it takes, what comes first."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from bench.record import Record
+from bench.scale.load import Api, Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.scale.load import Cost, Load
+    from hub.process import HubProcess
+
+MOST_MILLISECONDS = 200
+"""What the hub's API may take at the median where all users have their server."""
+
+PROXY_RATE = 1.0
+"""Requests a second of a user who works, through the proxy: a file saved, a message of a kernel, a picture."""
+UNSEEN_RATE = 1 / 30
+SEEN_RATE = 1 / 3
+ACTIVITY_RATE = 1 / 300
+"""How often a notebook server asks the hub while nobody looks at its panel, and while somebody does; says it lives."""
+LOOKING = 0.1
+"""The part of the users who have the panel in sight."""
+
+
+@dataclass
+class Users:
+    """What was measured: rows of the growth table by number of users, and what a request costs at the largest."""
+
+    rows: dict[str, dict[int, float]] = field(default_factory=dict)
+    slowest: float = 0.0
+    hub: Cost | None = None
+    proxy: Cost | None = None
+
+    def note(self, row: str, users: int, value: float) -> None:
+        """Take a value of a row."""
+        self.rows.setdefault(row, {})[users] = value
+
+
+async def look(hub: HubProcess, token: str, sizes: Sequence[int], load: Load) -> Users:
+    """Have more and more users start a server, and look at hub and proxy each time."""
+    proxy = int((hub.settings.state / "proxy.pid").read_text())
+    meter = Meter({"hub": hub.process.pid, "proxy": proxy})
+    found, names = Users(), [f"user-{number}" for number in range(max(sizes))]
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        api = Api(hub.url, token, session)
+        for before, size in itertools.pairwise([0, *sizes]):
+            began = time.perf_counter()
+            await api.add_users(names[before:size])
+            found.note("start of a server, ms", size, 1000 * (time.perf_counter() - began) / (size - before))
+            await _look_at(api, names[:size], meter, load, found)
+            print(f"  {size:,} users", flush=True)
+        found.hub = await api.cost([f"/hub/api/users/{name}" for name in names], load, meter)
+        found.proxy = await api.cost([f"/user/{name}/api" for name in names], load, meter)
+    return found
+
+
+async def _look_at(api: Api, names: Sequence[str], meter: Meter, load: Load, found: Users) -> None:
+    """Ask as the servers and drivers of these users do, and note how long that takes, and what processes hold."""
+    asked = [("GET", f"/hub/api/users/{names[number * 37 % len(names)]}") for number in range(load.requests)]
+    times = [1000 * seconds for seconds in await api.times(asked, per_second=load.per_second)]
+    found.note("API at the median, ms", len(names), median(times))
+    found.note("API, 95 of 100, ms", len(names), quantiles(times, n=20)[-1])
+    whole = await api.times([("GET", "/hub/api/users?limit=50")] * 5, per_second=2.0)
+    found.note("API, a page of 50 users, ms", len(names), 1000 * median(whole))
+    for process, megabytes in meter.megabytes().items():
+        found.note(f"{process}, MB", len(names), megabytes)
+
+
+def records(found: Users) -> Iterator[Record]:
+    """Yield what is kept of it; the last one says which limit comes first."""
+    most = max(found.rows["hub, MB"])
+    for name, row, unit in (
+        ("api_milliseconds", "API at the median, ms", "ms"),
+        ("api_milliseconds_p95", "API, 95 of 100, ms", "ms"),
+        ("server_start_milliseconds", "start of a server, ms", "ms"),
+        ("hub_megabytes", "hub, MB", "MB"),
+        ("proxy_megabytes", "proxy, MB", "MB"),
+    ):
+        limit = f"<= {MOST_MILLISECONDS}" if name == "api_milliseconds" else ""
+        yield _one(f"scale_{name}_{most}", found.rows[row][most], unit, limit=limit, note=f"{most:,} users' servers")
+    yield from _limits(found, most)
+
+
+def _limits(found: Users, most: int) -> Iterator[Record]:
+    """Yield what a request costs, and how many users fill a core of the hub and of the proxy with theirs."""
+    assert found.hub is not None
+    assert found.proxy is not None
+    hub, proxy = found.hub.milliseconds("hub"), found.proxy.milliseconds("proxy")
+    for name, cost, each in (("hub", found.hub, hub), ("proxy", found.proxy, proxy)):
+        note = (
+            f"{1000 / each:,.0f} a second fill a core; {cost.requests / cost.seconds:,.0f} a second were answered here"
+        )
+        yield _one(f"scale_{name}_cpu_milliseconds", each, "ms of CPU a request", note=note)
+    usual = ACTIVITY_RATE + LOOKING * SEEN_RATE + (1 - LOOKING) * UNSEEN_RATE
+    per_user = {row: (values[most] - values[min(values)]) / (most - min(values)) for row, values in found.rows.items()}
+    first = {
+        f"the proxy's core: {PROXY_RATE:g} request a second of each user": 1000 / (PROXY_RATE * proxy),
+        f"the hub's core: {LOOKING:.0%} of the users look at the panel": 1000 / (usual * hub),
+        "the hub's core: all users look at the panel": 1000 / ((ACTIVITY_RATE + SEEN_RATE) * hub),
+    }
+    for name, (what, users) in zip(("proxy", "hub", "hub_panels"), first.items(), strict=True):
+        yield _one(f"scale_users_{name}", users, "users", note=what)
+    yield _one("scale_hub_kilobytes_per_user", 1000 * per_user["hub, MB"], "kB")
+    yield _one("scale_proxy_kilobytes_per_user", 1000 * per_user["proxy, MB"], "kB")
+    what, users = min(list(first.items())[:2], key=lambda each: each[1])
+    yield _one("scale_users_first_limit", users, "users", note=f"first comes {what}")
+
+
+def _one(name: str, value: float, unit: str, *, limit: str = "", note: str = "") -> Record:
+    return Record(name=name, value=value, unit=unit, runs=(value,), limit=limit, note=note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -80,6 +81,8 @@ class NetworkedSpawner(WatchedSpawner, ImageSpawner):
     async def run_post_stop_hook(self) -> None:
         """Do what every deployment does, then give the network back, however the server ended."""
         try:
-            await super().run_post_stop_hook()
+            outcome = super().run_post_stop_hook()
+            if inspect.isawaitable(outcome):
+                await outcome
         finally:
             await self.networks.release(self.user_slug, self.name)

@@ -169,12 +169,10 @@ class UserNetworks:
             try:
                 self._client.create_network(
                     name,
-                    driver="bridge",
                     check_duplicate=True,
                     internal=not self._internet,
-                    options=self._options(),
-                    ipam=IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet))]),
                     labels={LABEL: self._name},
+                    **self._specification(subnet),
                 )
             except APIError as exc:
                 # What the engine cannot list, as a route of the host, may overlap too: the next piece may do. Or the
@@ -189,17 +187,28 @@ class UserNetworks:
             "Set FARANDOLE_SUBNETS to a range of addresses that nothing else uses."
         ) from refusal
 
-    def _options(self) -> dict[str, str]:
+    def _specification(self, subnet: IPv4Network) -> dict[str, Any]:
+        """Return what makes a network of these addresses one of our kind, for the engine's client."""
         options = {MTU_OPTION: str(self._mtu)}
-        return options if self._internet else {**options, NO_ADDRESS_OPTION: "true"}
+        return {
+            "driver": "bridge",
+            "options": options if self._internet else {**options, NO_ADDRESS_OPTION: "true"},
+            "ipam": IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet))]),
+        }
+
+    def _endpoint(self, container: str, network: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - others need it
+        """Return what a service has in a network, for the engine's client."""
+        return {"aliases": [self._services[container]]}
 
     def _connect_services(self, network: dict[str, Any]) -> None:
-        present = {container["Name"] for container in network["Containers"].values()}
-        for container, alias in self._services.items():
+        present = _present(network)
+        for container in self._services:
             if container in present:
                 continue
             try:
-                self._client.connect_container_to_network(container, network["Id"], aliases=[alias])
+                self._client.connect_container_to_network(
+                    container, network["Id"], **self._endpoint(container, network)
+                )
             except APIError as exc:
                 # A stopped container is connected and not listed.
                 status, words = ALREADY_CONNECTED
@@ -208,14 +217,24 @@ class UserNetworks:
 
     def _remove_if_empty(self, name: str) -> None:
         network = self._inspect(name)
-        if network is None:
+        if network is None or self._has_servers(network):
             return
-        present = {container["Name"] for container in network["Containers"].values()}
-        if present - set(self._services):
-            return
-        for container in present:
+        for container in _present(network) & set(self._services):
             self._client.disconnect_container_from_network(container, network["Id"], force=True)
+        self._remove(network)
+
+    def _has_servers(self, network: dict[str, Any]) -> bool:
+        """Whether others than the services are in it."""
+        return bool(_present(network) - set(self._services))
+
+    def _remove(self, network: dict[str, Any]) -> None:
+        """Remove a network in which nobody is any more."""
         self._client.remove_network(network["Id"])
+
+
+def _present(network: dict[str, Any]) -> set[str]:
+    """Return the names of the containers in a network; a swarm's has none where no container of this engine is."""
+    return {container["Name"] for container in (network["Containers"] or {}).values()}
 
 
 def _reason(exc: Exception) -> str:

@@ -47,7 +47,8 @@ class Profile:
     ``ranks`` is the number of ranks on each worker, ``cpus`` a number of CPUs, ``memory`` text as ``4G``; None means
     no limit. ``image`` is another image than the hub's own, ``gpus`` a number of GPUs of the class ``gpu_class`` (None:
     of any class) that the server has for itself, ``data`` the volumes of FARANDOLE_SHARED_VOLUMES that it has (None:
-    all); these are for deployments in containers. Raises `ProfileError`.
+    all); these are for deployments in containers. ``swarm`` is what only that deployment reads, see
+    `spawner_config.swarm_settings`. Raises `ProfileError`.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Profile:
     gpu_class: str | None = None
     data: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    swarm: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work."""
@@ -76,6 +78,7 @@ class Profile:
         _require(self.gpu_class is None or class_fits, "gpu_class", "text, in a profile with gpus = 1 or more")
         _require(self.data is None or _is_texts(self.data), "data", "a list of volumes, as ['imagenet']")
         _require(_is_environment(self.environment), "environment", "a table of text values")
+        _require(isinstance(self.swarm, Mapping), "swarm", "a table, [profile.swarm]")
 
     def variables(self, ranks: int = 1) -> dict[str, str]:
         """Return the environment of a server with ``ranks`` ranks: the profile's own, and each rank's share of CPUs."""

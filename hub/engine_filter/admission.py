@@ -19,6 +19,7 @@ from hub.engine_filter.names import NAME
 from hub.engine_filter.networks import rebuild_connect, rebuild_disconnect, rebuild_network, rebuild_volume
 from hub.engine_filter.refused import RefusedError
 from hub.engine_filter.rules import HUB_LABEL, Rules, is_service
+from hub.engine_filter.services import rebuild_service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hub.engine_filter.engine import Engine
 
 NOT_FOUND = 404
+NO_NETWORK = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +73,8 @@ class Admission:
         self._check_image(f"{image}@{tag}" if tag.startswith("sha256:") else f"{image}:{tag}")
         return Outgoing(path=call.path, query=call.query)
 
-    async def list_containers(self, call: Call) -> Outgoing:
-        """Admit the list of our containers."""
+    async def list_ours(self, call: Call) -> Outgoing:
+        """Admit the list of our containers, services or tasks."""
         filters = read_object(call.query.get("filters", "{}").encode())
         wanted = filters.get("label") or []
         if not isinstance(wanted, list):
@@ -89,6 +91,31 @@ class Admission:
             await self._check_volume(mount["Source"])
         await self._check_networks(body)
         return Outgoing(path=call.path, query=call.query, body=body)
+
+    async def nodes(self, call: Call) -> Outgoing:
+        """Admit the list of a swarm's machines."""
+        self._check_swarm()
+        return Outgoing(path=call.path, query={})
+
+    async def create_service(self, call: Call) -> Outgoing:
+        """Admit a service of an allowed image, without privileges, in our networks and with our volumes."""
+        self._check_swarm()
+        body = rebuild_service(self._rules, read_object(call.body))
+        task = body["TaskTemplate"]
+        if not task["ContainerSpec"].get("User"):
+            await self._check_image_user(task["ContainerSpec"]["Image"])
+        for mount in task["ContainerSpec"]["Mounts"]:
+            if "Source" in mount:
+                await self._check_volume(mount["Source"])
+        network = await self._users_network(task["Networks"][0]["Target"])
+        task["Networks"] = [{"Target": network["Id"]}]
+        return Outgoing(path=call.path, query={}, body=body)
+
+    async def service(self, call: Call) -> Outgoing:
+        """Admit what is done with one of our services."""
+        self._check_swarm()
+        found = await self._ours("service", call.parts["name"], f"/services/{_name(call.parts['name'])}")
+        return Outgoing(path=f"/services/{found['ID']}", query={})
 
     async def container(self, call: Call) -> Outgoing:
         """Admit what is done with one of our containers, and is not one of the hub's own parts."""
@@ -115,7 +142,7 @@ class Admission:
 
     async def connect(self, call: Call) -> Outgoing:
         """Admit a connection of our container, the hub's own parts too, with a network of ours."""
-        return await self._join(call, "connect", rebuild_connect(read_object(call.body)))
+        return await self._join(call, "connect", rebuild_connect(self._rules, read_object(call.body)))
 
     async def disconnect(self, call: Call) -> Outgoing:
         """Admit the end of such a connection."""
@@ -152,7 +179,8 @@ class Admission:
 
     async def _ours(self, kind: str, name: str, path: str) -> dict[str, Any]:
         found = await self._engine.inspect(path)
-        labels = found["Config"]["Labels"] if kind == "container" else found["Labels"]
+        where = {"container": "Config", "service": "Spec"}
+        labels = (found[where[kind]] if kind in where else found)["Labels"]
         if not self._rules.owns(labels):
             raise RefusedError(
                 f"The {kind} {name!r} is not this hub's: it lacks the label {HUB_LABEL}={self._rules.name}."
@@ -163,7 +191,8 @@ class Admission:
         host = body["HostConfig"]
         if not host.get("NetworkMode"):
             raise RefusedError("HostConfig.NetworkMode is missing: the container must be in a network of this hub.")
-        host["NetworkMode"] = (await self._users_network(host["NetworkMode"]))["Name"]
+        if host["NetworkMode"] != NO_NETWORK:
+            host["NetworkMode"] = (await self._users_network(host["NetworkMode"]))["Name"]
         networking = body.get("NetworkingConfig", {})
         endpoints = networking.get("EndpointsConfig", {})
         if endpoints:
@@ -183,6 +212,10 @@ class Admission:
             return
         if is_service(found["Labels"]):
             raise RefusedError(f"The volume {name!r} is for the parts of the hub only.")
+
+    def _check_swarm(self) -> None:
+        if not self._rules.swarm:
+            raise RefusedError("FARANDOLE_DEPLOYMENT is not swarm: the hub has no services.")
 
     def _check_image(self, reference: str) -> None:
         if not self._rules.admits_image(reference):

@@ -60,7 +60,13 @@ MOUNT: dict[str, Check] = {
     "Target": inside,
     "ReadOnly": flag,
     "Consistency": one_of("default"),
-    "VolumeOptions": nested({"NoCopy": flag, "Labels": texts_by_name}),
+    "VolumeOptions": nested(
+        {
+            "NoCopy": flag,
+            "Labels": texts_by_name,
+            "DriverConfig": nested({"Name": one_of("local"), "Options": texts_by_name}),
+        }
+    ),
 }
 mounts = objects(MOUNT)
 
@@ -74,6 +80,19 @@ def owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
     if not lent and not source.startswith(rules.prefix):
         raise RefusedError(f"The volume {source!r} is not this hub's: its name must begin with {rules.prefix!r}.")
     options = mount.get("VolumeOptions", {})
+    _check_driver(rules, source, options.get("DriverConfig"))
     labels = {**options.get("Labels", {}), **rules.label}
     read_only = lent or mount.get("ReadOnly", False)
     return {**mount, "ReadOnly": read_only, "VolumeOptions": {**options, "Labels": labels}}
+
+
+def _check_driver(rules: Rules, source: str, driver: dict[str, Any] | None) -> None:
+    """Refuse options of a volume's driver but for those by which it is a folder of FARANDOLE_SWARM_HOMES."""
+    if not driver:
+        return
+    ours = rules.homes.options(source, rules.name) if rules.homes and source.startswith(rules.prefix) else {}
+    if driver.get("Options", {}) != ours:
+        raise RefusedError(
+            f"VolumeOptions.DriverConfig of {source!r} is not admitted: only FARANDOLE_SWARM_HOMES says where a volume "
+            "is."
+        )

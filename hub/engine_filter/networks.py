@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING, Any
 
 from hub.engine_filter.body import flag, nested, objects, one_of, rebuild, text
@@ -37,25 +37,46 @@ OPTIONS: dict[str, Check] = {
 
 
 def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a network's creation: a bridge with our label and a name that is ours."""
+    """Return the admitted body of a network's creation: a bridge with our label and a name that is ours.
+
+    On a swarm it is an overlay, which the hub's own containers may join too.
+    """
+    driver = "overlay" if rules.swarm else "bridge"
+    range_: dict[str, Check] = {"IPRange": _subnet(rules)} if rules.swarm else {}
     checks: dict[str, Check] = {
         "Name": text,
         "CheckDuplicate": flag,
-        "Driver": one_of("", "bridge"),
+        "Driver": one_of("", driver),
         "Internal": flag,
         "Options": nested(OPTIONS),
         "Labels": labels,
-        "IPAM": nested({"Driver": one_of("", "default"), "Config": objects({"Subnet": _subnet(rules)})}),
+        "IPAM": nested({"Driver": one_of("", "default"), "Config": objects({"Subnet": _subnet(rules), **range_})}),
+        **({"Attachable": flag} if rules.swarm else {}),
     }
     built = rebuild("", body, checks)
     ours(rules, "network", built.get("Name", ""))
     built["Labels"] = {**built.get("Labels", {}), **rules.label}
-    return {**built, "Driver": "bridge", "CheckDuplicate": True}
+    return {**built, "Driver": driver, "CheckDuplicate": True, **({"Attachable": True} if rules.swarm else {})}
 
 
-def rebuild_connect(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a connection of a container with a network."""
-    return rebuild("", body, {"Container": text, "EndpointConfig": nested(ENDPOINT)})
+def _address(rules: Rules) -> Check:
+    def check(where: str, value: Any) -> str:
+        try:
+            address = IPv4Address(text(where, value))
+        except ValueError as exc:
+            raise RefusedError(f"{where} is no address: {exc}.") from exc
+        if address not in rules.addresses:
+            raise RefusedError(f"{where} may not be {value!r}: it must lie in FARANDOLE_SUBNETS, {rules.addresses}.")
+        return str(address)
+
+    return check
+
+
+def rebuild_connect(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the admitted body of a connection of a container with a network; on a swarm it may name its address."""
+    named: dict[str, Check] = {"IPAMConfig": nested({"IPv4Address": _address(rules)})} if rules.swarm else {}
+    endpoint = {**ENDPOINT, **named}
+    return rebuild("", body, {"Container": text, "EndpointConfig": nested(endpoint)})
 
 
 def rebuild_disconnect(body: dict[str, Any]) -> dict[str, Any]:

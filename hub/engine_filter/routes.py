@@ -45,7 +45,7 @@ ROUTES = (
     Route("GET", "/info", Admission.as_it_is),
     Route("GET", f"/images/{IMAGE}/json", Admission.inspect_image),
     Route("POST", "/images/create", Admission.pull_image, ("fromImage", "tag")),
-    Route("GET", "/containers/json", Admission.list_containers, ("all", "limit", "size", "filters", "trunc_cmd")),
+    Route("GET", "/containers/json", Admission.list_ours, ("all", "limit", "size", "filters", "trunc_cmd")),
     Route("POST", "/containers/create", Admission.create_container, ("name",), has_body=True),
     Route("GET", f"/containers/{NAME}(?P<rest>/json)", Admission.container, ("size",)),
     Route("GET", f"/containers/{NAME}(?P<rest>/logs)", Admission.container, LOGS),
@@ -62,6 +62,12 @@ ROUTES = (
     Route("POST", f"/networks/{NAME}/disconnect", Admission.disconnect, has_body=True),
     Route("POST", "/volumes/create", Admission.create_volume, has_body=True),
     Route("GET", f"/volumes/{NAME}", Admission.inspect_volume),
+    Route("GET", "/nodes", Admission.nodes),
+    Route("GET", "/services", Admission.list_ours, ("filters", "status")),
+    Route("POST", "/services/create", Admission.create_service, has_body=True),
+    Route("GET", f"/services/{NAME}", Admission.service, ("insertDefaults",)),
+    Route("DELETE", f"/services/{NAME}", Admission.service),
+    Route("GET", "/tasks", Admission.list_ours, ("filters",)),
 )
 HARMLESS = {"", "0", "false"}
 # Names that a look-up by name would take, and that the engine means otherwise.

@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
 from hub.engine_filter.names import IMAGE
+from spawner_config.homes import SharedFolder
 from spawner_config.settings import SettingsError
 from spawner_config.shares import Shares
 
@@ -19,6 +20,7 @@ HUB_LABEL = "farandole.hub"
 ROLE_LABEL = "farandole.role"
 SERVICE = "service"
 SUBNETS = IPv4Network("10.213.0.0/16")
+DOCKER, SWARM = "docker", "swarm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,8 @@ class Rules:
     shared_volumes: tuple[str, ...] = ()
     addresses: IPv4Network = SUBNETS
     gpu_kind: str = "nvidia.com/gpu"
+    swarm: bool = False
+    homes: SharedFolder | None = None
 
     def __post_init__(self) -> None:
         # The hyphen of `prefix` keeps our names apart from ids, which the engine takes in place of names.
@@ -51,6 +55,8 @@ class Rules:
             shared_volumes=tuple(data.volume for data in Shares.from_environment(environ, name).data),
             addresses=_network(environ.get("FARANDOLE_SUBNETS") or str(cls.addresses)),
             gpu_kind=environ.get("FARANDOLE_GPU_KIND") or cls.gpu_kind,
+            swarm=_deployment(environ) == SWARM,
+            homes=SharedFolder.from_environment(environ),
         )
 
     @property
@@ -87,6 +93,13 @@ def _matches_any(name: str, patterns: Iterable[str]) -> bool:
 
 def _words(environ: Mapping[str, str], key: str) -> tuple[str, ...]:
     return tuple(environ.get(key, "").replace(",", " ").split())
+
+
+def _deployment(environ: Mapping[str, str]) -> str:
+    text = environ.get("FARANDOLE_DEPLOYMENT") or DOCKER
+    if text not in {DOCKER, SWARM}:
+        raise SettingsError(f"FARANDOLE_DEPLOYMENT is {text!r}. With the compose file it must be docker or swarm.")
+    return text
 
 
 def _network(text: str) -> IPv4Network:

@@ -103,7 +103,7 @@ def gpu_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondEngin
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report: Any = yield
-    stacks = dict.fromkeys(("stack", "closed_stack", "gpu_stack"), "containers")
+    stacks = dict.fromkeys(("stack", "closed_stack", "gpu_stack", "swarm_stack"), "containers")
     for name, title in {**stacks, "gpu_engine": "engine with GPUs"}.items():
         found = getattr(item, "funcargs", {}).get(name)
         if report.failed and found is not None:

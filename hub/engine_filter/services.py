@@ -1,0 +1,131 @@
+"""The body of `services/create`: one task that is never started again, and what every one must have."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from hub.engine_filter.body import flag, nested, number, objects, one_of, rebuild, text, texts, texts_by_name
+from hub.engine_filter.containers import GPU_VARIABLE, NO_GPU, environment, labels, user
+from hub.engine_filter.mounts import MOUNT, owned
+from hub.engine_filter.networks import ours
+from hub.engine_filter.refused import RefusedError
+
+if TYPE_CHECKING:
+    from hub.engine_filter.body import Check
+    from hub.engine_filter.rules import Rules
+
+CONSTRAINT = re.compile(r"(node\.id|node\.labels\.[A-Za-z_][A-Za-z0-9_.-]*)==[A-Za-z0-9_.:-]+")
+SHARED_MEMORY = "/dev/shm"
+MOST_PROCESSES = 32768
+
+
+def constraints(where: str, value: Any) -> list[str]:
+    """Constraints on a node's id and labels."""
+    for item in texts(where, value):
+        if not CONSTRAINT.fullmatch(item):
+            raise RefusedError(f"{where} may not have {item!r}: only a node's id and labels may be asked for.")
+    return texts(where, value)
+
+
+def processes(where: str, value: Any) -> int:
+    """A limit of processes."""
+    if not 0 < number(where, value) <= MOST_PROCESSES:
+        raise RefusedError(f"{where} must be a number from 1 to {MOST_PROCESSES}.")
+    return int(value)
+
+
+def mounts(where: str, value: Any) -> list[dict[str, Any]]:
+    """Named volumes, and memory at `SHARED_MEMORY`."""
+    if not isinstance(value, list):
+        raise RefusedError(f"{where} must be a list.")
+    return [_mount(where, item) for item in value]
+
+
+def _mount(where: str, item: Any) -> dict[str, Any]:
+    if isinstance(item, dict) and item.get("Type") == "tmpfs":
+        return rebuild(where, item, MEMORY_MOUNT)
+    return rebuild(where, item, MOUNT)
+
+
+def only_none(where: str, value: Any) -> dict[str, Any]:
+    """A health check that is none: the swarm would end a server that is too busy to answer."""
+    return rebuild(where, value, {"Test": one_of(["NONE"])})
+
+
+MEMORY_MOUNT: dict[str, Check] = {
+    "Type": one_of("tmpfs"),
+    "Target": one_of(SHARED_MEMORY),
+    "TmpfsOptions": nested({"SizeBytes": number}),
+}
+CONTAINER: dict[str, Check] = {
+    "Image": text,
+    "Args": texts,
+    "Command": texts,
+    "Env": environment,
+    "User": user,
+    "Mounts": mounts,
+    "Labels": labels,
+    "StopGracePeriod": number,
+    "CapabilityDrop": texts,
+    "Privileges": nested({"NoNewPrivileges": flag}),
+    "Healthcheck": only_none,
+}
+GPU_COUNT = nested({"Kind": one_of("GPU"), "Value": number})
+RESOURCES: dict[str, Check] = {
+    "Limits": nested({"MemoryBytes": number, "NanoCPUs": number, "Pids": processes}),
+    "Reservations": nested({"MemoryBytes": number, "GenericResources": objects({"DiscreteResourceSpec": GPU_COUNT})}),
+}
+TASK: dict[str, Check] = {
+    "ContainerSpec": nested(CONTAINER),
+    "Resources": nested(RESOURCES),
+    "RestartPolicy": nested({"Condition": one_of("none")}),
+    "Placement": nested({"Constraints": constraints}),
+    "LogDriver": nested({"Name": one_of("json-file", "local"), "Options": texts_by_name}),
+    "Networks": objects({"Target": text}),
+}
+SERVICE: dict[str, Check] = {
+    "Name": text,
+    "Labels": labels,
+    "TaskTemplate": nested(TASK),
+    "EndpointSpec": nested({"Mode": one_of("dnsrr")}),
+}
+
+
+def rebuild_service(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the admitted body of a service's creation, with the label and without any privilege.
+
+    The networks and volumes in it are still to be compared with what the engine has.
+    """
+    built = rebuild("", body, SERVICE)
+    ours(rules, "service", built.get("Name", ""))
+    task = built.get("TaskTemplate", {})
+    container = task.get("ContainerSpec", {})
+    if not rules.admits_image(container.get("Image", "")):
+        raise RefusedError(
+            f"Image {container.get('Image')!r} is not among the allowed images: {', '.join(rules.images)}."
+        )
+    _bound(task)
+    container["Mounts"] = [_owned(rules, mount) for mount in container.get("Mounts", [])]
+    container["CapabilityDrop"] = ["ALL"]
+    container["Privileges"] = {"NoNewPrivileges": True}
+    container["Healthcheck"] = {"Test": ["NONE"]}
+    if not task.get("Resources", {}).get("Reservations", {}).get("GenericResources"):
+        # Where NVIDIA's runtime is an engine's default, an image that asks for all GPUs would get them.
+        container["Env"] = [*container.get("Env", []), f"{GPU_VARIABLE}={NO_GPU}"]
+    built["Labels"] = {**built.get("Labels", {}), **rules.label}
+    return {**built, "EndpointSpec": {"Mode": "dnsrr"}}
+
+
+def _bound(task: dict[str, Any]) -> None:
+    """Refuse a task that would be started again, or that is in no network of a user."""
+    if task.get("RestartPolicy") != {"Condition": "none"}:
+        raise RefusedError("TaskTemplate.RestartPolicy must have the Condition 'none'.")
+    if len(task.get("Networks", [])) != 1 or not task["Networks"][0].get("Target"):
+        raise RefusedError("TaskTemplate.Networks must be one network of this hub.")
+    if not task.get("Resources", {}).get("Limits", {}).get("Pids"):
+        raise RefusedError("TaskTemplate.Resources.Limits.Pids is missing: a server's processes must be limited.")
+
+
+def _owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
+    return mount if mount["Type"] == "tmpfs" else owned(rules, mount)

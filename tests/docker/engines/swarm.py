@@ -1,0 +1,90 @@
+"""Two engines that form a swarm: to the tests two machines with a cable between them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv4Network
+from typing import TYPE_CHECKING
+
+from tests.docker.engines.daemon import wait_for
+from tests.docker.engines.debian import run
+from tests.docker.engines.second import SecondEngine, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CABLE = IPv4Network("10.216.255.8/30")
+GPU_CLASS = "stand-in"
+NODES_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swarm:
+    """Its engines: the hub runs on ``manager``, which has no GPU; ``other`` has one, a name without a device."""
+
+    manager: SecondEngine
+    other: SecondEngine
+
+    @property
+    def engines(self) -> tuple[SecondEngine, SecondEngine]:
+        """Both engines."""
+        return self.manager, self.other
+
+    def copy(self, *images: str) -> None:
+        """Copy images from this machine's own engine to both."""
+        for engine in self.engines:
+            engine.copy(*images)
+
+    def logs(self) -> str:
+        """Return the ends of both engines' logs."""
+        return "\n".join(engine.logs() for engine in self.engines)
+
+
+@contextmanager
+def swarm() -> Iterator[Swarm]:
+    """Run both engines as one swarm; the first is its manager, the node labels and GPUs are those of `Swarm`."""
+    manager = SecondEngine(
+        name="farandole-s1", cable=IPv4Network("10.216.255.0/30"), containers=IPv4Network("10.216.0.0/24")
+    )
+    other = SecondEngine(
+        name="farandole-s2",
+        cable=IPv4Network("10.216.255.4/30"),
+        containers=IPv4Network("10.216.1.0/24"),
+        settings={"node-generic-resources": ["GPU=GPU-00000001"]},
+    )
+    with ExitStack() as stack:
+        for engine in (manager, other):
+            stack.enter_context(running(engine))
+        _form(manager, other)
+        yield Swarm(manager=manager, other=other)
+
+
+def _form(manager: SecondEngine, other: SecondEngine) -> None:
+    first, second = _connect(manager, other)
+    manager.docker("swarm", "init", f"--advertise-addr={first}", "--default-addr-pool=10.216.64.0/18")
+    token = manager.docker("swarm", "join-token", "--quiet", "worker").strip()
+    other.docker("swarm", "join", f"--advertise-addr={second}", f"--token={token}", str(first))
+    wait_for(lambda: _ready(manager) == 2, "The swarm of two engines", NODES_SECONDS)
+    label = f"--label-add=farandole.gpu={GPU_CLASS}"
+    manager.docker("node", "update", label, "--label-add=disk=fast", node_id(other))
+
+
+def node_id(engine: SecondEngine) -> str:
+    """Return an engine's id in its swarm."""
+    return engine.docker("info", "--format", "{{.Swarm.NodeID}}").strip()
+
+
+def _ready(manager: SecondEngine) -> int:
+    return manager.docker("node", "ls", "--format", "{{.Status}}").split().count("Ready")
+
+
+def _connect(one: SecondEngine, another: SecondEngine) -> tuple[IPv4Interface | str, str]:
+    """Lay a cable between the two; returns their addresses."""
+    ends = ("cable-1", "cable-2")
+    run("ip", "link", "add", ends[0], "netns", one.name, "type", "veth", "peer", "name", ends[1], "netns", another.name)
+    addresses = str(CABLE[1]), str(CABLE[2])
+    for engine, end, address in zip((one, another), ends, addresses, strict=True):
+        run("ip", "-n", engine.name, "address", "add", f"{address}/{CABLE.prefixlen}", "dev", end)
+        run("ip", "-n", engine.name, "link", "set", end, "up")
+    return addresses

@@ -1,0 +1,126 @@
+"""The compose file's hub on the manager of a swarm, and users' servers as they are found on all its machines."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hub.process import wait_until
+from tests.docker.stack import LABEL, Stack, docker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.docker.engines.second import SecondEngine
+    from tests.docker.engines.swarm import Swarm
+
+SERVER_LABEL = "farandole.server"
+USER_ID = 1000
+GONE_SECONDS = 60.0
+
+
+class SwarmStack(Stack):
+    """A `Stack` whose users' homes are folders in ``homes``, which both machines have."""
+
+    def __init__(self, folder: Path, swarm: Swarm, homes: Path, **settings: str) -> None:
+        os.chown(homes, USER_ID, USER_ID)
+        super().__init__(
+            folder,
+            subnets="10.216.128.0/18",
+            engine=swarm.manager,
+            FARANDOLE_DEPLOYMENT="swarm",
+            FARANDOLE_SWARM_HOMES=str(homes),
+            **settings,
+        )
+        self.swarm = swarm
+
+    def servers(self, user: str) -> dict[str, Server]:
+        """Return the user's servers that run, by the names of their services."""
+        found = [server for engine in self.swarm.engines for server in self._servers_on(engine)]
+        name = f"{self.name}-server-{user}"
+        return {server.service: server for server in found if server.service == name or f"{name}--" in server.service}
+
+    def workers(self, user: str) -> list[Server]:
+        """Return those of them that are workers, by their names."""
+        return [server for name, server in sorted(self.servers(user).items()) if "--" in name]
+
+    def notebook(self, user: str) -> Server:
+        """Return the user's notebook server."""
+        return self.servers(user)[f"{self.name}-server-{user}"]
+
+    def services(self) -> list[str]:
+        """Return the names of all servers' services, also of those that do not run."""
+        return sorted(self.docker("service", "ls", "--format", "{{.Name}}").split())
+
+    def networks(self) -> list[str]:
+        """Return the names of the users' networks."""
+        label = f"label={LABEL}={self.name}"
+        return sorted(self.docker("network", "ls", "--filter", "driver=overlay", "--filter", label, "-q").split())
+
+    def logs(self) -> str:
+        """Return the ends of the logs, those of the servers too, and what the swarm says of them."""
+        servers = [server for engine in self.swarm.engines for server in self._servers_on(engine)]
+        said = [f"--- {server.service}\n{server.log()}" for server in servers]
+        tasks = [self.docker("service", "ps", "--no-trunc", name) for name in self.services()]
+        return "\n".join([super().logs(), *said, *tasks])
+
+    def down(self) -> None:
+        """Remove everything that carries its name."""
+        for name in self.services():
+            self._run("docker", "service", "rm", name)
+        wait_until(lambda: not any(map(self._servers_on, self.swarm.engines)), GONE_SECONDS)
+        super().down()
+
+    def _servers_on(self, engine: SecondEngine) -> list[Server]:
+        format_ = '{{.ID}} {{.Label "com.docker.swarm.service.name"}}'
+        lines = docker("ps", "--format", format_, host=engine.url).splitlines()
+        parts = [line.split() for line in lines]
+        return [Server(engine, words[0], words[1]) for words in parts if len(words) == 2]
+
+
+class Server:
+    """A server's container, and the engine that it is on."""
+
+    def __init__(self, engine: SecondEngine, container: str, service: str) -> None:
+        self.engine = engine
+        self.container = container
+        self.service = service
+
+    def run(self, *command: str) -> str:
+        """Return what a command prints in it."""
+        return docker("exec", self.container, *command, host=self.engine.url)
+
+    def kill(self) -> None:
+        """End it as a machine without memory would."""
+        docker("kill", self.container, host=self.engine.url)
+
+    def inspect(self) -> dict[str, Any]:
+        """Return what its engine says of it."""
+        found: dict[str, Any] = json.loads(docker("inspect", self.container, host=self.engine.url))[0]
+        return found
+
+    def address(self) -> str:
+        """Return its address among its user's servers."""
+        [address] = self.run("hostname", "--ip-address").split()
+        return address
+
+    def log(self) -> str:
+        """Return the end of its log."""
+        return docker("logs", "--tail", "40", self.container, host=self.engine.url)
+
+
+@contextmanager
+def running(folder: Path, swarm: Swarm, homes: Path, **settings: str) -> Iterator[SwarmStack]:
+    """Run a `SwarmStack`."""
+    stack = SwarmStack(folder, swarm, homes, **settings)
+    try:
+        stack.up()
+        yield stack
+    except BaseException:
+        print(stack.logs())
+        raise
+    finally:
+        stack.down()

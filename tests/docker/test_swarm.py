@@ -1,0 +1,254 @@
+"""The hub on a swarm of two machines: training over both, placement, isolation, restarts, what dies and what stays."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.process import wait_until
+from hub.remote_kernel import CellError
+from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, version
+from spawner_config.settings import ROOT
+from tests.browser.lab import Lab
+from tests.cells import SUM
+from tests.docker.conftest import give_profiles
+from tests.docker.engines.swarm import GPU_CLASS, Swarm, swarm
+from tests.docker.hub_api import HubApi
+from tests.docker.probes import LISTEN, LISTEN_PORT, reached
+from tests.docker.stack import ADMIN
+from tests.docker.swarm_stack import Server, SwarmStack, running
+from tests.docker.test_browser import Account, train_in_the_first_notebook
+from tests.docker.test_stack import REPORTED, REPORTING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+    from hub.remote_kernel import RemoteKernel
+
+CELL_SECONDS = 240.0
+STOP_SECONDS = 180
+LABELLED = """
+[[profile]]
+name = "fast"
+description = "on machines with a fast disk"
+swarm = { labels = { disk = "fast" } }
+
+[[profile]]
+name = "nowhere"
+description = "on machines that nobody has"
+swarm = { labels = { disk = "none" } }
+"""
+ENOUGH = "/home/user/enough"
+ELASTIC = f"""%%distributed_train --elastic -o run
+import time, torch, farandole as fd, torch.distributed as dist
+from pathlib import Path
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.randn(64, 4))
+model, optimizer, loader = fd.prepare(model, optimizer, torch.utils.data.DataLoader(data, batch_size=8))
+state = fd.state(model, optimizer, loader, step=0)
+
+@fd.elastic
+def train(state):
+    while True:
+        enough = torch.tensor([float(Path({ENOUGH!r}).exists())])
+        dist.all_reduce(enough)
+        if enough.item():
+            return
+        loss = model(torch.randn(8, 4)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        state.step += 1
+        state.commit()
+        fd.report(step=state.step, size=fd.size())
+        time.sleep(0.05)
+
+train(state)
+fd.result(state.step)
+"""
+"""Trains until one of the ranks finds a file in the home that all of them have."""
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Swarm]:
+    with swarm() as both:
+        both.copy(HUB.tag(version()), NOTEBOOK.tag(version()))
+        for engine in both.engines:
+            # The image for GPUs, which no stand-in could run, is the one for CPUs under that name.
+            engine.docker("tag", NOTEBOOK.tag(version()), NOTEBOOK_CUDA.tag(version()))
+        yield both
+
+
+@pytest.fixture(scope="module")
+def swarm_stack(machines: Swarm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwarmStack]:
+    homes = tmp_path_factory.mktemp("homes")
+    gpus = f"GPU-00000001:{GPU_CLASS}"
+    with running(tmp_path_factory.mktemp("swarm"), machines, homes, FARANDOLE_GPUS=gpus) as stack:
+        give_profiles(stack, (ROOT / "hub" / "profiles.toml").read_text() + LABELLED)
+        yield stack
+
+
+@pytest.fixture
+def ada(swarm_stack: SwarmStack) -> Iterator[RemoteKernel]:
+    """A kernel of a user whose cluster is stopped at the end."""
+    with swarm_stack.kernel("ada") as kernel:
+        kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
+        yield kernel
+        if swarm_stack.workers("ada"):
+            kernel.execute("%cluster stop", deadline=CELL_SECONDS)
+    wait_until(lambda: not swarm_stack.workers("ada"), STOP_SECONDS)
+
+
+@pytest.mark.parametrize("backend", ["horovod", "torch"])
+def test_a_cell_trains_over_two_machines(swarm_stack: SwarmStack, ada: RemoteKernel, backend: str) -> None:
+    ada.execute(f"%cluster start --workers 2 --backend {backend}", deadline=CELL_SECONDS)
+    workers = swarm_stack.workers("ada")
+    assert {worker.engine.name for worker in workers} == {engine.name for engine in swarm_stack.swarm.engines}
+    output = ada.execute(f"%%distributed\n{SUM[backend]}", deadline=CELL_SECONDS)
+    assert output.split()[1:3] + output.split()[-1:] == ["ranks", "0-1", "2"], output
+    for worker in workers:
+        can_do_no_more_than_it_must(worker)
+
+
+def can_do_no_more_than_it_must(server: Server) -> None:
+    found = server.inspect()
+    host = found["HostConfig"]
+    assert host["CapDrop"] == ["ALL"]
+    assert "no-new-privileges" in " ".join(host["SecurityOpt"])
+    assert (host["PidsLimit"], host["Memory"]) == (4096, 4 << 30)
+    assert {mount["Type"] for mount in found["Mounts"]} == {"volume", "tmpfs"}
+    assert server.run("id", "--user") == "1000"
+    assert "1.0G" in server.run("df", "--human-readable", "/dev/shm")
+
+
+def test_the_first_notebook_trains_over_two_machines(swarm_stack: SwarmStack, chromium: Browser) -> None:
+    page = chromium.new_page(viewport={"width": 1400, "height": 900})
+    page.set_default_timeout(120_000)
+    lab = Lab(Account(url=swarm_stack.url, password=swarm_stack.passwords[ADMIN]), page)
+    train_in_the_first_notebook(lab, lambda: len({worker.engine.name for worker in swarm_stack.workers(ADMIN)}))
+    page.close()
+    swarm_stack.browser(ADMIN).stop_notebook()
+
+
+def test_a_profile_names_the_labels_of_its_machines(swarm_stack: SwarmStack) -> None:
+    api = HubApi(swarm_stack, "emmy")
+    names = [f"fast-w{index}" for index in range(2)]
+    for name in names:
+        assert api.start("emmy", name, role="worker", profile="fast")["ready"]
+    machines = {worker.engine.name for worker in swarm_stack.workers("emmy")}
+    assert machines == {swarm_stack.swarm.other.name}
+    refused = api.start("emmy", "no-w0", role="worker", profile="nowhere")
+    assert refused["failed"]
+    assert "no suitable node (scheduling constraints not satisfied on 2 nodes)" in refused["message"]
+    api.stop("emmy", *names)
+    # The network goes with the user's last server.
+    wait_until(lambda: not swarm_stack.docker("network", "ls", "-q", "--filter", "name=-user-emmy"), STOP_SECONDS)
+
+
+def test_a_gpu_belongs_to_one_worker_and_a_start_of_two_is_withdrawn(
+    swarm_stack: SwarmStack, ada: RemoteKernel
+) -> None:
+    ada.execute(f"%cluster start --workers 1 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
+    [worker] = swarm_stack.workers("ada")
+    assert worker.engine == swarm_stack.swarm.other
+    assert "DOCKER_RESOURCE_GPU=GPU-00000001" in worker.run("env").split()
+    ada.execute("%cluster stop", deadline=CELL_SECONDS)
+    with pytest.raises(CellError, match=r"no suitable node \(.*insufficient resources on 1 node"):
+        ada.execute(f"%cluster start --workers 2 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
+    assert swarm_stack.services() == [f"{swarm_stack.name}-server-ada"]
+    ada.execute(f"%cluster start --workers 1 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
+
+
+def test_users_do_not_reach_each_others_servers(swarm_stack: SwarmStack, ada: RemoteKernel) -> None:
+    ada.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
+    ada.execute(f"%%distributed\n{LISTEN}", deadline=CELL_SECONDS)
+    servers = swarm_stack.servers("ada").values()
+    theirs = [(server.address(), port) for server in servers for port in (8888, LISTEN_PORT)]
+    hub = [("hub", 8081), ("proxy", 8000)]
+    workers = [(worker.address(), LISTEN_PORT) for worker in swarm_stack.workers("ada")]
+    assert set(reached(ada, [*workers, *hub], rank=0)) == {*workers, *hub}
+    with swarm_stack.kernel("grace") as grace:
+        assert reached(grace, [*theirs, *hub, ("proxy-api", 8001), ("engine", 2375)]) == hub
+    swarm_stack.browser("grace").stop_notebook()
+
+
+def test_training_goes_on_while_the_hub_is_killed_and_started_again(swarm_stack: SwarmStack, ada: RemoteKernel) -> None:
+    ada.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
+    count = partial(reported, swarm_stack, "ada")
+    request = ada.begin(REPORTING)
+    wait_until(lambda: count() >= REPORTED, CELL_SECONDS)
+    hub = f"{swarm_stack.name}-hub"
+    before_it = addresses(swarm_stack, hub)
+    swarm_stack.docker("kill", hub)
+    before = count()
+    wait_until(lambda: count() >= before + REPORTED, CELL_SECONDS)
+    swarm_stack.docker("start", hub)
+    swarm_stack.wait_ready()
+    assert addresses(swarm_stack, hub) == before_it
+    swarm_stack.workers("ada")[0].run("touch", "/tmp/enough")
+    ada.finish(request, REPORTING, deadline=CELL_SECONDS)
+    found = "print(run.status, sorted(set(run.dataframe().step)) == list(range(run.result)))"
+    assert ada.execute(found, deadline=60).split() == ["finished", "True"]
+    # The hub is asked by servers that know it from before.
+    ada.execute("%cluster stop", deadline=CELL_SECONDS)
+    ada.execute("%cluster start --workers 1", deadline=CELL_SECONDS)
+
+
+def addresses(stack: SwarmStack, container: str) -> list[str]:
+    """Return a container's addresses in the users' networks."""
+    found = stack.inspect(container)["NetworkSettings"]["Networks"]
+    return sorted(network["IPAddress"] for name, network in found.items() if "-user-" in name)
+
+
+def reported(stack: SwarmStack, user: str) -> int:
+    """Return how many reports of rank 0 the user's runs have on disk."""
+    count = "cat /home/user/farandole/runs/*/metrics/rank-0.jsonl 2>/dev/null | wc -l"
+    return int(stack.notebook(user).run("sh", "-c", count))
+
+
+def test_a_worker_that_dies_in_an_elastic_run_is_replaced(swarm_stack: SwarmStack, ada: RemoteKernel) -> None:
+    ada.execute("%cluster start --workers 2 --backend torch", deadline=CELL_SECONDS)
+    count = partial(reported, swarm_stack, "ada")
+    before = count()
+    request = ada.begin(ELASTIC)
+    wait_until(lambda: count() >= before + REPORTED, CELL_SECONDS)
+    victim = swarm_stack.workers("ada")[1]
+    victim.kill()
+    wait_until(lambda: back(swarm_stack, victim), CELL_SECONDS)
+    wait_until(lambda: "joined" in told(swarm_stack), CELL_SECONDS)
+    swarm_stack.notebook("ada").run("touch", ENOUGH)
+    ada.finish(request, ELASTIC, deadline=CELL_SECONDS)
+    swarm_stack.notebook("ada").run("rm", ENOUGH)
+    status, size, *notices = ada.execute(
+        "print(run.status, int(run.dataframe()['size'].iloc[-1]), *run.notices)", deadline=60
+    ).split()
+    assert (status, size) == ("finished", "2")
+    assert "rank 1 (worker main-w1) was lost" in " ".join(notices)
+
+
+def back(stack: SwarmStack, victim: Server) -> bool:
+    """Return whether a server runs in a dead one's place."""
+    return any(each.service == victim.service and each.container != victim.container for each in stack.workers("ada"))
+
+
+def told(stack: SwarmStack) -> str:
+    """Return what the user's newest run has told so far."""
+    return stack.notebook("ada").run("sh", "-c", "cat $(ls -td /home/user/farandole/runs/*/ | head -1)run.json")
+
+
+def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
+    swarm_stack: SwarmStack, ada: RemoteKernel
+) -> None:
+    ada.execute("open('kept.txt', 'w').write('still here')", deadline=30)
+    ada.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
+    assert {worker.run("cat", "/home/user/kept.txt") for worker in swarm_stack.workers("ada")} == {"still here"}
+    before = swarm_stack.notebook("ada").container
+    swarm_stack.browser("ada").stop_notebook()
+    with swarm_stack.kernel("ada") as kernel:
+        assert kernel.execute("print(open('kept.txt').read())", deadline=30).strip() == "still here"
+    assert swarm_stack.notebook("ada").container != before

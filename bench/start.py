@@ -65,6 +65,7 @@ def seat(rank: int) -> Seat:
         local_size=RANKS,
         cross_rank=0,
         cross_size=1,
+        machine_size=RANKS,
         worker="bench",
         address=LOOPBACK,
     )

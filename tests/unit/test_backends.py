@@ -37,6 +37,12 @@ def test_uneven_nodes_are_counted_as_mpi_does():
     assert [s.address for s in placed] == ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
 
 
+def test_ranks_in_containers_of_one_machine_are_counted_together():
+    one, two = info("c-w0", "boot-a/1"), info("c-w1", "boot-a/2", "10.0.0.2")
+    placed = seats([one, one, two, info("c-w2", "boot-b/1", "10.0.0.3")])
+    assert [(s.local_size, s.machine_size) for s in placed] == [(2, 3), (2, 3), (1, 3), (1, 1)]
+
+
 @pytest.mark.parametrize(("address", "shown"), [("127.0.1.1", "127.0.1.1"), ("", "no address")])
 def test_a_host_name_that_peers_cannot_reach_is_refused_with_the_remedy(address, shown):
     with pytest.raises(WorkerStartError, match=rf"'host-n1' of worker c-w1 leads to {shown}.*/etc/hosts"):

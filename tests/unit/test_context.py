@@ -9,6 +9,13 @@ def test_alone_is_rank_0_of_1() -> None:
     assert str(context.device()).startswith(("cpu", "cuda"))
 
 
+def test_the_ranks_of_a_machine_are_those_of_the_node_where_nobody_counts_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FARANDOLE_LOCAL_SIZE", "2")
+    assert context.machine_size() == 2
+    monkeypatch.setenv("FARANDOLE_MACHINE_SIZE", "6")
+    assert context.machine_size() == 6
+
+
 def test_the_environment_says_who_a_rank_is(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
     for name, value in zip(names, "3412", strict=True):

@@ -53,6 +53,11 @@ class WorkerInfo:
     backend: str = ""
     """The backend that its cluster was started with; empty where nobody chose one."""
 
+    @property
+    def machine(self) -> str:
+        """The boot of a machine that its node is part of; see `farandole.server.routes.node_id`."""
+        return self.node.partition("/")[0]
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLook:

@@ -119,6 +119,7 @@ def common(seat: Seat, backend: Backend) -> dict[str, str]:
         "FARANDOLE_SIZE": str(seat.size),
         "FARANDOLE_LOCAL_RANK": str(seat.local_rank),
         "FARANDOLE_LOCAL_SIZE": str(seat.local_size),
+        "FARANDOLE_MACHINE_SIZE": str(seat.machine_size),
         "FARANDOLE_WORKER": seat.worker,
         "FARANDOLE_BACKEND": backend.name,
         "FARANDOLE_OUTSIDE": "",

@@ -38,6 +38,11 @@ def local_size() -> int:
     return _number("FARANDOLE_LOCAL_SIZE", default=1)
 
 
+def machine_size() -> int:
+    """Return how many ranks the machine has, those in other containers on it included; 1 without a cluster."""
+    return _number("FARANDOLE_MACHINE_SIZE", default=local_size())
+
+
 def backend() -> str:
     """Return ``horovod``, ``torch``, or ``none`` without a cluster."""
     name = os.environ.get("FARANDOLE_BACKEND", "none")

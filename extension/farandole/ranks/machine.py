@@ -80,6 +80,15 @@ def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, 
 
 def _memory_cgroups(cgroups: Path, own: Path) -> list[tuple[Path, str, str, str]]:
     """Return for each cgroup up to the root its folder, and what its files are called in its version."""
+    names = {
+        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        2: ("memory.max", "memory.current", "inactive_file"),
+    }
+    return [(folder, *names[version]) for folder, version in own_cgroups("memory", cgroups, own)]
+
+
+def own_cgroups(controller: str, cgroups: Path, own: Path) -> list[tuple[Path, int]]:
+    """Return each cgroup around this process up to the root that may have a controller's files: folder and version."""
     found = []
     try:
         lines = own.read_text().splitlines()
@@ -90,10 +99,9 @@ def _memory_cgroups(cgroups: Path, own: Path) -> list[tuple[Path, str, str, str]
         inner = Path(path.lstrip("/"))
         for folder in (inner, *inner.parents):
             if number == "0":
-                found.append((cgroups / folder, "memory.max", "memory.current", "inactive_file"))
-            elif "memory" in controllers.split(","):
-                version1 = cgroups / "memory" / folder
-                found.append((version1, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
+                found.append((cgroups / folder, 2))
+            elif controller in controllers.split(","):
+                found.append((cgroups / controller / folder, 1))
     return found
 
 

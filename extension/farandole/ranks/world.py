@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import DeadlineError, UsageError
 from farandole.ranks import context
+from farandole.ranks.cores import share_cores
 from farandole.ranks.sockets import OpenedSockets
 
 if TYPE_CHECKING:
@@ -221,14 +222,3 @@ def open_store(host: str) -> int:
     if not isinstance(world, TorchWorld):
         raise UsageError("the torch backend alone has a store")
     return world.open_store(host)
-
-
-def share_cores() -> None:
-    """Give torch this rank's share of the node's cores, unless OMP_NUM_THREADS says otherwise.
-
-    With a thread for each core in every rank, threads that spin for each other slow small steps down many times over.
-    """
-    import torch
-
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.local_size()))

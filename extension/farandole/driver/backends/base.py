@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -16,7 +17,10 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """A rank's place in the world; "local" and "cross" count within and across nodes, as in MPI and Horovod."""
+    """A rank's place in the world; "local" and "cross" count within and across nodes, as in MPI and Horovod.
+
+    A node is what shares loopback: of containers on one machine each is one. `machine_size` counts the ranks of all.
+    """
 
     rank: int
     size: int
@@ -24,6 +28,7 @@ class Seat:
     local_size: int
     cross_rank: int
     cross_size: int
+    machine_size: int
     worker: str
     address: str
 
@@ -73,6 +78,7 @@ def seats(workers: Sequence[WorkerInfo]) -> list[Seat]:
         WorkerStartError: workers on several hosts, and one of their host names leads to no address that peers reach.
     """
     on_node: dict[str, list[int]] = {}
+    on_machine = Counter(worker.machine for worker in workers)
     for rank, worker in enumerate(workers):
         on_node.setdefault(worker.node, []).append(rank)
     nodes = list(on_node)
@@ -88,6 +94,7 @@ def seats(workers: Sequence[WorkerInfo]) -> list[Seat]:
                 local_size=len(on_node[worker.node]),
                 cross_rank=peers.index(worker.node),
                 cross_size=len(peers),
+                machine_size=on_machine[worker.machine],
                 worker=worker.worker,
                 address=LOOPBACK if len(nodes) == 1 else _reachable(worker),
             )

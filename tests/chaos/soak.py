@@ -132,6 +132,8 @@ class Disturbed:
             self._until(self._whole_since(time.time()), f"not all ranks train again after {fault}")
             if fault.kind == "disk":
                 self._until(lambda: self._is_told(told), "nobody was told that the disk is full")
+                # Until then a disk that is full again is the same fault for users, who are told once.
+                self._until(self._written_after(self._last_step()), "no checkpoint is written although there is room")
         except (EndedError, TimeoutError, RuntimeError):
             self._report.hits.append(Hit(fault=fault))
             raise

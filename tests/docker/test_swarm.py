@@ -158,7 +158,7 @@ def test_a_gpu_belongs_to_one_worker_and_a_start_of_two_is_withdrawn(
     assert worker.engine == swarm_stack.swarm.other
     assert "DOCKER_RESOURCE_GPU=GPU-00000001" in worker.run("env").split()
     ada.execute("%cluster stop", deadline=CELL_SECONDS)
-    with pytest.raises(CellError, match=r"no suitable node \(.*insufficient resources on 1 node"):
+    with pytest.raises(CellError, match=r"no suitable node \(insufficient resources on 2 nodes\)"):
         ada.execute(f"%cluster start --workers 2 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
     assert swarm_stack.services() == [f"{swarm_stack.name}-server-ada"]
     ada.execute(f"%cluster start --workers 1 --profile {GPU_CLASS}", deadline=CELL_SECONDS)

@@ -160,7 +160,7 @@ def test_a_gpu_belongs_to_one_worker_and_a_start_of_two_is_withdrawn(
     ada.execute("%cluster stop", deadline=CELL_SECONDS)
     with pytest.raises(CellError, match=r"no suitable node \(insufficient resources on 2 nodes\)"):
         ada.execute(f"%cluster start --workers 2 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
-    assert swarm_stack.services() == [f"{swarm_stack.name}-server-ada"]
+    assert [name for name in swarm_stack.services() if "-server-ada--" in name] == []
     ada.execute(f"%cluster start --workers 1 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
 
 

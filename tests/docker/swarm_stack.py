@@ -103,6 +103,10 @@ class Server:
         [address] = self.run("hostname", "--ip-address").split()
         return address
 
+    def addresses(self) -> list[str]:
+        """Return all its addresses: the one by which it leaves its machine too."""
+        return self.run("hostname", "--all-ip-addresses").split()
+
     def log(self) -> str:
         """Return the end of its log."""
         return docker("logs", "--tail", "40", self.container, host=self.engine.url)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import docker
 from dockerspawner import SwarmSpawner
 
-from spawner_config.compose_hub import configure_hub, configure_servers, join_networks, services
+from spawner_config.compose_hub import HUB_PORT, configure_hub, configure_servers, join_networks, services
 from spawner_config.docker_settings import DockerSettings
 from spawner_config.home_volumes import SwarmVolumes
 from spawner_config.homes import SharedFolder
@@ -222,6 +222,10 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     check_groups(ours, folder)
     wanted = {profile.name: wanted_node(profile) for profile in catalogue.profiles}
     configure_hub(c, settings, catalogue, ours)
+    # The proxy keeps its connections to the hub. By the name `hub` it might make them in a user's network, and what is
+    # under way there is lost when that network goes with the user's last server.
+    c.JupyterHub.hub_connect_url = f"http://hub-api:{HUB_PORT}"
+    c.Spawner.hub_connect_url = f"http://hub:{HUB_PORT}"
     connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
     client = connect()
     info = client.info()

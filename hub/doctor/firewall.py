@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hub.doctor.deployment import Deployment
 
 CHECK = "internet"
+SWARM_WAY = "-i docker_gwbridge"
 METADATA = IPv4Address("169.254.169.254")
 ANYWHERE = IPv4Network("0.0.0.0/0")
 CLOSING = {"DROP", "REJECT"}
@@ -27,6 +28,13 @@ def check_internet(deployment: Deployment) -> Finding:
     """Look for the rules that close what FARANDOLE_INTERNET=yes leaves open."""
     if deployment.get("FARANDOLE_INTERNET") != "yes":
         return ok(CHECK, "users' containers reach nothing outside their networks")
+    if deployment.get("FARANDOLE_DEPLOYMENT") == "swarm":
+        return warning(
+            CHECK,
+            "Not checked on a swarm: users' containers leave each machine by its bridge docker_gwbridge and reach that "
+            "machine's own ports and a cloud's metadata service.",
+            "\n".join(("Set FARANDOLE_INTERNET=no, or have these rules on every machine:", *_closing(SWARM_WAY))),
+        )
     return judge_rules(deployment, _rules("DOCKER-USER"), _rules("INPUT"))
 
 
@@ -55,7 +63,11 @@ def judge_rules(deployment: Deployment, forwarded: str | None, incoming: str | N
 
 def closing_commands(subnets: str) -> tuple[str, str]:
     """Return the commands that close both; names are still looked up, which some clouds do at such addresses."""
-    others = f"-s {subnets} -p $p ! --dport 53"
+    return _closing(f"-s {subnets}")
+
+
+def _closing(origin: str) -> tuple[str, str]:
+    others = f"{origin} -p $p ! --dport 53"
     return (
         f"for p in tcp udp; do sudo iptables -I DOCKER-USER {others} -d 169.254.0.0/16 -j REJECT; done",
         f"for p in tcp udp; do sudo iptables -I INPUT {others} -m conntrack --ctstate NEW -j REJECT; done",

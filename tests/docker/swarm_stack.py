@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hub.process import wait_until
-from tests.docker.stack import LABEL, Stack, docker
+from spawner_config.container_names import container_name, slug
+from tests.docker.stack import Stack, docker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from tests.docker.engines.second import SecondEngine
     from tests.docker.engines.swarm import Swarm
 
-SERVER_LABEL = "farandole.server"
 USER_ID = 1000
 GONE_SECONDS = 60.0
 
@@ -40,8 +40,8 @@ class SwarmStack(Stack):
     def servers(self, user: str) -> dict[str, Server]:
         """Return the user's servers that run, by the names of their services."""
         found = [server for engine in self.swarm.engines for server in self._servers_on(engine)]
-        name = f"{self.name}-server-{user}"
-        return {server.service: server for server in found if server.service == name or f"{name}--" in server.service}
+        network = f"{self.name}-user-{slug(user)}"
+        return {server.service: server for server in found if server.network == network}
 
     def workers(self, user: str) -> list[Server]:
         """Return those of them that are workers, by their names."""
@@ -49,16 +49,11 @@ class SwarmStack(Stack):
 
     def notebook(self, user: str) -> Server:
         """Return the user's notebook server."""
-        return self.servers(user)[f"{self.name}-server-{user}"]
+        return self.servers(user)[container_name(f"{self.name}-server", user, "")]
 
     def services(self) -> list[str]:
         """Return the names of all servers' services, also of those that do not run."""
         return sorted(self.docker("service", "ls", "--format", "{{.Name}}").split())
-
-    def networks(self) -> list[str]:
-        """Return the names of the users' networks."""
-        label = f"label={LABEL}={self.name}"
-        return sorted(self.docker("network", "ls", "--filter", "driver=overlay", "--filter", label, "-q").split())
 
     def logs(self) -> str:
         """Return the ends of the logs, those of the servers too, and what the swarm says of them."""
@@ -75,19 +70,20 @@ class SwarmStack(Stack):
         super().down()
 
     def _servers_on(self, engine: SecondEngine) -> list[Server]:
-        format_ = '{{.ID}} {{.Label "com.docker.swarm.service.name"}}'
+        format_ = '{{.ID}} {{.Label "com.docker.swarm.service.name"}} {{.Networks}}'
         lines = docker("ps", "--format", format_, host=engine.url).splitlines()
         parts = [line.split() for line in lines]
-        return [Server(engine, words[0], words[1]) for words in parts if len(words) == 2]
+        return [Server(engine, *words) for words in parts if len(words) == 3 and words[2].startswith(self.name)]
 
 
 class Server:
     """A server's container, and the engine that it is on."""
 
-    def __init__(self, engine: SecondEngine, container: str, service: str) -> None:
+    def __init__(self, engine: SecondEngine, container: str, service: str, network: str) -> None:
         self.engine = engine
         self.container = container
         self.service = service
+        self.network = network
 
     def run(self, *command: str) -> str:
         """Return what a command prints in it."""
@@ -106,6 +102,10 @@ class Server:
         """Return its address among its user's servers."""
         [address] = self.run("hostname", "--ip-address").split()
         return address
+
+    def addresses(self) -> list[str]:
+        """Return all its addresses: the one by which it leaves its machine too."""
+        return self.run("hostname", "--all-ip-addresses").split()
 
     def log(self) -> str:
         """Return the end of its log."""

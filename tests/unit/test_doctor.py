@@ -17,7 +17,7 @@ from hub.doctor.deployment import DEFAULTS, Deployment, read_env_file
 from hub.doctor.engine import EngineError, SocketEngine
 from hub.doctor.env_file import check_settings
 from hub.doctor.finding import Finding, Level, warning
-from hub.doctor.firewall import closing_commands, judge_rules
+from hub.doctor.firewall import check_internet, closing_commands, judge_rules
 from hub.doctor.gpus import judge_gpus, parse_list
 from hub.doctor.machine import check_memory, judge_clock, judge_disk
 from hub.doctor.network import Route, check_mtu, check_subnets, read_routes, read_uplinks
@@ -423,6 +423,15 @@ def test_what_is_no_range(tmp_path: Path, subnets: str) -> None:
 
 
 # --- firewall ---
+
+
+def test_on_a_swarm_the_rules_are_for_the_way_out_of_every_machine(tmp_path: Path) -> None:
+    finding = check_internet(deployment(tmp_path, FARANDOLE_DEPLOYMENT="swarm"))
+    assert finding.level == Level.WARNING
+    assert "iptables -I INPUT -i docker_gwbridge" in finding.remedy
+    closed = deployment(tmp_path, FARANDOLE_DEPLOYMENT="swarm", FARANDOLE_INTERNET="no")
+    assert check_internet(closed).level == Level.OK
+
 
 OPEN = "-N DOCKER-USER\n-A DOCKER-USER -j RETURN\n"
 CLOSED = "-A DOCKER-USER -s 10.213.0.0/16 -d 169.254.0.0/16 -p tcp -m tcp ! --dport 53 -j REJECT --reject-with x\n"

@@ -25,11 +25,12 @@ class StartError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How a hub is asked: so many requests in even steps, then ``at_once`` at any time for so many ``seconds``.
+    """How a hub is asked: ``in_turns``, ``requests`` in even steps, and for some ``seconds`` by ``at_once`` clients.
 
     Forty a second is what a thousand notebook servers ask whose panel nobody looks at.
     """
 
+    in_turns: int = 100
     requests: int = 400
     per_second: float = 40.0
     at_once: int = 16
@@ -108,17 +109,21 @@ class Api:
                     return
                 await asyncio.sleep(0.5)
 
-    async def times(self, requests: Iterable[tuple[str, str]], *, per_second: float) -> list[float]:
-        """Make requests in even steps, whether those before are answered or not; return how long each took."""
+    async def time(self, path: str) -> float:
+        """Return how long an answer takes."""
+        began = time.perf_counter()
+        await self.request("GET", path)
+        return time.perf_counter() - began
+
+    async def times(self, paths: Iterable[str], *, per_second: float) -> list[float]:
+        """Ask in even steps, whether those before are answered or not; return how long each took."""
         began = time.perf_counter()
 
-        async def one(number: int, method: str, path: str) -> float:
+        async def one(number: int, path: str) -> float:
             await asyncio.sleep(began + number / per_second - time.perf_counter())
-            start = time.perf_counter()
-            await self.request(method, path)
-            return time.perf_counter() - start
+            return await self.time(path)
 
-        return list(await asyncio.gather(*(one(number, *each) for number, each in enumerate(requests))))
+        return list(await asyncio.gather(*(one(number, path) for number, path in enumerate(paths))))
 
     async def cost(self, paths: Sequence[str], load: Load, meter: Meter) -> Cost:
         """Get these again and again, many at once, and return what that cost."""

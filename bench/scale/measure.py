@@ -47,20 +47,23 @@ def measure(
     repeats: int, *, user_sizes: Sequence[int] = USERS, rank_sizes: Sequence[int] = RANKS, load: Load = USUAL_LOAD
 ) -> Iterator[Record]:
     """Yield what is measured, and print how it grows."""
-    token, load_before = secrets.token_hex(16), os.getloadavg()[0]
+    token = secrets.token_hex(16)
+    print("Servers and kernels are stand-ins; hub, proxy and drivers are the real ones.")
+    print(
+        f"Before it began, {os.getloadavg()[0]:.1f} other programs wanted one of the {os.cpu_count()} cores.",
+        flush=True,
+    )
     with (
         stand_in() as address,
         environment({ADDRESS: address, "FARANDOLE_BENCH_TOKEN": token}),
         bench_hub(PROFILES, CONFIG) as hub,
     ):
         of_users = asyncio.run(users.look(hub, token, user_sizes, load))
+        print("\n" + growth_table("users, each with a server", of_users.rows), end="\n\n", flush=True)
+        yield from users.records(of_users)
         of_clusters = clusters.look(rank_sizes, repeats)
-    print("\nServers and kernels are stand-ins; hub, proxy and drivers are the real ones.")
-    print(f"Before it began, {load_before:.1f} other programs wanted one of the {os.cpu_count()} cores.\n")
-    print(growth_table("users, each with a server", of_users.rows), end="\n\n")
-    print(growth_table("ranks", of_clusters.rows()), end="\n\n", flush=True)
-    yield from users.records(of_users)
-    yield from clusters.records(of_clusters)
+        print("\n" + growth_table("ranks", of_clusters.rows()), end="\n\n", flush=True)
+        yield from clusters.records(of_clusters)
 
 
 @contextmanager

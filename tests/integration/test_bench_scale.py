@@ -7,7 +7,7 @@ from bench.scale.load import Load
 
 
 def test_the_scale_bench_gives_its_table_and_its_limits(capfd):
-    load = Load(requests=10, per_second=20.0, at_once=2, seconds=0.5)
+    load = Load(in_turns=5, requests=10, per_second=20.0, at_once=2, seconds=0.5)
     records = {one.name: one for one in measure(1, user_sizes=(2, 4), rank_sizes=(1, 8), load=load)}
     printed = capfd.readouterr().out
     assert "Servers and kernels are stand-ins" in printed

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from farandole.driver.crews import Crew, Crews
+from farandole.driver.crews import WORKERS_AT_ONCE, Crew, Crews
 from farandole.driver.kernels import RankKernel
 from farandole.driver.records import WorkerRecords
 from farandole.driver.workers import WorkerInfo
@@ -113,3 +113,43 @@ async def test_a_worker_without_room_is_told_of_once_the_others_are_whole():
     with pytest.raises(WorkerStartError, match="no memory is left"):
         await crews.refill(lambda _: None)
     assert [kernel.alive for kernel in crews.kernels] == [False, False, True, True]
+
+
+class Many(Source):
+    """A source of many workers that notes how many of them are asked at once who they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = self.most = 0
+
+    async def start(self, names, _options, _progress, _timeout):
+        return [Newcomer(name, self) for name in names]
+
+
+class Newcomer(Server):
+    def __init__(self, name, source):
+        super().__init__(name)
+        self.source = source
+
+    async def info(self):
+        self.source.asked += 1
+        self.source.most = max(self.source.most, self.source.asked)
+        await asyncio.sleep(0.01)
+        self.source.asked -= 1
+        return WorkerInfo(worker=self.name, ranks=2, profile="", host="", address="", node="", backends=("torch",))
+
+
+class Unconnected(Crews):
+    """Crews whose kernels need no connection."""
+
+    async def _kernel(self, worker, slot, kernel_id=None, idle_seconds=0.0):
+        return RankKernel(worker, f"new-{slot}", slot=slot)
+
+
+async def test_hundreds_of_new_workers_are_asked_a_few_at_a_time_and_come_in_order():
+    source, names = Many(), [f"c-w{index}" for index in range(100)]
+    crews = Unconnected("c", source, hear=lambda *_: None, on_notice=lambda _: None)
+    await crews.start(names, lambda _: None)
+    assert source.most == WORKERS_AT_ONCE
+    assert crews.names == names
+    assert len(crews.kernels) == 200

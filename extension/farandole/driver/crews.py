@@ -15,6 +15,8 @@ from farandole.driver.workers import Progress, Worker, WorkerInfo, WorkerOptions
 from farandole.exceptions import WorkerStartError
 
 LOOK_SECONDS = 5.0
+WORKERS_AT_ONCE = 16
+"""How many new workers are asked at once: each asks the hub who that is, and hundreds would wait too long there."""
 
 Hear: TypeAlias = Callable[[RankKernel, int, dict[str, Any], list[bytes]], None]
 """Called with (kernel, rank, comm data, buffers) for every batch of rank messages."""
@@ -40,6 +42,7 @@ class Crews:
         self._source = source
         self._hear = hear
         self._on_notice = on_notice
+        self._asking = asyncio.Semaphore(WORKERS_AT_ONCE)
 
     @property
     def kernels(self) -> list[RankKernel]:
@@ -120,7 +123,8 @@ class Crews:
         return list(itertools.islice((name for name in names if name not in taken), count))
 
     async def _crew_of(self, worker: Worker, *, found: bool = False) -> Crew:
-        info = await worker.info()
+        async with self._asking:
+            info = await worker.info()
         running = await worker.kernels() if found else {}
         slots = sorted({*running, *range(info.ranks)})
         idle = info.idle_seconds or 0.0

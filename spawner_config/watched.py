@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from dockerspawner import DockerSpawner
+from jupyterhub.spawner import Spawner
 
 from spawner_config.refusals import refused_start
 
@@ -16,18 +17,17 @@ POLL_SECONDS = 2.0
 CONNECT_SECONDS = 0.2
 
 
-class WatchedSpawner(DockerSpawner):  # type: ignore[misc]
-    """A DockerSpawner whose start is over when the server listens, or when its container has ended.
+class Watched(Spawner):  # type: ignore[misc]
+    """What spawners of either kind of container share: whoever ends while it starts, or whose start was given up."""
 
-    The hub alone would wait for an answer until its patience is over, whatever became of the container.
-    """
+    async def until_it_listens(self, host: str, port: int) -> None:
+        """Return when the server accepts connections; raises `SpawnException` when it ends or stays mute.
 
-    async def start(self) -> Any:
-        """Start the container and return the server's address; raises `SpawnException` when it ends or stays mute."""
-        host, port = await super().start()
+        The hub alone would wait for an answer until its patience is over, whatever became of the container.
+        """
         for _ in range(int(LISTEN_SECONDS / POLL_SECONDS)):
             if await listens(host, port, POLL_SECONDS):
-                return host, port
+                return
             if (status := await self.poll()) is not None:
                 raise refused_start(
                     f"The server ended while it started ({status or 'its container is gone'}). If its memory was "
@@ -52,6 +52,16 @@ class WatchedSpawner(DockerSpawner):  # type: ignore[misc]
             self.log.warning("%s has no container: its start was given up", self._log_name)
             await self.user.stop(self.name)
         return status
+
+
+class WatchedSpawner(Watched, DockerSpawner):  # type: ignore[misc]
+    """A DockerSpawner whose start is over when the server listens, or when its container has ended."""
+
+    async def start(self) -> Any:
+        """Start the container and return the server's address; raises `SpawnException` when it ends or stays mute."""
+        host, port = await super().start()
+        await self.until_it_listens(host, port)
+        return host, port
 
 
 async def listens(host: str, port: int, seconds: float) -> bool:

@@ -34,7 +34,7 @@ STOP_SECONDS = 5
 END_SECONDS = 10
 """What a drained or preempted worker has to leave what it has recorded."""
 GONE_NODE_SECONDS = 30
-"""After so long on a node that does not answer a server is given up; for Kubernetes' own 300 elastic runs would wait."""
+"""After so long on a node that does not answer a server is given up; Kubernetes itself would give it 300."""
 START_SECONDS = 1200
 """The first start on a node may pull the image."""
 QUEUE_SECONDS = 7 * 24 * 3600

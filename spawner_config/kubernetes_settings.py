@@ -29,7 +29,7 @@ PLACE_SECONDS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class HomeSettings:
-    """The volume claims of users' homes: how large, of which storage class (None: the cluster's own), for which nodes."""
+    """The volume claims of users' homes: how large, of which storage class (None: the cluster's), for which nodes."""
 
     size: str
     storage_class: str | None

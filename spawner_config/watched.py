@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from dockerspawner import DockerSpawner
-from jupyterhub.spawner import Spawner
 
 from spawner_config.refusals import refused_start
 
@@ -17,10 +16,13 @@ POLL_SECONDS = 2.0
 CONNECT_SECONDS = 0.2
 
 
-class Watched(Spawner):  # type: ignore[misc]
-    """What spawners of either kind of container share: whoever ends while it starts, or whose start was given up."""
+class Watched:
+    """What spawners of either kind of container do about servers that end while they start.
 
-    async def until_it_listens(self, host: str, port: int) -> None:
+    Not a Spawner itself: the hub wants of each that it can start something.
+    """
+
+    async def until_it_listens(self: Any, host: str, port: int) -> None:
         """Return when the server accepts connections; raises `SpawnException` when it ends or stays mute.
 
         The hub alone would wait for an answer until its patience is over, whatever became of the container.
@@ -41,13 +43,13 @@ class Watched(Spawner):  # type: ignore[misc]
             status_code=500,
         )
 
-    async def poll_and_notify(self) -> Any:
+    async def poll_and_notify(self: Any) -> Any:
         """Return the status, as the hub's own does; end a server whose start was given up while the engine was slow.
 
         The hub cancels such a start, and a second later it refuses to stop what has not ended yet. The server would
         count as running then, without a container, and nobody could delete it.
         """
-        status = await super().poll_and_notify()
+        status = await super().poll_and_notify()  # type: ignore[misc]
         if status is not None and self.server is not None and not self.pending:
             self.log.warning("%s has no container: its start was given up", self._log_name)
             await self.user.stop(self.name)

@@ -164,8 +164,7 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
             await asyncio.sleep(LOOK_SECONDS)
 
     async def delete_forever(self) -> None:
-        """Forget a user's policy with the user; the home stays."""
-        await super().delete_forever()
+        """Forget a user's policy with the user; the home stays, so there is nothing else to do."""
         if not self.name:
             await self._policies.remove(self._policy_name, self.k8s_api_request_retry_timeout)
 

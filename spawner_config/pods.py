@@ -35,14 +35,20 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
     place_seconds = Integer(120, help="How long a pod may wait for a node that has room for it.", config=True)
 
     _hub_stops: asyncio.Future[None] | None = None
+    _other_stop: asyncio.Future[None] | None = None
 
     @property
     def _stop_future(self) -> asyncio.Future[None]:
         """What the hub awaits before it removes a server that is told to stop once more.
 
-        It has none for the stop after a start that failed, and pods take their time to go.
+        It has none for the stop after a start that failed, and pods take their time to go. One for all who ask: who
+        came later would remove the next server of that name.
         """
-        return self._hub_stops or asyncio.ensure_future(self._until_stopped())
+        if self._hub_stops is not None:
+            return self._hub_stops
+        if self._other_stop is None or self._other_stop.done():
+            self._other_stop = asyncio.ensure_future(self._until_stopped())
+        return self._other_stop
 
     @_stop_future.setter
     def _stop_future(self, future: asyncio.Future[None] | None) -> None:

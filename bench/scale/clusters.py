@@ -27,7 +27,13 @@ ROWS = {
     "megabytes": ("memory for the ranks, MB", 1),
     "stop": ("stop of all workers, s", 1),
 }
-GROWTH = {"cell": "fanout", "noisy_cell": "output", "training": "training", "megabytes": "driver_memory"}
+GROWTH = {
+    "cell": "fanout",
+    "cell_cpu": "driver_cpu",
+    "noisy_cell": "output",
+    "training": "training",
+    "megabytes": "driver_memory",
+}
 """What may grow no worse than the ranks do, and what its record is called."""
 
 

@@ -108,7 +108,8 @@ def _limits(found: Users, most: int) -> Iterator[Record]:
         )
         yield _one(f"scale_{name}_cpu_milliseconds", each, "ms of CPU a request", note=note)
     usual = ACTIVITY_RATE + LOOKING * SEEN_RATE + (1 - LOOKING) * UNSEEN_RATE
-    per_user = {row: (values[most] - values[min(values)]) / (most - min(values)) for row, values in found.rows.items()}
+    held = found.rows["hub, MB"]
+    per_user = 1000 * (held[most] - held[min(held)]) / (most - min(held))
     first = {
         f"the proxy's core: {PROXY_RATE:g} request a second of each user": 1000 / (PROXY_RATE * proxy),
         f"the hub's core: {LOOKING:.0%} of the users look at the panel": 1000 / (usual * hub),
@@ -116,8 +117,7 @@ def _limits(found: Users, most: int) -> Iterator[Record]:
     }
     for name, (what, users) in zip(("proxy", "hub", "hub_panels"), first.items(), strict=True):
         yield _one(f"scale_users_{name}", users, "users", note=what)
-    yield _one("scale_hub_kilobytes_per_user", 1000 * per_user["hub, MB"], "kB")
-    yield _one("scale_proxy_kilobytes_per_user", 1000 * per_user["proxy, MB"], "kB")
+    yield _one("scale_hub_kilobytes_per_user", per_user, "kB")
     what, users = min(list(first.items())[:2], key=lambda each: each[1])
     yield _one("scale_users_first_limit", users, "users", note=f"first comes {what}")
 

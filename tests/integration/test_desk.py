@@ -36,7 +36,8 @@ async def sign(store, wanted):
 
 
 async def test_a_cell_that_blocks_is_stopped_and_then_the_cluster(cluster, store):
-    here = await sign(store, lambda said: len(said.ranks) == 2)
+    # While the cluster starts its ranks are there already.
+    here = await sign(store, lambda said: len(said.ranks) == 2 and not said.busy)
     assert (here.cluster, here.local, here.busy, here.runs) == ("desk", True, False, ())
     cell = asyncio.create_task(asyncio.to_thread(cluster.train, SLEEP))
     busy = await sign(store, lambda said: said.runs)

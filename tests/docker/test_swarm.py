@@ -77,7 +77,8 @@ fd.result(state.step)
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Swarm]:
     with swarm() as both:
-        both.copy(HUB.tag(version()), NOTEBOOK.tag(version()))
+        both.manager.copy(HUB.tag(version()))
+        both.copy(NOTEBOOK.tag(version()))
         for engine in both.engines:
             # The image for GPUs, which no stand-in could run, is the one for CPUs under that name.
             engine.docker("tag", NOTEBOOK.tag(version()), NOTEBOOK_CUDA.tag(version()))

@@ -56,6 +56,14 @@ def is_overdue(pod: dict[str, Any], now: datetime, seconds: float) -> bool:
     return bool(deleted) and (now - _time(deleted)).total_seconds() > seconds
 
 
+def has_ended(pod: dict[str, Any]) -> bool:
+    """Whether a pod that is being deleted runs nothing any more; its node may take a minute to clear up after it."""
+    known = _containers(pod)
+    return (
+        "deletionTimestamp" in pod["metadata"] and bool(known) and not any("running" in each["state"] for each in known)
+    )
+
+
 def cannot_be_placed(words: str, seconds: float) -> str:
     """Return what to tell of a pod for which no node has had room for so long."""
     return (

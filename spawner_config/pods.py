@@ -14,7 +14,7 @@ from kubespawner import KubeSpawner
 from kubespawner.clients import shared_client
 from traitlets import Integer, Unicode
 
-from spawner_config.pod_verdicts import cannot_be_placed, hopeless, is_overdue, queued, refusal, unplaced
+from spawner_config.pod_verdicts import cannot_be_placed, has_ended, hopeless, is_overdue, queued, refusal, unplaced
 from spawner_config.policies import HUB_LABEL, USER_LABEL, UserPolicies, user_policy
 from spawner_config.refusals import refused_start
 from spawner_config.watched import LISTEN_SECONDS, Watched, listens, mute_server
@@ -136,9 +136,12 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
 
     async def _withdraw(self) -> None:
         """Delete the pod of a start that came to nothing; it may not be known yet to those who watch."""
-        options = V1DeleteOptions(grace_period_seconds=1)
+        await self._delete_pod(seconds=1)
+
+    async def _delete_pod(self, *, seconds: int) -> None:
+        options = V1DeleteOptions(grace_period_seconds=seconds)
         try:
-            await self._make_delete_pod_request(self.pod_name, options, 1, self.k8s_api_request_timeout)
+            await self._make_delete_pod_request(self.pod_name, options, seconds, self.k8s_api_request_timeout)
         except ApiException as exc:
             self.log.warning("The pod of %s cannot be deleted: %s", self._log_name, exc)
 
@@ -158,6 +161,27 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
     def _pod(self) -> dict[str, Any] | None:
         pod: dict[str, Any] | None = self.pod_reflector.pods.get(f"{self.namespace}/{self.pod_name}")
         return pod
+
+    async def stop(self, now: bool = False) -> None:
+        """Stop the pod and return once it is gone.
+
+        When nothing runs in it any more it is struck off: a node takes up to a minute to clear up after a pod, and its
+        name is needed for the next.
+        """
+        await self._start_watching_pods()
+        striking = asyncio.ensure_future(self._strike_off(_uid(self._pod)))
+        try:
+            await super().stop(now)
+        finally:
+            striking.cancel()
+            await asyncio.wait([striking])
+
+    async def _strike_off(self, uid: str | None) -> None:
+        while (pod := self._pod) is not None and _uid(pod) == uid:
+            if has_ended(pod):
+                await self._delete_pod(seconds=0)
+                return
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def poll(self) -> int | None:
         """Return None while the server runs or may still start, else its exit code.

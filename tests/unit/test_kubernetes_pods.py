@@ -201,6 +201,27 @@ async def test_a_pod_on_a_dead_node_counts_as_gone(spawner: Any, monkeypatch: py
     assert stops == [True]
 
 
+async def test_a_pod_in_which_nothing_runs_any_more_is_struck_off(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graces: list[int] = []
+
+    async def delete(name: str, grace_period_seconds: int, **_: Any) -> None:
+        graces.append(grace_period_seconds)
+        if grace_period_seconds == 0:
+            spawner.told.clear()
+        else:
+            ending = pod("Succeeded", state={"terminated": {"exitCode": 0}})
+            ending["metadata"]["deletionTimestamp"] = "2026-11-22T20:00:20Z"
+            spawner.told[KEY] = ending
+
+    monkeypatch.setattr(api, "delete_namespaced_pod", delete)
+    spawner.delete_grace_period = 5
+    spawner.told[KEY] = pod("Running", ip="10.0.0.1", state={"running": {}})
+    await asyncio.wait_for(spawner.stop(), 20)
+    assert graces == [5, 0]
+
+
 async def test_progress_tells_events_once_and_the_place_in_a_queue(spawner: Any) -> None:
     event = {"metadata": {"uid": "e1"}, "involvedObject": {"name": "farandole-ada"}, "message": "Created container"}
     spawner.happened.append(event)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes_asyncio.client.rest import ApiException
 
-from spawner_config.pod_verdicts import cannot_be_placed, hopeless, is_overdue, queued, refusal, unplaced
+from spawner_config.pod_verdicts import cannot_be_placed, has_ended, hopeless, is_overdue, queued, refusal, unplaced
 
 NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 BACK_OFF = 'Back-off pulling image "farandole-nothing:9"'
@@ -103,6 +103,16 @@ def test_a_pod_whose_node_died_is_overdue() -> None:
     state["metadata"]["deletionTimestamp"] = "2026-11-22T20:00:20Z"
     assert not is_overdue(state, now, 15)
     assert is_overdue(state, now, 5)
+
+
+def test_a_deleted_pod_in_which_nothing_runs_has_ended() -> None:
+    state = pod("Failed", terminated={"reason": "Error", "exitCode": 143})
+    assert not has_ended(state)
+    state["metadata"]["deletionTimestamp"] = "2026-11-22T20:00:20Z"
+    assert has_ended(state)
+    for other in (pod("Running", running={"startedAt": "now"}), pod()):
+        other["metadata"]["deletionTimestamp"] = "2026-11-22T20:00:20Z"
+        assert not has_ended(other)
 
 
 def test_what_the_api_server_refuses_is_told_in_its_words() -> None:

@@ -15,9 +15,12 @@ from spawner_config.roles import server_token_scopes
 from spawner_config.settings import Settings, SettingsError, ending_at_a_bad_setting, ensure_state
 from spawner_config.workers import stop_workers
 
+deployment = os.environ.get("FARANDOLE_DEPLOYMENT", "local")
 with ending_at_a_bad_setting(SettingsError, ProfileError):
     settings = Settings.from_environment(os.environ)
-    catalogue = read_catalogue(settings.profiles, os.environ.get("FARANDOLE_GPUS"))
+    # Kubernetes counts its GPUs itself.
+    counted = deployment not in {"kubernetes", "zero_to_jupyterhub"}
+    catalogue = read_catalogue(settings.profiles, os.environ.get("FARANDOLE_GPUS"), counted=counted)
 ensure_state(settings)
 
 c = get_config()  # noqa: F821 - JupyterHub defines it
@@ -36,7 +39,6 @@ c.Spawner.post_stop_hook = stop_workers
 c.Spawner.start_timeout = 120
 c.Spawner.http_timeout = 60
 
-deployment = os.environ.get("FARANDOLE_DEPLOYMENT", "local")
 with ending_at_a_bad_setting(SettingsError, ProfileError):
     configure_idle(c, IdleLimits.from_environment(os.environ))
     importlib.import_module(f"spawner_config.{deployment}").configure(c, settings, catalogue)

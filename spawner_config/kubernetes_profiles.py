@@ -62,7 +62,9 @@ class PodNeeds:
         _require(
             self.memory_request is None or _is_memory(self.memory_request), "memory_request", "text as '512M' or '4G'"
         )
-        _require(_is_memory(self.shared_memory), "shared_memory", "text as '512M' or '4G'")
+        # It goes to Kubernetes as it is, where K means something else.
+        shared = _is_memory(self.shared_memory) and not self.shared_memory.endswith("K")
+        _require(shared, "shared_memory", "text as '512M' or '4G'")
 
     @classmethod
     def of(cls, profile: Profile) -> PodNeeds:

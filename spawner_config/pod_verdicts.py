@@ -8,15 +8,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kubernetes_asyncio.client.rest import ApiException
 
 NO_IMAGE = {"ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "ImageInspectError"}
 NO_CONTAINER = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+PULL_FAILED = "Failed to pull image"
 MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 
-def hopeless(pod: dict[str, Any]) -> str | None:
-    """Return why a pod will never run a server, as a sentence with the remedy; None while it may."""
+def hopeless(pod: dict[str, Any], events: Sequence[str] = ()) -> str | None:
+    """Return why a pod will never run a server, as a sentence with the remedy; None while it may.
+
+    ``events`` are the messages of what happened to it, in their order.
+    """
     message = unplaced(pod) or ""
     if found := MISSING_CLAIM.search(message):
         return (
@@ -24,7 +30,7 @@ def hopeless(pod: dict[str, Any]) -> str | None:
             "namespace, or takes it out of the hub's settings."
         )
     for container in _containers(pod):
-        if problem := _container_problem(container):
+        if problem := _container_problem(container, events):
             return problem
     if pod["status"].get("phase") in {"Failed", "Succeeded"}:
         return _ended(" ".join(filter(None, (pod["status"].get("reason"), pod["status"].get("message")))))
@@ -78,15 +84,18 @@ def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return list(pod["status"].get("containerStatuses") or [])
 
 
-def _container_problem(container: dict[str, Any]) -> str | None:
+def _container_problem(container: dict[str, Any], events: Sequence[str]) -> str | None:
     state = container.get("state") or {}
     waiting, terminated = state.get("waiting") or {}, state.get("terminated")
     reason, message = waiting.get("reason"), waiting.get("message") or ""
     if reason in NO_IMAGE:
+        # The state says only that the node tries again; why it must, an event told.
+        failures = [text for text in events if text.startswith(PULL_FAILED)]
+        why = failures[-1] if failures else message or reason
         return (
-            f"The image {container['image']} cannot be had on its node: {message.rstrip('.') or reason}. The "
-            "administrator loads it there or names one in a registry: FARANDOLE_NOTEBOOK_IMAGE, or `image` of the "
-            "profile; FARANDOLE_PULL_SECRETS where the registry wants a login."
+            f"The image {container['image']} cannot be had on its node: {why.rstrip('.')}. The administrator "
+            "loads it there or names one in a registry: FARANDOLE_NOTEBOOK_IMAGE, or `image` of the profile; "
+            "FARANDOLE_PULL_SECRETS where the registry wants a login."
         )
     if reason in NO_CONTAINER:
         return f"The server's container cannot be made: {message or reason}. Ask the administrator for the hub's log."

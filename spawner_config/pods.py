@@ -34,6 +34,31 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
     hub_name = Unicode(help="What the hub's objects are labelled with, for example farandole.", config=True)
     place_seconds = Integer(120, help="How long a pod may wait for a node that has room for it.", config=True)
 
+    _hub_stops: asyncio.Future[None] | None = None
+    _other_stop: asyncio.Future[None] | None = None
+
+    @property
+    def _stop_future(self) -> asyncio.Future[None]:
+        """What the hub awaits before it removes a server that is told to stop once more.
+
+        It has none for the stop after a start that failed, and pods take their time to go. One for all who ask: who
+        came later would remove the next server of that name.
+        """
+        if self._hub_stops is not None:
+            return self._hub_stops
+        if self._other_stop is None or self._other_stop.done():
+            self._other_stop = asyncio.ensure_future(self._until_stopped())
+        return self._other_stop
+
+    @_stop_future.setter
+    def _stop_future(self, future: asyncio.Future[None] | None) -> None:
+        self._hub_stops = future
+
+    async def _until_stopped(self) -> None:
+        async with asyncio.timeout(self.start_timeout):
+            while self._stop_pending:  # noqa: ASYNC110 - the hub tells nobody
+                await asyncio.sleep(LOOK_SECONDS)
+
     async def load_user_options(self) -> None:
         """Leave the options alone: `OptionsHook` has applied them, and KubeSpawner would seek a profile of its own."""
 
@@ -63,7 +88,7 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
 
     async def _start_or_refuse(self) -> str:
         """Start the pod and return the server's address, or end both as soon as it is clear that there will be none."""
-        await self._start_watching_pods()
+        await asyncio.gather(self._start_watching_pods(), self._start_watching_events())
         start = asyncio.ensure_future(self._start_to_the_end())
         judge = asyncio.ensure_future(self._judge(old=_uid(self._pod)))
         try:
@@ -90,7 +115,7 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
         while True:
             pod = self._pod
             if pod is not None and _uid(pod) != old:
-                if problem := hopeless(pod):
+                if problem := hopeless(pod, [event["message"] for event in self.events]):
                     raise refused_start(problem, reason="pod")
                 words = unplaced(pod)
                 placed = placed if words else loop.time()
@@ -164,8 +189,7 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
             await asyncio.sleep(LOOK_SECONDS)
 
     async def delete_forever(self) -> None:
-        """Forget a user's policy with the user; the home stays."""
-        await super().delete_forever()
+        """Forget a user's policy with the user; the home stays, so there is nothing else to do."""
         if not self.name:
             await self._policies.remove(self._policy_name, self.k8s_api_request_retry_timeout)
 

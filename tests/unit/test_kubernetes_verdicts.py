@@ -1,0 +1,117 @@
+"""What pods' states, as a Kubernetes 1.20 tells them, say of a start."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from kubernetes_asyncio.client.rest import ApiException
+
+from spawner_config.pod_verdicts import cannot_be_placed, hopeless, is_overdue, queued, refusal, unplaced
+
+NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+BACK_OFF = 'Back-off pulling image "farandole-nothing:9"'
+PULL = 'Failed to pull image "farandole-nothing:9": rpc error: code = NotFound'
+
+
+def pod(phase: str = "Pending", *, condition: dict[str, str] | None = None, **state: Any) -> dict[str, Any]:
+    containers = [{"name": "notebook", "image": "farandole-nothing:9", "state": state}] if state else None
+    conditions = [{"type": "PodScheduled", "status": "False", **condition}] if condition else []
+    status = {"phase": phase, "conditions": conditions, "containerStatuses": containers}
+    return {"metadata": {"name": "farandole-ada", "uid": "1"}, "status": status}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pod(),
+        pod("Running", running={"startedAt": "now"}),
+        pod(waiting={"reason": "ContainerCreating"}),
+        pod(waiting={"reason": "ErrImagePull", "message": "try again"}),
+        pod(condition={"reason": "Unschedulable", "message": NO_GPU}),
+        pod(condition={"reason": "SchedulingGated"}),
+    ],
+)
+def test_a_pod_that_may_still_come_is_not_given_up(state: dict[str, Any]) -> None:
+    assert hopeless(state) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (
+            pod(waiting={"reason": "ErrImageNeverPull", "message": "it is not present"}),
+            "image farandole-nothing:9 cannot",
+        ),
+        (pod(waiting={"reason": "ImagePullBackOff", "message": BACK_OFF}), "FARANDOLE_NOTEBOOK_IMAGE"),
+        (
+            pod(waiting={"reason": "CreateContainerConfigError", "message": "image will run as root"}),
+            "will run as root",
+        ),
+        (
+            pod("Failed", terminated={"reason": "OOMKilled", "exitCode": 137}),
+            r"ended.*OOMKilled, exit code 137.*larger",
+        ),
+        (
+            pod("Failed") | {"status": {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}},
+            "Evicted low",
+        ),
+        (
+            pod(condition={"reason": "Unschedulable", "message": 'persistentvolumeclaim "imagenet" not found'}),
+            "no volume claim 'imagenet'",
+        ),
+    ],
+)
+def test_a_pod_without_prospect_is_told_with_the_reason(state: dict[str, Any], words: str) -> None:
+    problem = hopeless(state)
+    assert problem is not None
+    with pytest.raises(ValueError, match=words):
+        raise ValueError(problem)
+
+
+def test_why_an_image_is_missing_is_told_in_the_words_of_the_pull() -> None:
+    problem = hopeless(
+        pod(waiting={"reason": "ImagePullBackOff", "message": BACK_OFF}), ["Pulling image", PULL, BACK_OFF]
+    )
+    assert problem is not None
+    assert "code = NotFound" in problem
+    assert "Back-off" not in problem
+
+
+def test_the_schedulers_own_words_are_told() -> None:
+    state = pod(condition={"reason": "Unschedulable", "message": NO_GPU})
+    assert unplaced(state) == NO_GPU
+    assert "within 120 s: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu. Choose" in cannot_be_placed(
+        NO_GPU, 120
+    )
+    assert unplaced(pod()) is None
+
+
+def test_a_pod_in_a_queue_is_no_pod_without_a_place() -> None:
+    state = pod(condition={"reason": "SchedulingGated", "message": "Scheduling is blocked"})
+    assert queued(state)
+    assert unplaced(state) is None
+    assert not queued(pod(condition={"reason": "Unschedulable", "message": NO_GPU}))
+
+
+def test_a_pod_whose_node_died_is_overdue() -> None:
+    now = datetime(2026, 11, 22, 20, 0, 30, tzinfo=UTC)
+    state = pod("Running")
+    assert not is_overdue(state, now, 15)
+    state["metadata"]["deletionTimestamp"] = "2026-11-22T20:00:20Z"
+    assert not is_overdue(state, now, 15)
+    assert is_overdue(state, now, 5)
+
+
+def test_what_the_api_server_refuses_is_told_in_its_words() -> None:
+    error = ApiException(status=403, reason="Forbidden")
+    error.body = json.dumps({"message": 'pods "x" is forbidden: exceeded quota: all-servers.'})
+    assert refusal(error).startswith(
+        'A quota of this hub is used up: pods "x" is forbidden: exceeded quota: all-servers. '
+    )
+    error.body = json.dumps({"message": "no PriorityClass with name training was found"})
+    assert "refuses this server: no PriorityClass with name training was found." in refusal(error)
+    error.body = None
+    assert "403 Forbidden" in refusal(error)

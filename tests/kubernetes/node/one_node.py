@@ -99,8 +99,7 @@ class OneNode:
         left.unmount()
         self._namespace.remove()
         left.remove_groups()
-        for result in Path("/var/lib/cni/results").glob(f"{settings.NETWORK}-*"):
-            result.unlink()
+        settings.forget_networks()
         self._restore_kernel()
         if self.folder.exists():
             shutil.rmtree(self.folder)

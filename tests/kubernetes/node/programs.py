@@ -10,7 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.docker.engines.debian import RELEASE, SetUpError, install, kept, own_apt, run, unpack
+from tests.docker.engines.debian import RELEASE, install, kept, own_apt, run, unpack
 
 PACKAGES = ("etcd-server", "containernetworking-plugins", "containerd", "runc", "kubernetes-client")
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
@@ -26,7 +26,6 @@ BUILDERS = {
     "make": "make",
     "perl": "perl",
     "rsync": "rsync",
-    "which": "debianutils",
 }
 
 
@@ -98,12 +97,8 @@ def _version_file() -> str:
 
 def _gather(source: Path, folder: Path) -> None:
     folder.mkdir()
-    built = source / "_output/local/go/bin"
     for name in SERVERS:
-        found = [path for path in (source / "_output/local/bin/linux/amd64" / name, built / name) if path.is_file()]
-        if not found:
-            raise SetUpError(f"Kubernetes was built, but there is no {name} in {source}/_output.")
-        shutil.copy(found[0], folder)
+        shutil.copy(source / "_output/local/go/bin" / name, folder)
     run("gcc", "-Os", "-static", "-o", str(folder / "pause"), str(source / PAUSE))
     run("strip", str(folder / "pause"))
 

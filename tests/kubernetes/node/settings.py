@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.kubernetes.node.keys import Keys
 
 PAUSE_IMAGE = "farandole.test/pause:1"
 NETWORK = "farandole-kubernetes"
+RESULTS = Path("/var/lib/cni/results")
+"""What the plugins' library keeps of each pod of any cluster until the pod goes, and of killed ones for ever."""
 
 
 def containerd(folder: Path, socket: Path, plugins: Path) -> str:
@@ -44,6 +45,14 @@ def network(folder: Path, pods: IPv4Network) -> dict[str, Any]:
     }
     plugins = [{"type": "ptp", "ipMasq": True, "ipam": addresses}]
     return {"cniVersion": "0.4.0", "name": NETWORK, "plugins": plugins}
+
+
+def forget_networks(results: Path = RESULTS) -> None:
+    """Remove what is kept of pods that were in our network."""
+    for result in results.glob(f"{NETWORK}-*-eth0"):
+        pod = result.name.removeprefix(f"{NETWORK}-").removesuffix("-eth0")
+        (results / f"cni-loopback-{pod}-lo").unlink(missing_ok=True)
+        result.unlink()
 
 
 def kubelet(folder: Path, keys: Keys, *, address: str, groups: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tests.browser.lab import Lab, points, show, wait_for_points
 from tests.docker.stack import ADMIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Browser
 
@@ -44,6 +44,11 @@ def lab(stack: Stack, chromium: Browser) -> Iterator[Lab]:
 
 def test_the_first_notebook_trains_over_two_worker_containers(stack: Stack, lab: Lab) -> None:
     stack.compose("up", "-d", "--wait")
+    train_in_the_first_notebook(lab, lambda: len([name for name in stack.containers() if "--main-w" in name]))
+
+
+def train_in_the_first_notebook(lab: Lab, places: Callable[[], int]) -> None:
+    """Log in, start a server, run the notebook and read its results; in ``places`` its two workers are two."""
     lab.log_in(ADMIN)
     lab.start_server(ADMIN, "cpu")
     lab.page.locator(".jp-DirListing-item", has_text=NOTEBOOK).dblclick()
@@ -52,8 +57,7 @@ def test_the_first_notebook_trains_over_two_worker_containers(stack: Stack, lab:
 
     training = lab.cell_with("--name first-cnn")
     wait_for_points(training, "loss", 5, DRAWN_SECONDS)
-    workers = [name for name in stack.containers() if "--main-w" in name]
-    assert len(workers) == 2
+    assert places() == 2
     wait_for_points(training, "loss", points(training, "loss") + 20, DRAWN_SECONDS)
     wait_for_points(training, "accuracy", 3, DRAWN_SECONDS)
     show(training.locator(".fd-chart").first)

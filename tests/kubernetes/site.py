@@ -128,9 +128,18 @@ class Site(RemoteHub):
 
     def reports(self, user: str) -> list[dict[str, Any]]:
         """Return the reports of rank 0 in the user's newest run, as they lie on disk."""
-        newest = "cat $(ls -td /home/user/farandole/runs/*/ | head -1)metrics/rank-0.jsonl 2>/dev/null || true"
-        lines = self.execute(user, "sh", "-c", newest).splitlines(keepends=True)
+        lines = self._of_newest_run(user, "metrics/rank-0.jsonl").splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def run_record(self, user: str) -> dict[str, Any]:
+        """Return what is written of the user's newest run."""
+        record: dict[str, Any] = json.loads(self._of_newest_run(user, "run.json"))
+        return record
+
+    def _of_newest_run(self, user: str, file: str) -> str:
+        return self.execute(
+            user, "sh", "-c", f"cat $(ls -td /home/user/farandole/runs/*/ | head -1){file} 2>/dev/null || true"
+        )
 
     def describe(self) -> str:
         """Return pods, events, and the ends of all logs."""

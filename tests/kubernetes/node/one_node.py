@@ -17,6 +17,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hub.process import local_session
 from tests.docker.engines.daemon import wait_for
 from tests.docker.engines.debian import SetUpError, install, run
 from tests.docker.engines.lock import locked
@@ -115,8 +116,24 @@ class OneNode:
         self, *arguments: str, typed: str | None = None, seconds: float = 300
     ) -> subprocess.CompletedProcess[str]:
         """Run a kubectl command, which may fail."""
-        command = [self._program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
+        command = self.command(*arguments)
         return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=seconds, check=False)
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return a kubectl command as its administrator gives it."""
+        return [self._program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
+
+    def patch_status(self, **status: Any) -> None:
+        """Change what the node says of itself, which no kubectl of this age can; raises `HTTPError`."""
+        answer = local_session().patch(
+            f"{self._commands.url}/api/v1/nodes/{NODE}/status",
+            data=json.dumps({"status": status}),
+            headers={"Content-Type": "application/merge-patch+json"},
+            verify=str(self.keys.authority),
+            cert=(self.keys.crt("admin"), self.keys.key("admin")),
+            timeout=30,
+        )
+        answer.raise_for_status()
 
     def ctr(self, *arguments: str) -> str:
         """Return what a command of containerd's client prints; raises `SetUpError`."""

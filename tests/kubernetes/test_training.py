@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hub.process import wait_until
 from tests.cells import SUM
-from tests.docker.test_stack import CELL_SECONDS
+from tests.docker.test_stack import CELL_SECONDS, ENOUGH, REPORTED, REPORTING
 
 if TYPE_CHECKING:
     from tests.kubernetes.site import Site

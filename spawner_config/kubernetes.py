@@ -129,7 +129,8 @@ def set_profile(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile
     spawner.mem_guarantee = needs.memory_request or spawner.mem_limit
     spawner.cpu_guarantee = needs.cpu_request or profile.cpus or CPU_REQUEST
     spawner.extra_resource_limits = {ours.gpu_resource: str(profile.gpus)} if profile.gpus else {}
-    spawner.priority_class_name = needs.priority or ""
+    # A training that makes room for itself must not end somebody's notebook, which leads others.
+    spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else ours.notebook_priority) or ""
     place_pod(ours, needs, spawner, profile)
     plan = VolumePlan.of(ours.shares, spawner, profile, shared_memory=needs.shared_memory, hub=ours.name, home=HOME)
     spawner.volumes, spawner.volume_mounts = plan.volumes, plan.mounts

@@ -56,7 +56,7 @@ class KubernetesSettings:
     """The settings of one hub.
 
     ``memory`` is the limit of servers whose profile names none; ``place_seconds`` is how long a pod may wait for a node
-    that has room for it.
+    that has room for it. ``notebook_priority`` is the PriorityClass of notebook servers; a profile's is for workers.
     """
 
     name: str
@@ -68,6 +68,7 @@ class KubernetesSettings:
     gpu_resource: str
     gpu_class_label: str
     place_seconds: int
+    notebook_priority: str | None
     https: bool
     shares: Shares
 
@@ -93,6 +94,7 @@ class KubernetesSettings:
                 f"a label of nodes, as {GPU_CLASS_LABEL!r}",
             ),
             place_seconds=_seconds(environ, "FARANDOLE_PLACE_SECONDS", PLACE_SECONDS),
+            notebook_priority=_class(environ, "FARANDOLE_NOTEBOOK_PRIORITY"),
             https=_switch(environ, "FARANDOLE_HTTPS"),
             shares=_shares(environ, name),
         )
@@ -135,6 +137,13 @@ def _shares(environ: Mapping[str, str], name: str) -> Shares:
                 "letters, digits, hyphens and points."
             )
     return shares
+
+
+def _class(environ: Mapping[str, str], key: str) -> str | None:
+    text = environ.get(key) or None
+    if text and not OBJECT.fullmatch(text):
+        raise SettingsError(f"{key} is {text!r}. It must be the name of a PriorityClass.")
+    return text
 
 
 def _seconds(environ: Mapping[str, str], key: str, default: int) -> int:

@@ -187,6 +187,11 @@ def test_what_a_worker_that_waits_asks_for():
     assert options.user_options() == {"role": "worker", "cluster": "c", "workers": 3, "wait": True, "together": 2}
 
 
+def test_workers_that_start_together_say_so():
+    assert WorkerOptions(cluster="c", together=2).user_options()["together"] == 2
+    assert "together" not in WorkerOptions(cluster="c").user_options()
+
+
 async def test_gpus_are_those_that_the_hub_counts(fake, workers):
     assert await workers.gpus() == {}
     counting = FakeHub()

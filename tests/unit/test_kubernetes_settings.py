@@ -58,6 +58,7 @@ def test_all_settings_are_read() -> None:
         ("FARANDOLE_GPU_CLASS_LABEL", "="),
         ("FARANDOLE_PLACE_SECONDS", "0"),
         ("FARANDOLE_PLACE_SECONDS", "2m"),
+        ("FARANDOLE_NOTEBOOK_PRIORITY", "My notebooks"),
         ("FARANDOLE_HTTPS", "true"),
         ("FARANDOLE_SHARED_VOLUMES", "ImageNet:/data/imagenet"),
         ("FARANDOLE_SHARED_VOLUMES", "farandole-home-ada:/data/ada"),

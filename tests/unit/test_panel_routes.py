@@ -131,6 +131,7 @@ async def test_a_cluster_is_started_seen_and_stopped(server, hub):
         "cluster": "main",
         "profile": "cpu",
         "workers": 2,
+        "together": 2,
         "backend": "torch",
     }
     main = await until_there(server, lambda found: found and found["state"] == "ready")
@@ -228,6 +229,7 @@ async def test_a_cluster_that_nobody_leads_is_scaled_here(server, hub):
         "profile": "big",
         "ranks": 2,
         "workers": 4,
+        "together": 2,
         "backend": "torch",
     }
     await server.ask("PATCH", "clusters/main", 202, json={"workers": 1})

@@ -196,7 +196,7 @@ class Worker:
 class WorkerOptions:
     """What a cluster asks of each of its workers; `workers` is how many it will have, `together` how many start now.
 
-    With `wait` they queue while no GPU is free, and are served together.
+    With `wait` they queue while no GPU is free, and are served together, as they are in a queue of Kubernetes'.
     """
 
     cluster: str
@@ -220,7 +220,9 @@ class WorkerOptions:
         if self.backend is not None:
             options["backend"] = self.backend
         if self.wait:
-            options |= {"wait": True, "together": self.together}
+            options["wait"] = True
+        if self.wait or self.together > 1:
+            options["together"] = self.together
         return options
 
 

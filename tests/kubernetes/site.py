@@ -39,7 +39,7 @@ memory_request = "128M"
 [[profile]]
 name = "huge"
 description = "More memory than any node has"
-memory = "8000G"
+memory = "500G"
 
 [[profile]]
 name = "no-image"

@@ -47,7 +47,7 @@ def wait_for_size(site: Site, user: str, size: int) -> None:
     begun = len(site.reports(user))
 
     def trained() -> bool:
-        sizes = [report["size"] for report in site.reports(user)[begun:]]
+        sizes = [report["values"]["size"] for report in site.reports(user)[begun:]]
         return len(sizes) >= MORE and set(sizes[-MORE:]) == {size}
 
     wait_until(trained, RECOVERY_SECONDS)
@@ -69,10 +69,10 @@ def mended(site: Site) -> Iterator[None]:
 
 @pytest.mark.usefixtures("mended")
 def test_a_run_goes_on_while_its_node_is_drained_of_a_worker(site: Site) -> None:
-    with elastic_run(site, "ada"):
-        which = "--pod-selector=farandole.user=ada,hub.jupyter.org/servername=main-w1"
+    with elastic_run(site, "emmy"):
+        which = "--pod-selector=farandole.user=emmy,hub.jupyter.org/servername=main-w1"
         site.node.kubectl("drain", NODE, "--force", "--delete-emptydir-data", which, "--timeout=120s")
         # No other node could take the one that comes in its place.
-        wait_for_size(site, "ada", 1)
+        wait_for_size(site, "emmy", 1)
         site.node.kubectl("uncordon", NODE)
-        wait_for_size(site, "ada", 2)
+        wait_for_size(site, "emmy", 2)

@@ -1,4 +1,4 @@
-"""Servers that cannot be: what users are told, in the scheduler's own words, and that nothing of them is left running."""
+"""Servers that cannot be: what users are told, in the scheduler's own words, and that nothing of them is left."""
 
 from __future__ import annotations
 

@@ -124,6 +124,9 @@ class Commands:
             f"--tls-cert-file={keys.crt('api')}",
             f"--tls-private-key-file={keys.key('api')}",
             f"--client-ca-file={keys.authority}",
+            # Nobody speaks for others; who asks at the daemons looks for it all the same.
+            f"--requestheader-client-ca-file={keys.authority}",
+            "--requestheader-allowed-names=nobody",
             f"--kubelet-certificate-authority={keys.authority}",
             f"--kubelet-client-certificate={keys.crt('kubelet-client')}",
             f"--kubelet-client-key={keys.key('kubelet-client')}",

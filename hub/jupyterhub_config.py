@@ -19,8 +19,7 @@ deployment = os.environ.get("FARANDOLE_DEPLOYMENT", "local")
 with ending_at_a_bad_setting(SettingsError, ProfileError):
     settings = Settings.from_environment(os.environ)
     # Kubernetes counts its GPUs itself.
-    counted = deployment not in {"kubernetes", "zero_to_jupyterhub"}
-    catalogue = read_catalogue(settings.profiles, os.environ.get("FARANDOLE_GPUS"), counted=counted)
+    catalogue = read_catalogue(settings.profiles, os.environ.get("FARANDOLE_GPUS"), counted=deployment != "kubernetes")
 ensure_state(settings)
 
 c = get_config()  # noqa: F821 - JupyterHub defines it

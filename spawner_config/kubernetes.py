@@ -137,7 +137,7 @@ def set_profile(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile
     spawner.start_timeout = QUEUE_SECONDS if needs.queue else START_SECONDS
     own = {HUB_LABEL: ours.name, USER_LABEL: safe_slug(spawner.user.name)}
     queue = queue_labels(needs.queue, own[USER_LABEL], spawner.name, spawner.user_options)
-    spawner.extra_labels = {**ACCESS_LABELS, **own, **cluster_label(spawner.name), **queue}
+    spawner.extra_labels = {**ours.pod_labels, **ACCESS_LABELS, **own, **cluster_label(spawner.name), **queue}
     spawner.extra_annotations = {QUEUE_COUNT: str(spawner.user_options["together"])} if QUEUE_GROUP in queue else {}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from spawner_config.kubernetes_settings import LABEL_VALUE
 from spawner_config.profiles import MEMORY, ProfileError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ ZONE = "topology.kubernetes.io/zone"
 PLACES = ("anywhere", "together", "apart")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
-LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 TAINT = re.compile(
     rf"(?P<key>([a-z0-9.-]+/)?[A-Za-z0-9._-]+)(=(?P<value>[A-Za-z0-9._-]+))?(:(?P<effect>{'|'.join(EFFECTS)}))?"
 )

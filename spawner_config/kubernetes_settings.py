@@ -18,6 +18,7 @@ NAME = re.compile(r"[a-z]([a-z0-9-]{0,12}[a-z0-9])?")
 OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 QUANTITY = re.compile(r"[1-9][0-9]*(Mi|Gi|Ti)")
 LABEL_KEY = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 ACCESS_MODES = ("ReadWriteMany", "ReadWriteOnce")
 MEMORY = "4G"
 HOME_SIZE = "10Gi"
@@ -56,13 +57,15 @@ class KubernetesSettings:
     """The settings of one hub.
 
     ``memory`` is the limit of servers whose profile names none; ``place_seconds`` is how long a pod may wait for a node
-    that has room for it. ``notebook_priority`` is the PriorityClass of notebook servers; a profile's is for workers.
+    that has room for it. ``pod_labels`` are more labels of users' pods, for policies that are not the hub's;
+    ``notebook_priority`` is the PriorityClass of notebook servers, as a profile's is that of its workers.
     """
 
     name: str
     notebook_image: str
     gpu_image: str
     pull_secrets: tuple[str, ...]
+    pod_labels: dict[str, str]
     memory: str
     home: HomeSettings
     gpu_resource: str
@@ -83,6 +86,7 @@ class KubernetesSettings:
             notebook_image=notebook_image,
             gpu_image=environ.get("FARANDOLE_GPU_IMAGE") or notebook_image,
             pull_secrets=_pull_secrets(environ.get("FARANDOLE_PULL_SECRETS") or ""),
+            pod_labels=_labels(environ.get("FARANDOLE_POD_LABELS") or ""),
             memory=_fitting(environ, "FARANDOLE_MEMORY", MEMORY, MEMORY_TEXT, "text as '4G' or '512M'"),
             home=HomeSettings.from_environment(environ),
             gpu_resource=_fitting(environ, "FARANDOLE_GPU_RESOURCE", GPU_RESOURCE, LABEL_KEY, f"as {GPU_RESOURCE!r}"),
@@ -126,6 +130,17 @@ def _pull_secrets(text: str) -> tuple[str, ...]:
                 f"FARANDOLE_PULL_SECRETS has {name!r}. It must be names of Secrets with commas between."
             )
     return names
+
+
+def _labels(text: str) -> dict[str, str]:
+    pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
+    for key, equals, value in pairs:
+        if not equals or not LABEL_KEY.fullmatch(key) or not LABEL_VALUE.fullmatch(value):
+            raise SettingsError(
+                f"FARANDOLE_POD_LABELS has {key + equals + value!r}. It must be labels with commas between, as "
+                "'app=jupyterhub,release=farandole'."
+            )
+    return {key: value for key, _, value in pairs}
 
 
 def _shares(environ: Mapping[str, str], name: str) -> Shares:

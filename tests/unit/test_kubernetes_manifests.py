@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import yaml
 
 from spawner_config.kubernetes import ACCESS_LABELS, HUB_PORT, PROXY_PORT
-from spawner_config.kubernetes_settings import KubernetesSettings
+from spawner_config.kubernetes_profiles import PodNeeds
+from spawner_config.kubernetes_settings import KubernetesSettings, service_url
+from spawner_config.profiles import parse_catalogue
 from spawner_config.settings import ROOT
 
 FOLDER = ROOT / "hub/kubernetes"
@@ -195,3 +198,27 @@ def test_an_operators_copy_stays_out_of_repository_and_images() -> None:
     for name in (".gitignore", ".dockerignore"):
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         assert [line for line in lines if line.rstrip("/") == "hub/kubernetes/site"], name
+
+
+def test_the_charts_values_fit_our_settings() -> None:
+    (values,) = read("values.yaml")
+    environ = {key: value for key, value in values["hub"]["extraEnv"].items() if isinstance(value, str)}
+    ours = KubernetesSettings.from_environment(environ)
+    assert ours.pod_labels == {"app": "jupyterhub", "release": "farandole"}
+    services = {"hub": "FARANDOLE_HUB_ADDRESS", "proxy-api": "FARANDOLE_PROXY_API_ADDRESS"}
+    assert {service_url(environ, name, key).split("/")[2].split(":")[0] for name, key in services.items()} == set(
+        services
+    )
+    profiles = values["hub"]["extraFiles"]["profiles.toml"]
+    assert profiles["mountPath"] == environ["FARANDOLE_PROFILES_FILE"]
+    catalogue = parse_catalogue(tomllib.loads(profiles["stringData"]), counted=False)
+    priorities = {each["metadata"]["name"] for each in OBJECTS if each["kind"] == "PriorityClass"}
+    asked = {PodNeeds.of(profile).priority for profile in catalogue.profiles} - {None}
+    assert asked | {environ["FARANDOLE_NOTEBOOK_PRIORITY"]} <= priorities
+
+
+def test_with_the_chart_the_hub_may_make_the_policies_of_users() -> None:
+    role, binding = read("chart-access.yaml")
+    (policies_rule,) = role["rules"]
+    assert policies_rule in one("Role", "hub")["rules"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "hub"}]

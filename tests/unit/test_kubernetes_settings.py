@@ -31,9 +31,11 @@ def test_all_settings_are_read() -> None:
             "FARANDOLE_GPU_CLASS_LABEL": "gpu",
             "FARANDOLE_PLACE_SECONDS": "600",
             "FARANDOLE_HTTPS": "yes",
+            "FARANDOLE_POD_LABELS": "app=jupyterhub, release=lab",
             "FARANDOLE_SHARED_VOLUMES": "imagenet:/data/imagenet",
         }
     )
+    assert ours.pod_labels == {"app": "jupyterhub", "release": "lab"}
     assert ours.pull_secrets == ("registry", "other")
     assert (ours.gpu_image, ours.gpu_resource, ours.gpu_class_label) == (
         "farandole-notebook:1-cuda",
@@ -51,6 +53,7 @@ def test_all_settings_are_read() -> None:
         ("FARANDOLE_NAME", "a-name-too-long"),
         ("FARANDOLE_NAME", "Lab"),
         ("FARANDOLE_PULL_SECRETS", "my secret"),
+        ("FARANDOLE_POD_LABELS", "jupyterhub"),
         ("FARANDOLE_MEMORY", "lots"),
         ("FARANDOLE_HOME_SIZE", "10 GB"),
         ("FARANDOLE_HOME_ACCESS", "ReadOnlyMany"),

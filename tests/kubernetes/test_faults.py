@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hub.process import wait_until
-from tests.chaos.cell import END, cell
 from tests.docker.test_stack import CELL_SECONDS
 from tests.kubernetes.node.one_node import NODE
 
@@ -17,29 +16,46 @@ if TYPE_CHECKING:
 
     from tests.kubernetes.site import Site
 
-FOLDER = "/home/user/soak"
-CODE = f"%%distributed_train --elastic -o run\n{cell(FOLDER)}"
+END = "/home/user/enough"
+CODE = f"""%%distributed_train --elastic -o run
+import time, torch, farandole as fd
+from pathlib import Path
+from farandole.ranks.collectives import gather_bytes
+state = fd.state(torch.nn.Linear(4, 1), step=0)
+
+@fd.elastic
+def train(state):
+    while not any(part[0] for part in gather_bytes(bytes([Path({END!r}).exists()]))):
+        state.step += 1
+        fd.report(step=state.step, size=fd.size())
+        if state.step % 2 == 0:
+            state.commit()
+        time.sleep(0.1)
+
+train(state)
+fd.result(state.step)
+"""
 MORE = 20
 RECOVERY_SECONDS = 300.0
-COMPLETE = "print(run.status, sorted(set(run.dataframe().step)) == list(range(1, run.result['step'] + 1)))"
+COMPLETE = "print(run.status, sorted(set(run.dataframe().step)) == list(range(1, run.result + 1)))"
 
 
 @contextmanager
 def elastic_run(site: Site, user: str) -> Iterator[None]:
     """Train over two worker pods meanwhile; afterwards the run has finished, and no report of it is lost."""
     with site.kernel(user) as kernel:
-        site.execute(user, "rm", "-rf", FOLDER)
-        site.execute(user, "mkdir", FOLDER)
+        site.execute(user, "rm", "-f", END)
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
-        request = kernel.begin(CODE)
+        kernel.begin(CODE)
         wait_for_size(site, user, 2)
         yield
-        site.execute(user, "touch", f"{FOLDER}/{END}")
-        kernel.finish(request, CODE, deadline=CELL_SECONDS)
+        site.execute(user, "touch", END)
+        wait_until(lambda: site.run_record(user)["status"] != "running", CELL_SECONDS)
+        kernel.reconnect()
         assert kernel.execute(COMPLETE, deadline=60).split() == ["finished", "True"]
         kernel.execute("%cluster stop", deadline=CELL_SECONDS)
-        site.wait_gone(user, *site.workers(user))
+        site.wait_gone(user, "main-w0", "main-w1")
 
 
 def wait_for_size(site: Site, user: str, size: int) -> None:

@@ -36,7 +36,8 @@ def test_two_users_train_on_while_the_hub_is_made_anew(site: Site) -> None:
         for kernel in led.values():
             kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
             kernel.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
-        requests = {user: kernel.begin(REPORTING) for user, kernel in led.items()}
+        for kernel in led.values():
+            kernel.begin(REPORTING)
         wait_for_more(site, users, dict.fromkeys(users, 0))
         before = {user: len(site.reports(user)) for user in users}
         site.kubectl("delete", "pod", site.component("hub"))
@@ -45,7 +46,8 @@ def test_two_users_train_on_while_the_hub_is_made_anew(site: Site) -> None:
         site.wait_ready()
         for user, kernel in led.items():
             site.execute(user, "touch", ENOUGH, server="main-w0")
-            kernel.finish(requests[user], REPORTING, deadline=CELL_SECONDS)
+            wait_until(lambda user=user: site.run_record(user)["status"] != "running", CELL_SECONDS)
+            kernel.reconnect()
             status, complete, steps = kernel.execute(COMPLETE, deadline=60).split()
             assert (status, complete) == ("finished", "True")
             assert int(steps) >= before[user] + REPORTED

@@ -49,6 +49,13 @@ def site(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Site:
     return site
 
 
+@pytest.fixture(autouse=True)
+def no_workers_left(site: Site) -> Iterator[None]:
+    """After a test that failed, too: the next one starts its own cluster."""
+    yield
+    site.kubectl("delete", "pods", "--selector=farandole.cluster")
+
+
 @pytest.fixture
 def lab(site: Site, chromium: Browser) -> Iterator[Lab]:
     page = chromium.new_page(viewport={"width": 1400, "height": 900})

@@ -17,7 +17,7 @@ from traitlets import Integer, Unicode
 from spawner_config.pod_verdicts import cannot_be_placed, hopeless, is_overdue, queued, refusal, unplaced
 from spawner_config.policies import HUB_LABEL, USER_LABEL, UserPolicies, user_policy
 from spawner_config.refusals import refused_start
-from spawner_config.watched import Watched
+from spawner_config.watched import LISTEN_SECONDS, Watched, listens, mute_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -102,7 +102,9 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
     async def _start_to_the_end(self) -> str:
         url: str = await super()._start()
         parts = urlsplit(url)
-        await self.until_it_listens(str(parts.hostname), int(parts.port or 80))
+        # Of one that ends meanwhile `_judge` hears.
+        if not await listens(str(parts.hostname), int(parts.port or 80), LISTEN_SECONDS):
+            raise mute_server()
         return url
 
     async def _judge(self, *, old: str | None) -> NoReturn:

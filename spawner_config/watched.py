@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dockerspawner import DockerSpawner
 
 from spawner_config.refusals import refused_start
+
+if TYPE_CHECKING:
+    from jupyterhub.spawner import SpawnException
 
 LISTEN_SECONDS = 240.0
 """A whole course may start at once on two cores."""
@@ -17,31 +20,10 @@ CONNECT_SECONDS = 0.2
 
 
 class Watched:
-    """What spawners of either kind of container do about servers that end while they start.
+    """What spawners of either kind of container do about starts that were given up.
 
     Not a Spawner itself: the hub wants of each that it can start something.
     """
-
-    async def until_it_listens(self: Any, host: str, port: int) -> None:
-        """Return when the server accepts connections; raises `SpawnException` when it ends or stays mute.
-
-        The hub alone would wait for an answer until its patience is over, whatever became of the container.
-        """
-        for _ in range(int(LISTEN_SECONDS / POLL_SECONDS)):
-            if await listens(host, port, POLL_SECONDS):
-                return
-            if (status := await self.poll()) is not None:
-                raise refused_start(
-                    f"The server ended while it started ({status or 'its container is gone'}). If its memory was "
-                    "short, choose a larger profile; if it ends again, ask the administrator for the hub's log.",
-                    reason="start",
-                    status_code=500,
-                )
-        raise refused_start(
-            f"The server did not listen within {LISTEN_SECONDS:.0f} s. The host may be busy: try again in a minute.",
-            reason="start",
-            status_code=500,
-        )
 
     async def poll_and_notify(self: Any) -> Any:
         """Return the status, as the hub's own does; end a server whose start was given up while the engine was slow.
@@ -57,13 +39,34 @@ class Watched:
 
 
 class WatchedSpawner(Watched, DockerSpawner):  # type: ignore[misc]
-    """A DockerSpawner whose start is over when the server listens, or when its container has ended."""
+    """A DockerSpawner whose start is over when the server listens, or when its container has ended.
+
+    The hub alone would wait for an answer until its patience is over, whatever became of the container.
+    """
 
     async def start(self) -> Any:
         """Start the container and return the server's address; raises `SpawnException` when it ends or stays mute."""
         host, port = await super().start()
-        await self.until_it_listens(host, port)
-        return host, port
+        for _ in range(int(LISTEN_SECONDS / POLL_SECONDS)):
+            if await listens(host, port, POLL_SECONDS):
+                return host, port
+            if (status := await self.poll()) is not None:
+                raise refused_start(
+                    f"The server ended while it started ({status or 'its container is gone'}). If its memory was "
+                    "short, choose a larger profile; if it ends again, ask the administrator for the hub's log.",
+                    reason="start",
+                    status_code=500,
+                )
+        raise mute_server()
+
+
+def mute_server() -> SpawnException:
+    """Return what ends the start of a server that runs and accepts no connection."""
+    return refused_start(
+        f"The server did not listen within {LISTEN_SECONDS:.0f} s. The host may be busy: try again in a minute.",
+        reason="start",
+        status_code=500,
+    )
 
 
 async def listens(host: str, port: int, seconds: float) -> bool:

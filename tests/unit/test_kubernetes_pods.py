@@ -246,3 +246,15 @@ async def test_a_policy_that_is_refused_is_no_policy(api: FakeApi) -> None:
     api.create_namespaced_network_policy = refuse  # type: ignore[method-assign]
     with pytest.raises(ApiException):
         await UserPolicies(api, "farandole").ensure(user_policy("p", {"a": "b"}), 5)
+
+
+async def test_a_server_that_runs_and_stays_mute_is_told(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "LISTEN_SECONDS", 0.2)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        spawner.told[KEY] = pod("Running", ip="127.0.0.1", port=bound.getsockname()[1])
+        with pytest.raises(SpawnException, match="did not listen"):
+            await asyncio.wait_for(spawner.start(), 20)
+    assert api.deleted == ["farandole-ada"]

@@ -22,7 +22,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
 endef
 
-.PHONY: help setup demo up test test-docker chaos images publish bundle image doctor lock lock-debian check audit bench bench-carry bench-scale clean
+.PHONY: help setup demo up test test-docker test-kubernetes chaos images publish bundle image doctor lock lock-debian check audit bench bench-carry bench-scale clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -39,11 +39,15 @@ test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-lab-modules 
 	$(BIN)/npm --prefix $(LAB) test
 	@output=$$(mktemp); \
 	$(BIN)/python -m pytest $(WAITING) $(PYTEST_ARGS) >"$$output" 2>&1 & \
-	$(BIN)/python -m pytest tests --ignore=tests/docker $(WAITING:%=--ignore=%) $(PYTEST_ARGS); works=$$?; \
+	$(BIN)/python -m pytest tests --ignore=tests/docker --ignore=tests/kubernetes $(WAITING:%=--ignore=%) $(PYTEST_ARGS); works=$$?; \
 	wait $$!; waits=$$?; cat "$$output"; rm "$$output"; exit $$((works | waits))
 
 test-docker: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests on a container engine, with the images of `make images`
 	$(BIN)/python -m pytest tests/docker $(PYTEST_ARGS)
+
+test-kubernetes: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests on a Kubernetes of their own; as root, with an engine and the images
+	$(BIN)/python -m tests.kubernetes.node.programs
+	$(BIN)/python -m pytest tests/kubernetes $(PYTEST_ARGS)
 
 chaos: setup $(VENV)/stamp-test ## hit training runs with 100 faults and look what is lost; SEED=1, CHAOS_ARGS="--only 37"
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) $(CHAOS_ARGS)

@@ -63,6 +63,11 @@ class RemoteKernel:
         self._socket.close()
         self._session.delete(f"{self._address}/api/kernels/{self._kernel_id}", timeout=CONNECT_DEADLINE)
 
+    def reconnect(self) -> None:
+        """Connect again: who did not listen for a minute or two has been cut off by the server."""
+        self._socket.close()
+        self.__enter__()
+
     def code_cells(self) -> list[Cell]:
         """Return the code cells of the notebook, as the server has it."""
         answer = self._session.get(f"{self._address}/api/contents/{self._path}", timeout=CONNECT_DEADLINE)

@@ -13,7 +13,7 @@ from hub.remote_kernel import RemoteKernel
 if TYPE_CHECKING:
     import requests
 
-    from tests.docker.stack import Stack
+    from tests.docker.remote_hub import RemoteHub
 
 SPAWN_SECONDS = 420.0
 STOP_SECONDS = 180.0
@@ -22,7 +22,7 @@ STOP_SECONDS = 180.0
 class HubApi:
     """The hub's API with a token that may do all that ``user`` may."""
 
-    def __init__(self, stack: Stack, user: str) -> None:
+    def __init__(self, stack: RemoteHub, user: str) -> None:
         self._stack = stack
         self._token = stack.browser(user).make_token()
         self._headers = {"Authorization": f"token {self._token}"}

@@ -10,11 +10,9 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hub.browser import Browser
-from hub.process import local_session, wait_until
-from hub.remote_kernel import RemoteKernel
 from spawner_config.settings import ROOT
 from tests.docker.ports import HTTP, quiet_port
+from tests.docker.remote_hub import ADMIN, RemoteHub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,13 +20,11 @@ if TYPE_CHECKING:
 
     from tests.docker.engines.second import SecondEngine
 
-ADMIN = "root-of-all"
 LABEL = "farandole.hub"
-START_SECONDS = 120
 COMMAND_SECONDS = 300
 
 
-class Stack:
+class Stack(RemoteHub):
     """A copy of docker-compose.yml and .env in ``folder``, as an operator has them, from the folder ``source``.
 
     It runs on this machine's own engine, or on ``engine``.
@@ -40,8 +36,7 @@ class Stack:
         self.name = f"farandole-test-{secrets.token_hex(3)}"
         self.folder = folder
         self.engine = engine
-        self.url = f"http://{engine.address if engine else '127.0.0.1'}:{(port := quiet_port(HTTP))}"
-        self.passwords = {ADMIN: secrets.token_urlsafe(18)}
+        super().__init__(f"http://{engine.address if engine else '127.0.0.1'}:{(port := quiet_port(HTTP))}")
         shutil.copy(source / "docker-compose.yml", folder)
         given = {
             "FARANDOLE_NAME": self.name,
@@ -74,43 +69,6 @@ class Stack:
         """Start it and return once the login page answers."""
         self.compose("up", "-d")
         self.wait_ready()
-
-    def wait_ready(self) -> None:
-        wait_until(self._answers, START_SECONDS)
-
-    def _answers(self) -> bool:
-        try:
-            return local_session().get(f"{self.url}/hub/login", timeout=5).ok
-        except OSError:
-            return False
-
-    def sign_up(self, user: str) -> None:
-        """Make an account by the form."""
-        session = local_session()
-        session.get(f"{self.url}/hub/signup", timeout=30).raise_for_status()
-        password = self.passwords[user] = secrets.token_urlsafe(18)
-        form = {
-            "username": user,
-            "signup_password": password,
-            "signup_password_confirmation": password,
-            "_xsrf": session.cookies["_xsrf"],
-        }
-        answer = session.post(f"{self.url}/hub/signup", data=form, timeout=30)
-        assert answer.ok, answer.text
-
-    def browser(self, user: str) -> Browser:
-        """Return a logged-in browser, with an account made where there is none."""
-        if user not in self.passwords:
-            self.sign_up(user)
-        return Browser(self.url, user, self.passwords[user])
-
-    @contextmanager
-    def kernel(self, user: str, profile: str = "cpu") -> Iterator[RemoteKernel]:
-        """Start a kernel on the user's notebook server, which is started where it does not run."""
-        browser = self.browser(user)
-        address = f"{self.url}/user/{user}" if browser.has_notebook() else browser.start_notebook(profile)
-        with RemoteKernel(address, browser.make_token(), "scratch.ipynb") as kernel:
-            yield kernel
 
     def containers(self, *, everything: bool = False) -> list[str]:
         """Return the names of the servers' containers, or of all."""

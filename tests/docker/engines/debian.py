@@ -1,4 +1,4 @@
-"""Packages of Debian: installed on this machine, or of a newer release and only unpacked."""
+"""Packages of Debian: installed on this machine, or only unpacked, maybe of a newer release."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farandole" / "engines"
 """What was unpacked; kept, so that the next run needs no download."""
@@ -51,25 +55,43 @@ def mirror() -> str:
 
 def unpack_newer(*packages: str) -> Path:
     """Return a folder with files of the newer release's packages, which are not installed."""
-    folder = CACHE / f"{NEWER}-{'-'.join(packages)}"
+    return unpack(NEWER, *packages)
+
+
+def unpack(release: str, *packages: str) -> Path:
+    """Return a folder with files of a release's packages, which are not installed."""
+
+    def fetch(part: Path) -> None:
+        apt = own_apt(part / "apt", release)
+        run(*apt, "download", *packages, folder=part / "apt")
+        for package in sorted((part / "apt").glob("*.deb")):
+            run("dpkg", "-x", str(package), str(part / "files"))
+
+    return kept(f"{release}-{'-'.join(packages)}", fetch)
+
+
+def kept(name: str, make: Callable[[Path], None]) -> Path:
+    """Return what is kept under a name; where there is nothing, ``make(part)`` leaves it in ``part / "files"``."""
+    folder = CACHE / name
     if folder.exists():
         return folder
     part = folder.with_suffix(f".part-{os.getpid()}")
+    part.mkdir(parents=True)
     try:
-        for package in _download(packages, part / "apt"):
-            run("dpkg", "-x", str(package), str(part / "files"))
+        make(part)
         (part / "files").replace(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return folder
 
 
-def _download(packages: tuple[str, ...], folder: Path) -> list[Path]:
-    """Let an apt with lists and state of its own, but this machine's settings for proxies, fetch packages."""
+def own_apt(folder: Path, release: str) -> list[str]:
+    """Return an apt-get for a release: its lists and state are in ``folder``, settings for proxies this machine's."""
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()
-    (folder / "sources.list").write_text(f"deb [signed-by={KEYS}] {mirror()} {NEWER} main\n")
+    where = f"[signed-by={KEYS}] {mirror()} {release} main"
+    (folder / "sources.list").write_text(f"deb {where}\ndeb-src {where}\n")
     settings = {
         "Dir::Etc::sourcelist": folder / "sources.list",
         "Dir::Etc::sourceparts": "-",
@@ -80,5 +102,4 @@ def _download(packages: tuple[str, ...], folder: Path) -> list[Path]:
     }
     apt = ["apt-get", "-qq", *(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))]
     run(*apt, "update")
-    run(*apt, "download", *packages, folder=folder)
-    return sorted(folder.glob("*.deb"))
+    return apt

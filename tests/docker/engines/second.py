@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
-import signal
 import subprocess
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.docker.engines.daemon import STOP_SECONDS, Daemon, wait_for
+from tests.docker.engines.daemon import Daemon
 from tests.docker.engines.debian import SetUpError, install, run, unpack_newer
 from tests.docker.engines.lock import locked
 from tests.docker.engines.namespace import Namespace
+from tests.docker.engines.remains import Remains
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 STATE = Path("/var/tmp")
-CGROUPS = Path("/sys/fs/cgroup")
 PROGRAMS = {"iptables": "iptables", "ip": "iproute2", "runc": "runc"}
 
 
@@ -90,11 +88,11 @@ class SecondEngine:
                 self._works("rm", "--force", "--volumes", *ids)
         dockerd.stop()
         containerd.stop()
-        self._end_containers()
-        for where in reversed(self._mounts()):
-            run("umount", where)
+        left = Remains(name=self.name, folder=self.folder, containerd=self._containerd_socket)
+        left.end_containers()
+        left.unmount()
         self._namespace.remove()
-        wait_for(self._remove_groups, f"The end of the control groups {self.name}", STOP_SECONDS)
+        left.remove_groups()
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
@@ -137,53 +135,6 @@ class SecondEngine:
     def _works(self, *arguments: str) -> bool:
         command = ["docker", "--host", self.url, *arguments]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-    def _mounts(self) -> list[str]:
-        points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        return [point for point in points if point.startswith(f"{self.folder}/")]
-
-    def _end_containers(self) -> None:
-        """Kill the containers, and the shims above them, of daemons that died before they could."""
-
-        def over() -> bool:
-            found = {*self._grouped(), *self._shims()}
-            for pid in found:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            return not found
-
-        wait_for(over, f"The end of the containers of {self.name}", STOP_SECONDS)
-
-    def _groups(self) -> list[Path]:
-        """Return its control groups, those inside others first."""
-        roots = [*CGROUPS.glob(self.name), *CGROUPS.glob(f"*/{self.name}")]
-        return [folder for root in roots for folder in sorted(root.glob("**/"), reverse=True)]
-
-    def _grouped(self) -> Iterator[int]:
-        """Yield the processes in its control groups."""
-        for group in self._groups():
-            with suppress(FileNotFoundError):
-                # 0 stands for a process that cannot be seen from here, and to `os.kill` for all of one's own.
-                yield from (pid for word in (group / "cgroup.procs").read_text().split() if (pid := int(word)))
-
-    def _shims(self) -> Iterator[int]:
-        """Yield the processes by which its containerd holds containers: in no group of their own, they name it."""
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                program, *words = (process / "cmdline").read_bytes().split(b"\0")
-                if b"containerd-shim" in program and str(self._containerd_socket).encode() in words:
-                    yield int(process.name)
-
-    def _remove_groups(self) -> bool:
-        """Return whether its control groups were gone; one whose last process has only just ended is still busy."""
-        for group in self._groups():
-            try:
-                group.rmdir()
-            except OSError as exc:
-                if exc.errno not in {errno.EBUSY, errno.ENOENT}:
-                    raise
-                return False
-        return True
 
     def _configure(self) -> None:
         (self.folder / "containerd.toml").write_text(

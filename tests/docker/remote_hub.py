@@ -1,0 +1,63 @@
+"""A hub that runs elsewhere, and what its users do there over HTTP."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hub.browser import Browser
+from hub.process import local_session, wait_until
+from hub.remote_kernel import RemoteKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ADMIN = "root-of-all"
+START_SECONDS = 120
+
+
+class RemoteHub:
+    """The hub at ``url``, where everybody may sign up; ``passwords`` are those of whoever has, by user."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.passwords = {ADMIN: secrets.token_urlsafe(18)}
+
+    def wait_ready(self) -> None:
+        """Return once the login page answers."""
+        wait_until(self._answers, START_SECONDS)
+
+    def _answers(self) -> bool:
+        try:
+            return local_session().get(f"{self.url}/hub/login", timeout=5).ok
+        except OSError:
+            return False
+
+    def sign_up(self, user: str) -> None:
+        """Make an account by the form."""
+        session = local_session()
+        session.get(f"{self.url}/hub/signup", timeout=30).raise_for_status()
+        password = self.passwords[user] = secrets.token_urlsafe(18)
+        form = {
+            "username": user,
+            "signup_password": password,
+            "signup_password_confirmation": password,
+            "_xsrf": session.cookies["_xsrf"],
+        }
+        answer = session.post(f"{self.url}/hub/signup", data=form, timeout=30)
+        assert answer.ok, answer.text
+
+    def browser(self, user: str) -> Browser:
+        """Return a logged-in browser, with an account made where there is none."""
+        if user not in self.passwords:
+            self.sign_up(user)
+        return Browser(self.url, user, self.passwords[user])
+
+    @contextmanager
+    def kernel(self, user: str, profile: str = "cpu") -> Iterator[RemoteKernel]:
+        """Start a kernel on the user's notebook server, which is started where it does not run."""
+        browser = self.browser(user)
+        address = f"{self.url}/user/{user}" if browser.has_notebook() else browser.start_notebook(profile)
+        with RemoteKernel(address, browser.make_token(), "scratch.ipynb") as kernel:
+            yield kernel

@@ -1,0 +1,76 @@
+"""One cluster and one hub on it for all tests of a session; what a test breaks it mends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.lab import Lab, shoot_failure
+from tests.docker.remote_hub import ADMIN
+from tests.docker.test_browser import Account
+from tests.kubernetes.node import one_node
+from tests.kubernetes.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+    from tests.kubernetes.node.one_node import OneNode
+
+HERE = Path(__file__).parent
+TIMEOUT_SECONDS = 900
+"""For a test and the cluster, whose programs are built before (`make test-kubernetes`)."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[OneNode]:
+    with one_node.running() as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def site(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A hub that is installed; the whole cluster goes at the end."""
+    site = Site(node, tmp_path_factory.mktemp("site"))
+    try:
+        site.install()
+    except BaseException:
+        print(f"{site.describe()}\n{node.logs()}")
+        raise
+    return site
+
+
+@pytest.fixture(autouse=True)
+def no_workers_left(site: Site) -> Iterator[None]:
+    """After a test that failed, too: the next one starts its own cluster."""
+    yield
+    site.kubectl("delete", "pods", "--selector=farandole.cluster")
+
+
+@pytest.fixture
+def lab(site: Site, chromium: Browser) -> Iterator[Lab]:
+    page = chromium.new_page(viewport={"width": 1400, "height": 900})
+    page.set_default_timeout(120_000)
+    yield Lab(Account(url=site.url, password=site.passwords[ADMIN]), page)
+    page.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report: Any = yield
+    found = getattr(item, "funcargs", {})
+    if report.failed and "site" in found:
+        report.sections.append(("cluster", found["site"].describe()))
+    if report.failed and "node" in found:
+        report.sections.append(("node", found["node"].logs()))
+    shoot_failure(item, report)
+    return report

@@ -1,0 +1,188 @@
+"""The daemons of a one-node cluster: their commands, their certificates, and when each is ready."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import requests
+
+from hub.process import local_session
+from tests.docker.engines.daemon import Daemon
+from tests.kubernetes.node.keys import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+API_PORT = 6443
+ETCD = "http://127.0.0.1:2379"
+ETCD_PEERS = "http://127.0.0.1:2380"
+CERTIFICATES = {
+    "kubelet-client": "/O=system:masters/CN=kube-apiserver-kubelet-client",
+    "admin": "/O=system:masters/CN=admin",
+    "controllers": "/CN=system:kube-controller-manager",
+    "scheduler": "/CN=system:kube-scheduler",
+    "proxy": "/CN=system:kube-proxy",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commands:
+    """What runs in the network that ``enter`` leads into; ``address`` is the node's there, ``folder`` has all files."""
+
+    folder: Path
+    keys: Keys
+    enter: tuple[str, ...]
+    address: str
+    services: IPv4Network
+    pods: IPv4Network
+    node: str
+
+    @property
+    def socket(self) -> Path:
+        """Where containerd listens."""
+        return self.folder / "containerd.sock"
+
+    @property
+    def url(self) -> str:
+        """The API server's address."""
+        return f"https://{self.address}:{API_PORT}"
+
+    def make_keys(self, first_service: str) -> None:
+        """Make all certificates and kubeconfigs; pods know the API server by ``first_service``."""
+        self.keys.make_authority()
+        for name, subject in CERTIFICATES.items():
+            self.keys.make(name, subject)
+        names = ("DNS:kubernetes", "DNS:kubernetes.default", "DNS:kubernetes.default.svc")
+        self.keys.make("api", "/CN=kube-apiserver", (f"IP:{self.address}", f"IP:{first_service}", *names))
+        who = f"/O=system:nodes/CN=system:node:{self.node}"
+        self.keys.make("node", who, (f"IP:{self.address}", f"DNS:{self.node}"))
+        for name in ("admin", "controllers", "scheduler", "proxy", "node"):
+            self.keys.kubeconfig(name, self.url)
+
+    def all(self) -> list[Daemon]:
+        """Return all daemons, in the order of their starts."""
+        return [*self.control_plane(), *self.node_daemons()]
+
+    def control_plane(self) -> list[Daemon]:
+        """Return the daemons that a cluster has once."""
+        return [
+            self._daemon("etcd", *self._etcd()),
+            self._daemon("kube-apiserver", *self._api_server()),
+            self._daemon("kube-controller-manager", *self._controllers()),
+            self._daemon("kube-scheduler", *self._own_access("scheduler")),
+        ]
+
+    def node_daemons(self) -> list[Daemon]:
+        """Return those that each node has."""
+        return [
+            self._daemon("containerd", "--config", str(self.folder / "containerd.toml")),
+            self._daemon("kubelet", *self._kubelet()),
+            self._daemon("kube-proxy", *self._proxy()),
+        ]
+
+    def ready(self, daemon: Daemon) -> Callable[[], bool]:
+        """Return what says that a daemon may be counted on by the next one."""
+        checks: dict[str, Callable[[], bool]] = {
+            "kube-apiserver": self._api_answers,
+            "containerd": lambda: _listens(self.socket),
+        }
+        # The others try again until whom they need answers.
+        return checks.get(daemon.name, lambda: True)
+
+    def _api_answers(self) -> bool:
+        try:
+            return local_session().get(f"{self.url}/readyz", verify=str(self.keys.authority), timeout=5).ok
+        except requests.RequestException:
+            return False
+
+    def _daemon(self, name: str, *arguments: str) -> Daemon:
+        return Daemon(name=name, folder=self.folder, command=(*self.enter, name, *arguments))
+
+    def _etcd(self) -> list[str]:
+        return [
+            f"--data-dir={self.folder}/etcd",
+            f"--listen-client-urls={ETCD}",
+            f"--advertise-client-urls={ETCD}",
+            f"--listen-peer-urls={ETCD_PEERS}",
+            f"--initial-advertise-peer-urls={ETCD_PEERS}",
+            f"--initial-cluster=default={ETCD_PEERS}",
+            # What is lost when the machine stops would be thrown away anyway.
+            "--unsafe-no-fsync",
+        ]
+
+    def _api_server(self) -> list[str]:
+        keys = self.keys
+        return [
+            f"--etcd-servers={ETCD}",
+            f"--bind-address={self.address}",
+            f"--advertise-address={self.address}",
+            f"--secure-port={API_PORT}",
+            f"--tls-cert-file={keys.crt('api')}",
+            f"--tls-private-key-file={keys.key('api')}",
+            f"--client-ca-file={keys.authority}",
+            # Nobody speaks for others; who asks at the daemons looks for it all the same.
+            f"--requestheader-client-ca-file={keys.authority}",
+            "--requestheader-allowed-names=nobody",
+            f"--kubelet-certificate-authority={keys.authority}",
+            f"--kubelet-client-certificate={keys.crt('kubelet-client')}",
+            f"--kubelet-client-key={keys.key('kubelet-client')}",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            f"--service-cluster-ip-range={self.services}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={keys.folder}/accounts.pub",
+            f"--service-account-signing-key-file={keys.key('accounts')}",
+        ]
+
+    def _controllers(self) -> list[str]:
+        return [
+            *self._own_access("controllers"),
+            "--use-service-account-credentials",
+            f"--service-account-private-key-file={self.keys.key('accounts')}",
+            f"--root-ca-file={self.keys.authority}",
+        ]
+
+    def _own_access(self, name: str) -> list[str]:
+        config = f"{self.keys.folder}/{name}.kubeconfig"
+        return [
+            f"--kubeconfig={config}",
+            f"--authentication-kubeconfig={config}",
+            f"--authorization-kubeconfig={config}",
+            "--bind-address=127.0.0.1",
+            "--leader-elect=false",
+        ]
+
+    def _kubelet(self) -> list[str]:
+        return [
+            f"--config={self.folder}/kubelet.json",
+            f"--kubeconfig={self.keys.folder}/node.kubeconfig",
+            f"--root-dir={self.folder}/kubelet",
+            f"--cert-dir={self.folder}/kubelet-keys",
+            f"--volume-plugin-dir={self.folder}/volume-plugins",
+            f"--hostname-override={self.node}",
+            f"--node-ip={self.address}",
+            "--container-runtime=remote",
+            f"--container-runtime-endpoint=unix://{self.socket}",
+        ]
+
+    def _proxy(self) -> list[str]:
+        unchanged = ("max-per-core", "min", "tcp-timeout-established", "tcp-timeout-close-wait")
+        return [
+            f"--kubeconfig={self.keys.folder}/proxy.kubeconfig",
+            "--proxy-mode=iptables",
+            f"--hostname-override={self.node}",
+            f"--cluster-cidr={self.pods}",
+            "--bind-address=127.0.0.1",
+            # The limits of the machine's table of connections are not for a network of one's own to set.
+            *(f"--conntrack-{name}=0" for name in unchanged),
+        ]
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0

@@ -1,0 +1,286 @@
+"""A real Kubernetes of one node, in a network of its own: `python -m tests.kubernetes.node.one_node up`, later `down`.
+
+It has no name server, no registry, and no plugin that enforces NetworkPolicies. Volumes are folders of the node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hub.process import local_session
+from tests.docker.engines.daemon import wait_for
+from tests.docker.engines.debian import SetUpError, install, run
+from tests.docker.engines.lock import locked
+from tests.docker.engines.namespace import Namespace
+from tests.docker.engines.remains import CGROUPS, Remains
+from tests.kubernetes.node import pause, programs, settings
+from tests.kubernetes.node.daemons import Commands
+from tests.kubernetes.node.keys import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STATE = Path("/var/tmp")
+PROGRAMS = {"iptables": "iptables", "ip": "iproute2", "conntrack": "conntrack", "openssl": "openssl"}
+NODE = "node-1"
+VOLUMES = 32
+READY_SECONDS = 120.0
+PODS_END_SECONDS = 30.0
+KERNEL = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
+KERNEL_KEYS = ("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")
+"""What the kubelet sets for the whole machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneNode:
+    """The cluster ``name``, of at most 12 characters; its three networks are ranges that nothing else uses."""
+
+    name: str
+    cable: IPv4Network
+    pods: IPv4Network
+    services: IPv4Network
+
+    @property
+    def folder(self) -> Path:
+        """All that it keeps, gone after `down`."""
+        return STATE / self.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """How its administrator reaches it."""
+        return self.keys.folder / "admin.kubeconfig"
+
+    @property
+    def keys(self) -> Keys:
+        """Its certificates."""
+        return Keys(folder=self.folder / "keys")
+
+    def up(self) -> None:
+        """Start it and return when it takes pods; raises `SetUpError`."""
+        if os.geteuid():
+            raise SetUpError("A Kubernetes for the tests needs root: run them as root.")
+        install(PROGRAMS)
+        built = programs.servers()
+        self.down()
+        self._configure(built)
+        self._namespace.make()
+        for network in (self.pods, self.services):
+            run("ip", "route", "replace", str(network), "via", str(self._namespace.there.ip))
+        commands = self._commands
+        for daemon in commands.control_plane():
+            daemon.start(commands.ready(daemon), self._environment(built))
+        self.kubectl("create", "-f", "-", typed=self._volumes())
+        for daemon in commands.node_daemons():
+            daemon.start(commands.ready(daemon), self._environment(built))
+        self.ctr("images", "import", str(self.folder / "pause.tar"))
+        wait_for(self._is_ready, f"The readiness of the node (logs in {self.folder})", READY_SECONDS)
+
+    def down(self) -> None:
+        """Stop it and remove all that it had; raises `SetUpError`."""
+        daemons = {daemon.name: daemon for daemon in self._commands.all()}
+        # Who would make pods anew goes first, who takes them away last.
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            daemons.pop(name).stop()
+        if all(daemons[name].pid() for name in ("kube-apiserver", "kubelet", "containerd")):
+            self._end_pods()
+        for name in ("kube-proxy", "kubelet", "containerd", "kube-apiserver", "etcd"):
+            daemons[name].stop()
+        left = Remains(name=self.name, folder=self.folder, containerd=self._commands.socket)
+        left.end_containers()
+        left.unmount()
+        self._namespace.remove()
+        left.remove_groups()
+        settings.forget_networks()
+        self._restore_kernel()
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+
+    def kubectl(self, *arguments: str, typed: str | None = None) -> str:
+        """Return what a kubectl command prints; raises `SetUpError` with what it said."""
+        done = self.try_kubectl(*arguments, typed=typed)
+        if done.returncode:
+            raise SetUpError(f"kubectl {' '.join(arguments)} ended with status {done.returncode}:\n{done.stderr}")
+        return done.stdout
+
+    def try_kubectl(
+        self, *arguments: str, typed: str | None = None, seconds: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a kubectl command, which may fail."""
+        command = self.command(*arguments)
+        return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=seconds, check=False)
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return a kubectl command as its administrator gives it."""
+        return [self._program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
+
+    def patch_status(self, **status: Any) -> None:
+        """Change what the node says of itself, which no kubectl of this age can; raises `HTTPError`."""
+        answer = local_session().patch(
+            f"{self._commands.url}/api/v1/nodes/{NODE}/status",
+            data=json.dumps({"status": status}),
+            headers={"Content-Type": "application/merge-patch+json"},
+            verify=str(self.keys.authority),
+            cert=(self.keys.crt("admin"), self.keys.key("admin")),
+            timeout=30,
+        )
+        answer.raise_for_status()
+
+    def ctr(self, *arguments: str) -> str:
+        """Return what a command of containerd's client prints; raises `SetUpError`."""
+        return run(self._program("ctr"), "--address", str(self._commands.socket), "--namespace", "k8s.io", *arguments)
+
+    def copy(self, *images: str) -> None:
+        """Copy images from this machine's own engine, under the same names; raises `SetUpError`."""
+        command = [self._program("ctr"), "--address", str(self._commands.socket), "--namespace", "k8s.io"]
+        with subprocess.Popen(["docker", "save", *images], stdout=subprocess.PIPE) as save:
+            load = [*command, "images", "import", "-"]
+            done = subprocess.run(load, stdin=save.stdout, capture_output=True, text=True, check=False)
+        if done.returncode or save.returncode:
+            raise SetUpError(f"{', '.join(images)} could not be copied: {done.stderr}. Are they there? `make images`")
+
+    def logs(self, lines: int = 40) -> str:
+        """Return the ends of the daemons' logs."""
+        return "\n".join(f"--- {daemon.log}\n{daemon.log_tail(lines)}" for daemon in self._commands.all())
+
+    @property
+    def _namespace(self) -> Namespace:
+        return Namespace(name=self.name, cable=self.cable)
+
+    @property
+    def _commands(self) -> Commands:
+        return Commands(
+            folder=self.folder,
+            keys=self.keys,
+            enter=self._namespace.enter,
+            address=str(self._namespace.there.ip),
+            services=self.services,
+            pods=self.pods,
+            node=NODE,
+        )
+
+    def _environment(self, built: Path) -> dict[str, str]:
+        return {"PATH": os.pathsep.join(map(str, [built, *programs.packaged(), os.environ["PATH"]]))}
+
+    @staticmethod
+    def _program(name: str) -> str:
+        found = shutil.which(name, path=os.pathsep.join(map(str, programs.packaged())))
+        assert found, name
+        return found
+
+    def _configure(self, built: Path) -> None:
+        self.folder.mkdir(mode=0o755)
+        (self.folder / "network").mkdir()
+        self._save_kernel()
+        for root in _group_roots():
+            (root / self.name).mkdir()
+            _fill_cpuset(root, self.name)
+        self._commands.make_keys(first_service=str(self.services[1]))
+        texts = {
+            "containerd.toml": settings.containerd(self.folder, self._commands.socket, programs.network_plugins()),
+            "network/1.conflist": json.dumps(settings.network(self.folder, self.pods)),
+            "kubelet.json": json.dumps(
+                settings.kubelet(self.folder, self.keys, address=self._commands.address, groups=self.name)
+            ),
+            # Nobody answers there, which whoever asks is told at once.
+            "resolv.conf": "nameserver 127.0.0.1\n",
+        }
+        for name, text in texts.items():
+            (self.folder / name).write_text(text)
+        pause.write_image(self.folder / "pause.tar", settings.PAUSE_IMAGE, built / "pause")
+
+    def _volumes(self) -> str:
+        """Return volumes for claims of no class: folders in which every user may write."""
+        (self.folder / "volumes").mkdir()
+        items = []
+        for number in range(VOLUMES):
+            place = self.folder / "volumes" / str(number)
+            place.mkdir()
+            place.chmod(0o777)
+            spec = {
+                "capacity": {"storage": "10Gi"},
+                "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+                "hostPath": {"path": str(place)},
+            }
+            items.append(
+                {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"volume-{number}"}, "spec": spec}
+            )
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+    def _is_ready(self) -> bool:
+        account = self.try_kubectl("get", "serviceaccount", "default")
+        conditions = "{range .status.conditions[?(@.type=='Ready')]}{.status}{end}"
+        node = self.try_kubectl("get", "node", NODE, "-o", f"jsonpath={conditions}")
+        return account.returncode == 0 and node.stdout == "True"
+
+    def _end_pods(self) -> None:
+        """Have the kubelet take down all pods, whose networks and mounts are gone then too."""
+        self.try_kubectl("delete", "pods", "--all", "--all-namespaces", "--wait=false", "--grace-period=1", seconds=30)
+        try:
+            wait_for(lambda: not self.ctr("containers", "list", "--quiet").strip(), "The end of pods", PODS_END_SECONDS)
+        except SetUpError as exc:
+            # What is left is killed.
+            print(exc, flush=True)
+
+    def _save_kernel(self) -> None:
+        values = {name: Path("/proc/sys", name).read_text().strip() for name in (*KERNEL, *KERNEL_KEYS)}
+        (self.folder / "kernel.json").write_text(json.dumps(values))
+
+    def _restore_kernel(self) -> None:
+        path = self.folder / "kernel.json"
+        values: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        for name, value in values.items():
+            if Path("/proc/sys", name).read_text().strip() != value:
+                Path("/proc/sys", name).write_text(value)
+
+
+def _group_roots() -> list[Path]:
+    """Return the folders of this machine's control groups: one for each controller, or one for all."""
+    if (CGROUPS / "cgroup.procs").exists():
+        return [CGROUPS]
+    return [path for path in CGROUPS.iterdir() if (path / "tasks").exists() and not path.is_symlink()]
+
+
+def _fill_cpuset(root: Path, name: str) -> None:
+    """Give a new group its CPUs: in the first version of control groups it has none."""
+    for file in ("cpuset.cpus", "cpuset.mems"):
+        if (root / file).exists():
+            (root / name / file).write_text((root / file).read_text())
+
+
+ONLY = OneNode(
+    name="farandole-ku",
+    cable=IPv4Network("10.219.255.0/30"),
+    pods=IPv4Network("10.219.0.0/24"),
+    services=IPv4Network("10.219.1.0/24"),
+)
+
+
+@contextmanager
+def running(node: OneNode = ONLY) -> Iterator[OneNode]:
+    """Run a cluster; only one test session at a time has one of that name."""
+    with locked(node.name):
+        try:
+            node.up()
+            yield node
+        finally:
+            node.down()
+
+
+if __name__ == "__main__":
+    commands = {"up": ONLY.up, "down": ONLY.down}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=commands)
+    try:
+        commands[parser.parse_args().command]()
+    except SetUpError as exc:
+        sys.exit(str(exc))

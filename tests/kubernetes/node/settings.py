@@ -1,0 +1,82 @@
+"""What the daemons of a node read: containerd, the kubelet, and the plugin that gives pods their network."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.kubernetes.node.keys import Keys
+
+PAUSE_IMAGE = "farandole.test/pause:1"
+NETWORK = "farandole-kubernetes"
+RESULTS = Path("/var/lib/cni/results")
+"""What the plugins' library keeps of each pod of any cluster until the pod goes, and of killed ones for ever."""
+
+
+def containerd(folder: Path, socket: Path, plugins: Path) -> str:
+    """Return containerd's settings; all that it makes is in ``folder``, the pods' network namespaces too."""
+    return f"""version = 2
+root = "{folder}/containerd"
+state = "{folder}/containerd-run"
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  netns_mounts_under_state_dir = true
+  # The usual one is below this process's own, which not every root may set.
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{plugins}"
+    conf_dir = "{folder}/network"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}/containerd-opt"
+"""
+
+
+def network(folder: Path, pods: IPv4Network) -> dict[str, Any]:
+    """Return the network of pods: a cable from each to the node, so that all they send passes the rules of Services."""
+    addresses = {
+        "type": "host-local",
+        "dataDir": f"{folder}/addresses",
+        "ranges": [[{"subnet": str(pods)}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    plugins = [{"type": "ptp", "ipMasq": True, "ipam": addresses}]
+    return {"cniVersion": "0.4.0", "name": NETWORK, "plugins": plugins}
+
+
+def forget_networks(results: Path = RESULTS) -> None:
+    """Remove what is kept of pods that were in our network."""
+    for result in results.glob(f"{NETWORK}-*-eth0"):
+        pod = result.name.removeprefix(f"{NETWORK}-").removesuffix("-eth0")
+        (results / f"cni-loopback-{pod}-lo").unlink(missing_ok=True)
+        result.unlink()
+
+
+def kubelet(folder: Path, keys: Keys, *, address: str, groups: str) -> dict[str, Any]:
+    """Return the kubelet's settings; ``groups`` is the control group that all pods are in."""
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": address,
+        "healthzBindAddress": "127.0.0.1",
+        "tlsCertFile": keys.crt("node"),
+        "tlsPrivateKeyFile": keys.key("node"),
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(keys.authority)},
+        },
+        "authorization": {"mode": "Webhook"},
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{groups}",
+        "failSwapOn": False,
+        # The first report waits for it, and the test session for that.
+        "nodeStatusUpdateFrequency": "2s",
+        "resolvConf": f"{folder}/resolv.conf",
+        # The images came by hand: nobody could get them again.
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+    }

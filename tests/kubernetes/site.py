@@ -1,0 +1,153 @@
+"""A Farandole on a cluster of the tests, installed as the README says, from a copy of its manifests."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from hub.process import wait_until
+from images.names import HUB, NOTEBOOK, registry_prefix, version
+from spawner_config.settings import ROOT
+from tests.docker.remote_hub import ADMIN, RemoteHub
+from tests.docker.stack import fill_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kubernetes.node.one_node import OneNode
+
+NAMESPACE = "farandole"
+USERS_PODS = "component=singleuser-server"
+PLACE_SECONDS = 20
+INSTALL_SECONDS = 180
+GONE_SECONDS = 120.0
+SMALLER = {"cpu_request = 0.5": "cpu_request = 0.1", 'memory_request = "1G"': 'memory_request = "256M"'}
+"""Two users' clusters are to have room on two CPUs."""
+PROFILES = """
+[[profile]]
+name = "one-gpu"
+description = "A GPU, of which the node has two"
+cpus = 1
+memory = "1G"
+gpus = 1
+[profile.kubernetes]
+cpu_request = 0.1
+memory_request = "128M"
+
+[[profile]]
+name = "huge"
+description = "More memory than any node has"
+memory = "500G"
+
+[[profile]]
+name = "no-image"
+description = "An image that nobody has"
+image = "registry.invalid/nothing:1"
+memory = "512M"
+"""
+
+
+class Site(RemoteHub):
+    """The namespace `farandole` of a cluster; ``folder`` is what its operator keeps."""
+
+    def __init__(self, node: OneNode, folder: Path) -> None:
+        super().__init__("")
+        self.node = node
+        self.folder = folder / "site"
+        shutil.copytree(ROOT / "hub" / "kubernetes" / "base", folder / "base")
+        shutil.copytree(ROOT / "hub" / "kubernetes" / "site.example", self.folder)
+        self._fill_in()
+
+    def _fill_in(self) -> None:
+        images = {image: image.tag(version(), registry_prefix()) for image in (HUB, NOTEBOOK)}
+        settings = {
+            "FARANDOLE_ADMIN": ADMIN,
+            "FARANDOLE_ADMIN_PASSWORD": self.passwords[ADMIN],
+            "FARANDOLE_SIGNUP": "open",
+            "FARANDOLE_NOTEBOOK_IMAGE": images[NOTEBOOK],
+            "FARANDOLE_PLACE_SECONDS": str(PLACE_SECONDS),
+        }
+        template = (self.folder / "settings.env.example").read_text()
+        (self.folder / "settings.env").write_text(fill_in(template, settings))
+        (self.folder / "proxy-token.env").write_text(f"CONFIGPROXY_AUTH_TOKEN={secrets.token_hex(32)}\n")
+        profiles = (self.folder / "profiles.toml").read_text()
+        for usual, smaller in SMALLER.items():
+            assert usual in profiles
+            profiles = profiles.replace(usual, smaller)
+        (self.folder / "profiles.toml").write_text(profiles + PROFILES)
+        name, tag = images[HUB].rsplit(":", 1)
+        with (self.folder / "kustomization.yaml").open("a") as file:
+            file.write(f"images:\n  - {{ name: farandole-hub, newName: {name}, newTag: {tag} }}\n")
+        self.node.copy(*images.values())
+
+    def install(self) -> None:
+        """Install it and return once its login page answers."""
+        self.node.kubectl("apply", "-k", str(self.folder))
+        for name in ("proxy", "hub"):
+            self.kubectl("rollout", "status", f"deployment/{name}", f"--timeout={INSTALL_SECONDS}s")
+        self.url = f"http://{self.kubectl('get', 'service', 'proxy', '--output=jsonpath={.spec.clusterIP}')}"
+        self.wait_ready()
+
+    def kubectl(self, *arguments: str, typed: str | None = None) -> str:
+        """Return what a kubectl command prints of its namespace; raises `SetUpError`."""
+        return self.node.kubectl("--namespace", NAMESPACE, *arguments, typed=typed)
+
+    def get(self, *what: str) -> dict[str, Any]:
+        """Return an object, or a list of them."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", *what, "--output=json"))
+        return found
+
+    def pods(self, user: str) -> dict[str, dict[str, Any]]:
+        """Return the pods of a user's servers, those that end too, by server; the notebook server's name is empty."""
+        items = self.get("pods", f"--selector={USERS_PODS},farandole.user={user}")["items"]
+        return {pod["metadata"]["annotations"].get("hub.jupyter.org/servername", ""): pod for pod in items}
+
+    def workers(self, user: str) -> list[str]:
+        """Return the names of the workers that have pods."""
+        return sorted(filter(None, self.pods(user)))
+
+    def pod_name(self, user: str, server: str = "") -> str:
+        """Return the name of a server's pod."""
+        return str(self.pods(user)[server]["metadata"]["name"])
+
+    def execute(self, user: str, *command: str, server: str = "") -> str:
+        """Return what a command in a server's pod prints; raises `SetUpError`."""
+        return self.kubectl("exec", self.pod_name(user, server), "--", *command)
+
+    def component(self, name: str) -> str:
+        """Return the name of the pod of the hub or the proxy."""
+        items = self.get("pods", f"--selector=app=farandole,component={name}")["items"]
+        [pod] = [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
+        return str(pod["metadata"]["name"])
+
+    def wait_gone(self, user: str, *servers: str) -> None:
+        """Return once servers have no pods any more; without ``servers``: all the user's workers."""
+        wait_until(lambda: not set(servers or self.workers(user)) & set(self.pods(user)), GONE_SECONDS)
+
+    def reports(self, user: str) -> list[dict[str, Any]]:
+        """Return the reports of rank 0 in the user's newest run, as they lie on disk."""
+        lines = self._of_newest_run(user, "metrics/rank-0.jsonl").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def run_record(self, user: str) -> dict[str, Any]:
+        """Return what is written of the user's newest run."""
+        record: dict[str, Any] = json.loads(self._of_newest_run(user, "run.json"))
+        return record
+
+    def _of_newest_run(self, user: str, file: str) -> str:
+        return self.execute(
+            user, "sh", "-c", f"cat $(ls -td /home/user/farandole/runs/*/ | head -1){file} 2>/dev/null || true"
+        )
+
+    def describe(self) -> str:
+        """Return pods, events, and the ends of all logs."""
+        commands = (
+            ("get", "pods", "--output=wide"),
+            ("get", "events", "--sort-by=.lastTimestamp"),
+            ("describe", "pods"),
+            *(("logs", "--tail=60", "--prefix", f"--selector={which}") for which in ("app=farandole", USERS_PODS)),
+        )
+        told = ((command, self.node.try_kubectl("--namespace", NAMESPACE, *command)) for command in commands)
+        return "\n".join(f"--- kubectl {' '.join(command)}\n{done.stdout}{done.stderr}" for command, done in told)

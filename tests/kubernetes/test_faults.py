@@ -1,0 +1,94 @@
+"""Elastic runs that lose worker pods: one is deleted, one is driven off its node while the node takes no other."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.process import wait_until
+from tests.docker.test_stack import CELL_SECONDS
+from tests.kubernetes.node.one_node import NODE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kubernetes.site import Site
+
+END = "/home/user/enough"
+CODE = f"""%%distributed_train --elastic -o run
+import time, torch, farandole as fd
+from pathlib import Path
+from farandole.ranks.collectives import gather_bytes
+state = fd.state(torch.nn.Linear(4, 1), step=0)
+
+@fd.elastic
+def train(state):
+    while not any(part[0] for part in gather_bytes(bytes([Path({END!r}).exists()]))):
+        state.step += 1
+        fd.report(step=state.step, size=fd.size())
+        if state.step % 2 == 0:
+            state.commit()
+        time.sleep(0.1)
+
+train(state)
+fd.result(state.step)
+"""
+MORE = 20
+RECOVERY_SECONDS = 300.0
+COMPLETE = "print(run.status, sorted(set(run.dataframe().step)) == list(range(1, run.result + 1)))"
+
+
+@contextmanager
+def elastic_run(site: Site, user: str) -> Iterator[None]:
+    """Train over two worker pods meanwhile; afterwards the run has finished, and no report of it is lost."""
+    with site.kernel(user) as kernel:
+        site.execute(user, "rm", "-f", END)
+        kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
+        kernel.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
+        kernel.begin(CODE)
+        wait_for_size(site, user, 2)
+        yield
+        site.execute(user, "touch", END)
+        wait_until(lambda: site.run_record(user)["status"] != "running", CELL_SECONDS)
+        kernel.reconnect()
+        assert kernel.execute(COMPLETE, deadline=60).split() == ["finished", "True"]
+        kernel.execute("%cluster stop", deadline=CELL_SECONDS)
+        site.wait_gone(user, "main-w0", "main-w1")
+
+
+def wait_for_size(site: Site, user: str, size: int) -> None:
+    """Return once so many ranks have trained together for some steps from now on."""
+    begun = len(site.reports(user))
+
+    def trained() -> bool:
+        sizes = [report["values"]["size"] for report in site.reports(user)[begun:]]
+        return len(sizes) >= MORE and set(sizes[-MORE:]) == {size}
+
+    wait_until(trained, RECOVERY_SECONDS)
+
+
+def test_a_worker_pod_that_is_deleted_is_replaced_in_mid_run(site: Site) -> None:
+    with elastic_run(site, "ada"):
+        before = site.pods("ada")["main-w1"]["metadata"]["uid"]
+        site.kubectl("delete", "pod", site.pod_name("ada", "main-w1"))
+        wait_for_size(site, "ada", 2)
+        assert before not in {pod["metadata"]["uid"] for pod in site.pods("ada").values()}
+
+
+@pytest.fixture
+def mended(site: Site) -> Iterator[None]:
+    yield
+    site.node.kubectl("uncordon", NODE)
+
+
+@pytest.mark.usefixtures("mended")
+def test_a_run_goes_on_while_its_node_is_drained_of_a_worker(site: Site) -> None:
+    with elastic_run(site, "emmy"):
+        which = "--pod-selector=farandole.user=emmy,hub.jupyter.org/servername=main-w1"
+        site.node.kubectl("drain", NODE, "--force", "--delete-emptydir-data", which, "--timeout=120s")
+        # No other node could take the one that comes in its place.
+        wait_for_size(site, "emmy", 1)
+        site.node.kubectl("uncordon", NODE)
+        wait_for_size(site, "emmy", 2)

@@ -1,0 +1,88 @@
+"""Servers that cannot be: what users are told, in the scheduler's own words, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.process import wait_until
+from hub.remote_kernel import CellError
+from tests.docker.hub_api import HubApi
+from tests.docker.test_stack import CELL_SECONDS
+from tests.kubernetes.node.one_node import NODE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kubernetes.site import Site
+
+GPU = "nvidia.com/gpu"
+COUNT_SECONDS = 60
+
+
+@pytest.fixture
+def gpus(site: Site) -> Iterator[None]:
+    """Two GPUs in the node's books: no program could use them, the scheduler counts them."""
+    site.node.patch_status(capacity={GPU: "2"})
+    wait_until(lambda: site.get("node", NODE)["status"]["allocatable"].get(GPU) == "2", COUNT_SECONDS)
+    yield
+    site.node.patch_status(capacity={GPU: "0"})
+
+
+@contextmanager
+def quota(site: Site, **hard: str) -> Iterator[None]:
+    """Let the namespace have no more than this."""
+    before = site.get("resourcequota", "all-servers")["spec"]["hard"]
+    _set_quota(site, before | hard)
+    try:
+        yield
+    finally:
+        _set_quota(site, before)
+
+
+def _set_quota(site: Site, hard: dict[str, str]) -> None:
+    site.kubectl("patch", "resourcequota", "all-servers", "--patch", json.dumps({"spec": {"hard": hard}}))
+    wait_until(lambda: site.get("resourcequota", "all-servers").get("status", {}).get("hard") == hard, COUNT_SECONDS)
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_cluster_that_asks_for_three_of_two_gpus_is_withdrawn_whole(site: Site) -> None:
+    with site.kernel("ada") as kernel:
+        kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
+        with pytest.raises(CellError, match=rf"(?s)0/1 nodes are available: 1 Insufficient {GPU}"):
+            kernel.execute("%cluster start --workers 3 --profile one-gpu", deadline=CELL_SECONDS)
+        site.wait_gone("ada", "main-w0", "main-w1", "main-w2")
+        kernel.execute("%cluster start --workers 2 --profile one-gpu", deadline=CELL_SECONDS)
+        pods = site.pods("ada")
+        limits = [pods[name]["spec"]["containers"][0]["resources"]["limits"][GPU] for name in ("main-w0", "main-w1")]
+        assert limits == ["1", "1"]
+        kernel.execute("%cluster stop", deadline=CELL_SECONDS)
+        site.wait_gone("ada", "main-w0", "main-w1")
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [("huge", "0/1 nodes are available: 1 Insufficient memory"), ("no-image", "registry.invalid/nothing:1")],
+)
+def test_a_server_that_cannot_be_is_given_up_with_the_reason(site: Site, profile: str, reason: str) -> None:
+    api = HubApi(site, "grace")
+    last = api.start("grace", "main-w0", role="worker", profile=profile)
+    assert last.get("failed"), last
+    assert reason in last["message"]
+    site.wait_gone("grace", "main-w0")
+
+
+def test_a_quota_that_is_used_up_is_told(site: Site) -> None:
+    api = HubApi(site, "grace")
+    pods = len(site.get("pods")["items"])
+    with quota(site, pods=str(pods)):
+        last = api.start("grace", "main-w0", role="worker", profile="cpu")
+        assert last.get("failed"), last
+        assert "A quota of this hub is used up" in last["message"]
+        assert f"limited: pods={pods}" in last["message"]
+    assert api.start("grace", "main-w0", role="worker", profile="cpu").get("ready")
+    api.stop("grace", "main-w0")
+    site.wait_gone("grace", "main-w0")

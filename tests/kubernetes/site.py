@@ -101,8 +101,11 @@ class Site(RemoteHub):
 
     def pods(self, user: str) -> dict[str, dict[str, Any]]:
         """Return the pods of a user's servers, those that end too, by server; the notebook server's name is empty."""
-        items = self.get("pods", f"--selector={USERS_PODS},farandole.user={user}")["items"]
-        return {pod["metadata"]["annotations"].get("hub.jupyter.org/servername", ""): pod for pod in items}
+        items = self.get("pods", f"--selector={USERS_PODS}")["items"]
+        notes = ((pod["metadata"]["annotations"], pod) for pod in items)
+        # Not by its label, which a name with hyphens is in only with a hash behind it.
+        own = ((note, pod) for note, pod in notes if note["hub.jupyter.org/username"] == user)
+        return {note.get("hub.jupyter.org/servername", ""): pod for note, pod in own}
 
     def workers(self, user: str) -> list[str]:
         """Return the names of the workers that have pods."""

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
-from farandole.driver.hub import REQUESTS_AT_ONCE, HubClient, HubWorkers
+from farandole.driver.hub import REQUESTS_AT_ONCE, STOPS_AT_ONCE, HubClient, HubWorkers
 from farandole.driver.status import gpu_line
 from farandole.driver.workers import WorkerOptions
 from farandole.exceptions import (
@@ -43,6 +43,7 @@ class FakeHub:
         self.busy_deletes = 0
         self.busy_starts = 0
         self.start_seconds = 0.0
+        self.stop_seconds = 0.0
         self.gpus = None
 
     def application(self):
@@ -96,6 +97,7 @@ class FakeHub:
             return web.json_response({"status": 400, "message": "pending spawn, please wait"}, status=400)
         if self.servers.pop(request.match_info["name"], None) is None:
             raise web.HTTPNotFound
+        await asyncio.sleep(self.stop_seconds)
         return web.Response(status=202)
 
     async def progress(self, request):
@@ -341,6 +343,15 @@ async def test_stopping_waits_until_the_hub_has_forgotten_the_name(fake, workers
     await workers.stop(["c-w0"])
     assert fake.servers == {}
     assert fake.deletes == 4
+
+
+async def test_workers_that_wait_for_their_turn_to_be_stopped_are_in_time(fake, workers):
+    names = [f"c-w{number}" for number in range(5 * STOPS_AT_ONCE)]
+    fake.servers = {name: {} for name in names}
+    # For all of them it takes longer than the second that each has.
+    fake.stop_seconds = 0.4
+    await workers.stop(names)
+    assert fake.servers == {}
 
 
 async def test_a_worker_that_does_not_stop_is_named(fake, workers):

@@ -38,6 +38,8 @@ STOP_PAUSES = (0.2, 2.0)
 """Seconds until it is first asked whether a server is gone, and at most: hundreds that stop must not keep the hub."""
 REQUESTS_AT_ONCE = 8
 """A hub of one process answers many at once no sooner, and with hundreds in its queue the last ones too late."""
+STOPS_AT_ONCE = 32
+"""The hub keeps the first such request for ten seconds where a server takes long to end; later ones it answers at once."""
 EVENTS_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_read=60)
 """A start may take its time; the hub sends a sign of life every 8 s meanwhile."""
 
@@ -56,6 +58,7 @@ class HubClient:
         self.session = session
         self._stop_seconds = stop_seconds
         self._asking = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        self._stopping = asyncio.Semaphore(STOPS_AT_ONCE)
         self._user: str | None = None
 
     async def user(self) -> str:
@@ -82,11 +85,15 @@ class HubClient:
         """Stop a named server, remove it and wait until its name is free again."""
         path = await self._server_path(name)
         try:
+            # Its time begins when the hub has heard of it: of hundreds, many wait for their turn to ask.
+            async with self._stopping:
+                there = await self._still_there("DELETE", path, json={"remove": True})
             async with asyncio.timeout(self._stop_seconds):
                 pause, longest = STOP_PAUSES
-                while await self._still_there("DELETE", path, json={"remove": True}):
+                while there:
                     await asyncio.sleep(pause)
                     pause = min(1.5 * pause, longest)
+                    there = await self._still_there("DELETE", path, json={"remove": True})
         except TimeoutError as exc:
             raise DeadlineError(
                 f"the hub has not stopped worker {name} within {self._stop_seconds:g} s; stop it on the hub's home page"
@@ -138,7 +145,7 @@ class HubClient:
     async def _still_there(self, method: str, path: str, **options: Any) -> bool:
         """Make a request and tell whether its object exists; a server on its way up or down answers 400."""
         try:
-            async with self._asking, self._request(method, path, **options):
+            async with self._request(method, path, **options):
                 return True
         except HubError as exc:
             if exc.status not in {400, 404}:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from docker.errors import APIError
 from docker.types import DriverConfig, Mount
 
-from spawner_config.homes import whole
+from spawner_config.homes import MKDIR, PLACE, whole
 from spawner_config.networks import LABEL
 from spawner_config.shared_volumes import SharedVolumeError, SharedVolumes
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from spawner_config.homes import SharedFolder
     from spawner_config.shares import GroupFolder, Shares
 
-PLACE = "/homes"
 MAKE_SECONDS = 60
 
 
@@ -85,7 +84,7 @@ class SwarmVolumes(SharedVolumes):
         source = whole(self._name)
         mount = Mount(PLACE, source, no_copy=True, labels={LABEL: self._name}, driver_config=self._driver(source))
         host: dict[str, Any] = self._client.create_host_config(mounts=[mount], network_mode="none")
-        command = ["mkdir", "--parents", "--mode=700", f"{PLACE}/{volume}"]
+        command = [*MKDIR, f"{PLACE}/{volume}"]
         made = self._client.create_container(image, entrypoint=command, host_config=host, labels={LABEL: self._name})
         try:
             self._client.start(made["Id"])

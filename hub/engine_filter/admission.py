@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from hub.engine_filter.body import read_object
-from hub.engine_filter.containers import rebuild_container
+from hub.engine_filter.containers import NO_NETWORK, rebuild_container
 from hub.engine_filter.engine import EngineError
 from hub.engine_filter.names import NAME
 from hub.engine_filter.networks import rebuild_connect, rebuild_disconnect, rebuild_network, rebuild_volume
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hub.engine_filter.engine import Engine
 
 NOT_FOUND = 404
-NO_NETWORK = "none"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from hub.engine_filter.containers import GPU_VARIABLE, NO_GPU, environment, labe
 from hub.engine_filter.mounts import MOUNT, owned
 from hub.engine_filter.networks import ours
 from hub.engine_filter.refused import RefusedError
+from spawner_config.homes import whole
 
 if TYPE_CHECKING:
     from hub.engine_filter.body import Check
@@ -128,4 +129,9 @@ def _bound(task: dict[str, Any]) -> None:
 
 
 def _owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
-    return mount if mount["Type"] == "tmpfs" else owned(rules, mount)
+    if mount["Type"] == "tmpfs":
+        return mount
+    if mount.get("Source") == whole(rules.name):
+        # Not read-only either: it is everybody's homes.
+        raise RefusedError(f"The volume {mount['Source']!r} is all homes together: no server may have it.")
+    return owned(rules, mount)

@@ -11,6 +11,7 @@ import pytest
 from docker.types import Mount
 
 from hub.engine_filter.admission import Admission, Call
+from hub.engine_filter.containers import rebuild_container
 from hub.engine_filter.engine import EngineError
 from hub.engine_filter.networks import rebuild_connect, rebuild_network
 from hub.engine_filter.refused import RefusedError
@@ -200,6 +201,80 @@ async def test_without_a_shared_folder_no_volume_has_options() -> None:
     home = volume("farandole-home-ada", **HOMES.options("farandole-home-ada", "farandole"))
     with pytest.raises(RefusedError, match="only FARANDOLE_SWARM_HOMES says"):
         await admit(changed(f"{C}.Mounts", home), rules)
+
+
+def making(**changes: Any) -> dict[str, Any]:
+    """The body of the container that makes a home's folder, as `home_volumes` sends it through docker-py."""
+    driver = {"Name": "local", "Options": HOMES.options("farandole-homes", "farandole")}
+    whole = {
+        "Type": "volume",
+        "Source": "farandole-homes",
+        "Target": "/homes",
+        "ReadOnly": False,
+        "VolumeOptions": {"NoCopy": True, "Labels": OURS, "DriverConfig": driver},
+    }
+    return {
+        "Image": IMAGE,
+        "Cmd": None,
+        "Env": None,
+        "User": None,
+        "Labels": OURS,
+        "Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes/farandole-home-ada"],
+        "HostConfig": {"NetworkMode": "none", "Mounts": [whole]},
+        **changes,
+    }
+
+
+async def test_the_whole_of_the_homes_is_for_the_command_that_makes_a_folder() -> None:
+    admission = Admission(RULES, FakeEngine())  # type: ignore[arg-type]
+    call = Call(path="/containers/create", parts={}, query={}, body=_json(making()))
+    body = (await admission.create_container(call)).body
+    assert body is not None
+    assert body["Entrypoint"] == making()["Entrypoint"]
+    assert body["HostConfig"]["NetworkMode"] == "none"
+    assert body["HostConfig"]["Mounts"] == making()["HostConfig"]["Mounts"]
+
+
+FOLDER = "/homes/farandole-home-ada"
+HOME = "farandole-home-ada:/home/user"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # The link that a volume of that name would follow to the root of its machine.
+        {"Entrypoint": ["ln", "-s", "/", "/homes/farandole-home-x"]},
+        {"Entrypoint": None},
+        {"Entrypoint": None, "Cmd": ["mkdir", "--parents", "--mode=700", FOLDER]},
+        {"Entrypoint": ["mkdir", FOLDER]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "-Z", FOLDER]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "farandole-home-ada"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes/other"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", f"{FOLDER}/deeper"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes/farandole-/../x"]},
+        {"Cmd": ["/homes/farandole-home-bo"]},
+        {"Env": ["LD_PRELOAD=/homes/farandole-home-x/evil.so"]},
+        {"User": "1001"},
+        {"WorkingDir": "/homes"},
+        {"Healthcheck": {"Test": ["CMD", "ln", "-s", "/", "/homes/farandole-home-x"]}},
+        {"HostConfig": {**making()["HostConfig"], "NetworkMode": "farandole-user-ada"}},
+        {"HostConfig": {**making()["HostConfig"], "Binds": [HOME]}},
+        {"HostConfig": {"NetworkMode": "none", "Binds": ["farandole-homes:/usr/bin"]}},
+        {"HostConfig": {"NetworkMode": "farandole-user-ada", "Binds": ["farandole-homes:/homes:ro"]}},
+        {"HostConfig": {"NetworkMode": "none", "Binds": [HOME]}},
+        {"HostConfig": {"NetworkMode": "none"}},
+    ],
+)
+def test_nothing_else_has_the_whole_of_the_homes(changes: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError, match="'farandole-homes' is for making a folder"):
+        rebuild_container(RULES, making(**changes))
+
+
+async def test_no_service_has_the_whole_of_the_homes() -> None:
+    whole = volume("farandole-homes", **HOMES.options("farandole-homes", "farandole"))
+    with pytest.raises(RefusedError, match="no server may have it"):
+        await admit(changed(f"{C}.Mounts", whole))
 
 
 async def test_only_our_services_are_touched_and_by_id() -> None:

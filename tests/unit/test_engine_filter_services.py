@@ -288,11 +288,23 @@ async def test_only_our_services_are_touched_and_by_id() -> None:
         await admission.service(call("foreign"))
 
 
-async def test_lists_are_of_ours() -> None:
-    for path in ("/services", "/tasks"):
-        route, _, call = find("GET", f'/v1.45{path}?filters={{"label":["a=b"]}}', b"")
-        outgoing = await route.decide(Admission(RULES, FakeEngine()), call)  # type: ignore[arg-type]
-        assert outgoing.query == {"filters": '{"label": ["a=b", "farandole.hub=farandole"]}'}
+async def listed(path: str, filters: str) -> dict[str, str]:
+    route, _, call = find("GET", f"/v1.45{path}?filters={filters}", b"")
+    outgoing = await route.decide(Admission(RULES, FakeEngine()), call)  # type: ignore[arg-type]
+    return outgoing.query
+
+
+@pytest.mark.parametrize("more", ["", ',"farandole.hub"', ',"farandole.hub=other"', ',"farandole.hub=farandole"'])
+async def test_lists_are_of_ours(more: str) -> None:
+    for path in ("/services", "/tasks", "/containers/json"):
+        query = await listed(path, f'{{"label":["a=b"{more}]}}')
+        assert query == {"filters": '{"label": ["a=b", "farandole.hub=farandole"]}'}
+
+
+@pytest.mark.parametrize("labels", ['{"farandole.hub":true}', "[1]", "true"])
+async def test_labels_of_another_form_are_refused(labels: str) -> None:
+    with pytest.raises(RefusedError, match="filters.label must be a"):
+        await listed("/tasks", f'{{"label":{labels}}}')
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ ORDINARY_USER = re.compile(r"[1-9][0-9]{0,9}(:[1-9][0-9]{0,9})?")
 DEVICE_ID = re.compile(r"[0-9]{1,3}|GPU-[0-9a-fA-F-]{8,64}|MIG-[0-9a-zA-Z/-]{8,64}")
 GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 NO_GPU = "void"
+GPU_RESOURCES = "DOCKER_RESOURCE_"
+"""What the variables begin with by which a swarm itself names a task's GPUs to NVIDIA's runtime."""
 NO_NETWORK = "none"
 CHANGES_A_COMMAND = ("Cmd", "Env", "User", "WorkingDir", "Healthcheck")
 
@@ -45,9 +47,9 @@ def environment(where: str, value: Any) -> list[str]:
     """Environment variables, among them none that gives GPUs beside the engine's own request for them."""
     for item in texts(where, value):
         name, _, given = item.partition("=")
-        if name == GPU_VARIABLE and given != NO_GPU:
+        if (name == GPU_VARIABLE and given != NO_GPU) or name.startswith(GPU_RESOURCES):
             raise RefusedError(
-                f"{where} may not set {GPU_VARIABLE}: GPUs are given by HostConfig.DeviceRequests alone."
+                f"{where} may not set {name}: GPUs are given by HostConfig.DeviceRequests or GenericResources alone."
             )
     return texts(where, value)
 

@@ -49,6 +49,16 @@ def _mount(where: str, item: Any) -> dict[str, Any]:
     return rebuild(where, item, MOUNT)
 
 
+def gpus(where: str, value: Any) -> list[dict[str, Any]]:
+    """How many GPUs are asked for: of each kind one or more, since whoever asks is not kept from them all."""
+    asked: list[dict[str, Any]] = objects({"DiscreteResourceSpec": GPU_COUNT})(where, value)
+    for item in asked:
+        count = item.get("DiscreteResourceSpec", {})
+        if "Kind" not in count or count.get("Value", 0) < 1:
+            raise RefusedError(f"{where} must each have a DiscreteResourceSpec of Kind GPU, with a Value of 1 or more.")
+    return asked
+
+
 def only_none(where: str, value: Any) -> dict[str, Any]:
     """A health check that is none: the swarm would end a server that is too busy to answer."""
     return rebuild(where, value, {"Test": one_of(["NONE"])})
@@ -75,7 +85,7 @@ CONTAINER: dict[str, Check] = {
 GPU_COUNT = nested({"Kind": one_of("GPU"), "Value": number})
 RESOURCES: dict[str, Check] = {
     "Limits": nested({"MemoryBytes": number, "NanoCPUs": number, "Pids": processes}),
-    "Reservations": nested({"MemoryBytes": number, "GenericResources": objects({"DiscreteResourceSpec": GPU_COUNT})}),
+    "Reservations": nested({"MemoryBytes": number, "GenericResources": gpus}),
 }
 TASK: dict[str, Check] = {
     "ContainerSpec": nested(CONTAINER),
@@ -129,7 +139,7 @@ def _bound(task: dict[str, Any]) -> None:
 
 
 def _owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
-    if mount["Type"] == "tmpfs":
+    if mount.get("Type") == "tmpfs":
         return mount
     if mount.get("Source") == whole(rules.name):
         # Not read-only either: it is everybody's homes.

@@ -128,6 +128,20 @@ async def test_what_must_be_is_set_whatever_was_sent() -> None:
 
 
 C = "TaskTemplate.ContainerSpec"
+RESERVED = "TaskTemplate.Resources.Reservations.GenericResources"
+
+
+def gpu_count(value: int) -> dict[str, Any]:
+    return {"DiscreteResourceSpec": {"Kind": "GPU", "Value": value}}
+
+
+@pytest.mark.parametrize(("asked", "extra"), [([gpu_count(2)], []), ([], ["NVIDIA_VISIBLE_DEVICES=void"])])
+async def test_who_asks_for_no_gpu_is_kept_from_all(asked: list[Any], extra: list[str]) -> None:
+    body = changed(RESERVED, asked)
+    body["TaskTemplate"]["ContainerSpec"]["Env"] = ["A=1"]
+    task = (await admit(body))["TaskTemplate"]
+    assert task["ContainerSpec"]["Env"] == ["A=1", *extra]
+    assert task["Resources"]["Reservations"]["GenericResources"] == asked
 
 
 @pytest.mark.parametrize(
@@ -156,6 +170,8 @@ C = "TaskTemplate.ContainerSpec"
         (f"{C}.Image", "farandole-notebook:root", "runs as root"),
         (f"{C}.User", "0", "other than 0"),
         (f"{C}.Env", ["NVIDIA_VISIBLE_DEVICES=all"], "GPUs are given"),
+        (f"{C}.Env", ["DOCKER_RESOURCE_GPU=all"], "DOCKER_RESOURCE_GPU: GPUs are given"),
+        (f"{C}.Env", ["DOCKER_RESOURCE_GPU"], "DOCKER_RESOURCE_GPU: GPUs are given"),
         (f"{C}.CapabilityAdd", ["SYS_ADMIN"], "CapabilityAdd"),
         (f"{C}.Sysctls", {"kernel.x": "1"}, "Sysctls"),
         (f"{C}.Secrets", [{"SecretID": "x"}], "Secrets"),
@@ -170,6 +186,16 @@ C = "TaskTemplate.ContainerSpec"
         (f"{C}.Mounts", [{"Type": "tmpfs", "Target": "/dev/shm", "TmpfsOptions": {"Options": [["exec"]]}}], "Options"),
         (f"{C}.Mounts", [{"Type": "volume", "Source": "other", "Target": "/x"}], "not this hub's"),
         (f"{C}.Mounts", {}, "must be a list"),
+        (f"{C}.Mounts", [{}], "must each have Type"),
+        (f"{C}.Mounts", [None], "must be an object"),
+        (f"{C}.Mounts", [{"Source": "farandole-home-ada", "Target": "/x"}], "must each have Type"),
+        (RESERVED, [{}], "Value of 1 or more"),
+        (RESERVED, [{"DiscreteResourceSpec": {}}], "Value of 1 or more"),
+        (RESERVED, [{"DiscreteResourceSpec": None}], "Value of 1 or more"),
+        (RESERVED, [{"DiscreteResourceSpec": {"Value": 1}}], "of Kind GPU"),
+        (RESERVED, [{"DiscreteResourceSpec": {"Kind": "GPU"}}], "Value of 1 or more"),
+        (RESERVED, [gpu_count(0)], "Value of 1 or more"),
+        (RESERVED, [gpu_count(1), gpu_count(-1)], "Value of 1 or more"),
     ],
 )
 async def test_anything_else_is_refused_by_name(path: str, value: Any, words: str) -> None:

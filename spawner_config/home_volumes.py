@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from docker.errors import APIError
 from docker.types import DriverConfig, Mount
 
 from spawner_config.homes import MKDIR, PLACE, whole
-from spawner_config.networks import LABEL
+from spawner_config.networks import ENGINE_ERRORS, LABEL, reason
 from spawner_config.shared_volumes import SharedVolumeError, SharedVolumes
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ class SwarmVolumes(SharedVolumes):
             return
         try:
             refusal = self._run_mkdir(volume, image)
-        except APIError as exc:
-            refusal = str(exc.explanation or exc)
+        except ENGINE_ERRORS as exc:
+            # A shared folder whose machine does not answer lets nothing end: the engine is silent then too.
+            refusal = reason(exc)
         if refusal:
             raise SharedVolumeError(
                 f"The folder {volume} could not be made where FARANDOLE_SWARM_HOMES says: {refusal}. The administrator "
@@ -91,5 +92,7 @@ class SwarmVolumes(SharedVolumes):
             failed = self._client.wait(made["Id"], timeout=MAKE_SECONDS)["StatusCode"]
             said = self._client.logs(made["Id"]).decode(errors="replace").strip()
         finally:
-            self._client.remove_container(made["Id"], force=True)
+            # What came before is what the user must read.
+            with suppress(*ENGINE_ERRORS):
+                self._client.remove_container(made["Id"], force=True)
         return said if failed else ""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import docker
 import requests
-from dockerspawner import DockerSpawner
 from jupyterhub import orm
 from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.spawner import SpawnException
 from tornado.web import HTTPError
 from traitlets import Bool, Enum, Integer, Unicode
 
+from spawner_config.bursts import BurstSpawner
 from spawner_config.gpu_pool import GpuPool, GpuRequest, Key, NoGpuError
 from spawner_config.gpu_requests import REFUSALS, device_requests, offered_form
 from spawner_config.refusals import refused_start
@@ -28,7 +28,7 @@ GONE_SECONDS = 30.0
 RETRY_SECONDS = 5.0
 
 
-class GpuSpawner(DockerSpawner):  # type: ignore[misc]
+class GpuSpawner(BurstSpawner):
     """A DockerSpawner whose GPUs are taken before a server starts, and count as free once its container is gone.
 
     The GPUs of a server are kept in its state, so that the hub knows them again after a restart. Containers must be
@@ -50,19 +50,15 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
         "Interface, 'auto' for what the engine says it has. Example: c.GpuSpawner.gpu_request_form = 'cdi'",
     )
 
-    concurrent_starts = Integer(
-        100,
-        min=1,
-        config=True,
-        help="How many servers may be starting at once; further ones are refused for a moment. It stands for "
-        "JupyterHub.concurrent_spawn_limit, which counts those too that only wait for a GPU: a long queue would keep "
-        "everybody from starting anything. Example: c.GpuSpawner.concurrent_starts = 50",
-    )
-
     @property
     def key(self) -> Key:
         """The server as the pool knows it."""
         return self.user.name, self.name
+
+    @property
+    def only_waiting(self) -> int:
+        """How many servers wait for a GPU."""
+        return len(self.gpu_pool.waiting())
 
     _nothing_started = False
 
@@ -81,10 +77,7 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
 
     async def run_pre_spawn_hook(self) -> None:
         """Take the GPUs here and not in `start`: a place in the queue is not bounded by ``start_timeout``."""
-        self._check_burst()
-        outcome = super().run_pre_spawn_hook()
-        if inspect.isawaitable(outcome):
-            await outcome
+        await super().run_pre_spawn_hook()
         self._find_leftovers()
         await self._old_container_gone()
         if self.gpu_pool.held(self.key):
@@ -162,15 +155,6 @@ class GpuSpawner(DockerSpawner):  # type: ignore[misc]
             elif told and not place:
                 yield {"progress": 50, "message": "GPU found, starting", "queue": 0}
             told = place
-
-    def _check_burst(self) -> None:
-        pending = self.user.settings["users"].count_active_users()["spawn_pending"]
-        starting = pending - len(self.gpu_pool.waiting())
-        # This one is among them.
-        if starting > self.concurrent_starts:
-            raise refused_start(
-                f"{starting - 1} servers are starting. Try again in a minute.", reason="throttled", status_code=429
-            )
 
     async def _take_gpus(self) -> None:
         await self._request_form()
@@ -274,7 +258,7 @@ def configure_gpus(c: Any, catalogue: Catalogue, environ: Mapping[str, str]) -> 
     pool = GpuPool(catalogue.gpus)
     c.GpuSpawner.gpu_request_form = environ.get("FARANDOLE_GPU_REQUEST") or "auto"
     handler = type("GpuHandler", (GpuHandler,), {"gpu_pool": pool})
-    # Ours counts in its place, see `GpuSpawner.concurrent_starts`.
+    # Ours counts in its place, see `BurstSpawner`.
     c.JupyterHub.concurrent_spawn_limit = 0
     c.JupyterHub.extra_handlers = [(r"/api/farandole/gpus", handler)]
     return pool

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from docker.errors import APIError
 from docker.types import DriverConfig, Mount
 
-from spawner_config.homes import whole
-from spawner_config.networks import LABEL
+from spawner_config.homes import MKDIR, PLACE, whole
+from spawner_config.networks import ENGINE_ERRORS, LABEL, reason
 from spawner_config.shared_volumes import SharedVolumeError, SharedVolumes
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from spawner_config.homes import SharedFolder
     from spawner_config.shares import GroupFolder, Shares
 
-PLACE = "/homes"
 MAKE_SECONDS = 60
 
 
@@ -71,8 +70,9 @@ class SwarmVolumes(SharedVolumes):
             return
         try:
             refusal = self._run_mkdir(volume, image)
-        except APIError as exc:
-            refusal = str(exc.explanation or exc)
+        except ENGINE_ERRORS as exc:
+            # A shared folder whose machine does not answer lets nothing end: the engine is silent then too.
+            refusal = reason(exc)
         if refusal:
             raise SharedVolumeError(
                 f"The folder {volume} could not be made where FARANDOLE_SWARM_HOMES says: {refusal}. The administrator "
@@ -85,12 +85,14 @@ class SwarmVolumes(SharedVolumes):
         source = whole(self._name)
         mount = Mount(PLACE, source, no_copy=True, labels={LABEL: self._name}, driver_config=self._driver(source))
         host: dict[str, Any] = self._client.create_host_config(mounts=[mount], network_mode="none")
-        command = ["mkdir", "--parents", "--mode=700", f"{PLACE}/{volume}"]
+        command = [*MKDIR, f"{PLACE}/{volume}"]
         made = self._client.create_container(image, entrypoint=command, host_config=host, labels={LABEL: self._name})
         try:
             self._client.start(made["Id"])
             failed = self._client.wait(made["Id"], timeout=MAKE_SECONDS)["StatusCode"]
             said = self._client.logs(made["Id"]).decode(errors="replace").strip()
         finally:
-            self._client.remove_container(made["Id"], force=True)
+            # What came before is what the user must read.
+            with suppress(*ENGINE_ERRORS):
+                self._client.remove_container(made["Id"], force=True)
         return said if failed else ""

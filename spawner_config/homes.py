@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KEY = "FARANDOLE_SWARM_HOMES"
+PLACE = "/homes"
+MKDIR = ("mkdir", "--parents", "--mode=700")
+"""Where a container that makes a folder has the whole, and what it runs with that folder behind it."""
 NFS = re.compile(r"nfs://(?P<server>[A-Za-z0-9][A-Za-z0-9.-]*)(?P<path>/[A-Za-z0-9_./-]*)")
 PATH = re.compile(r"/[A-Za-z0-9_./-]+")
 

@@ -124,7 +124,7 @@ class UserNetworks:
             found = self._ours()
         except ENGINE_ERRORS as exc:
             self._joined = False
-            app_log.warning("The users' networks cannot be listed: %s", _reason(exc))
+            app_log.warning("The users' networks cannot be listed: %s", reason(exc))
         else:
             missed = [network for network in found if not self._rejoined(network)]
             self._joined = not missed
@@ -144,7 +144,7 @@ class UserNetworks:
             self._connect_services(self._client.inspect_network(network["Id"]))
         except ENGINE_ERRORS as exc:
             # The container is just being made anew, or the filter restarts, say.
-            app_log.warning("The hub's parts cannot be connected to %s: %s", network["Name"], _reason(exc))
+            app_log.warning("The hub's parts cannot be connected to %s: %s", network["Name"], reason(exc))
             return False
         return True
 
@@ -212,7 +212,7 @@ class UserNetworks:
             except APIError as exc:
                 # A stopped container is connected and not listed.
                 status, words = ALREADY_CONNECTED
-                if exc.status_code != status or words not in _reason(exc):
+                if exc.status_code != status or words not in reason(exc):
                     raise
 
     def _remove_if_empty(self, name: str) -> None:
@@ -237,7 +237,8 @@ def _present(network: dict[str, Any]) -> set[str]:
     return {container["Name"] for container in (network["Containers"] or {}).values()}
 
 
-def _reason(exc: Exception) -> str:
+def reason(exc: Exception) -> str:
+    """Return the words of one of `ENGINE_ERRORS`."""
     return str(getattr(exc, "explanation", None) or exc)
 
 

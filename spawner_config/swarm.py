@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import docker
 from dockerspawner import SwarmSpawner
 
+from spawner_config.bursts import BurstSpawner
 from spawner_config.compose_hub import HUB_PORT, configure_hub, configure_servers, join_networks, services
 from spawner_config.docker_settings import DockerSettings
 from spawner_config.home_volumes import SwarmVolumes
@@ -46,7 +47,7 @@ QUEUE_SECONDS = 540.0
 GONE_SECONDS = 30.0
 
 
-class FarandoleSwarmSpawner(NetworkedSpawner, SwarmSpawner):  # type: ignore[misc]
+class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # type: ignore[misc]
     """A service of one task for each server, in its user's own network over all machines.
 
     A task that ends is not started again: poll says that the server is gone, and whoever needs it asks for a new one.
@@ -58,6 +59,8 @@ class FarandoleSwarmSpawner(NetworkedSpawner, SwarmSpawner):  # type: ignore[mis
     """The hub's name, and the id of the node that it is on; set by the subclass that `configure` makes."""
     choosing: ClassVar[asyncio.Lock]
     """Held while a worker's node is chosen: the next one must see the service of this one."""
+    placing: ClassVar[set[FarandoleSwarmSpawner]]
+    """The hub's servers that the swarm may not have found a node for yet."""
     wanted = Wanted()
     """What its node must have; set by its profile."""
     gpus = 0
@@ -70,6 +73,11 @@ class FarandoleSwarmSpawner(NetworkedSpawner, SwarmSpawner):  # type: ignore[mis
     def cluster(self) -> str:
         """The worker's cluster, another text for each user's."""
         return f"{self.user_slug}/{self.name.rpartition('-w')[0]}"
+
+    @property
+    def only_waiting(self) -> int:
+        """How many servers the swarm has no place for now."""
+        return sum(bool(each._waits_for) for each in self.placing)
 
     async def create_object(self) -> Any:
         """Make the service once its volumes are there, and for a worker a node is chosen."""
@@ -88,12 +96,11 @@ class FarandoleSwarmSpawner(NetworkedSpawner, SwarmSpawner):  # type: ignore[mis
 
     async def start_object(self) -> None:
         """Return when the task runs; raises `SpawnException` with the swarm's own reason when it cannot."""
-        if self._chosen and not await self._placed(CHOSEN_SECONDS):
-            await self.remove_named(self.object_name)
-            made = await self._create_service(None)
-            self.object_id = made[self.object_id_key]
-        if not await self._placed(QUEUE_SECONDS if self.wait_for_gpus else PATIENCE_SECONDS):
-            raise _no_place(self._waits_for)
+        self.placing.add(self)
+        try:
+            await self._find_place()
+        finally:
+            self.placing.discard(self)
         # A node may have to pull the image; the hub itself ends what takes too long.
         while not (task := await self.task()) or not task.runs:
             if task is None or task.over:
@@ -197,6 +204,15 @@ class FarandoleSwarmSpawner(NetworkedSpawner, SwarmSpawner):  # type: ignore[mis
             endpoint_spec={"Mode": "dnsrr"},
         )
 
+    async def _find_place(self) -> None:
+        """Return when the task has a node, the chosen one if that has room; raises `SpawnException`."""
+        if self._chosen and not await self._placed(CHOSEN_SECONDS):
+            await self.remove_named(self.object_name)
+            made = await self._create_service(None)
+            self.object_id = made[self.object_id_key]
+        if not await self._placed(QUEUE_SECONDS if self.wait_for_gpus else PATIENCE_SECONDS):
+            raise _no_place(self._waits_for)
+
     async def _placed(self, seconds: float) -> bool:
         """Return whether the swarm has found a node within that time; `_waits_for` is why not."""
         loop = asyncio.get_running_loop()
@@ -239,6 +255,8 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
         mtu=ours.mtu,
     )
     join_networks(c, networks)
+    # Ours counts in its place, see `BurstSpawner`.
+    c.JupyterHub.concurrent_spawn_limit = 0
     # A class and not a setting: traitlets copies settings for each spawner, and each lock must be one.
     shared = {
         "networks": networks,
@@ -247,6 +265,7 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
         "hub_label": ours.name,
         "hub_node": info["Swarm"]["NodeID"],
         "choosing": asyncio.Lock(),
+        "placing": set(),
     }
     c.JupyterHub.spawner_class = type("SwarmSpawner", (FarandoleSwarmSpawner,), shared)
     configure_servers(c, catalogue, ours, finish=partial(set_place, wanted))

@@ -11,14 +11,13 @@ from spawner_config.overlays import PREFIX
 from spawner_config.profiles import ProfileError
 from spawner_config.services import Wanted
 from spawner_config.settings import SettingsError
+from spawner_config.swarm_engine import lack
 
 if TYPE_CHECKING:
     from spawner_config.docker_settings import DockerSettings
     from spawner_config.homes import SharedFolder
     from spawner_config.profiles import Profile
 
-OLDEST_API = (1, 44)
-"""Of engine 25, the first one that lets a service do without new privileges."""
 LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 VALUE = re.compile(r"[A-Za-z0-9_.:-]+")
 """What a swarm takes in a constraint."""
@@ -37,13 +36,8 @@ def with_overlay_addresses(ours: DockerSettings) -> DockerSettings:
 
 def check_engine(info: dict[str, Any], version: str) -> None:
     """Raise `SettingsError` where an engine, by what ``docker info`` and its API's ``version`` say, cannot do it."""
-    if not (info.get("Swarm") or {}).get("ControlAvailable"):
-        raise SettingsError(
-            "FARANDOLE_DEPLOYMENT is swarm, and the engine on this machine is no manager of a swarm. Run `docker swarm "
-            "init --advertise-addr ADDRESS` here, and on each other machine the command that it prints."
-        )
-    if tuple(map(int, version.split("."))) < OLDEST_API:
-        raise SettingsError("The deployment swarm needs engine 25 or newer on every machine.")
+    if found := lack(info, version):
+        raise SettingsError(" ".join(found))
 
 
 def check_groups(ours: DockerSettings, folder: SharedFolder | None) -> None:

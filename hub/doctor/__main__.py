@@ -9,7 +9,7 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hub.doctor.deployment import Deployment
 from hub.doctor.engine import EngineError, SocketEngine
@@ -20,7 +20,7 @@ from hub.doctor.gpus import check_gpus
 from hub.doctor.machine import check_clock, check_disk, check_memory
 from hub.doctor.network import check_mtu, check_subnets, read_routes, read_uplinks
 from hub.doctor.ports import check_ports
-from hub.doctor.software import check_compose, check_engine, check_images
+from hub.doctor.software import check_compose, check_engine, check_images, check_swarm
 from hub.doctor.tls import check_tls
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def check_all(deployment: Deployment) -> Iterator[Finding]:
     try:
         version = engine.get("/version")
         yield check_engine(version, str(engine.path))
-        yield from _with_engine(deployment, engine)
+        yield from _with_engine(deployment, engine, version)
     except EngineError as exc:
         yield fault("engine", str(exc), f"{exc.remedy}\nImages, disk, GPUs and networks are looked at after that.")
         yield from check_ports(deployment, None)
@@ -46,8 +46,9 @@ def check_all(deployment: Deployment) -> Iterator[Finding]:
     yield check_clock()
 
 
-def _with_engine(deployment: Deployment, engine: Engine) -> Iterator[Finding]:
+def _with_engine(deployment: Deployment, engine: Engine, version: dict[str, Any]) -> Iterator[Finding]:
     info, networks, routes = engine.get("/info"), engine.get("/networks"), read_routes()
+    yield from check_swarm(deployment, info, version)
     yield from check_images(deployment, engine)
     yield check_disk(deployment, engine, info)
     yield check_memory(info)

@@ -40,6 +40,12 @@ def judge_gpus(deployment: Deployment, info: dict[str, Any], there: frozenset[st
     if not wanted:
         hint = f"; this machine has {len(there)}, which .env gives nobody" if there else ""
         return ok(CHECK, f"FARANDOLE_GPUS is empty{hint}")
+    if deployment.get("FARANDOLE_DEPLOYMENT") == "swarm":
+        return ok(
+            CHECK,
+            f"FARANDOLE_GPUS names {len(wanted)}, those of all machines; `docker node inspect NODE` shows "
+            "which of them a machine gives to the swarm",
+        )
     form = _form(deployment.get("FARANDOLE_GPU_REQUEST"), info)
     if form is None:
         return fault(CHECK, "The engine cannot give GPUs to containers.", TOOLKIT)

@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from hub.doctor.finding import Finding, fault, ok, warning
+from spawner_config.swarm_engine import lack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,14 @@ def check_engine(version: dict[str, Any], where: str) -> Finding:
         oldest = ".".join(map(str, OLDEST_ENGINE))
         return fault("engine", f"The engine is version {text or 'unknown'}.", f"Install {oldest} or newer.")
     return ok("engine", f"{text} at {where}")
+
+
+def check_swarm(deployment: Deployment, info: dict[str, Any], version: dict[str, Any]) -> Iterator[Finding]:
+    """Yield, for a hub on a swarm, whether its engine is a manager of one and new enough."""
+    if deployment.get("FARANDOLE_DEPLOYMENT") != "swarm":
+        return
+    found = lack(info, str(version.get("ApiVersion") or "0"))
+    yield fault("swarm", *found) if found else ok("swarm", "this machine is one of its managers")
 
 
 def check_compose() -> Finding:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from hub.engine_filter.body import read_object
-from hub.engine_filter.containers import rebuild_container
+from hub.engine_filter.body import read_object, texts
+from hub.engine_filter.containers import NO_NETWORK, rebuild_container
 from hub.engine_filter.engine import EngineError
 from hub.engine_filter.names import NAME
 from hub.engine_filter.networks import rebuild_connect, rebuild_disconnect, rebuild_network, rebuild_volume
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hub.engine_filter.engine import Engine
 
 NOT_FOUND = 404
-NO_NETWORK = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +75,9 @@ class Admission:
     async def list_ours(self, call: Call) -> Outgoing:
         """Admit the list of our containers, services or tasks."""
         filters = read_object(call.query.get("filters", "{}").encode())
-        wanted = filters.get("label") or []
-        if not isinstance(wanted, list):
-            raise RefusedError("filters.label must be a list.")
+        # Of a swarm's lists the engine makes one map of the labels: a second text about ours would be all it goes by.
+        asked = texts("filters.label", filters.get("label") or [])
+        wanted = [label for label in asked if label.partition("=")[0] != HUB_LABEL]
         filters["label"] = [*wanted, f"{HUB_LABEL}={self._rules.name}"]
         return Outgoing(path=call.path, query={**call.query, "filters": json.dumps(filters)})
 

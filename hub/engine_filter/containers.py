@@ -16,9 +16,10 @@ from hub.engine_filter.body import (
     texts,
     texts_by_name,
 )
-from hub.engine_filter.mounts import binds, mounts, owned, paths
+from hub.engine_filter.mounts import VOLUME_NAME, binds, mounts, owned, paths
 from hub.engine_filter.refused import RefusedError
 from hub.engine_filter.rules import ROLE_LABEL, SERVICE, is_service
+from spawner_config.homes import MKDIR, PLACE, whole
 
 if TYPE_CHECKING:
     from hub.engine_filter.body import Check
@@ -29,6 +30,10 @@ ORDINARY_USER = re.compile(r"[1-9][0-9]{0,9}(:[1-9][0-9]{0,9})?")
 DEVICE_ID = re.compile(r"[0-9]{1,3}|GPU-[0-9a-fA-F-]{8,64}|MIG-[0-9a-zA-Z/-]{8,64}")
 GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 NO_GPU = "void"
+GPU_RESOURCES = "DOCKER_RESOURCE_"
+"""What the variables begin with by which a swarm itself names a task's GPUs to NVIDIA's runtime."""
+NO_NETWORK = "none"
+CHANGES_A_COMMAND = ("Cmd", "Env", "User", "WorkingDir", "Healthcheck")
 
 
 def user(where: str, value: Any) -> str:
@@ -42,9 +47,9 @@ def environment(where: str, value: Any) -> list[str]:
     """Environment variables, among them none that gives GPUs beside the engine's own request for them."""
     for item in texts(where, value):
         name, _, given = item.partition("=")
-        if name == GPU_VARIABLE and given != NO_GPU:
+        if (name == GPU_VARIABLE and given != NO_GPU) or name.startswith(GPU_RESOURCES):
             raise RefusedError(
-                f"{where} may not set {GPU_VARIABLE}: GPUs are given by HostConfig.DeviceRequests alone."
+                f"{where} may not set {name}: GPUs are given by HostConfig.DeviceRequests or GenericResources alone."
             )
     return texts(where, value)
 
@@ -188,6 +193,7 @@ def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     host = built.setdefault("HostConfig", {})
     host["Mounts"] = [owned(rules, mount) for mount in host.pop("Binds", []) + host.get("Mounts", [])]
     _only_mounted(built.pop("Volumes", []), host["Mounts"])
+    _only_makes_a_folder(rules, built)
     host["CapDrop"] = ["ALL"]
     host["SecurityOpt"] = ["no-new-privileges"]
     if not host.get("DeviceRequests"):
@@ -195,6 +201,30 @@ def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
         built["Env"] = [*built.get("Env", []), f"{GPU_VARIABLE}={NO_GPU}"]
     built["Labels"] = {**built.get("Labels", {}), **rules.label}
     return built
+
+
+def _only_makes_a_folder(rules: Rules, built: dict[str, Any]) -> None:
+    """Refuse the whole of FARANDOLE_SWARM_HOMES to all but the one command that makes a volume's folder in it.
+
+    A link made there in the place of a folder would turn that volume into any folder of its machine.
+    """
+    host = built["HostConfig"]
+    source, alone = whole(rules.name), host.get("NetworkMode") == NO_NETWORK
+    if not alone and source not in [mount["Source"] for mount in host["Mounts"]]:
+        return
+    bare = not any(built.get(key) for key in CHANGES_A_COMMAND)
+    mounted = [(mount["Source"], mount["Target"]) for mount in host["Mounts"]]
+    if not (alone and bare and mounted == [(source, PLACE)] and _makes_a_folder(rules, built.get("Entrypoint", []))):
+        raise RefusedError(
+            f"The volume {source!r} is for making a folder in it, which needs no network, and for nothing else."
+        )
+
+
+def _makes_a_folder(rules: Rules, entrypoint: list[str]) -> bool:
+    *command, place = entrypoint or [""]
+    folder = place.removeprefix(f"{PLACE}/")
+    ours = folder.startswith(rules.prefix) and VOLUME_NAME.fullmatch(folder) is not None
+    return command == list(MKDIR) and place == f"{PLACE}/{folder}" and ours
 
 
 def _only_mounted(volumes: list[str], mounted: list[dict[str, Any]]) -> None:

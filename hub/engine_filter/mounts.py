@@ -74,7 +74,7 @@ mounts = objects(MOUNT)
 def owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
     """Return a mount with our label, and read-only where the volume is lent to all; refuse volumes of others."""
     if {"Type", "Source", "Target"} - mount.keys():
-        raise RefusedError("HostConfig.Mounts must have Type, Source and Target.")
+        raise RefusedError("Mounts must each have Type, Source and Target.")
     source = mount["Source"]
     lent = rules.shares_volume(source)
     if not lent and not source.startswith(rules.prefix):

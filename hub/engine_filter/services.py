@@ -10,6 +10,7 @@ from hub.engine_filter.containers import GPU_VARIABLE, NO_GPU, environment, labe
 from hub.engine_filter.mounts import MOUNT, owned
 from hub.engine_filter.networks import ours
 from hub.engine_filter.refused import RefusedError
+from spawner_config.homes import whole
 
 if TYPE_CHECKING:
     from hub.engine_filter.body import Check
@@ -48,6 +49,16 @@ def _mount(where: str, item: Any) -> dict[str, Any]:
     return rebuild(where, item, MOUNT)
 
 
+def gpus(where: str, value: Any) -> list[dict[str, Any]]:
+    """How many GPUs are asked for: of each kind one or more, since whoever asks is not kept from them all."""
+    asked: list[dict[str, Any]] = objects({"DiscreteResourceSpec": GPU_COUNT})(where, value)
+    for item in asked:
+        count = item.get("DiscreteResourceSpec", {})
+        if "Kind" not in count or count.get("Value", 0) < 1:
+            raise RefusedError(f"{where} must each have a DiscreteResourceSpec of Kind GPU, with a Value of 1 or more.")
+    return asked
+
+
 def only_none(where: str, value: Any) -> dict[str, Any]:
     """A health check that is none: the swarm would end a server that is too busy to answer."""
     return rebuild(where, value, {"Test": one_of(["NONE"])})
@@ -74,7 +85,7 @@ CONTAINER: dict[str, Check] = {
 GPU_COUNT = nested({"Kind": one_of("GPU"), "Value": number})
 RESOURCES: dict[str, Check] = {
     "Limits": nested({"MemoryBytes": number, "NanoCPUs": number, "Pids": processes}),
-    "Reservations": nested({"MemoryBytes": number, "GenericResources": objects({"DiscreteResourceSpec": GPU_COUNT})}),
+    "Reservations": nested({"MemoryBytes": number, "GenericResources": gpus}),
 }
 TASK: dict[str, Check] = {
     "ContainerSpec": nested(CONTAINER),
@@ -128,4 +139,9 @@ def _bound(task: dict[str, Any]) -> None:
 
 
 def _owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
-    return mount if mount["Type"] == "tmpfs" else owned(rules, mount)
+    if mount.get("Type") == "tmpfs":
+        return mount
+    if mount.get("Source") == whole(rules.name):
+        # Not read-only either: it is everybody's homes.
+        raise RefusedError(f"The volume {mount['Source']!r} is all homes together: no server may have it.")
+    return owned(rules, mount)

@@ -22,7 +22,7 @@ from hub.doctor.gpus import judge_gpus, parse_list
 from hub.doctor.machine import check_memory, judge_clock, judge_disk
 from hub.doctor.network import Route, check_mtu, check_subnets, read_routes, read_uplinks
 from hub.doctor.ports import check_ports
-from hub.doctor.software import check_engine, check_images, judge_compose
+from hub.doctor.software import check_engine, check_images, check_swarm, judge_compose
 from hub.doctor.tls import judge_folder
 from images.doctor import write_doctor
 from spawner_config.settings import ROOT
@@ -215,6 +215,28 @@ def test_the_engines_version(version: str, level: Level) -> None:
     assert check_engine({"Version": version}, "there").level is level
 
 
+MANAGER: dict[str, Any] = {"Swarm": {"ControlAvailable": True}}
+
+
+@pytest.mark.parametrize(
+    ("info", "version", "words"),
+    [
+        (MANAGER, {"ApiVersion": "1.44"}, None),
+        (MANAGER, {"ApiVersion": "1.43"}, "engine 25"),
+        (MANAGER, {}, "engine 25"),
+        ({}, {"ApiVersion": "1.45"}, "docker swarm init"),
+        ({"Swarm": {"ControlAvailable": False}}, {"ApiVersion": "1.45"}, "docker swarm init"),
+    ],
+)
+def test_a_hub_on_a_swarm_needs_one_of_its_managers(
+    tmp_path: Path, info: dict[str, Any], version: dict[str, Any], words: str | None
+) -> None:
+    [found] = check_swarm(deployment(tmp_path, FARANDOLE_DEPLOYMENT="swarm"), info, version)
+    assert found.level is (Level.FAULT if words else Level.OK)
+    assert (words or "") in found.remedy
+    assert list(check_swarm(deployment(tmp_path), info, version)) == []
+
+
 @pytest.mark.parametrize(
     ("version", "level"), [("", Level.FAULT), ("2.19.1", Level.FAULT), ("v2.26.1-4\n", Level.OK), ("5.0.1", Level.OK)]
 )
@@ -287,6 +309,7 @@ GPU 1: NVIDIA H200 (UUID: GPU-5a1d-03)
 """
 THERE = frozenset({"0", "1", "GPU-5a1d-01", "MIG-77aa-02", "GPU-5a1d-03"})
 WITH_RUNTIME = {"Runtimes": {"nvidia": {}}}
+ON_A_SWARM = {"FARANDOLE_DEPLOYMENT": "swarm"}
 
 
 def test_what_nvidia_smi_lists() -> None:
@@ -305,6 +328,8 @@ def test_what_nvidia_smi_lists() -> None:
         ({"FARANDOLE_GPUS": "0:h200", "FARANDOLE_GPU_REQUEST": "nvidia"}, {}, THERE, Level.OK, "by nvidia"),
         ({"FARANDOLE_GPUS": "0:h200", "FARANDOLE_GPU_REQUEST": "cdi"}, {}, THERE, Level.FAULT, "cannot give GPUs"),
         ({"FARANDOLE_GPUS": "0:h200"}, WITH_RUNTIME, frozenset(), Level.WARNING, "Nothing here tells"),
+        ({"FARANDOLE_GPUS": "GPU-99:a,GPU-98:a", **ON_A_SWARM}, {}, THERE, Level.OK, "names 2, those of all machines"),
+        ({"FARANDOLE_GPUS": "first", **ON_A_SWARM}, {}, THERE, Level.FAULT, "FARANDOLE_GPUS is 'first'"),
         ({"FARANDOLE_GPUS": "first"}, WITH_RUNTIME, THERE, Level.FAULT, "FARANDOLE_GPUS is 'first'"),
     ],
 )

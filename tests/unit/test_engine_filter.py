@@ -265,6 +265,7 @@ async def test_what_reaches_the_host_is_refused_by_name(
         ({"User": "00:0"}, "User"),
         ({"User": "1000:0"}, "User"),
         ({"Env": ["NVIDIA_VISIBLE_DEVICES=all"]}, "NVIDIA_VISIBLE_DEVICES"),
+        ({"Env": ["DOCKER_RESOURCE_GPU=all"]}, "DOCKER_RESOURCE_GPU"),
         ({"Env": {"A": "1"}}, "Env"),
         ({"Labels": {"farandole.role": "service"}}, "farandole.role"),
         ({"Volumes": {"/nameless": {}}}, "/nameless"),

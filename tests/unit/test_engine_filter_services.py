@@ -11,6 +11,7 @@ import pytest
 from docker.types import Mount
 
 from hub.engine_filter.admission import Admission, Call
+from hub.engine_filter.containers import rebuild_container
 from hub.engine_filter.engine import EngineError
 from hub.engine_filter.networks import rebuild_connect, rebuild_network
 from hub.engine_filter.refused import RefusedError
@@ -127,6 +128,20 @@ async def test_what_must_be_is_set_whatever_was_sent() -> None:
 
 
 C = "TaskTemplate.ContainerSpec"
+RESERVED = "TaskTemplate.Resources.Reservations.GenericResources"
+
+
+def gpu_count(value: int) -> dict[str, Any]:
+    return {"DiscreteResourceSpec": {"Kind": "GPU", "Value": value}}
+
+
+@pytest.mark.parametrize(("asked", "extra"), [([gpu_count(2)], []), ([], ["NVIDIA_VISIBLE_DEVICES=void"])])
+async def test_who_asks_for_no_gpu_is_kept_from_all(asked: list[Any], extra: list[str]) -> None:
+    body = changed(RESERVED, asked)
+    body["TaskTemplate"]["ContainerSpec"]["Env"] = ["A=1"]
+    task = (await admit(body))["TaskTemplate"]
+    assert task["ContainerSpec"]["Env"] == ["A=1", *extra]
+    assert task["Resources"]["Reservations"]["GenericResources"] == asked
 
 
 @pytest.mark.parametrize(
@@ -155,6 +170,8 @@ C = "TaskTemplate.ContainerSpec"
         (f"{C}.Image", "farandole-notebook:root", "runs as root"),
         (f"{C}.User", "0", "other than 0"),
         (f"{C}.Env", ["NVIDIA_VISIBLE_DEVICES=all"], "GPUs are given"),
+        (f"{C}.Env", ["DOCKER_RESOURCE_GPU=all"], "DOCKER_RESOURCE_GPU: GPUs are given"),
+        (f"{C}.Env", ["DOCKER_RESOURCE_GPU"], "DOCKER_RESOURCE_GPU: GPUs are given"),
         (f"{C}.CapabilityAdd", ["SYS_ADMIN"], "CapabilityAdd"),
         (f"{C}.Sysctls", {"kernel.x": "1"}, "Sysctls"),
         (f"{C}.Secrets", [{"SecretID": "x"}], "Secrets"),
@@ -169,6 +186,16 @@ C = "TaskTemplate.ContainerSpec"
         (f"{C}.Mounts", [{"Type": "tmpfs", "Target": "/dev/shm", "TmpfsOptions": {"Options": [["exec"]]}}], "Options"),
         (f"{C}.Mounts", [{"Type": "volume", "Source": "other", "Target": "/x"}], "not this hub's"),
         (f"{C}.Mounts", {}, "must be a list"),
+        (f"{C}.Mounts", [{}], "must each have Type"),
+        (f"{C}.Mounts", [None], "must be an object"),
+        (f"{C}.Mounts", [{"Source": "farandole-home-ada", "Target": "/x"}], "must each have Type"),
+        (RESERVED, [{}], "Value of 1 or more"),
+        (RESERVED, [{"DiscreteResourceSpec": {}}], "Value of 1 or more"),
+        (RESERVED, [{"DiscreteResourceSpec": None}], "Value of 1 or more"),
+        (RESERVED, [{"DiscreteResourceSpec": {"Value": 1}}], "of Kind GPU"),
+        (RESERVED, [{"DiscreteResourceSpec": {"Kind": "GPU"}}], "Value of 1 or more"),
+        (RESERVED, [gpu_count(0)], "Value of 1 or more"),
+        (RESERVED, [gpu_count(1), gpu_count(-1)], "Value of 1 or more"),
     ],
 )
 async def test_anything_else_is_refused_by_name(path: str, value: Any, words: str) -> None:
@@ -202,6 +229,80 @@ async def test_without_a_shared_folder_no_volume_has_options() -> None:
         await admit(changed(f"{C}.Mounts", home), rules)
 
 
+def making(**changes: Any) -> dict[str, Any]:
+    """The body of the container that makes a home's folder, as `home_volumes` sends it through docker-py."""
+    driver = {"Name": "local", "Options": HOMES.options("farandole-homes", "farandole")}
+    whole = {
+        "Type": "volume",
+        "Source": "farandole-homes",
+        "Target": "/homes",
+        "ReadOnly": False,
+        "VolumeOptions": {"NoCopy": True, "Labels": OURS, "DriverConfig": driver},
+    }
+    return {
+        "Image": IMAGE,
+        "Cmd": None,
+        "Env": None,
+        "User": None,
+        "Labels": OURS,
+        "Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes/farandole-home-ada"],
+        "HostConfig": {"NetworkMode": "none", "Mounts": [whole]},
+        **changes,
+    }
+
+
+async def test_the_whole_of_the_homes_is_for_the_command_that_makes_a_folder() -> None:
+    admission = Admission(RULES, FakeEngine())  # type: ignore[arg-type]
+    call = Call(path="/containers/create", parts={}, query={}, body=_json(making()))
+    body = (await admission.create_container(call)).body
+    assert body is not None
+    assert body["Entrypoint"] == making()["Entrypoint"]
+    assert body["HostConfig"]["NetworkMode"] == "none"
+    assert body["HostConfig"]["Mounts"] == making()["HostConfig"]["Mounts"]
+
+
+FOLDER = "/homes/farandole-home-ada"
+HOME = "farandole-home-ada:/home/user"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # The link that a volume of that name would follow to the root of its machine.
+        {"Entrypoint": ["ln", "-s", "/", "/homes/farandole-home-x"]},
+        {"Entrypoint": None},
+        {"Entrypoint": None, "Cmd": ["mkdir", "--parents", "--mode=700", FOLDER]},
+        {"Entrypoint": ["mkdir", FOLDER]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "-Z", FOLDER]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "farandole-home-ada"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes/other"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", f"{FOLDER}/deeper"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes/farandole-/../x"]},
+        {"Cmd": ["/homes/farandole-home-bo"]},
+        {"Env": ["LD_PRELOAD=/homes/farandole-home-x/evil.so"]},
+        {"User": "1001"},
+        {"WorkingDir": "/homes"},
+        {"Healthcheck": {"Test": ["CMD", "ln", "-s", "/", "/homes/farandole-home-x"]}},
+        {"HostConfig": {**making()["HostConfig"], "NetworkMode": "farandole-user-ada"}},
+        {"HostConfig": {**making()["HostConfig"], "Binds": [HOME]}},
+        {"HostConfig": {"NetworkMode": "none", "Binds": ["farandole-homes:/usr/bin"]}},
+        {"HostConfig": {"NetworkMode": "farandole-user-ada", "Binds": ["farandole-homes:/homes:ro"]}},
+        {"HostConfig": {"NetworkMode": "none", "Binds": [HOME]}},
+        {"HostConfig": {"NetworkMode": "none"}},
+    ],
+)
+def test_nothing_else_has_the_whole_of_the_homes(changes: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError, match="'farandole-homes' is for making a folder"):
+        rebuild_container(RULES, making(**changes))
+
+
+async def test_no_service_has_the_whole_of_the_homes() -> None:
+    whole = volume("farandole-homes", **HOMES.options("farandole-homes", "farandole"))
+    with pytest.raises(RefusedError, match="no server may have it"):
+        await admit(changed(f"{C}.Mounts", whole))
+
+
 async def test_only_our_services_are_touched_and_by_id() -> None:
     admission = Admission(RULES, FakeEngine())  # type: ignore[arg-type]
 
@@ -213,11 +314,23 @@ async def test_only_our_services_are_touched_and_by_id() -> None:
         await admission.service(call("foreign"))
 
 
-async def test_lists_are_of_ours() -> None:
-    for path in ("/services", "/tasks"):
-        route, _, call = find("GET", f'/v1.45{path}?filters={{"label":["a=b"]}}', b"")
-        outgoing = await route.decide(Admission(RULES, FakeEngine()), call)  # type: ignore[arg-type]
-        assert outgoing.query == {"filters": '{"label": ["a=b", "farandole.hub=farandole"]}'}
+async def listed(path: str, filters: str) -> dict[str, str]:
+    route, _, call = find("GET", f"/v1.45{path}?filters={filters}", b"")
+    outgoing = await route.decide(Admission(RULES, FakeEngine()), call)  # type: ignore[arg-type]
+    return outgoing.query
+
+
+@pytest.mark.parametrize("more", ["", ',"farandole.hub"', ',"farandole.hub=other"', ',"farandole.hub=farandole"'])
+async def test_lists_are_of_ours(more: str) -> None:
+    for path in ("/services", "/tasks", "/containers/json"):
+        query = await listed(path, f'{{"label":["a=b"{more}]}}')
+        assert query == {"filters": '{"label": ["a=b", "farandole.hub=farandole"]}'}
+
+
+@pytest.mark.parametrize("labels", ['{"farandole.hub":true}', "[1]", "true"])
+async def test_labels_of_another_form_are_refused(labels: str) -> None:
+    with pytest.raises(RefusedError, match="filters.label must be a"):
+        await listed("/tasks", f'{{"label":{labels}}}')
 
 
 @pytest.mark.parametrize(

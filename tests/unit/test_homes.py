@@ -59,8 +59,9 @@ def test_each_volume_is_a_folder_in_it() -> None:
 class FakeEngine:
     """Runs containers that end with ``status``; remembers each, and which were removed."""
 
-    def __init__(self, status: int = 0, refusal: Exception | None = None) -> None:
+    def __init__(self, status: int = 0, refusal: Exception | None = None, silent: Exception | None = None) -> None:
         self.status = status
+        self.silent = silent
         self.refusal = refusal
         self.containers: list[dict[str, Any]] = []
         self.removed: list[str] = []
@@ -78,6 +79,8 @@ class FakeEngine:
 
     def wait(self, _name: str, *, timeout: int) -> dict[str, int]:
         assert timeout
+        if self.silent:
+            raise self.silent
         return {"StatusCode": self.status}
 
     def logs(self, _name: str) -> bytes:
@@ -86,6 +89,8 @@ class FakeEngine:
     def remove_container(self, name: str, *, force: bool) -> None:
         assert force
         self.removed.append(name)
+        if self.silent:
+            raise self.silent
 
 
 def volumes(engine: FakeEngine, where: SharedFolder | None = NFS) -> SwarmVolumes:
@@ -115,6 +120,8 @@ def test_a_folder_is_made_once_by_a_container_without_a_network() -> None:
             FakeEngine(refusal=APIError("", response=requests.Response(), explanation="no such device")),
             "no such device",
         ),
+        (FakeEngine(silent=requests.ReadTimeout("Read timed out")), "Read timed out"),
+        (FakeEngine(silent=requests.ConnectionError("Connection refused")), "Connection refused"),
     ],
 )
 def test_a_folder_that_cannot_be_made_is_told_with_the_reason(engine: FakeEngine, why: str) -> None:

@@ -119,6 +119,7 @@ def spawner_of(engine: Swarm, server: str = "main-w0", **more: Any) -> Any:
         "hub_label": "farandole",
         "hub_node": "node-hub",
         "choosing": asyncio.Lock(),
+        "placing": set(),
         "docker": lambda _self, method, *args, **options: engine.ask(method, *args, **options),
         "get_env": lambda _self: {"A": "1"},
     }
@@ -257,3 +258,32 @@ async def test_memory_that_a_profile_names_is_kept_for_its_servers(engine: Swarm
         "MemoryBytes": 2 << 30,
         "GenericResources": [{"DiscreteResourceSpec": {"Kind": "GPU", "Value": 1}}],
     }
+
+
+async def test_who_waits_for_a_place_does_not_count_as_starting(engine: Swarm) -> None:
+    engine.fits = lambda _: None
+    waiting = spawner_of(engine, "main", wait_for_gpus=True)
+    queued = asyncio.create_task(start(waiting))
+    async with asyncio.timeout(5):
+        while not waiting.only_waiting:
+            await asyncio.sleep(0.01)
+    pending = {"spawn_pending": 3}
+    waiting.user.settings = {"users": SimpleNamespace(count_active_users=lambda: pending)}
+    waiting.concurrent_starts = 2
+    await waiting.run_pre_spawn_hook()
+    pending["spawn_pending"] = 4
+    with pytest.raises(SpawnException, match="2 servers are starting. Try again") as caught:
+        await waiting.run_pre_spawn_hook()
+    assert caught.value.status_code == 429
+
+    engine.fits = lambda _: "node-a"
+    await queued
+    assert waiting.only_waiting == 0
+
+
+async def test_who_was_given_up_waits_no_more(engine: Swarm) -> None:
+    engine.fits = lambda _: None
+    refused = spawner_of(engine, "main")
+    with pytest.raises(SpawnException, match="no place"):
+        await start(refused)
+    assert refused.only_waiting == 0

@@ -165,8 +165,8 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
     async def stop(self, now: bool = False) -> None:
         """Stop the pod and return once it is gone.
 
-        When nothing runs in it any more it is struck off: a node takes up to a minute to clear up after a pod, and its
-        name is needed for the next.
+        When nothing runs in it any more, or its node is dead, it is struck off: a node takes up to a minute to clear up
+        after a pod, and its name is needed for the next.
         """
         await self._start_watching_pods()
         striking = asyncio.ensure_future(self._strike_off(_uid(self._pod)))
@@ -178,7 +178,8 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
 
     async def _strike_off(self, uid: str | None) -> None:
         while (pod := self._pod) is not None and _uid(pod) == uid:
-            if has_ended(pod):
+            # On a dead node nothing ends: the hub's own look comes too late, since it asks nobody who stops.
+            if has_ended(pod) or is_overdue(pod, datetime.now(UTC), OVERDUE_SECONDS):
                 await self._delete_pod(seconds=0)
                 return
             await asyncio.sleep(LOOK_SECONDS)

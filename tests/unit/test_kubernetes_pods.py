@@ -201,8 +201,15 @@ async def test_a_pod_on_a_dead_node_counts_as_gone(spawner: Any, monkeypatch: py
     assert stops == [True]
 
 
-async def test_a_pod_in_which_nothing_runs_any_more_is_struck_off(
-    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param(pod("Succeeded", state={"terminated": {"exitCode": 0}}), id="nothing-runs-any-more"),
+        pytest.param(pod("Running", ip="10.0.0.1", state={"running": {}}), id="dead-node"),
+    ],
+)
+async def test_a_pod_that_its_node_does_not_clear_up_is_struck_off(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch, ending: dict[str, Any]
 ) -> None:
     graces: list[int] = []
 
@@ -211,7 +218,6 @@ async def test_a_pod_in_which_nothing_runs_any_more_is_struck_off(
         if grace_period_seconds == 0:
             spawner.told.clear()
         else:
-            ending = pod("Succeeded", state={"terminated": {"exitCode": 0}})
             ending["metadata"]["deletionTimestamp"] = "2026-11-22T20:00:20Z"
             spawner.told[KEY] = ending
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
@@ -22,10 +23,14 @@ from spawner_config.watched import LISTEN_SECONDS, Watched, listens, mute_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from jupyterhub.spawner import SpawnException
+
 LOOK_SECONDS = 0.5
 """What Kubernetes tells is watched by KubeSpawner; a look costs no request."""
 OVERDUE_SECONDS = 15.0
 """So long after its time of grace a pod counts as gone, whatever its node says: nodes die too."""
+GONE_SECONDS = 10.0
+"""So long a pod that starts may be missing: KubeSpawner itself may delete one and make it anew."""
 
 
 class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
@@ -113,10 +118,13 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
         In a queue a pod may wait as long as it takes.
         """
         loop = asyncio.get_running_loop()
-        placed = loop.time()
+        placed, seen = loop.time(), math.inf
         while True:
             pod = self._pod
+            if loop.time() - seen > GONE_SECONDS:
+                raise _taken_away()
             if pod is not None and _uid(pod) != old:
+                seen = loop.time()
                 if problem := hopeless(pod, [event["message"] for event in self.events]):
                     raise refused_start(problem, reason="pod")
                 words = unplaced(pod)
@@ -223,6 +231,15 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
 
 def _uid(pod: dict[str, Any] | None) -> str | None:
     return None if pod is None else str(pod["metadata"]["uid"])
+
+
+def _taken_away() -> SpawnException:
+    return refused_start(
+        "The server's pod was taken away while it started: its node was drained, or a pod of higher priority needed the "
+        "room. Start it again.",
+        reason="gone",
+        status_code=500,
+    )
 
 
 def _queue_event(waits: bool, percent: int) -> dict[str, Any]:

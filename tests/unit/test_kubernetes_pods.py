@@ -167,6 +167,37 @@ async def test_the_pod_of_an_earlier_start_says_nothing_of_this_one(spawner: Any
     await asyncio.wait([start])
 
 
+async def test_a_pod_that_is_taken_away_while_it_starts_ends_the_start(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "GONE_SECONDS", 0.3)
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod()
+    await asyncio.sleep(0.1)
+    del spawner.told[KEY]
+    with pytest.raises(SpawnException, match="was taken away while it started"):
+        await asyncio.wait_for(start, 5)
+
+
+async def test_a_pod_that_is_made_anew_while_it_starts_is_waited_for(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "GONE_SECONDS", 0.3)
+    start = spawner.start()
+    await until_made(api)
+    for uid in "23":
+        spawner.told[KEY] = pod(uid=uid)
+        await asyncio.sleep(0.2)
+        del spawner.told[KEY]
+        await asyncio.sleep(0.1)
+    spawner.told[KEY] = pod(uid="4")
+    _, waiting = await asyncio.wait([start], timeout=0.5)
+    assert waiting
+    start.cancel()
+    await asyncio.wait([start])
+
+
 async def test_what_the_api_server_refuses_is_told(spawner: Any, api: FakeApi) -> None:
     api.refusal = ApiException(status=403, reason="Forbidden")
     api.refusal.body = '{"message": "pods \\"farandole-ada\\" is forbidden: exceeded quota: all-servers"}'

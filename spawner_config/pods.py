@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
+from aiohttp import ClientError
 from jupyterhub.slugs import safe_slug
+from jupyterhub.utils import exponential_backoff
 from kubernetes_asyncio.client import V1DeleteOptions
 from kubernetes_asyncio.client.rest import ApiException
 from kubespawner import KubeSpawner
@@ -148,9 +151,12 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
 
     async def _delete_pod(self, *, seconds: int) -> None:
         options = V1DeleteOptions(grace_period_seconds=seconds)
+        ask = partial(self._make_delete_pod_request, self.pod_name, options, seconds, self.k8s_api_request_timeout)
+        words, patience = f"Could not delete pod {self.pod_name}", self.k8s_api_request_retry_timeout
         try:
-            await self._make_delete_pod_request(self.pod_name, options, seconds, self.k8s_api_request_timeout)
-        except ApiException as exc:
+            await exponential_backoff(ask, words, timeout=patience)
+        except (ApiException, ClientError, TimeoutError) as exc:
+            # Why the start failed is what is to be told, not this.
             self.log.warning("The pod of %s cannot be deleted: %s", self._log_name, exc)
 
     async def _ensure_policy(self) -> None:
@@ -235,8 +241,8 @@ def _uid(pod: dict[str, Any] | None) -> str | None:
 
 def _taken_away() -> SpawnException:
     return refused_start(
-        "The server's pod was taken away while it started: its node was drained, or a pod of higher priority needed the "
-        "room. Start it again.",
+        "The server's pod was taken away while it started: its node was drained, or a pod of higher priority needed "
+        "the room. Start it again.",
         reason="gone",
         status_code=500,
     )

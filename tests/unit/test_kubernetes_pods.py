@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import ClientError
 from jupyterhub.spawner import SpawnException
 from kubernetes_asyncio.client.rest import ApiException
 from kubespawner import KubeSpawner
@@ -165,6 +166,44 @@ async def test_the_pod_of_an_earlier_start_says_nothing_of_this_one(spawner: Any
     assert waiting
     start.cancel()
     await asyncio.wait([start])
+
+
+async def test_a_withdrawal_is_asked_for_until_it_is_heard(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Exception | None] = [TimeoutError(), TimeoutError(), None]
+
+    async def delete(name: str, **_: Any) -> None:
+        if answer := answers.pop(0):
+            raise answer
+        api.deleted.append(name)
+
+    monkeypatch.setattr(api, "delete_namespaced_pod", delete)
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
+    with pytest.raises(SpawnException, match="image i cannot be had"):
+        await asyncio.wait_for(start, 20)
+    assert api.deleted == ["farandole-ada"]
+
+
+@pytest.mark.parametrize("failure", [TimeoutError(), ClientError("no way to the API server"), ApiException(status=500)])
+async def test_a_withdrawal_that_fails_hides_no_reason(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    async def delete(_name: str, **_: Any) -> None:
+        raise failure
+
+    polls: list[bool] = []
+    monkeypatch.setattr(api, "delete_namespaced_pod", delete)
+    monkeypatch.setattr(spawner, "start_polling", lambda: polls.append(True))
+    spawner.k8s_api_request_retry_timeout = 1
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
+    with pytest.raises(SpawnException, match="image i cannot be had"):
+        await asyncio.wait_for(start, 20)
+    assert polls == [True]
 
 
 async def test_a_pod_that_is_taken_away_while_it_starts_ends_the_start(

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 """What Kubernetes tells is watched by KubeSpawner; a look costs no request."""
+TELL_SECONDS = 2.0
+"""How often somebody who waits for a start is told of it; each time all pods' events are sorted."""
 OVERDUE_SECONDS = 15.0
 """So long after its time of grace a pod counts as gone, whatever its node says: nodes die too."""
 GONE_SECONDS = 10.0
@@ -128,8 +130,10 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
                 raise _taken_away()
             if pod is not None and _uid(pod) != old:
                 seen = loop.time()
-                if problem := hopeless(pod, [event["message"] for event in self.events]):
-                    raise refused_start(problem, reason="pod")
+                if hopeless(pod):
+                    # Only now: to find a pod's events KubeSpawner sorts those of all pods.
+                    events = [event["message"] for event in self.events]
+                    raise refused_start(str(hopeless(pod, events)), reason="pod")
                 words = unplaced(pod)
                 placed = placed if words else loop.time()
                 if words and loop.time() - placed > self.place_seconds:
@@ -227,7 +231,7 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
             if pod is not None and queued(pod) != waits:
                 waits = not waits
                 yield _queue_event(waits, int(percent))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(TELL_SECONDS)
 
     async def delete_forever(self) -> None:
         """Forget a user's policy with the user; the home stays, so there is nothing else to do."""

@@ -76,6 +76,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     monkeypatch.setattr(kubespawner, "shared_client", lambda *_: fake)
     monkeypatch.setattr(pods, "shared_client", lambda *_: fake)
     monkeypatch.setattr(pods, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(pods, "TELL_SECONDS", 0.01)
     return fake
 
 
@@ -157,6 +158,21 @@ async def test_a_missing_image_ends_the_start_at_once(spawner: Any, api: FakeApi
     with pytest.raises(SpawnException, match="image i cannot be had"):
         await asyncio.wait_for(start, 20)
     assert api.deleted == ["farandole-ada"]
+
+
+async def test_a_start_that_goes_on_sorts_no_events(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[bool] = []
+    monkeypatch.setattr(KubeSpawner, "events", property(lambda _: looks.append(True) or []))
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod()
+    before = len(looks)
+    await asyncio.wait([start], timeout=0.3)
+    assert len(looks) == before
+    start.cancel()
+    await asyncio.wait([start])
 
 
 async def test_the_pod_of_an_earlier_start_says_nothing_of_this_one(spawner: Any) -> None:

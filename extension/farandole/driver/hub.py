@@ -33,7 +33,7 @@ QUOTA = re.compile(r"this hub allows [0-9]+ for each user|maximum of [0-9]+ name
 """How the limits of Farandole's own hub and JupyterHub's ``named_server_limit_per_user`` word a refusal."""
 CLEANING_UP = re.compile(r"is not starting")
 STOP_SECONDS = 150.0
-"""A server on its way up cannot be stopped before it is up, or the hub has given it up (120 s here)."""
+"""A server on its way up cannot be stopped before it is up, or the hub has given it up (120 s with local processes)."""
 STOP_PAUSES = (0.2, 2.0)
 """Seconds until it is first asked whether a server is gone, and at most: hundreds that stop must not keep the hub."""
 REQUESTS_AT_ONCE = 8

@@ -207,7 +207,7 @@ async def test_a_withdrawal_is_asked_for_until_it_is_heard(
 async def test_a_withdrawal_that_fails_hides_no_reason(
     spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    async def delete(_name: str, **_: Any) -> None:
+    async def delete(**_: Any) -> None:
         raise failure
 
     polls: list[bool] = []

@@ -39,7 +39,7 @@ STOP_PAUSES = (0.2, 2.0)
 REQUESTS_AT_ONCE = 8
 """A hub of one process answers many at once no sooner, and with hundreds in its queue the last ones too late."""
 STOPS_AT_ONCE = 32
-"""The hub keeps the first such request for ten seconds where a server takes long to end; later ones it answers at once."""
+"""The hub keeps the first such request for ten seconds where a server ends slowly; later ones it answers at once."""
 EVENTS_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_read=60)
 """A start may take its time; the hub sends a sign of life every 8 s meanwhile."""
 

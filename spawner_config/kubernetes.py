@@ -85,10 +85,16 @@ def configure_servers(c: Any, ours: KubernetesSettings, catalogue: Catalogue, *,
     c.Spawner.apply_user_options = OptionsHook(
         catalogue,
         python="python",
-        environment={"FARANDOLE_HUB_URL": proxy},
+        # A driver that gives up before the hub does learns nothing of the scheduler's reason.
+        environment={"FARANDOLE_HUB_URL": proxy, "FARANDOLE_START_SECONDS": str(start_seconds(ours))},
         args=[],
         finish=lambda spawner, profile: set_profile(ours, needs[profile.name], spawner, profile),
     )
+
+
+def start_seconds(ours: KubernetesSettings) -> int:
+    """Return how long a start may take outside a queue: until there is a place, and then the image's pull."""
+    return START_SECONDS + ours.place_seconds
 
 
 def configure_pods(c: Any, ours: KubernetesSettings) -> None:
@@ -134,7 +140,7 @@ def set_profile(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile
     place_pod(ours, needs, spawner, profile)
     plan = VolumePlan.of(ours.shares, spawner, profile, shared_memory=needs.shared_memory, hub=ours.name, home=HOME)
     spawner.volumes, spawner.volume_mounts = plan.volumes, plan.mounts
-    spawner.start_timeout = QUEUE_SECONDS if needs.queue else START_SECONDS
+    spawner.start_timeout = QUEUE_SECONDS if needs.queue else start_seconds(ours)
     own = {HUB_LABEL: ours.name, USER_LABEL: safe_slug(spawner.user.name)}
     queue = queue_labels(needs.queue, own[USER_LABEL], spawner.name, spawner.user_options)
     spawner.extra_labels = {**ours.pod_labels, **ACCESS_LABELS, **own, **cluster_label(spawner.name), **queue}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
+from aiohttp import ClientError
 from jupyterhub.slugs import safe_slug
+from jupyterhub.utils import exponential_backoff
 from kubernetes_asyncio.client import V1DeleteOptions
 from kubernetes_asyncio.client.rest import ApiException
 from kubespawner import KubeSpawner
@@ -22,10 +26,16 @@ from spawner_config.watched import LISTEN_SECONDS, Watched, listens, mute_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from jupyterhub.spawner import SpawnException
+
 LOOK_SECONDS = 0.5
 """What Kubernetes tells is watched by KubeSpawner; a look costs no request."""
+TELL_SECONDS = 2.0
+"""How often somebody who waits for a start is told of it; each time all pods' events are sorted."""
 OVERDUE_SECONDS = 15.0
 """So long after its time of grace a pod counts as gone, whatever its node says: nodes die too."""
+GONE_SECONDS = 10.0
+"""So long a pod that starts may be missing: KubeSpawner itself may delete one and make it anew."""
 
 
 class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
@@ -113,12 +123,17 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
         In a queue a pod may wait as long as it takes.
         """
         loop = asyncio.get_running_loop()
-        placed = loop.time()
+        placed, seen = loop.time(), math.inf
         while True:
             pod = self._pod
+            if loop.time() - seen > GONE_SECONDS:
+                raise _taken_away()
             if pod is not None and _uid(pod) != old:
-                if problem := hopeless(pod, [event["message"] for event in self.events]):
-                    raise refused_start(problem, reason="pod")
+                seen = loop.time()
+                if hopeless(pod):
+                    # Only now: to find a pod's events KubeSpawner sorts those of all pods.
+                    events = [event["message"] for event in self.events]
+                    raise refused_start(str(hopeless(pod, events)), reason="pod")
                 words = unplaced(pod)
                 placed = placed if words else loop.time()
                 if words and loop.time() - placed > self.place_seconds:
@@ -140,9 +155,12 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
 
     async def _delete_pod(self, *, seconds: int) -> None:
         options = V1DeleteOptions(grace_period_seconds=seconds)
+        ask = partial(self._make_delete_pod_request, self.pod_name, options, seconds, self.k8s_api_request_timeout)
+        words, patience = f"Could not delete pod {self.pod_name}", self.k8s_api_request_retry_timeout
         try:
-            await self._make_delete_pod_request(self.pod_name, options, seconds, self.k8s_api_request_timeout)
-        except ApiException as exc:
+            await exponential_backoff(ask, words, timeout=patience)
+        except (ApiException, ClientError, TimeoutError) as exc:
+            # Why the start failed is what is to be told, not this.
             self.log.warning("The pod of %s cannot be deleted: %s", self._log_name, exc)
 
     async def _ensure_policy(self) -> None:
@@ -165,8 +183,8 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
     async def stop(self, now: bool = False) -> None:
         """Stop the pod and return once it is gone.
 
-        When nothing runs in it any more it is struck off: a node takes up to a minute to clear up after a pod, and its
-        name is needed for the next.
+        When nothing runs in it any more, or its node is dead, it is struck off: a node takes up to a minute to clear up
+        after a pod, and its name is needed for the next.
         """
         await self._start_watching_pods()
         striking = asyncio.ensure_future(self._strike_off(_uid(self._pod)))
@@ -178,7 +196,8 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
 
     async def _strike_off(self, uid: str | None) -> None:
         while (pod := self._pod) is not None and _uid(pod) == uid:
-            if has_ended(pod):
+            # On a dead node nothing ends: the hub's own look comes too late, since it asks nobody who stops.
+            if has_ended(pod) or is_overdue(pod, datetime.now(UTC), OVERDUE_SECONDS):
                 await self._delete_pod(seconds=0)
                 return
             await asyncio.sleep(LOOK_SECONDS)
@@ -212,7 +231,7 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
             if pod is not None and queued(pod) != waits:
                 waits = not waits
                 yield _queue_event(waits, int(percent))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(TELL_SECONDS)
 
     async def delete_forever(self) -> None:
         """Forget a user's policy with the user; the home stays, so there is nothing else to do."""
@@ -222,6 +241,15 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
 
 def _uid(pod: dict[str, Any] | None) -> str | None:
     return None if pod is None else str(pod["metadata"]["uid"])
+
+
+def _taken_away() -> SpawnException:
+    return refused_start(
+        "The server's pod was taken away while it started: its node was drained, or a pod of higher priority needed "
+        "the room. Start it again.",
+        reason="gone",
+        status_code=500,
+    )
 
 
 def _queue_event(waits: bool, percent: int) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -233,3 +236,13 @@ def test_what_cannot_work_ends_the_hub() -> None:
         configured([{"name": "cpu", "description": "", "kubernetes": {"nodes": {}}}])
     with pytest.raises(SettingsError, match="'mnist'"):
         configured([{"name": "cpu", "description": "", "data": ["mnist"]}])
+
+
+def test_the_driver_waits_no_shorter_than_the_hub(made: Any) -> None:
+    pod, spawner = made()
+    values = {each["name"]: each.get("value") for each in container(pod)["env"]}
+    assert float(values["FARANDOLE_START_SECONDS"]) >= spawner.start_timeout > spawner.place_seconds
+    read = "from farandole.driver.cluster import START_SECONDS; print(START_SECONDS)"
+    environ = {**os.environ, "FARANDOLE_START_SECONDS": values["FARANDOLE_START_SECONDS"]}
+    done = subprocess.run([sys.executable, "-c", read], env=environ, capture_output=True, text=True, check=True)
+    assert float(done.stdout) >= spawner.start_timeout

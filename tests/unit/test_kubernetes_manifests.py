@@ -54,10 +54,15 @@ def admits(spec: dict[str, Any], direction: str, peer: dict[str, str], port: int
     for rule in spec.get(direction, []):
         ports = [each["port"] for each in rule.get("ports", [])]
         peers = rule.get("from" if direction == "ingress" else "to")
-        selectors = [each["podSelector"]["matchLabels"] for each in peers or [] if "podSelector" in each]
-        if (not ports or port in ports) and (peers is None or any(each.items() <= peer.items() for each in selectors)):
+        if (not ports or port in ports) and (peers is None or any(_selects(each, peer) for each in peers)):
             return True
     return False
+
+
+def _selects(each: dict[str, Any], peer: dict[str, str]) -> bool:
+    # One that names only namespaces means all pods in them.
+    labels = each.get("podSelector", {}).get("matchLabels", {})
+    return "ipBlock" not in each and labels.items() <= peer.items()
 
 
 def reaches(one_end: str, other_end: str, port: int) -> bool:
@@ -93,6 +98,13 @@ def test_who_must_reach_whom_can(one_end: str, other_end: str, port: int) -> Non
 )
 def test_nobody_else_is_reached(one_end: str, other_end: str, port: int) -> None:
     assert not reaches(one_end, other_end, port)
+
+
+def test_a_peer_that_names_namespaces_alone_admits_all_their_pods() -> None:
+    rule = {"ports": [{"port": 53}], "to": [{"namespaceSelector": {}}]}
+    assert admits({"egress": [rule]}, "egress", SERVER, 53)
+    assert not admits({"egress": [rule]}, "egress", SERVER, 54)
+    assert not admits({"egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]}, "egress", SERVER, 53)
 
 
 def test_without_a_policy_nothing_is_admitted() -> None:

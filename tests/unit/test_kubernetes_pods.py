@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import ClientError
 from jupyterhub.spawner import SpawnException
 from kubernetes_asyncio.client.rest import ApiException
 from kubespawner import KubeSpawner
@@ -75,6 +76,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     monkeypatch.setattr(kubespawner, "shared_client", lambda *_: fake)
     monkeypatch.setattr(pods, "shared_client", lambda *_: fake)
     monkeypatch.setattr(pods, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(pods, "TELL_SECONDS", 0.01)
     return fake
 
 
@@ -158,10 +160,94 @@ async def test_a_missing_image_ends_the_start_at_once(spawner: Any, api: FakeApi
     assert api.deleted == ["farandole-ada"]
 
 
+async def test_a_start_that_goes_on_sorts_no_events(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[bool] = []
+    monkeypatch.setattr(KubeSpawner, "events", property(lambda _: looks.append(True) or []))
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod()
+    before = len(looks)
+    await asyncio.wait([start], timeout=0.3)
+    assert len(looks) == before
+    start.cancel()
+    await asyncio.wait([start])
+
+
 async def test_the_pod_of_an_earlier_start_says_nothing_of_this_one(spawner: Any) -> None:
     spawner.told[KEY] = pod("Failed", uid="1", state={"terminated": {"reason": "Error", "exitCode": 1}})
     start = spawner.start()
     _, waiting = await asyncio.wait([start], timeout=0.3)
+    assert waiting
+    start.cancel()
+    await asyncio.wait([start])
+
+
+async def test_a_withdrawal_is_asked_for_until_it_is_heard(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Exception | None] = [TimeoutError(), TimeoutError(), None]
+
+    async def delete(name: str, **_: Any) -> None:
+        if answer := answers.pop(0):
+            raise answer
+        api.deleted.append(name)
+
+    monkeypatch.setattr(api, "delete_namespaced_pod", delete)
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
+    with pytest.raises(SpawnException, match="image i cannot be had"):
+        await asyncio.wait_for(start, 20)
+    assert api.deleted == ["farandole-ada"]
+
+
+@pytest.mark.parametrize("failure", [TimeoutError(), ClientError("no way to the API server"), ApiException(status=500)])
+async def test_a_withdrawal_that_fails_hides_no_reason(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    async def delete(**_: Any) -> None:
+        raise failure
+
+    polls: list[bool] = []
+    monkeypatch.setattr(api, "delete_namespaced_pod", delete)
+    monkeypatch.setattr(spawner, "start_polling", lambda: polls.append(True))
+    spawner.k8s_api_request_retry_timeout = 1
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
+    with pytest.raises(SpawnException, match="image i cannot be had"):
+        await asyncio.wait_for(start, 20)
+    assert polls == [True]
+
+
+async def test_a_pod_that_is_taken_away_while_it_starts_ends_the_start(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "GONE_SECONDS", 0.3)
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod()
+    await asyncio.sleep(0.1)
+    del spawner.told[KEY]
+    with pytest.raises(SpawnException, match="was taken away while it started"):
+        await asyncio.wait_for(start, 5)
+
+
+async def test_a_pod_that_is_made_anew_while_it_starts_is_waited_for(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "GONE_SECONDS", 0.3)
+    start = spawner.start()
+    await until_made(api)
+    for uid in "23":
+        spawner.told[KEY] = pod(uid=uid)
+        await asyncio.sleep(0.2)
+        del spawner.told[KEY]
+        await asyncio.sleep(0.1)
+    spawner.told[KEY] = pod(uid="4")
+    _, waiting = await asyncio.wait([start], timeout=0.5)
     assert waiting
     start.cancel()
     await asyncio.wait([start])
@@ -201,8 +287,15 @@ async def test_a_pod_on_a_dead_node_counts_as_gone(spawner: Any, monkeypatch: py
     assert stops == [True]
 
 
-async def test_a_pod_in_which_nothing_runs_any_more_is_struck_off(
-    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param(pod("Succeeded", state={"terminated": {"exitCode": 0}}), id="nothing-runs-any-more"),
+        pytest.param(pod("Running", ip="10.0.0.1", state={"running": {}}), id="dead-node"),
+    ],
+)
+async def test_a_pod_that_its_node_does_not_clear_up_is_struck_off(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch, ending: dict[str, Any]
 ) -> None:
     graces: list[int] = []
 
@@ -211,7 +304,6 @@ async def test_a_pod_in_which_nothing_runs_any_more_is_struck_off(
         if grace_period_seconds == 0:
             spawner.told.clear()
         else:
-            ending = pod("Succeeded", state={"terminated": {"exitCode": 0}})
             ending["metadata"]["deletionTimestamp"] = "2026-11-22T20:00:20Z"
             spawner.told[KEY] = ending
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Self
@@ -30,7 +31,8 @@ from farandole.exceptions import NoClusterError, UsageError
 from farandole.protocol import Kind
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
-START_SECONDS = 120.0
+START_SECONDS = float(os.environ.get("FARANDOLE_START_SECONDS") or 120)
+"""A hub that gives its servers longer says so: who gives up before it does not learn why there is no place."""
 
 
 class Cluster:

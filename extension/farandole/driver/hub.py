@@ -33,13 +33,13 @@ QUOTA = re.compile(r"this hub allows [0-9]+ for each user|maximum of [0-9]+ name
 """How the limits of Farandole's own hub and JupyterHub's ``named_server_limit_per_user`` word a refusal."""
 CLEANING_UP = re.compile(r"is not starting")
 STOP_SECONDS = 150.0
-"""A server on its way up cannot be stopped before it is up, or the hub has given it up (120 s here)."""
+"""A server on its way up cannot be stopped before it is up, or the hub has given it up (120 s with local processes)."""
 STOP_PAUSES = (0.2, 2.0)
 """Seconds until it is first asked whether a server is gone, and at most: hundreds that stop must not keep the hub."""
 REQUESTS_AT_ONCE = 8
 """A hub of one process answers many at once no sooner, and with hundreds in its queue the last ones too late."""
 STOPS_AT_ONCE = 32
-"""The hub keeps the first such request for ten seconds where a server takes long to end, and no later one."""
+"""The hub keeps the first such request for ten seconds where a server ends slowly; later ones it answers at once."""
 EVENTS_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_read=60)
 """A start may take its time; the hub sends a sign of life every 8 s meanwhile."""
 

@@ -60,7 +60,10 @@ async def test_a_cell_that_blocks_is_stopped_and_then_the_cluster(cluster, store
 
 
 async def test_a_cluster_that_starts_is_led_already_and_can_be_stopped(store):
-    start = asyncio.create_task(asyncio.to_thread(Cluster.start, local=True, backend="none", name="early", store=store))
+    # Enough ranks for the word to come before they are all there.
+    start = asyncio.create_task(
+        asyncio.to_thread(Cluster.start, local=True, ranks=4, backend="none", name="early", store=store)
+    )
     here = await sign(store, lambda said: said.workers)
     assert (here.workers, here.ranks, here.backend, here.busy) == (("early-w0",), (), "none", True)
     # The answer may be cleared away with the desk.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from spawner_config.kubernetes_settings import LABEL_VALUE
+from spawner_config.kubernetes_settings import LABEL_KEY, LABEL_VALUE
 from spawner_config.profiles import MEMORY, ProfileError
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def _require(fits: object, key: str, wanted: str) -> None:
 
 def _are_labels(value: object) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(text, str) and LABEL_VALUE.fullmatch(text) is not None for text in value.values()
+        isinstance(text, str) and LABEL_KEY.fullmatch(key) and LABEL_VALUE.fullmatch(text)
+        for key, text in value.items()
     )
 
 

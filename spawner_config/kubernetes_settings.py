@@ -1,4 +1,4 @@
-"""What the environment says of the deployment on Kubernetes; `hub/kubernetes/settings.env.example` has it in words."""
+"""What the environment says of the deployment on Kubernetes; `site.example/settings.env.example` has it in words."""
 
 from __future__ import annotations
 

@@ -51,6 +51,7 @@ def test_workers_are_near_each_other_or_apart(workers: str, near: list[str], far
     [
         ("node_selector", ["a"]),
         ("node_selector", {"a": 1}),
+        ("node_selector", {"a b": "x"}),
         ("prefer", {"a": "no value"}),
         ("tolerations", "nvidia.com/gpu"),
         ("tolerations", ["a=b:Sometimes"]),

@@ -74,8 +74,8 @@ def refusal(reason: str) -> str:
     if WRONG_PASSWORD in said:
         return (
             f"The database does not take the password in FARANDOLE_DATABASE ({said}). PostgreSQL keeps the password of "
-            "its first start: give that one, or set the new one there with `docker compose exec postgres psql -U "
-            "farandole -c '\\password'`."
+            "its first start: give that one, or set the new one there (with compose: `docker compose exec postgres "
+            "psql -U farandole -c '\\password'`)."
         )
     return (
         f"The database of FARANDOLE_DATABASE cannot be used ({said}). Check its address and that it runs; the one of "

@@ -62,7 +62,7 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     c.ConfigurableHTTPProxy.api_url = service_url(os.environ, "proxy-api", "FARANDOLE_PROXY_API_ADDRESS")
     c.JupyterHub.cleanup_servers = False
     c.JupyterHub.db_url = database_url(os.environ, settings.state)
-    check_proxy_token(os.environ)
+    check_proxy_token(os.environ, "CONFIGPROXY_AUTH_TOKEN of the Secret proxy-token")
     configure_logins(c, os.environ)
     # A proxy that was made anew lacks routes; at this pace the hub gives them back.
     c.JupyterHub.last_activity_interval = ROUTES_SECONDS

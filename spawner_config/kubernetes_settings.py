@@ -19,6 +19,15 @@ OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 QUANTITY = re.compile(r"[1-9][0-9]*(Mi|Gi|Ti)")
 LABEL_KEY = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+TAKEN_LABEL = re.compile(r"farandole\..*|hub\.jupyter\.org/.*|(app\.kubernetes\.io/)?component")
+"""By these the hub finds its pods, and policies the users'."""
+COMMON_LABELS = {
+    "app": "jupyterhub",
+    "heritage": "jupyterhub",
+    "app.kubernetes.io/name": "jupyterhub",
+    "app.kubernetes.io/managed-by": "kubespawner",
+}
+"""KubeSpawner gives them to all pods, and lets no other value stand."""
 ACCESS_MODES = ("ReadWriteMany", "ReadWriteOnce")
 MEMORY = "4G"
 HOME_SIZE = "10Gi"
@@ -138,7 +147,12 @@ def _labels(text: str) -> dict[str, str]:
         if not equals or not LABEL_KEY.fullmatch(key) or not LABEL_VALUE.fullmatch(value):
             raise SettingsError(
                 f"FARANDOLE_POD_LABELS has {key + equals + value!r}. It must be labels with commas between, as "
-                "'app=jupyterhub,release=farandole'."
+                "'team=vision,release=farandole'."
+            )
+        if TAKEN_LABEL.fullmatch(key) or COMMON_LABELS.get(key, value) != value:
+            raise SettingsError(
+                f"FARANDOLE_POD_LABELS has {key + equals + value!r}, and {key!r} of a user's pod is set by the hub. "
+                "Take another key."
             )
     return {key: value for key, _, value in pairs}
 

@@ -52,8 +52,8 @@ def check_admin_password(password: str) -> None:
         raise SettingsError(f"FARANDOLE_ADMIN_PASSWORD is too weak: it {weakness}. {MAKE_PASSWORD}")
 
 
-def check_proxy_token(environ: Mapping[str, str]) -> None:
-    """Raise `SettingsError` where the token that the compose file hands to hub and proxy is weak."""
+def check_proxy_token(environ: Mapping[str, str], called: str = "FARANDOLE_PROXY_TOKEN") -> None:
+    """Raise `SettingsError` where the token that hub and proxy were given is weak; ``called`` is what operators set."""
     weakness = token_weakness(environ.get("CONFIGPROXY_AUTH_TOKEN", ""))
     if weakness:
-        raise SettingsError(f"FARANDOLE_PROXY_TOKEN is too weak: it {weakness}. {MAKE_TOKEN}")
+        raise SettingsError(f"{called} is too weak: it {weakness}. {MAKE_TOKEN}")

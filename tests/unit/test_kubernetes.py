@@ -33,7 +33,7 @@ SETTINGS = {
     "FARANDOLE_PULL_SECRETS": "registry",
     "FARANDOLE_SHARED_VOLUMES": "imagenet:/data/imagenet, web:/data/web",
     "FARANDOLE_GROUP_FOLDERS": "vision",
-    "FARANDOLE_NOTEBOOK_PRIORITY": "notebooks",
+    "FARANDOLE_NOTEBOOK_PRIORITY": "farandole-notebooks",
 }
 PROFILES: list[dict[str, Any]] = [
     {"name": "cpu", "description": "", "cpus": 2, "data": ["imagenet"]},
@@ -49,7 +49,7 @@ PROFILES: list[dict[str, Any]] = [
             "prefer": {"gpus": "newer"},
             "tolerations": ["team=vision:NoSchedule"],
             "workers": "together",
-            "priority": "training-high",
+            "priority": "farandole-training-high",
             "queue": "vision",
             "cpu_request": 0.5,
             "memory_request": "2G",
@@ -139,7 +139,7 @@ def test_a_worker_has_what_its_profile_says(made: Any) -> None:
         "requests": {"cpu": 0.5, "memory": 2 << 30},
     }
     assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100", "disk": "fast"}
-    assert spec["priorityClassName"] == "training-high"
+    assert spec["priorityClassName"] == "farandole-training-high"
     terms = spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     labels = terms[0]["podAffinityTerm"]["labelSelector"]["matchLabels"]
     assert labels == {"farandole.user": "ada", "farandole.cluster": "main"}
@@ -161,7 +161,7 @@ def test_a_profile_leaves_nothing_behind_for_the_next(made: Any) -> None:
 
 def test_a_notebook_has_a_priority_of_its_own_and_stands_beside_no_worker(made: Any) -> None:
     pod, _ = made(profile="gpu")
-    assert pod["spec"]["priorityClassName"] == "notebooks"
+    assert pod["spec"]["priorityClassName"] == "farandole-notebooks"
     assert "podAffinity" not in pod["spec"]["affinity"]
     assert "farandole.cluster" not in pod["metadata"]["labels"]
 

@@ -188,21 +188,24 @@ def test_the_settings_that_operators_copy_can_be_read() -> None:
     text = (FOLDER / "site.example/settings.env.example").read_text(encoding="utf-8")
     lines = [line.partition("=") for line in text.splitlines() if line and not line.startswith("#")]
     ours = KubernetesSettings.from_environment({key: value for key, _, value in lines})
-    needed = {"FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:0.1.0", "FARANDOLE_NOTEBOOK_PRIORITY": "notebooks"}
+    needed = {
+        "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:0.1.0",
+        "FARANDOLE_NOTEBOOK_PRIORITY": "farandole-notebooks",
+    }
     assert ours == KubernetesSettings.from_environment(needed)
 
 
 def test_priorities_are_in_order() -> None:
     values = {each["metadata"]["name"]: each["value"] for each in OBJECTS if each["kind"] == "PriorityClass"}
     assert sorted(values, key=values.__getitem__) == [
-        "training-low",
-        "training-high",
-        "notebooks",
-        "serving",
+        "farandole-training-low",
+        "farandole-training-high",
+        "farandole-notebooks",
+        "farandole-serving",
         "farandole-hub",
     ]
     preempting = {each["metadata"]["name"] for each in OBJECTS if each.get("preemptionPolicy") != "Never"} & set(values)
-    assert preempting == {"training-high", "farandole-hub"}
+    assert preempting == {"farandole-training-high", "farandole-hub"}
     assert {pod["spec"]["priorityClassName"] for pod in pods().values()} == {"farandole-hub"}
 
 

@@ -86,4 +86,9 @@ def test_kubernetes_counts_its_gpus_itself() -> None:
 def test_the_profiles_that_operators_copy_are_whole() -> None:
     catalogue = read_catalogue(ROOT / "hub/kubernetes/site.example/profiles.toml", counted=False)
     needs = {each.name: PodNeeds.of(each) for each in catalogue.profiles}
-    assert {each.priority for each in needs.values()} == {None, "training-high", "training-low", "serving"}
+    assert {each.priority for each in needs.values()} == {
+        None,
+        "farandole-training-high",
+        "farandole-training-low",
+        "farandole-serving",
+    }

@@ -33,6 +33,8 @@ def test_a_weak_password_is_named_with_the_remedy(password: str, words: str) -> 
 def test_a_weak_token_is_named_with_the_remedy(token: str) -> None:
     with pytest.raises(SettingsError, match="FARANDOLE_PROXY_TOKEN is too weak.*openssl rand -hex 32"):
         check_proxy_token({"CONFIGPROXY_AUTH_TOKEN": token})
+    with pytest.raises(SettingsError, match="^the Secret's token is too weak"):
+        check_proxy_token({"CONFIGPROXY_AUTH_TOKEN": token}, "the Secret's token")
 
 
 def test_what_openssl_makes_is_strong() -> None:

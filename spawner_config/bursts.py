@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 
 from dockerspawner import DockerSpawner
+from jupyterhub.utils import maybe_future
 from traitlets import Integer
 
 from spawner_config.refusals import refused_start
@@ -31,9 +31,7 @@ class BurstSpawner(DockerSpawner):  # type: ignore[misc]
     async def run_pre_spawn_hook(self) -> None:
         """Refuse the start while too many others are under way; raises `SpawnException`."""
         self._check_burst()
-        outcome = super().run_pre_spawn_hook()
-        if inspect.isawaitable(outcome):
-            await outcome
+        await maybe_future(super().run_pre_spawn_hook())
 
     def _check_burst(self) -> None:
         pending = self.user.settings["users"].count_active_users()["spawn_pending"]

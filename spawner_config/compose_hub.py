@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spawner_config.container_names import slug
 from spawner_config.database import database_url
@@ -14,6 +14,8 @@ from spawner_config.secret_rules import check_proxy_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import docker
 
     from spawner_config.docker_settings import DockerSettings
     from spawner_config.networks import UserNetworks
@@ -27,6 +29,7 @@ START_SECONDS = 600
 """The first start on a host may pull the image."""
 ANSWER_SECONDS = 120
 ROUTES_SECONDS = 20
+N = TypeVar("N", bound="UserNetworks")
 
 
 def services(name: str) -> dict[str, str]:
@@ -53,12 +56,21 @@ def configure_hub(c: Any, settings: Settings, catalogue: Catalogue, ours: Docker
         c.JupyterHub.tornado_settings["cookie_options"] = {"secure": True}
 
 
-def join_networks(c: Any, networks: UserNetworks) -> None:
-    """Have hub and proxy in the users' networks that there are, now and whenever one of them was made anew."""
+def user_networks(c: Any, ours: DockerSettings, kind: type[N], client: docker.APIClient) -> N:
+    """Return the users' networks; hub and proxy are in those that there are, now and whenever one was made anew."""
+    networks = kind(
+        client,
+        name=ours.name,
+        services=services(ours.name),
+        addresses=ours.addresses,
+        internet=ours.internet,
+        mtu=ours.mtu,
+    )
     networks.rejoin()
     c.JupyterHub.proxy_class = type("Proxy", (NetworkedProxy,), {"networks": networks})
     # A proxy that was restarted or made anew lacks routes and networks; at this pace the hub gives them back.
     c.JupyterHub.last_activity_interval = ROUTES_SECONDS
+    return networks
 
 
 def configure_servers(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import docker
 
-from spawner_config.compose_hub import configure_hub, configure_servers, join_networks, services
+from spawner_config.compose_hub import configure_hub, configure_servers, user_networks
 from spawner_config.docker_settings import DockerSettings
 from spawner_config.gpus import GpuSpawner, configure_gpus
 from spawner_config.images import ImagePulls
@@ -59,15 +59,7 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     ours = DockerSettings.from_environment(os.environ)
     configure_hub(c, settings, catalogue, ours)
     connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
-    networks = UserNetworks(
-        connect(),
-        name=ours.name,
-        services=services(ours.name),
-        addresses=ours.addresses,
-        internet=ours.internet,
-        mtu=ours.mtu,
-    )
-    join_networks(c, networks)
+    networks = user_networks(c, ours, UserNetworks, connect())
     # A class and not a setting: traitlets copies settings for each spawner, and the networks' lock must be one.
     shared = {
         "networks": networks,

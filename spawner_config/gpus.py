@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import docker
@@ -11,6 +10,7 @@ import requests
 from jupyterhub import orm
 from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.spawner import SpawnException
+from jupyterhub.utils import maybe_future
 from tornado.web import HTTPError
 from traitlets import Bool, Enum, Integer, Unicode
 
@@ -109,9 +109,7 @@ class GpuSpawner(BurstSpawner):
     async def run_post_stop_hook(self) -> None:
         """Free the GPUs. The hub calls this after every end: a stop, a crash, a start that failed."""
         try:
-            outcome = super().run_post_stop_hook()
-            if inspect.isawaitable(outcome):
-                await outcome
+            await maybe_future(super().run_post_stop_hook())
         finally:
             await self._old_container_gone()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from jupyterhub.utils import maybe_future
 from traitlets import default
 
 from spawner_config.container_names import container_name, slug
@@ -81,8 +81,6 @@ class NetworkedSpawner(WatchedSpawner, ImageSpawner):
     async def run_post_stop_hook(self) -> None:
         """Do what every deployment does, then give the network back, however the server ended."""
         try:
-            outcome = super().run_post_stop_hook()
-            if inspect.isawaitable(outcome):
-                await outcome
+            await maybe_future(super().run_post_stop_hook())
         finally:
             await self.networks.release(self.user_slug, self.name)

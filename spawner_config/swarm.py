@@ -11,7 +11,7 @@ import docker
 from dockerspawner import SwarmSpawner
 
 from spawner_config.bursts import BurstSpawner
-from spawner_config.compose_hub import HUB_PORT, configure_hub, configure_servers, join_networks, services
+from spawner_config.compose_hub import HUB_PORT, configure_hub, configure_servers, user_networks
 from spawner_config.docker_settings import DockerSettings
 from spawner_config.home_volumes import SwarmVolumes
 from spawner_config.homes import SharedFolder
@@ -246,15 +246,7 @@ def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
     client = connect()
     info = client.info()
     check_engine(info, client.api_version)
-    networks = UserOverlays(
-        client,
-        name=ours.name,
-        services=services(ours.name),
-        addresses=ours.addresses,
-        internet=ours.internet,
-        mtu=ours.mtu,
-    )
-    join_networks(c, networks)
+    networks = user_networks(c, ours, UserOverlays, client)
     # Ours counts in its place, see `BurstSpawner`.
     c.JupyterHub.concurrent_spawn_limit = 0
     # A class and not a setting: traitlets copies settings for each spawner, and each lock must be one.

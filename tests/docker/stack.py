@@ -8,7 +8,7 @@ import secrets
 import shutil
 import subprocess
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spawner_config.settings import ROOT
 from tests.docker.ports import HTTP, quiet_port
@@ -16,12 +16,14 @@ from tests.docker.remote_hub import ADMIN, RemoteHub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tests.docker.engines.second import SecondEngine
 
 LABEL = "farandole.hub"
 COMMAND_SECONDS = 300
+S = TypeVar("S", bound="Stack")
 
 
 class Stack(RemoteHub):
@@ -142,10 +144,14 @@ def docker(*arguments: str, host: str | None = None) -> str:
     return done.stdout.strip()
 
 
-@contextmanager
-def running(folder: Path, **options: Any) -> Iterator[Stack]:
+def running(folder: Path, **options: Any) -> AbstractContextManager[Stack]:
     """Run a `Stack` of these options."""
-    stack = Stack(folder, **options)
+    return while_up(Stack(folder, **options))
+
+
+@contextmanager
+def while_up(stack: S) -> Iterator[S]:
+    """Bring the hub up and take it down; where something fails, print what it said."""
     try:
         stack.up()
         yield stack

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hub.process import wait_until
 from spawner_config.container_names import container_name, slug
-from tests.docker.stack import Stack, docker
+from tests.docker.stack import Stack, docker, while_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tests.docker.engines.second import SecondEngine
@@ -112,15 +111,6 @@ class Server:
         return docker("logs", "--tail", "40", self.container, host=self.engine.url)
 
 
-@contextmanager
-def running(folder: Path, swarm: Swarm, homes: Path, **settings: str) -> Iterator[SwarmStack]:
+def running(folder: Path, swarm: Swarm, homes: Path, **settings: str) -> AbstractContextManager[SwarmStack]:
     """Run a `SwarmStack`."""
-    stack = SwarmStack(folder, swarm, homes, **settings)
-    try:
-        stack.up()
-        yield stack
-    except BaseException:
-        print(stack.logs())
-        raise
-    finally:
-        stack.down()
+    return while_up(SwarmStack(folder, swarm, homes, **settings))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +10,7 @@ from playwright.sync_api import expect
 
 from hub.up import NOTEBOOK
 from tests.browser.lab import Lab, points, show, wait_for_points
+from tests.docker.remote_lab import administrators_lab
 from tests.docker.stack import ADMIN
 
 if TYPE_CHECKING:
@@ -26,20 +26,10 @@ REST_MILLISECONDS = 480_000
 """For the cells after the first training: two more trainings, and each took minutes on a machine with other work."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Account:
-    """A hub and the password of the one who logs in there."""
-
-    url: str
-    password: str
-
-
 @pytest.fixture
 def lab(stack: Stack, chromium: Browser) -> Iterator[Lab]:
-    page = chromium.new_page(viewport={"width": 1400, "height": 900})
-    page.set_default_timeout(120_000)
-    yield Lab(Account(url=stack.url, password=stack.passwords[ADMIN]), page)
-    page.close()
+    with administrators_lab(stack, chromium) as lab:
+        yield lab
 
 
 def test_the_first_notebook_trains_over_two_worker_containers(stack: Stack, lab: Lab) -> None:

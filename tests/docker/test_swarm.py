@@ -11,15 +11,15 @@ from hub.process import wait_until
 from hub.remote_kernel import CellError
 from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, version
 from spawner_config.settings import ROOT
-from tests.browser.lab import Lab
 from tests.cells import SUM
 from tests.docker.conftest import give_profiles
 from tests.docker.engines.swarm import GPU_CLASS, Swarm, swarm
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import LISTEN, LISTEN_PORT, reached
+from tests.docker.remote_lab import administrators_lab
 from tests.docker.stack import ADMIN
 from tests.docker.swarm_stack import Server, SwarmStack, running
-from tests.docker.test_browser import Account, train_in_the_first_notebook
+from tests.docker.test_browser import train_in_the_first_notebook
 from tests.docker.test_stack import REPORTED, REPORTING
 
 if TYPE_CHECKING:
@@ -128,11 +128,8 @@ def can_do_no_more_than_it_must(server: Server) -> None:
 
 
 def test_the_first_notebook_trains_over_two_machines(swarm_stack: SwarmStack, chromium: Browser) -> None:
-    page = chromium.new_page(viewport={"width": 1400, "height": 900})
-    page.set_default_timeout(120_000)
-    lab = Lab(Account(url=swarm_stack.url, password=swarm_stack.passwords[ADMIN]), page)
-    train_in_the_first_notebook(lab, lambda: len({worker.engine.name for worker in swarm_stack.workers(ADMIN)}))
-    page.close()
+    with administrators_lab(swarm_stack, chromium) as lab:
+        train_in_the_first_notebook(lab, lambda: len({worker.engine.name for worker in swarm_stack.workers(ADMIN)}))
     swarm_stack.browser(ADMIN).stop_notebook()
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.lab import Lab, shoot_failure
-from tests.docker.remote_hub import ADMIN
-from tests.docker.test_browser import Account
+from tests.docker.remote_lab import administrators_lab
 from tests.kubernetes.node import one_node
 from tests.kubernetes.site import Site
 
@@ -58,10 +57,8 @@ def no_workers_left(site: Site) -> Iterator[None]:
 
 @pytest.fixture
 def lab(site: Site, chromium: Browser) -> Iterator[Lab]:
-    page = chromium.new_page(viewport={"width": 1400, "height": 900})
-    page.set_default_timeout(120_000)
-    yield Lab(Account(url=site.url, password=site.passwords[ADMIN]), page)
-    page.close()
+    with administrators_lab(site, chromium) as lab:
+        yield lab
 
 
 @pytest.hookimpl(wrapper=True)

@@ -217,7 +217,7 @@ def test_a_worker_that_dies_in_an_elastic_run_is_replaced(swarm_stack: SwarmStac
     victim = swarm_stack.workers("ada")[1]
     victim.kill()
     wait_until(lambda: back(swarm_stack, victim), CELL_SECONDS)
-    wait_until(lambda: "joined" in told(swarm_stack), CELL_SECONDS)
+    wait_until(lambda: "joined" in told(swarm_stack, "ada"), CELL_SECONDS)
     swarm_stack.notebook("ada").run("touch", ENOUGH)
     ada.finish(request, ELASTIC, deadline=CELL_SECONDS)
     swarm_stack.notebook("ada").run("rm", ENOUGH)
@@ -233,9 +233,9 @@ def back(stack: SwarmStack, victim: Server) -> bool:
     return any(each.service == victim.service and each.container != victim.container for each in stack.workers("ada"))
 
 
-def told(stack: SwarmStack) -> str:
+def told(stack: SwarmStack, user: str) -> str:
     """Return what the user's newest run has told so far."""
-    return stack.notebook("ada").run("sh", "-c", "cat $(ls -td /home/user/farandole/runs/*/ | head -1)run.json")
+    return stack.notebook(user).run("sh", "-c", "cat $(ls -td /home/user/farandole/runs/*/ | head -1)run.json")
 
 
 def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
@@ -249,3 +249,26 @@ def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
     with swarm_stack.kernel("ada") as kernel:
         assert kernel.execute("print(open('kept.txt').read())", deadline=30).strip() == "still here"
     assert swarm_stack.notebook("ada").container != before
+
+
+def test_a_run_goes_on_without_a_machine_that_is_gone(swarm_stack: SwarmStack) -> None:
+    machines = swarm_stack.swarm
+    with machines.resting(), swarm_stack.kernel("lise") as lise:
+        lise.execute("%load_ext farandole", deadline=CELL_SECONDS)
+    with swarm_stack.kernel("lise") as lise:
+        lise.execute("%load_ext farandole\n%cluster start --workers 2 --backend torch", deadline=CELL_SECONDS)
+        assert {worker.engine.name for worker in swarm_stack.workers("lise")} == {
+            each.name for each in machines.engines
+        }
+        request = lise.begin(ELASTIC)
+        wait_until(lambda: reported(swarm_stack, "lise") >= REPORTED, CELL_SECONDS)
+        with machines.apart():
+            wait_until(lambda: "joined" in told(swarm_stack, "lise"), CELL_SECONDS)
+            swarm_stack.notebook("lise").run("touch", ENOUGH)
+            lise.finish(request, ELASTIC, deadline=CELL_SECONDS)
+        found = "print(run.status, sorted(set(run.dataframe().step)) == list(range(1, run.result + 1)), *run.notices)"
+        status, whole, *notices = lise.execute(found, deadline=60).split()
+        assert (status, whole) == ("finished", "True")
+        assert "was lost" in " ".join(notices)
+        lise.execute("%cluster stop", deadline=CELL_SECONDS)
+    wait_until(lambda: not swarm_stack.workers("lise"), STOP_SECONDS)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CABLE = IPv4Network("10.216.255.8/30")
+CABLE_ENDS = ("cable-1", "cable-2")
 GPU_CLASS = "stand-in"
 NODES_SECONDS = 60.0
 
@@ -35,6 +36,31 @@ class Swarm:
         """Copy images from this machine's own engine to both."""
         for engine in self.engines:
             engine.copy(*images)
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Let the swarm put nothing more on the other machine."""
+        self._offer("pause")
+        try:
+            yield
+        finally:
+            self._offer("active")
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Pull the cable between the two, and plug it in again: meanwhile each takes the other for dead."""
+        self._plug("down")
+        try:
+            yield
+        finally:
+            self._plug("up")
+            wait_for(lambda: _ready(self.manager) == 2, "The swarm whose cable is plugged in again", NODES_SECONDS)
+
+    def _offer(self, availability: str) -> None:
+        self.manager.docker("node", "update", f"--availability={availability}", node_id(self.other))
+
+    def _plug(self, state: str) -> None:
+        run("ip", "-n", self.other.name, "link", "set", CABLE_ENDS[1], state)
 
     def logs(self) -> str:
         """Return the ends of both engines' logs."""
@@ -81,10 +107,10 @@ def _ready(manager: SecondEngine) -> int:
 
 def _connect(one: SecondEngine, another: SecondEngine) -> tuple[IPv4Interface | str, str]:
     """Lay a cable between the two; returns their addresses."""
-    ends = ("cable-1", "cable-2")
-    run("ip", "link", "add", ends[0], "netns", one.name, "type", "veth", "peer", "name", ends[1], "netns", another.name)
+    here, there = CABLE_ENDS
+    run("ip", "link", "add", here, "netns", one.name, "type", "veth", "peer", "name", there, "netns", another.name)
     addresses = str(CABLE[1]), str(CABLE[2])
-    for engine, end, address in zip((one, another), ends, addresses, strict=True):
+    for engine, end, address in zip((one, another), CABLE_ENDS, addresses, strict=True):
         run("ip", "-n", engine.name, "address", "add", f"{address}/{CABLE.prefixlen}", "dev", end)
         run("ip", "-n", engine.name, "link", "set", end, "up")
     return addresses

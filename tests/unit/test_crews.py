@@ -153,3 +153,54 @@ async def test_hundreds_of_new_workers_are_asked_a_few_at_a_time_and_come_in_ord
     assert source.most == WORKERS_AT_ONCE
     assert crews.names == names
     assert len(crews.kernels) == 200
+
+
+class Opened(RankKernel):
+    """A kernel that needs no connection, and knows that it was closed."""
+
+    closed = False
+
+    async def close(self):
+        self.closed = True
+
+
+class Starting(Crews):
+    """Crews whose source gives them `servers`; the kernels of the first come up, the last one breaks down then."""
+
+    def __init__(self, *servers):
+        self.source = Source()
+        self.servers = servers
+        self.opened = []
+        self.up = asyncio.Event()
+        self.source.start = self.give
+        super().__init__("c", self.source, hear=lambda *_: None, on_notice=lambda _: None)
+
+    async def give(self, names, options, progress, timeout):
+        for server in self.servers:
+            server.info = self.inform if server is self.servers[0] else self.break_down
+        return list(self.servers)
+
+    async def inform(self):
+        return Staffed.crew(self.servers[0]).info
+
+    async def break_down(self):
+        await self.up.wait()
+        raise WorkerStartError("it has died")
+
+    async def _kernel(self, worker, slot, kernel_id=None, idle_seconds=0.0):
+        if slot:
+            self.up.set()
+            # Still on its way when the other worker breaks down.
+            await asyncio.Event().wait()
+        self.opened.append(Opened(worker, f"new-{slot}", slot=slot))
+        return self.opened[-1]
+
+
+async def test_a_start_that_fails_leaves_no_connection_open():
+    crews = Starting(Server("c-w0"), Server("c-w1"))
+    before = asyncio.all_tasks()
+    with pytest.raises(WorkerStartError, match="it has died"):
+        await crews.start(["c-w0", "c-w1"], lambda _: None)
+    assert [kernel.closed for kernel in crews.opened] == [True]
+    assert crews.source.stopped == ["c-w0", "c-w1"]
+    assert asyncio.all_tasks() == before

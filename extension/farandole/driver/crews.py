@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from farandole.driver.kernels import RankKernel
+from farandole.driver.loop import all_or_first_error
 from farandole.driver.records import find_again
 from farandole.driver.workers import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.exceptions import WorkerStartError
@@ -60,7 +61,7 @@ class Crews:
 
     async def find(self, workers: Sequence[Worker]) -> None:
         """Take up workers that run already, with the ranks that they have."""
-        self.all = list(await asyncio.gather(*(self._crew_of(worker, found=True) for worker in workers)))
+        self.all = await self._crews_of(workers, found=True)
         first = self.all[0].info
         backend = first.backend or None
         self.options = WorkerOptions(
@@ -110,7 +111,7 @@ class Crews:
         options = replace(self.options, workers=len(staying) + len(names), together=len(names))
         workers = await self._source.start(names, options, progress, self.timeout)
         try:
-            return list(await asyncio.gather(*(self._crew_of(worker) for worker in workers)))
+            return await self._crews_of(workers)
         except BaseException:
             # Only what this start made is stopped: where the source refused, the names belong to somebody else.
             await self._source.stop(names)
@@ -122,14 +123,27 @@ class Crews:
         names = (worker_name(self.name, index) for index in itertools.count())
         return list(itertools.islice((name for name in names if name not in taken), count))
 
-    async def _crew_of(self, worker: Worker, *, found: bool = False) -> Crew:
+    async def _crews_of(self, workers: Sequence[Worker], *, found: bool = False) -> list[Crew]:
+        """Return the workers with their ranks; where one fails, what was opened for the others is closed."""
+        opened: list[RankKernel] = []
+        try:
+            return await all_or_first_error([self._crew_of(worker, opened, found=found) for worker in workers])
+        except BaseException:
+            await asyncio.gather(*(kernel.close() for kernel in opened))
+            raise
+
+    async def _crew_of(self, worker: Worker, opened: list[RankKernel], *, found: bool) -> Crew:
         async with self._asking:
             info = await worker.info()
         running = await worker.kernels() if found else {}
         slots = sorted({*running, *range(info.ranks)})
         idle = info.idle_seconds or 0.0
-        kernels = await asyncio.gather(*(self._kernel(worker, slot, running.get(slot), idle) for slot in slots))
-        return Crew(worker=worker, info=info, kernels=list(kernels))
+
+        async def open_kernel(slot: int) -> RankKernel:
+            opened.append(kernel := await self._kernel(worker, slot, running.get(slot), idle))
+            return kernel
+
+        return Crew(worker=worker, info=info, kernels=await all_or_first_error([open_kernel(slot) for slot in slots]))
 
     async def _kernel(
         self, worker: Worker, slot: int, kernel_id: str | None = None, idle_seconds: float = 0.0

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import aiohttp
 
+from farandole.driver.loop import all_or_first_error
 from farandole.driver.workers import REQUEST_TIMEOUT, Progress, Worker, WorkerOptions, WorkerSource
 from farandole.exceptions import (
     ClusterExistsError,
@@ -237,7 +238,7 @@ class HubWorkers(WorkerSource):
                 f"`%cluster attach {options.cluster}`, or choose another `--name`."
             )
         try:
-            return await _all_or_first_error([self._start_one(name, options, progress, timeout) for name in names])
+            return await all_or_first_error([self._start_one(name, options, progress, timeout) for name in names])
         except BaseException:
             await self._clean_up(names, progress)
             raise
@@ -364,14 +365,3 @@ def _tell_queue(
     progress(f"worker {name}: {event['message']}")
     waiting = event["queue"] > 0
     deadline.reschedule(None if waiting else asyncio.get_running_loop().time() + timeout)
-
-
-async def _all_or_first_error(work: Sequence[Any]) -> list[Worker]:
-    """Gather, but cancel and await the rest when one fails, so that nothing goes on starting behind our back."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
@@ -75,3 +75,15 @@ async def _ended(tasks: list[asyncio.Task[Any]], first: Callable[[], Awaitable[N
         for task in tasks:
             task.cancel()
             await asyncio.wait([task])
+
+
+async def all_or_first_error(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Gather, but cancel and await the rest when one fails, so that nothing goes on behind our back."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

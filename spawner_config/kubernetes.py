@@ -13,7 +13,7 @@ from spawner_config.kubernetes_settings import KubernetesSettings, service_url
 from spawner_config.logins import configure_logins
 from spawner_config.options import OptionsHook
 from spawner_config.pod_volumes import VolumePlan
-from spawner_config.pods import FarandoleKubeSpawner
+from spawner_config.pods import WAIT_SECONDS, FarandoleKubeSpawner
 from spawner_config.policies import CLUSTER_LABEL, HUB_LABEL, USER_LABEL
 from spawner_config.roles import is_worker
 from spawner_config.secret_rules import check_proxy_token
@@ -79,6 +79,8 @@ def configure_servers(c: Any, ours: KubernetesSettings, catalogue: Catalogue, *,
         ours.shares.check(profile.name, profile.data)
     needs = {profile.name: PodNeeds.of(profile) for profile in catalogue.profiles}
     c.JupyterHub.spawner_class = FarandoleKubeSpawner
+    # Ours counts in its place, see `FarandoleKubeSpawner`.
+    c.JupyterHub.concurrent_spawn_limit = 0
     configure_pods(c, ours)
     c.Spawner.poll_interval = 3
     c.Spawner.http_timeout = ANSWER_SECONDS
@@ -86,15 +88,15 @@ def configure_servers(c: Any, ours: KubernetesSettings, catalogue: Catalogue, *,
         catalogue,
         python="python",
         # A driver that gives up before the hub does learns nothing of the scheduler's reason.
-        environment={"FARANDOLE_HUB_URL": proxy, "FARANDOLE_START_SECONDS": str(start_seconds(ours))},
+        environment={"FARANDOLE_HUB_URL": proxy, "FARANDOLE_START_SECONDS": str(start_seconds(ours, waits=True))},
         args=[],
         finish=lambda spawner, profile: set_profile(ours, needs[profile.name], spawner, profile),
     )
 
 
-def start_seconds(ours: KubernetesSettings) -> int:
+def start_seconds(ours: KubernetesSettings, *, waits: bool = False) -> int:
     """Return how long a start may take outside a queue: until there is a place, and then the image's pull."""
-    return START_SECONDS + ours.place_seconds
+    return START_SECONDS + (max(int(WAIT_SECONDS), ours.place_seconds) if waits else ours.place_seconds)
 
 
 def configure_pods(c: Any, ours: KubernetesSettings) -> None:
@@ -140,7 +142,7 @@ def set_profile(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile
     place_pod(ours, needs, spawner, profile)
     plan = VolumePlan.of(ours.shares, spawner, profile, shared_memory=needs.shared_memory, hub=ours.name, home=HOME)
     spawner.volumes, spawner.volume_mounts = plan.volumes, plan.mounts
-    spawner.start_timeout = QUEUE_SECONDS if needs.queue else start_seconds(ours)
+    spawner.start_timeout = QUEUE_SECONDS if needs.queue else start_seconds(ours, waits=spawner.wait_for_gpus)
     own = {HUB_LABEL: ours.name, USER_LABEL: safe_slug(spawner.user.name)}
     queue = queue_labels(needs.queue, own[USER_LABEL], spawner.name, spawner.user_options)
     spawner.extra_labels = {**ours.pod_labels, **ACCESS_LABELS, **own, **cluster_label(spawner.name), **queue}

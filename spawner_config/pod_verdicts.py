@@ -23,18 +23,23 @@ def hopeless(pod: dict[str, Any], events: Sequence[str] = ()) -> str | None:
 
     ``events`` are the messages of what happened to it, in their order.
     """
-    message = unplaced(pod) or ""
-    if found := MISSING_CLAIM.search(message):
-        return (
-            f"There is no volume claim {found[1]!r} for this server. The administrator makes it in the hub's "
-            "namespace, or takes it out of the hub's settings."
-        )
     for container in _containers(pod):
         if problem := _container_problem(container, events):
             return problem
     if pod["status"].get("phase") in {"Failed", "Succeeded"}:
         return _ended(" ".join(filter(None, (pod["status"].get("reason"), pod["status"].get("message")))))
     return None
+
+
+def missing_claim(pod: dict[str, Any]) -> str | None:
+    """Return what to tell of a pod whose volume claim is missing; one that was just made the scheduler may not know."""
+    found = MISSING_CLAIM.search(unplaced(pod) or "")
+    if found is None:
+        return None
+    return (
+        f"There is no volume claim {found[1]!r} for this server. The administrator makes it in the hub's "
+        "namespace, or takes it out of the hub's settings."
+    )
 
 
 def unplaced(pod: dict[str, Any]) -> str | None:

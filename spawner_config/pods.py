@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import urlsplit
 
 from aiohttp import ClientError
@@ -14,11 +15,20 @@ from jupyterhub.slugs import safe_slug
 from jupyterhub.utils import exponential_backoff
 from kubernetes_asyncio.client import V1DeleteOptions
 from kubernetes_asyncio.client.rest import ApiException
-from kubespawner import KubeSpawner
 from kubespawner.clients import shared_client
 from traitlets import Integer, Unicode
 
-from spawner_config.pod_verdicts import cannot_be_placed, has_ended, hopeless, is_overdue, queued, refusal, unplaced
+from spawner_config.pod_verdicts import (
+    cannot_be_placed,
+    has_ended,
+    hopeless,
+    is_overdue,
+    missing_claim,
+    queued,
+    refusal,
+    unplaced,
+)
+from spawner_config.pod_watches import WatchingSpawner
 from spawner_config.policies import HUB_LABEL, USER_LABEL, UserPolicies, user_policy
 from spawner_config.refusals import refused_start
 from spawner_config.watched import LISTEN_SECONDS, Watched, listens, mute_server
@@ -36,13 +46,30 @@ OVERDUE_SECONDS = 15.0
 """So long after its time of grace a pod counts as gone, whatever its node says: nodes die too."""
 GONE_SECONDS = 10.0
 """So long a pod that starts may be missing: KubeSpawner itself may delete one and make it anew."""
+CLAIM_SECONDS = 10.0
+"""So long the scheduler may not know of a claim that was just made."""
+WAIT_SECONDS = 540.0
+"""How long who chose to wait is let wait for a place."""
 
 
-class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
+class FarandoleKubeSpawner(Watched, WatchingSpawner):
     """A pod for each server; the user's home is a volume claim that stays."""
 
     hub_name = Unicode(help="What the hub's objects are labelled with, for example farandole.", config=True)
     place_seconds = Integer(120, help="How long a pod may wait for a node that has room for it.", config=True)
+    concurrent_starts = Integer(
+        100,
+        min=1,
+        config=True,
+        help="How many servers may be starting at once; further ones wait. It stands for "
+        "JupyterHub.concurrent_spawn_limit, which counts those too that only wait in a queue: a long one would keep "
+        "everybody from starting anything. Example: c.FarandoleKubeSpawner.concurrent_starts = 50",
+    )
+    wait_for_gpus = False
+    _turn: ClassVar[asyncio.Lock] = asyncio.Lock()
+    """Held by who is the next to start."""
+    _starting: ClassVar[set[FarandoleKubeSpawner]] = set()
+    """Whose start is under way, in a queue or not."""
 
     _hub_stops: asyncio.Future[None] | None = None
     _other_stop: asyncio.Future[None] | None = None
@@ -84,8 +111,9 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
     async def _start(self) -> str:
         # KubeSpawner's own; its `start` keeps this one's future, by which others see that a start goes on.
         try:
-            await self._ensure_policy()
-            return await self._start_or_refuse()
+            async with self._turn_to_start():
+                await self._ensure_policy()
+                return await self._start_or_refuse()
         except ApiException as exc:
             self.log.warning("Kubernetes refuses %s: %s", self._log_name, exc)
             await self._withdraw()
@@ -96,9 +124,30 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
             self.start_polling()
             raise
 
+    @asynccontextmanager
+    async def _turn_to_start(self) -> AsyncIterator[None]:
+        """Wait until few enough others are starting; whose pod is in a queue is none of them."""
+        await asyncio.gather(self._start_watching_pods(), self._start_watching_events())
+        async with self._turn:
+            while self._is_crowded():  # noqa: ASYNC110 - pods tell nobody here
+                await asyncio.sleep(LOOK_SECONDS)
+            self._starting.add(self)
+        try:
+            yield
+        finally:
+            self._starting.discard(self)
+
+    def _is_crowded(self) -> bool:
+        return sum(not each.in_queue for each in self._starting) >= self.concurrent_starts
+
+    @property
+    def in_queue(self) -> bool:
+        """Whether its pod waits in a queue."""
+        pod = self._pod
+        return pod is not None and queued(pod)
+
     async def _start_or_refuse(self) -> str:
         """Start the pod and return the server's address, or end both as soon as it is clear that there will be none."""
-        await asyncio.gather(self._start_watching_pods(), self._start_watching_events())
         start = asyncio.ensure_future(self._start_to_the_end())
         judge = asyncio.ensure_future(self._judge(old=_uid(self._pod)))
         try:
@@ -123,6 +172,7 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
         In a queue a pod may wait as long as it takes.
         """
         loop = asyncio.get_running_loop()
+        patience = max(WAIT_SECONDS, self.place_seconds) if self.wait_for_gpus else self.place_seconds
         placed, seen = loop.time(), math.inf
         while True:
             pod = self._pod
@@ -136,8 +186,11 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
                     raise refused_start(str(hopeless(pod, events)), reason="pod")
                 words = unplaced(pod)
                 placed = placed if words else loop.time()
-                if words and loop.time() - placed > self.place_seconds:
-                    raise refused_start(cannot_be_placed(words, self.place_seconds), reason="place")
+                waited = loop.time() - placed
+                if waited > CLAIM_SECONDS and (problem := missing_claim(pod)):
+                    raise refused_start(problem, reason="pod")
+                if words and waited > patience:
+                    raise refused_start(cannot_be_placed(words, patience), reason="place")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
@@ -174,11 +227,6 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
     @property
     def _policy_name(self) -> str:
         return f"{self.hub_name}-user-{safe_slug(self.user.name)}"
-
-    @property
-    def _pod(self) -> dict[str, Any] | None:
-        pod: dict[str, Any] | None = self.pod_reflector.pods.get(f"{self.namespace}/{self.pod_name}")
-        return pod
 
     async def stop(self, now: bool = False) -> None:
         """Stop the pod and return once it is gone.
@@ -227,8 +275,7 @@ class FarandoleKubeSpawner(Watched, KubeSpawner):  # type: ignore[misc]
                     told.add(event["metadata"]["uid"])
                     percent += (90 - percent) / 3
                     yield {"progress": int(percent), "message": event["message"]}
-            pod = self._pod
-            if pod is not None and queued(pod) != waits:
+            if self.in_queue != waits:
                 waits = not waits
                 yield _queue_event(waits, int(percent))
             await asyncio.sleep(TELL_SECONDS)

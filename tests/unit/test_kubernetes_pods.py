@@ -69,6 +69,10 @@ def unschedulable(message: str = NO_GPU) -> dict[str, Any]:
     return pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}])
 
 
+def gated() -> dict[str, Any]:
+    return pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}])
+
+
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
@@ -84,7 +88,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
 def spawner(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A spawner whose watches are filled by the test: `told` holds the pods, `happened` the events."""
     told: dict[str, Any] = {}
-    watch = SimpleNamespace(pods=told, resources=told, events=[], first_load_future=asyncio.Future)
+    watch = SimpleNamespace(pods=told, resources=told, events=[], watch_task=None, _stopping=False)
     monkeypatch.setattr(KubeSpawner, "_start_watching_pods", nothing)
     monkeypatch.setattr(KubeSpawner, "_start_watching_events", nothing)
     monkeypatch.setattr(KubeSpawner, "pod_reflector", watch)
@@ -103,6 +107,12 @@ def spawner(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Any:
     made.place_seconds = 1
     made.told, made.happened = told, watch.events
     return made
+
+
+class Other:
+    """A server that is starting too."""
+
+    in_queue = False
 
 
 async def until_made(api: FakeApi) -> None:
@@ -138,11 +148,55 @@ async def test_a_pod_without_a_place_is_withdrawn_with_the_schedulers_words(spaw
     assert api.deleted == ["farandole-ada"]
 
 
+async def test_whoever_chose_to_wait_is_let_wait(spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pods, "WAIT_SECONDS", 2.0)
+    spawner.wait_for_gpus = True
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = unschedulable()
+    _, waiting = await asyncio.wait([start], timeout=1.5)
+    assert waiting
+    with pytest.raises(SpawnException, match="within 2 s: 0/1 nodes"):
+        await asyncio.wait_for(start, 20)
+
+
+async def test_a_claim_that_was_just_made_may_be_missing_for_a_while(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "CLAIM_SECONDS", 0.5)
+    start = spawner.start()
+    await until_made(api)
+    missing = unschedulable('persistentvolumeclaim "farandole-home-ada" not found')
+    spawner.told[KEY] = missing
+    await asyncio.wait([start], timeout=0.2)
+    spawner.told[KEY] = pod()
+    _, waiting = await asyncio.wait([start], timeout=0.7)
+    assert waiting
+    spawner.told[KEY] = missing
+    with pytest.raises(SpawnException, match="no volume claim 'farandole-home-ada'"):
+        await asyncio.wait_for(start, 20)
+
+
+async def test_a_start_waits_for_its_turn_and_not_for_those_in_a_queue(spawner: Any, api: FakeApi) -> None:
+    other = Other()
+    spawner._starting.add(other)
+    spawner.concurrent_starts = 1
+    start = spawner.start()
+    _, waiting = await asyncio.wait([start], timeout=0.3)
+    assert waiting
+    assert api.pods == []
+    other.in_queue = True
+    await until_made(api)
+    start.cancel()
+    await asyncio.wait([start])
+    assert spawner._starting == {other}
+    spawner._starting.clear()
+
+
 async def test_a_pod_in_a_queue_may_wait(spawner: Any, api: FakeApi) -> None:
     start = spawner.start()
     await until_made(api)
-    gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
-    spawner.told[KEY] = pod(conditions=[gate])
+    spawner.told[KEY] = gated()
     _, waiting = await asyncio.wait([start], timeout=1.5)
     assert waiting
     start.cancel()
@@ -317,7 +371,7 @@ async def test_a_pod_that_its_node_does_not_clear_up_is_struck_off(
 async def test_progress_tells_events_once_and_the_place_in_a_queue(spawner: Any) -> None:
     event = {"metadata": {"uid": "e1"}, "involvedObject": {"name": "farandole-ada"}, "message": "Created container"}
     spawner.happened.append(event)
-    spawner.told[KEY] = pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}])
+    spawner.told[KEY] = gated()
     progress = spawner.progress()
     told = [await anext(progress), await anext(progress)]
     spawner.told[KEY] = pod()

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from kubernetes_asyncio.client.rest import ApiException
 
-from spawner_config.pod_verdicts import cannot_be_placed, has_ended, hopeless, is_overdue, queued, refusal, unplaced
+from spawner_config.pod_verdicts import (
+    cannot_be_placed,
+    has_ended,
+    hopeless,
+    is_overdue,
+    missing_claim,
+    queued,
+    refusal,
+    unplaced,
+)
 
 NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 BACK_OFF = 'Back-off pulling image "farandole-nothing:9"'
@@ -58,10 +67,6 @@ def test_a_pod_that_may_still_come_is_not_given_up(state: dict[str, Any]) -> Non
             pod("Failed") | {"status": {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}},
             "Evicted low",
         ),
-        (
-            pod(condition={"reason": "Unschedulable", "message": 'persistentvolumeclaim "imagenet" not found'}),
-            "no volume claim 'imagenet'",
-        ),
     ],
 )
 def test_a_pod_without_prospect_is_told_with_the_reason(state: dict[str, Any], words: str) -> None:
@@ -69,6 +74,13 @@ def test_a_pod_without_prospect_is_told_with_the_reason(state: dict[str, Any], w
     assert problem is not None
     with pytest.raises(ValueError, match=words):
         raise ValueError(problem)
+
+
+def test_a_claim_that_is_missing_is_told_by_its_name() -> None:
+    found = pod(condition={"reason": "Unschedulable", "message": 'persistentvolumeclaim "imagenet" not found'})
+    assert hopeless(found) is None
+    assert "no volume claim 'imagenet'" in str(missing_claim(found))
+    assert missing_claim(pod(condition={"reason": "Unschedulable", "message": "no room"})) is None
 
 
 def test_why_an_image_is_missing_is_told_in_the_words_of_the_pull() -> None:

@@ -104,14 +104,14 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         # A node may have to pull the image; the hub itself ends what takes too long.
         while not (task := await self.task()) or not task.runs:
             if task is None or task.over:
-                raise _not_started(task.end if task else "its service was removed")
+                raise await self._not_started(task)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def get_ip_and_port(self) -> tuple[str, int]:
         """Return where the server is in its user's network: the address stays the task's for as long as it lives."""
         task = await self.task()
         if task is None or self.network_name not in task.addresses:
-            raise _not_started(task.end if task else "its service was removed")
+            raise await self._not_started(task)
         return task.addresses[self.network_name], self.port
 
     async def task(self) -> Task | None:
@@ -140,7 +140,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             self.log.debug("There is no service %s", name)
         loop = asyncio.get_running_loop()
         end = loop.time() + GONE_SECONDS
-        while left := [task for task in await self._tasks_of(name) if task.state not in ENDED]:
+        while left := await self._left_of(name):
             if loop.time() > end:
                 # Its name can be used again all the same: each task's container has a name of its own.
                 self.log.warning("%s has not ended on node %s", name, ", ".join(task.node for task in left))
@@ -225,10 +225,22 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         self._waits_for = ""
         return True
 
-    async def _tasks_of(self, name: str) -> list[Task]:
+    async def _left_of(self, name: str) -> list[Task]:
+        """Return a service's tasks that have not ended; from a node that is down nothing more will be heard."""
         # By a label: the service itself may be gone while they are not.
         found = await self.docker("tasks", filters={"label": [f"{SERVER_LABEL}={name}"]})
-        return [Task.of(each) for each in found]
+        left = [task for task in map(Task.of, found) if task.state not in ENDED]
+        if not left:
+            return []
+        down = {node["ID"] for node in await self.docker("nodes") if node["Status"]["State"] == "down"}
+        return [task for task in left if task.node not in down]
+
+    async def _not_started(self, task: Task | None) -> SpawnException:
+        """Return what to raise of a task that ended; the reason says nothing of the machine on which it did."""
+        if task is None:
+            return _not_started("its service was removed")
+        names = {node["ID"]: node["Description"].get("Hostname", "") for node in await self.docker("nodes")}
+        return _not_started(task.end, names.get(task.node, ""))
 
 
 def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
@@ -277,10 +289,11 @@ def _no_place(reason: str) -> SpawnException:
     )
 
 
-def _not_started(end: str) -> SpawnException:
+def _not_started(end: str, node: str = "") -> SpawnException:
+    where = f" on {node}" if node else ""
     return refused_start(
-        f"The swarm could not start this server ({end}). Where an image is missing, the administrator loads it on "
-        "every machine or sets FARANDOLE_REGISTRY in .env to a registry that all of them reach.",
+        f"The swarm could not start this server{where} ({end}). Where an image is missing, the administrator loads it "
+        "on every machine or sets FARANDOLE_REGISTRY in .env to a registry that all of them reach.",
         reason="start",
         status_code=500,
     )

@@ -165,7 +165,7 @@ class Opened(RankKernel):
 
 
 class Starting(Crews):
-    """Crews whose source gives them `servers`; the kernels of the first come up, the last one breaks down then."""
+    """Crews whose source gives them three servers: one comes up, one half, and then the last breaks down."""
 
     def __init__(self, *servers):
         self.source = Source()
@@ -177,7 +177,7 @@ class Starting(Crews):
 
     async def give(self, names, options, progress, timeout):
         for server in self.servers:
-            server.info = self.inform if server is self.servers[0] else self.break_down
+            server.info = self.break_down if server is self.servers[-1] else self.inform
         return list(self.servers)
 
     async def inform(self):
@@ -188,7 +188,7 @@ class Starting(Crews):
         raise WorkerStartError("it has died")
 
     async def _kernel(self, worker, slot, kernel_id=None, idle_seconds=0.0):
-        if slot:
+        if slot and worker is self.servers[1]:
             self.up.set()
             # Still on its way when the other worker breaks down.
             await asyncio.Event().wait()
@@ -197,10 +197,10 @@ class Starting(Crews):
 
 
 async def test_a_start_that_fails_leaves_no_connection_open():
-    crews = Starting(Server("c-w0"), Server("c-w1"))
+    crews = Starting(Server("c-w0"), Server("c-w1"), Server("c-w2"))
     before = asyncio.all_tasks()
     with pytest.raises(WorkerStartError, match="it has died"):
-        await crews.start(["c-w0", "c-w1"], lambda _: None)
-    assert [kernel.closed for kernel in crews.opened] == [True]
-    assert crews.source.stopped == ["c-w0", "c-w1"]
+        await crews.start(["c-w0", "c-w1", "c-w2"], lambda _: None)
+    assert [kernel.closed for kernel in crews.opened] == [True] * 3
+    assert crews.source.stopped == ["c-w0", "c-w1", "c-w2"]
     assert asyncio.all_tasks() == before

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from spawner_config.kubernetes import ACCESS_LABELS, HUB_PORT, PROXY_PORT
+from spawner_config.kubernetes import ACCESS_LABELS, GONE_NODE_SECONDS, HUB_PORT, PROXY_PORT
 from spawner_config.kubernetes_profiles import PodNeeds
 from spawner_config.kubernetes_settings import KubernetesSettings, service_url
 from spawner_config.profiles import parse_catalogue
@@ -112,7 +112,7 @@ def test_without_a_policy_nothing_is_admitted() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["169.254.169.254", "10.0.0.1", "172.16.3.4", "192.168.1.1", "100.64.0.1", "127.0.0.1"]
+    "address", ["169.254.169.254", "168.63.129.16", "10.0.0.1", "172.16.3.4", "192.168.1.1", "100.64.0.1", "127.0.0.1"]
 )
 def test_the_way_to_the_internet_leads_to_no_private_address(address: str) -> None:
     (rule,) = one("NetworkPolicy", "servers-to-the-internet")["spec"]["egress"]
@@ -207,6 +207,14 @@ def test_priorities_are_in_order() -> None:
     preempting = {each["metadata"]["name"] for each in OBJECTS if each.get("preemptionPolicy") != "Never"} & set(values)
     assert preempting == {"farandole-training-high", "farandole-hub"}
     assert {pod["spec"]["priorityClassName"] for pod in pods().values()} == {"farandole-hub"}
+
+
+def test_hub_and_proxy_leave_a_dead_node_as_soon_as_users_pods() -> None:
+    for pod in pods().values():
+        assert {(each["key"], each["effect"], each["tolerationSeconds"]) for each in pod["spec"]["tolerations"]} == {
+            ("node.kubernetes.io/not-ready", "NoExecute", GONE_NODE_SECONDS),
+            ("node.kubernetes.io/unreachable", "NoExecute", GONE_NODE_SECONDS),
+        }
 
 
 def test_an_operators_copy_stays_out_of_repository_and_images() -> None:

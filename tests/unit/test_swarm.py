@@ -39,6 +39,7 @@ class Swarm:
         self.fits: Callable[[list[str]], str | None] = lambda constraints: self.named(constraints) or "node-a"
         self.state = "running"
         self.err = ""
+        self.down: set[str] = set()
 
     @staticmethod
     def named(constraints: list[str]) -> str | None:
@@ -52,8 +53,8 @@ class Swarm:
             {
                 "ID": key,
                 "Spec": {"Availability": "active"},
-                "Status": {"State": "ready"},
-                "Description": {"Resources": {}},
+                "Status": {"State": "down" if key in self.down else "ready"},
+                "Description": {"Hostname": f"pc-{key[-1]}", "Resources": {}},
             }
             for key in ("node-a", "node-b")
         ]
@@ -195,7 +196,7 @@ async def test_who_waits_is_told_why_and_starts_when_there_is_a_place(engine: Sw
 
 async def test_a_node_without_the_image_is_told(engine: Swarm) -> None:
     engine.state, engine.err = "rejected", "No such image: farandole-notebook:1"
-    with pytest.raises(SpawnException, match="rejected: No such image: farandole-notebook:1.*loads it on every"):
+    with pytest.raises(SpawnException, match=r"on pc-a \(rejected: No such image: farandole-notebook:1\).*loads it on"):
         await start(spawner_of(engine))
 
 
@@ -238,6 +239,15 @@ async def test_a_node_that_does_not_answer_keeps_nobody_waiting_for_ever(
     await start(spawner)
     engine.leaving = [engine.task(engine.made[0])] * 10_000
     await asyncio.wait_for(spawner.remove_object(), 20)
+    assert engine.leaving
+
+
+async def test_nobody_waits_for_a_node_that_is_down(engine: Swarm) -> None:
+    spawner = spawner_of(engine)
+    await start(spawner)
+    engine.leaving = [engine.task(engine.made[0])] * 10_000
+    engine.down = {"node-a"}
+    await asyncio.wait_for(spawner.remove_object(), 5)
     assert engine.leaving
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -97,12 +97,12 @@ class Crews:
         going = [crew for crew in self.all if crew.worker.name in names]
         self.all = [crew for crew in self.all if crew.worker.name not in names]
         for crew in going:
-            await asyncio.gather(*(kernel.close() for kernel in crew.kernels))
+            await _let_go(crew.kernels)
         await self._source.stop(names)
 
     async def stop(self) -> None:
         """Stop all workers; they are named until they are gone, for whoever has to try again."""
-        await asyncio.gather(*(kernel.close() for kernel in self.kernels))
+        await _let_go(self.kernels)
         await self._source.stop(self.names)
         self.all = []
 
@@ -124,26 +124,38 @@ class Crews:
         return list(itertools.islice((name for name in names if name not in taken), count))
 
     async def _crews_of(self, workers: Sequence[Worker], *, found: bool = False) -> list[Crew]:
-        """Return the workers with their ranks; where one fails, what was opened for the others is closed."""
-        opened: list[RankKernel] = []
+        """Return the workers with their ranks, or none of them: where one fails, the others' kernels are let go."""
+        whole: list[RankKernel] = []
         try:
-            return await all_or_first_error([self._crew_of(worker, opened, found=found) for worker in workers])
+            return await all_or_first_error([self._crew_of(worker, whole, found=found) for worker in workers])
         except BaseException:
-            await asyncio.gather(*(kernel.close() for kernel in opened))
+            await _let_go(whole)
             raise
 
-    async def _crew_of(self, worker: Worker, opened: list[RankKernel], *, found: bool) -> Crew:
+    async def _crew_of(self, worker: Worker, whole: list[RankKernel], *, found: bool) -> Crew:
         async with self._asking:
             info = await worker.info()
         running = await worker.kernels() if found else {}
-        slots = sorted({*running, *range(info.ranks)})
-        idle = info.idle_seconds or 0.0
+        slots = {slot: running.get(slot) for slot in sorted({*running, *range(info.ranks)})}
+        kernels = await self._kernels(worker, slots, info.idle_seconds or 0.0)
+        whole += kernels
+        return Crew(worker=worker, info=info, kernels=kernels)
 
-        async def open_kernel(slot: int) -> RankKernel:
-            opened.append(kernel := await self._kernel(worker, slot, running.get(slot), idle))
+    async def _kernels(
+        self, worker: Worker, slots: Mapping[int, str | None], idle_seconds: float = 0.0
+    ) -> list[RankKernel]:
+        """Connect to the kernels of these slots, to all or to none; one without an id is started."""
+        connected: list[RankKernel] = []
+
+        async def connect(slot: int, kernel_id: str | None) -> RankKernel:
+            connected.append(kernel := await self._kernel(worker, slot, kernel_id, idle_seconds))
             return kernel
 
-        return Crew(worker=worker, info=info, kernels=await all_or_first_error([open_kernel(slot) for slot in slots]))
+        try:
+            return await all_or_first_error([connect(slot, kernel_id) for slot, kernel_id in slots.items()])
+        except BaseException:
+            await _let_go(connected)
+            raise
 
     async def _kernel(
         self, worker: Worker, slot: int, kernel_id: str | None = None, idle_seconds: float = 0.0
@@ -180,7 +192,8 @@ class Crews:
             return False
         # Whoever was only out of reach must not be taken for its own successor.
         await asyncio.gather(*(crew.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
-        fresh = {kernel.slot: await self._kernel(crew.worker, kernel.slot) for kernel in lost}
+        opened = await self._kernels(crew.worker, {kernel.slot: None for kernel in lost})
+        fresh = {kernel.slot: kernel for kernel in opened}
         kernels = [fresh.get(kernel.slot, kernel) for kernel in crew.kernels]
         self.all[self.all.index(crew)] = replace(crew, kernels=kernels)
         return True
@@ -193,6 +206,10 @@ class Crews:
         await self._source.stop(names)
         for crew, fresh in zip(gone, await self._start(names, progress), strict=True):
             self.all[self.all.index(crew)] = fresh
+
+
+async def _let_go(kernels: Sequence[RankKernel]) -> None:
+    await asyncio.gather(*(kernel.close() for kernel in kernels))
 
 
 async def _look(worker: Worker) -> WorkerInfo | None:

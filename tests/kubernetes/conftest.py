@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hub.process import wait_until
 from tests.browser.lab import Lab, shoot_failure
 from tests.docker.remote_lab import administrators_lab
 from tests.kubernetes.node import one_node
-from tests.kubernetes.site import Site
+from tests.kubernetes.node.one_node import NODE
+from tests.kubernetes.site import GPU, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tests.kubernetes.node.one_node import OneNode
 
 HERE = Path(__file__).parent
+COUNT_SECONDS = 60
 TIMEOUT_SECONDS = 900
 """For a test and the cluster, whose programs are built before (`make test-kubernetes`)."""
 
@@ -53,6 +56,15 @@ def no_workers_left(site: Site) -> Iterator[None]:
     """After a test that failed, too: the next one starts its own cluster."""
     yield
     site.kubectl("delete", "pods", "--selector=farandole.cluster")
+
+
+@pytest.fixture
+def gpus(site: Site) -> Iterator[None]:
+    """Two GPUs in the node's books: no program could use them, the scheduler counts them."""
+    site.node.patch_status(capacity={GPU: "2"})
+    wait_until(lambda: site.get("node", NODE)["status"]["allocatable"].get(GPU) == "2", COUNT_SECONDS)
+    yield
+    site.node.patch_status(capacity={GPU: "0"})
 
 
 @pytest.fixture

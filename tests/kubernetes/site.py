@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.kubernetes.node.one_node import OneNode
 
 NAMESPACE = "farandole"
+GPU = "nvidia.com/gpu"
 USERS_PODS = "component=singleuser-server"
 PLACE_SECONDS = 20
 INSTALL_SECONDS = 180
@@ -35,6 +36,28 @@ gpus = 1
 [profile.kubernetes]
 cpu_request = 0.1
 memory_request = "128M"
+
+[[profile]]
+name = "low-gpu"
+description = "A GPU for trainings that can wait"
+cpus = 1
+memory = "1G"
+gpus = 1
+[profile.kubernetes]
+cpu_request = 0.1
+memory_request = "128M"
+priority = "farandole-training-low"
+
+[[profile]]
+name = "first-gpu"
+description = "A GPU for trainings that go before others"
+cpus = 1
+memory = "1G"
+gpus = 1
+[profile.kubernetes]
+cpu_request = 0.1
+memory_request = "128M"
+priority = "farandole-training-high"
 
 [[profile]]
 name = "huge"

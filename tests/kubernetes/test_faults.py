@@ -1,4 +1,4 @@
-"""Elastic runs that lose worker pods: one is deleted, one is driven off its node while the node takes no other."""
+"""Elastic runs that lose worker pods: one is deleted, one driven off its node, one makes room for another training."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ COMPLETE = "print(run.status, sorted(set(run.dataframe().step)) == list(range(1,
 
 
 @contextmanager
-def elastic_run(site: Site, user: str) -> Iterator[None]:
+def elastic_run(site: Site, user: str, profile: str = "cpu") -> Iterator[None]:
     """Train over two worker pods meanwhile; afterwards the run has finished, and no report of it is lost."""
     with site.kernel(user) as kernel:
         site.execute(user, "rm", "-f", END)
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
-        kernel.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
+        kernel.execute(f"%cluster start --workers 2 --profile {profile}", deadline=CELL_SECONDS)
         kernel.begin(CODE)
         wait_for_size(site, user, 2)
         yield
@@ -92,3 +92,17 @@ def test_a_run_goes_on_while_its_node_is_drained_of_a_worker(site: Site) -> None
         wait_for_size(site, "emmy", 1)
         site.node.kubectl("uncordon", NODE)
         wait_for_size(site, "emmy", 2)
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_training_of_a_higher_priority_takes_the_place_of_a_worker(site: Site) -> None:
+    with elastic_run(site, "ada", profile="low-gpu"):
+        notebook = site.pods("ada")[""]["metadata"]["uid"]
+        with site.kernel("emmy") as emmy:
+            emmy.execute("%load_ext farandole", deadline=CELL_SECONDS)
+            emmy.execute("%cluster start --workers 1 --profile first-gpu", deadline=CELL_SECONDS)
+            wait_for_size(site, "ada", 1)
+            assert site.pods("ada")[""]["metadata"]["uid"] == notebook
+            emmy.execute("%cluster stop", deadline=CELL_SECONDS)
+        wait_for_size(site, "ada", 2)
+    site.wait_gone("emmy", "main-w0")

@@ -12,24 +12,14 @@ from hub.process import wait_until
 from hub.remote_kernel import CellError
 from tests.docker.hub_api import HubApi
 from tests.docker.test_stack import CELL_SECONDS
-from tests.kubernetes.node.one_node import NODE
+from tests.kubernetes.site import GPU
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.kubernetes.site import Site
 
-GPU = "nvidia.com/gpu"
 COUNT_SECONDS = 60
-
-
-@pytest.fixture
-def gpus(site: Site) -> Iterator[None]:
-    """Two GPUs in the node's books: no program could use them, the scheduler counts them."""
-    site.node.patch_status(capacity={GPU: "2"})
-    wait_until(lambda: site.get("node", NODE)["status"]["allocatable"].get(GPU) == "2", COUNT_SECONDS)
-    yield
-    site.node.patch_status(capacity={GPU: "0"})
 
 
 @contextmanager

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "farandole"
 GPU = "nvidia.com/gpu"
+DATA_SET = "digits"
 USERS_PODS = "component=singleuser-server"
 PLACE_SECONDS = 20
 INSTALL_SECONDS = 180
@@ -91,6 +92,7 @@ class Site(RemoteHub):
             "FARANDOLE_SIGNUP": "open",
             "FARANDOLE_NOTEBOOK_IMAGE": images[NOTEBOOK],
             "FARANDOLE_PLACE_SECONDS": str(PLACE_SECONDS),
+            "FARANDOLE_SHARED_VOLUMES": f"{DATA_SET}:/data/{DATA_SET}",
         }
         template = (self.folder / "settings.env.example").read_text()
         (self.folder / "settings.env").write_text(fill_in(template, settings))
@@ -108,6 +110,7 @@ class Site(RemoteHub):
     def install(self) -> None:
         """Install it and return once its login page answers."""
         self.node.kubectl("apply", "-k", str(self.folder))
+        self.kubectl("apply", "--filename=-", typed=json.dumps(claim(DATA_SET)))
         for name in ("proxy", "hub"):
             self.kubectl("rollout", "status", f"deployment/{name}", f"--timeout={INSTALL_SECONDS}s")
         self.url = f"http://{self.kubectl('get', 'service', 'proxy', '--output=jsonpath={.spec.clusterIP}')}"
@@ -177,3 +180,9 @@ class Site(RemoteHub):
         )
         told = ((command, self.node.try_kubectl("--namespace", NAMESPACE, *command)) for command in commands)
         return "\n".join(f"--- kubectl {' '.join(command)}\n{done.stdout}{done.stderr}" for command, done in told)
+
+
+def claim(name: str) -> dict[str, Any]:
+    """Return a volume claim as an administrator makes it for a data set."""
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}

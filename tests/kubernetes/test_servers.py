@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.docker.engines.debian import SetUpError
 from tests.docker.test_stack import CELL_SECONDS
+from tests.kubernetes.site import DATA_SET
 
 if TYPE_CHECKING:
     from tests.kubernetes.site import Site
@@ -58,3 +61,13 @@ def test_the_home_outlives_the_pod(site: Site) -> None:
     with site.kernel("ada") as kernel:
         assert kernel.execute("print(open('kept.txt').read())", deadline=60).strip() == "still here"
     assert site.pods("ada")[""]["metadata"]["uid"] != before
+
+
+def test_a_data_set_is_there_for_all_and_nobody_changes_it(site: Site) -> None:
+    volume = site.get("persistentvolumeclaim", DATA_SET)["spec"]["volumeName"]
+    folder = Path(site.get("persistentvolume", volume)["spec"]["hostPath"]["path"])
+    (folder / "first.txt").write_text("one, two")
+    with site.kernel("grace"):
+        assert site.execute("grace", "cat", f"/data/{DATA_SET}/first.txt") == "one, two"
+        with pytest.raises(SetUpError, match="Read-only file system"):
+            site.execute("grace", "touch", f"/data/{DATA_SET}/mine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ fd.result(state.step)
 """
 MORE = 20
 RECOVERY_SECONDS = 300.0
+AWAY_SECONDS = 75.0
 COMPLETE = "print(run.status, sorted(set(run.dataframe().step)) == list(range(1, run.result + 1)))"
 
 
@@ -75,6 +77,23 @@ def test_a_worker_pod_that_is_deleted_is_replaced_in_mid_run(site: Site) -> None
         site.kubectl("delete", "pod", site.pod_name("ada", "main-w1"))
         wait_for_size(site, "ada", 2)
         assert before not in {pod["metadata"]["uid"] for pod in site.pods("ada").values()}
+
+
+def test_a_hub_whose_api_server_was_away_hears_of_its_pods_again(site: Site) -> None:
+    with elastic_run(site, "grace"):
+        with site.node.without_api_server():
+            # Until KubeSpawner's watches have given up, as the hub's log must say.
+            time.sleep(AWAY_SECONDS)
+        wait_until(lambda: "never recovered, giving up" in site.kubectl("logs", "deployment/hub"), RECOVERY_SECONDS)
+        before = site.pods("grace")["main-w1"]["metadata"]["uid"]
+        site.kubectl("delete", "pod", site.pod_name("grace", "main-w1"))
+
+        def replaced() -> bool:
+            pod = site.pods("grace").get("main-w1")
+            return pod is not None and pod["metadata"]["uid"] != before
+
+        wait_until(replaced, RECOVERY_SECONDS)
+        wait_for_size(site, "grace", 2)
 
 
 @pytest.fixture

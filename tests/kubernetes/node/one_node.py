@@ -105,6 +105,17 @@ class OneNode:
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
+    @contextmanager
+    def without_api_server(self) -> Iterator[None]:
+        """Stop the API server, as an upgrade of a cluster's only one does, and start it again."""
+        commands = self._commands
+        [server] = [daemon for daemon in commands.control_plane() if daemon.name == "kube-apiserver"]
+        server.stop()
+        try:
+            yield
+        finally:
+            server.start(commands.ready(server), self._environment(programs.servers()))
+
     def kubectl(self, *arguments: str, typed: str | None = None) -> str:
         """Return what a kubectl command prints; raises `SetUpError` with what it said."""
         done = self.try_kubectl(*arguments, typed=typed)

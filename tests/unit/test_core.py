@@ -52,6 +52,25 @@ async def test_a_run_that_is_stopped_while_all_its_ranks_are_lost_was_stopped(co
         training._check_end(None, [])
 
 
+async def test_a_cell_that_is_stopped_before_its_ranks_have_it_is_stopped_once_they_have(core, monkeypatch):
+    busy, stopped = [], []
+
+    async def interrupt(*, together):
+        stopped.append(list(busy))
+        busy.clear()
+
+    monkeypatch.setattr(type(core.group), "busy", property(lambda _: busy))
+    monkeypatch.setattr(core.group, "interrupt", interrupt)
+    await core._cell.acquire()
+    stop = asyncio.create_task(core.interrupt())
+    await asyncio.wait([stop], timeout=0.2)
+    assert stopped == []
+    busy.append("rank 0")
+    core._cell.release()
+    await asyncio.wait_for(stop, 5)
+    assert stopped == [["rank 0"]]
+
+
 async def test_a_run_that_ended_on_no_rank_has_not_finished(core, tmp_path):
     training = Training(core, None, RunStore(tmp_path), logs=None, progress=lambda _: None)
     with pytest.raises(RankError, match="ended on no rank"):

@@ -98,7 +98,7 @@ class Hub(WorkerSource):
 class Stubs(Crews):
     """Crews of one rank each, which needs no connection."""
 
-    async def _crew_of(self, worker, *, found=False):
+    async def _crew_of(self, worker, whole, *, found):
         info = WorkerInfo(
             worker=worker.name, ranks=1, profile="", host="h", address="127.0.0.1", node="n", backends=("none",)
         )

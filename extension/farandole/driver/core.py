@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
@@ -27,6 +28,8 @@ from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedErr
 BOOT_SECONDS = 60.0
 PRELOAD_SECONDS = 120.0
 RELEASE_SECONDS = 5.0
+BEGIN_SECONDS = 2.0
+"""So long a cell may take until its ranks have it, where none must be started first."""
 
 
 class ClusterCore:
@@ -217,6 +220,7 @@ class ClusterCore:
 
     async def interrupt(self) -> None:
         """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""
+        await self._until_begun()
         stopped = bool(self.group.busy) or self._elastic is not None
         if self._elastic is not None:
             self._elastic.stop()
@@ -230,6 +234,15 @@ class ClusterCore:
             await self.group.free(together=self.backend != "none")
         if stopped:
             await self._until_released()
+
+    async def _until_begun(self) -> None:
+        """Wait a moment for a cell that is about to be given to its ranks: it would run although it was stopped."""
+        give_up = time.monotonic() + BEGIN_SECONDS
+        while self._is_about_to_run() and time.monotonic() < give_up:  # noqa: ASYNC110 - it has many ways
+            await asyncio.sleep(0.02)
+
+    def _is_about_to_run(self) -> bool:
+        return self._cell.locked() and not self.group.busy and self._elastic is None
 
     async def _until_released(self) -> None:
         """Wait until the cell whose ranks were stopped has let go of the cluster: the next one must not be refused."""

@@ -242,7 +242,8 @@ class ClusterCore:
             await asyncio.sleep(0.02)
 
     def _is_about_to_run(self) -> bool:
-        return self._cell.locked() and not self.group.busy and self._elastic is None
+        starts = self._starts or self.ended
+        return self._cell.locked() and not starts and not self.group.busy and self._elastic is None
 
     async def _until_released(self) -> None:
         """Wait until the cell whose ranks were stopped has let go of the cluster: the next one must not be refused."""

@@ -66,7 +66,7 @@ def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: B
         try:
             server.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            # Told to end in the midst of a request it may wait for a thread of anyio's for ever, which waits for its loop.
+            # Told to end amid a request it may wait for ever, for a thread of anyio's that waits for its loop.
             server.kill()
             server.wait()
 

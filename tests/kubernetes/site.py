@@ -27,38 +27,20 @@ INSTALL_SECONDS = 180
 GONE_SECONDS = 120.0
 SMALLER = {"cpu_request = 0.5": "cpu_request = 0.1", 'memory_request = "1G"': 'memory_request = "256M"'}
 """Two users' clusters are to have room on two CPUs."""
-PROFILES = """
+GPU_PROFILE = """
 [[profile]]
-name = "one-gpu"
-description = "A GPU, of which the node has two"
+name = "{}"
+description = "{}"
 cpus = 1
 memory = "1G"
 gpus = 1
 [profile.kubernetes]
 cpu_request = 0.1
 memory_request = "128M"
-
-[[profile]]
-name = "low-gpu"
-description = "A GPU for trainings that can wait"
-cpus = 1
-memory = "1G"
-gpus = 1
-[profile.kubernetes]
-cpu_request = 0.1
-memory_request = "128M"
-priority = "farandole-training-low"
-
-[[profile]]
-name = "first-gpu"
-description = "A GPU for trainings that go before others"
-cpus = 1
-memory = "1G"
-gpus = 1
-[profile.kubernetes]
-cpu_request = 0.1
-memory_request = "128M"
-priority = "farandole-training-high"
+"""
+PROFILES = f"""{GPU_PROFILE.format("one-gpu", "A GPU, of which the node has two")}
+{GPU_PROFILE.format("low-gpu", "A GPU for trainings that can wait")}priority = "farandole-training-low"
+{GPU_PROFILE.format("first-gpu", "A GPU for trainings that go before others")}priority = "farandole-training-high"
 
 [[profile]]
 name = "huge"

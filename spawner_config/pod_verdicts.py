@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 NO_IMAGE = {"ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "ImageInspectError"}
 NO_CONTAINER = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 PULL_FAILED = "Failed to pull image"
+NO_VOLUME = "unbound immediate PersistentVolumeClaims"
 MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 
@@ -70,7 +71,13 @@ def has_ended(pod: dict[str, Any]) -> bool:
 
 
 def cannot_be_placed(words: str, seconds: float) -> str:
-    """Return what to tell of a pod for which no node has had room for so long."""
+    """Return what to tell of a pod for which no node has had room for so long, or nobody has made its volume."""
+    if NO_VOLUME in words:
+        return (
+            f"Kubernetes has made no volume for this server within {seconds:.0f} s: {words.rstrip('.')}. Try again in "
+            "a minute; if it stays so, the administrator looks at the claims in the hub's namespace and at their "
+            "storage class, FARANDOLE_HOME_CLASS."
+        )
     return (
         f"Kubernetes found no place for this server within {seconds:.0f} s: {words.rstrip('.')}. Choose a smaller "
         "profile or fewer workers, or try again when others have stopped theirs."

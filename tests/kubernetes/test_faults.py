@@ -81,7 +81,7 @@ def test_a_worker_pod_that_is_deleted_is_replaced_in_mid_run(site: Site) -> None
 
 def test_a_hub_whose_api_server_was_away_hears_of_its_pods_again(site: Site) -> None:
     with elastic_run(site, "grace"):
-        with site.node.without_api_server():
+        with site.node.without_control_plane():
             # Until KubeSpawner's watches have given up, as the hub's log must say.
             time.sleep(AWAY_SECONDS)
         wait_until(lambda: "never recovered, giving up" in site.kubectl("logs", "deployment/hub"), RECOVERY_SECONDS)

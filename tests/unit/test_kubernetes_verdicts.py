@@ -101,6 +101,13 @@ def test_the_schedulers_own_words_are_told() -> None:
     assert unplaced(pod()) is None
 
 
+def test_a_volume_that_nobody_has_made_is_no_matter_of_the_profile() -> None:
+    told = cannot_be_placed("0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims.", 120)
+    assert "made no volume for this server within 120 s" in told
+    assert "storage class" in told
+    assert "smaller profile" not in told
+
+
 def test_a_pod_in_a_queue_is_no_pod_without_a_place() -> None:
     state = pod(condition={"reason": "SchedulingGated", "message": "Scheduling is blocked"})
     assert queued(state)

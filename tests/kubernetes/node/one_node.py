@@ -28,7 +28,9 @@ from tests.kubernetes.node.daemons import Commands
 from tests.kubernetes.node.keys import Keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from tests.docker.engines.daemon import Daemon
 
 STATE = Path("/var/tmp")
 PROGRAMS = {"iptables": "iptables", "ip": "iproute2", "conntrack": "conntrack", "openssl": "openssl"}
@@ -76,12 +78,9 @@ class OneNode:
         self._namespace.make()
         for network in (self.pods, self.services):
             run("ip", "route", "replace", str(network), "via", str(self._namespace.there.ip))
-        commands = self._commands
-        for daemon in commands.control_plane():
-            daemon.start(commands.ready(daemon), self._environment(built))
+        self._start(self._commands.control_plane(), built)
         self.kubectl("create", "-f", "-", typed=self._volumes())
-        for daemon in commands.node_daemons():
-            daemon.start(commands.ready(daemon), self._environment(built))
+        self._start(self._commands.node_daemons(), built)
         self.ctr("images", "import", str(self.folder / "pause.tar"))
         wait_for(self._is_ready, f"The readiness of the node (logs in {self.folder})", READY_SECONDS)
 
@@ -106,15 +105,19 @@ class OneNode:
             shutil.rmtree(self.folder)
 
     @contextmanager
-    def without_api_server(self) -> Iterator[None]:
-        """Stop the API server, as an upgrade of a cluster's only one does, and start it again."""
-        commands = self._commands
-        [server] = [daemon for daemon in commands.control_plane() if daemon.name == "kube-apiserver"]
-        server.stop()
+    def without_control_plane(self) -> Iterator[None]:
+        """Stop the API server and all that belongs to it, as the restart of a cluster's only machine for it does.
+
+        Not the API server alone: those who ask it look for it ever more seldom, up to once a minute, and for that long
+        after its return nobody would give a claim its volume.
+        """
+        built, daemons = programs.servers(), self._commands.control_plane()
+        for daemon in reversed(daemons):
+            daemon.stop()
         try:
             yield
         finally:
-            server.start(commands.ready(server), self._environment(programs.servers()))
+            self._start(daemons, built)
 
     def kubectl(self, *arguments: str, typed: str | None = None) -> str:
         """Return what a kubectl command prints; raises `SetUpError` with what it said."""
@@ -178,6 +181,10 @@ class OneNode:
             pods=self.pods,
             node=NODE,
         )
+
+    def _start(self, daemons: Sequence[Daemon], built: Path) -> None:
+        for daemon in daemons:
+            daemon.start(self._commands.ready(daemon), self._environment(built))
 
     def _environment(self, built: Path) -> dict[str, str]:
         return {"PATH": os.pathsep.join(map(str, [built, *programs.packaged(), os.environ["PATH"]]))}

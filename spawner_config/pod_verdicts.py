@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 NO_IMAGE = {"ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "ImageInspectError"}
 NO_CONTAINER = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 PULL_FAILED = "Failed to pull image"
-NO_VOLUME = "unbound immediate PersistentVolumeClaims"
+NO_VOLUME = re.compile(
+    "unbound immediate PersistentVolumeClaims|persistent volumes to bind|binding volumes|enough free storage"
+    "|volume node affinity conflict|PersistentVolume's node affinity|bound to non-existent"
+)
+NO_ROOM = re.compile("Insufficient|Too many pods")
+"""What the scheduler says of nodes, and what stopping servers would mend."""
 MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 
@@ -71,12 +76,12 @@ def has_ended(pod: dict[str, Any]) -> bool:
 
 
 def cannot_be_placed(words: str, seconds: float) -> str:
-    """Return what to tell of a pod for which no node has had room for so long, or nobody has made its volume."""
-    if NO_VOLUME in words:
+    """Return what to tell of a pod for which no node has had room for so long, or no volume that it can use."""
+    if NO_VOLUME.search(words) and not NO_ROOM.search(words):
         return (
-            f"Kubernetes has made no volume for this server within {seconds:.0f} s: {words.rstrip('.')}. Try again in "
-            "a minute; if it stays so, the administrator looks at the claims in the hub's namespace and at their "
-            "storage class, FARANDOLE_HOME_CLASS."
+            f"Kubernetes found no volume for this server within {seconds:.0f} s: {words.rstrip('.')}. Try again in a "
+            "minute; if it stays so, the administrator looks at the claims in the hub's namespace, their access modes "
+            "and storage classes: for homes FARANDOLE_HOME_ACCESS and FARANDOLE_HOME_CLASS, or the cluster's default."
         )
     return (
         f"Kubernetes found no place for this server within {seconds:.0f} s: {words.rstrip('.')}. Choose a smaller "

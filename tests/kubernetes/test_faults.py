@@ -79,7 +79,7 @@ def test_a_worker_pod_that_is_deleted_is_replaced_in_mid_run(site: Site) -> None
         assert before not in {pod["metadata"]["uid"] for pod in site.pods("ada").values()}
 
 
-def test_a_hub_whose_api_server_was_away_hears_of_its_pods_again(site: Site) -> None:
+def test_a_hub_whose_control_plane_was_away_hears_of_its_pods_again(site: Site) -> None:
     with elastic_run(site, "grace"):
         with site.node.without_control_plane():
             # Until KubeSpawner's watches have given up, as the hub's log must say.

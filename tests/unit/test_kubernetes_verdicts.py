@@ -101,11 +101,26 @@ def test_the_schedulers_own_words_are_told() -> None:
     assert unplaced(pod()) is None
 
 
-def test_a_volume_that_nobody_has_made_is_no_matter_of_the_profile() -> None:
-    told = cannot_be_placed("0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims.", 120)
-    assert "made no volume for this server within 120 s" in told
-    assert "storage class" in told
+@pytest.mark.parametrize(
+    "words",
+    [
+        "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims.",
+        "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/3 nodes ...",
+        "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind.",
+        "0/2 nodes are available: 1 node(s) had untolerated taint {a: }, 1 node(s) had volume node affinity conflict.",
+        'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded',
+    ],
+)
+def test_a_volume_that_is_not_to_be_had_is_no_matter_of_the_profile(words: str) -> None:
+    told = cannot_be_placed(words, 120)
+    assert f"no volume for this server within 120 s: {words.rstrip('.')}. Try" in told
+    assert "FARANDOLE_HOME_CLASS" in told
     assert "smaller profile" not in told
+
+
+def test_where_room_is_short_too_the_remedy_is_to_ask_for_less() -> None:
+    words = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had volume node affinity conflict."
+    assert "smaller profile" in cannot_be_placed(words, 120)
 
 
 def test_a_pod_in_a_queue_is_no_pod_without_a_place() -> None:

@@ -49,7 +49,8 @@ class Daemon:
     def start(self, ready: Callable[[], bool], environment: Mapping[str, str] | None = None) -> None:
         """Start it and return when it is ready; raises `SetUpError` with the end of its log."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self.log.open("wb") as log:
+        # What it said before a restart may be why a test fails after it.
+        with self.log.open("ab") as log:
             process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,

@@ -112,12 +112,12 @@ class OneNode:
         after its return nobody would give a claim its volume.
         """
         built, daemons = programs.servers(), self._commands.control_plane()
-        for daemon in reversed(daemons):
-            daemon.stop()
         try:
+            for daemon in reversed(daemons):
+                daemon.stop()
             yield
         finally:
-            self._start(daemons, built)
+            self._start([daemon for daemon in daemons if daemon.pid() is None], built)
 
     def kubectl(self, *arguments: str, typed: str | None = None) -> str:
         """Return what a kubectl command prints; raises `SetUpError` with what it said."""

@@ -22,7 +22,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
 endef
 
-.PHONY: help setup demo up test test-docker test-kubernetes chaos images publish bundle image doctor lock lock-debian check audit bench bench-carry bench-scale clean
+.PHONY: help setup demo up test test-docker test-kubernetes chaos images publish bundle image doctor lock lock-debian check docs audit bench bench-carry bench-scale clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -73,7 +73,11 @@ lock: $(VENV)/stamp-venv ## pin all Python packages of the images anew
 lock-debian: $(VENV)/stamp-venv ## record the Debian packages of the images anew; needs an engine
 	@$(BIN)/python -m images.lock_debian
 
-check: $(VENV)/stamp-test $(VENV)/stamp-extension $(VENV)/stamp-lab-modules ## lint, formatting, types
+docs: $(VENV)/stamp-docs $(VENV)/stamp-extension ## build the documentation into build/docs/html; warnings are errors
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs/doctrees docs build/docs/html
+	@echo "The documentation is in build/docs/html/index.html"
+
+check: $(VENV)/stamp-test $(VENV)/stamp-extension $(VENV)/stamp-lab-modules docs ## lint, formatting, types, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -95,7 +99,7 @@ bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clus
 	$(BIN)/python bench/run.py --only scale --repeats 1
 
 clean: ## remove what these targets made in the checkout (the wheel cache and .farandole/ stay)
-	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib extension/farandole/labextension .mypy_cache .ruff_cache .pytest_cache tests/artifacts
+	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib extension/farandole/labextension .mypy_cache .ruff_cache .pytest_cache tests/artifacts build/docs
 
 # --- set-up, one stamp for each step ---
 
@@ -112,6 +116,10 @@ $(VENV)/stamp-python: pyproject.toml $(VENV)/stamp-venv
 
 $(VENV)/stamp-test: pyproject.toml $(VENV)/stamp-python
 	$(BIN)/python -m pip install --quiet --group test
+	@touch $@
+
+$(VENV)/stamp-docs: pyproject.toml $(VENV)/stamp-python
+	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
 # What gathers an image's files on this machine: no torch, no Horovod.

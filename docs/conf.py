@@ -1,0 +1,38 @@
+"""Sphinx settings of the documentation: `make docs` builds it, without any download."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as installed_version
+
+project = "Farandole"
+author = "Farandole contributors"
+project_copyright = f"{author}, BSD 3-Clause"
+release = installed_version("farandole")
+version = release
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["**/.ipynb_checkpoints"]
+# Docstrings put names in single backticks, as reStructuredText puts code in double ones.
+default_role = "code"
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"
+# The tutorials' magics are not Python: highlight what can be highlighted.
+suppress_warnings = ["misc.highlighting_failure"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+
+html_theme = "pydata_sphinx_theme"
+html_title = "Farandole"
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "show_prev_next": True,
+    "navbar_end": ["theme-switcher"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+}

@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
-# Tests that hardly compute, as they wait for idle times to pass or for workers to start: they run beside the others.
-WAITING := $(addprefix tests/integration/test_, idle.py elastic.py takeover.py)
+# Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them, with an empty SELECT.
+SELECT := not release
 JAVASCRIPT := eslint.config.mjs "extension/farandole/notebook/**/*.js"
 LAB := extension/labextension
 LAB_SOURCES := $(shell find $(LAB) -type f -not -path "*/node_modules/*" -not -path "*/lib/*" -not -path "*/test/*") \
@@ -22,7 +22,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
 endef
 
-.PHONY: help setup demo up test test-docker test-kubernetes chaos images publish bundle image doctor lock lock-debian check docs audit bench bench-carry bench-scale clean
+.PHONY: help setup demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs audit bench bench-carry bench-scale clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -35,19 +35,19 @@ demo: setup ## start a hub, log in, run the first notebook on two workers, stop 
 up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE move it
 	@$(BIN)/python -m hub.up
 
-test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-lab-modules ## run all tests but those that need a container engine
+test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-lab-modules ## run all tests that need no container engine
 	$(BIN)/npm --prefix $(LAB) test
-	@output=$$(mktemp); \
-	$(BIN)/python -m pytest $(WAITING) $(PYTEST_ARGS) >"$$output" 2>&1 & \
-	$(BIN)/python -m pytest tests --ignore=tests/docker --ignore=tests/kubernetes $(WAITING:%=--ignore=%) $(PYTEST_ARGS); works=$$?; \
-	wait $$!; waits=$$?; cat "$$output"; rm "$$output"; exit $$((works | waits))
+	$(BIN)/python -m tests.lanes -m "$(SELECT)" $(PYTEST_ARGS)
 
-test-docker: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests on a container engine, with the images of `make images`
-	$(BIN)/python -m pytest tests/docker $(PYTEST_ARGS)
+test-docker: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests that need a container engine and the images of `make images`
+	$(BIN)/python -m pytest tests/docker -m "$(SELECT)" $(PYTEST_ARGS)
 
-test-kubernetes: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests on a Kubernetes of their own; as root, with an engine and the images
+test-kubernetes: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests that start a Kubernetes node; needs root, an engine and the images
 	$(BIN)/python -m tests.kubernetes.node.programs
-	$(BIN)/python -m pytest tests/kubernetes $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/kubernetes -m "$(SELECT)" $(PYTEST_ARGS)
+
+release: ## run everything before a release: .ci/run, soaks, rebuilds, load tests, benchmark of scale, audit; up to 4 hours, as root
+	bash .ci/run release
 
 chaos: setup $(VENV)/stamp-test ## hit training runs with 100 faults and look what is lost; SEED=1, CHAOS_ARGS="--only 37"
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) $(CHAOS_ARGS)

@@ -70,6 +70,7 @@ def train_on_two_workers(stack: Stack) -> None:
         kernel.execute("%cluster stop", deadline=CELL_SECONDS)
 
 
+@pytest.mark.release
 def test_published_images_are_pulled_by_digest_and_train(tmp_path: Path, nothing_there: SecondEngine) -> None:
     with registry.running(HERE) as published:
         settings = published.publish()
@@ -89,6 +90,7 @@ def test_published_images_are_pulled_by_digest_and_train(tmp_path: Path, nothing
     assert set(used) == {settings["FARANDOLE_HUB_IMAGE"], settings["FARANDOLE_NOTEBOOK_IMAGE"]}
 
 
+@pytest.mark.release
 def test_a_bundle_brings_everything_and_trains(
     tmp_path: Path, nothing_there: SecondEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from tests.chaos.short import assert_survives
 KINDS = ("worker", "rank-0", "memory", "driver", "disk")
 
 
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_a_run_outlives_faults_of_different_kinds(tmp_path):
     (folder := tmp_path / "site").mkdir()

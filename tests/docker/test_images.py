@@ -95,6 +95,7 @@ def build_base(folder: Path, archive: str) -> str:
     return run_build(["--no-cache", "--target=base", f"--file={HUB.dockerfile}", str(folder)])
 
 
+@pytest.mark.release
 def test_an_archive_that_is_named_is_the_only_one_and_no_layer_keeps_it(tmp_path: Path) -> None:
     archive = own_archive()
     built = build_base(tmp_path, archive)
@@ -115,6 +116,7 @@ def test_an_archive_that_is_named_is_the_only_one_and_no_layer_keeps_it(tmp_path
         docker("rmi", built)
 
 
+@pytest.mark.release
 def test_an_archive_that_does_not_answer_fails_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As it would not if apt had any other source."""
     address = "http://127.0.0.1:9/debian"

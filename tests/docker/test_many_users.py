@@ -24,6 +24,7 @@ def home(details: dict[str, Any]) -> str:
     return str(name)
 
 
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_twenty_users_start_at_once_apart_and_nothing_is_left_of_them(small_stack: Stack) -> None:
     stack, admin = small_stack, HubApi(small_stack, ADMIN)

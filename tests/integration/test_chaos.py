@@ -8,6 +8,7 @@ from tests.chaos.short import assert_survives
 KINDS = ("rank-0", "worker", "driver", "disk", "memory", "proxy")
 
 
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_a_run_outlives_faults_of_different_kinds(tmp_path):
     with local_site(tmp_path / "site") as site:

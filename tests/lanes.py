@@ -1,0 +1,70 @@
+"""Runs the tests in lanes, pytest processes side by side: `python -m tests.lanes [ARGUMENTS OF PYTEST]`.
+
+Unit tests compute, integration tests start processes, and some tests wait for a clock most of the time. The output of
+a lane is printed when the lane ends, so that the lines of two lanes do not mix.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+
+import pytest
+
+ELSEWHERE = ("tests/docker", "tests/kubernetes")
+"""Tests that need a container engine have targets of their own."""
+WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("idle", "elastic", "takeover"))
+
+
+def lanes() -> dict[str, list[str]]:
+    """Return the arguments of pytest for each lane; the last lane has all tests that no other lane names."""
+    named = {"unit": ["tests/unit"], "waiting": list(WAITING)}
+    others = [path for paths in (*named.values(), ELSEWHERE) for path in paths]
+    return {**named, "integration": ["tests", *(f"--ignore={path}" for path in others)]}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A lane that has ended."""
+
+    name: str
+    status: int
+    output: bytes
+    seconds: float
+
+    def show(self) -> None:
+        """Print its output and the time that it took."""
+        sys.stdout.buffer.write(f"\n--- lane {self.name}\n".encode() + self.output)
+        minutes, seconds = divmod(round(self.seconds), 60)
+        print(f"--- lane {self.name} took {minutes}:{seconds:02} min", flush=True)
+
+
+def run_lane(name: str, arguments: list[str]) -> Ended:
+    """Run pytest for a lane."""
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "pytest", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    return Ended(name, done.returncode, done.stdout, time.monotonic() - begun)
+
+
+def run(arguments: list[str]) -> int:
+    """Run all lanes, show each when it ends, and return the exit status of all together."""
+    statuses = []
+    with ThreadPoolExecutor() as pool:
+        for future in as_completed(pool.submit(run_lane, name, [*own, *arguments]) for name, own in lanes().items()):
+            future.result().show()
+            statuses.append(future.result().status)
+    return worst(statuses)
+
+
+def worst(statuses: list[int]) -> int:
+    """Return the status of a lane that failed, if any did; lanes without a selected test fail only if all are such."""
+    failed = set(statuses) - {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+    return failed.pop() if failed else min(statuses)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

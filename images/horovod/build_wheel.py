@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -154,6 +155,16 @@ def build(cache: Path) -> Path:
         return Path(part).rename(cache / wheel.name)
 
 
+def timed_build(cache: Path) -> Path:
+    """Build the wheel and say on stderr how long that took."""
+    print(f"Building Horovod {HOROVOD} for torch {version('torch')} (some minutes, once) ...", file=sys.stderr)
+    begun = time.monotonic()
+    wheel = build(cache)
+    minutes, seconds = divmod(round(time.monotonic() - begun), 60)
+    print(f"Built Horovod {HOROVOD} in {minutes}:{seconds:02} min.", file=sys.stderr)
+    return wheel
+
+
 def main(arguments: list[str]) -> int:
     """Print the wheel's path, building it where there is none."""
     if arguments == ["--requirements"]:
@@ -167,9 +178,7 @@ def main(arguments: list[str]) -> int:
     if not wheels and not any(shutil.which(compiler) for compiler in ("c++", "g++", "clang++")):
         print("No C++ compiler (g++) was found, so Horovod cannot be built.", file=sys.stderr)
         return NO_COMPILER
-    if not wheels:
-        print(f"Building Horovod {HOROVOD} for torch {version('torch')} (some minutes, once) ...", file=sys.stderr)
-    wheel = wheels[0] if wheels else build(cache)
+    wheel = wheels[0] if wheels else timed_build(cache)
     if arguments[:1] == ["--to"]:
         shutil.copy(wheel, arguments[1])
     print(wheel)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 from tests.docker.engines.debian import RELEASE, install, kept, own_apt, run, unpack
@@ -31,7 +32,7 @@ BUILDERS = {
 
 def servers() -> Path:
     """Return a folder with the programs that are built, and `pause`; raises `SetUpError`."""
-    return kept(f"{RELEASE}-kubernetes-servers", _build)
+    return kept(f"{RELEASE}-kubernetes-servers", _timed_build)
 
 
 def packaged() -> list[Path]:
@@ -45,9 +46,16 @@ def network_plugins() -> Path:
     return unpack(RELEASE, *PACKAGES) / "usr/lib/cni"
 
 
+def _timed_build(part: Path) -> None:
+    print(f"building Kubernetes {VERSION} from Debian's source, for some ten minutes", flush=True)
+    begun = time.monotonic()
+    _build(part)
+    minutes, seconds = divmod(round(time.monotonic() - begun), 60)
+    print(f"built Kubernetes {VERSION} in {minutes}:{seconds:02} min", flush=True)
+
+
 def _build(part: Path) -> None:
     install(BUILDERS)
-    print(f"building Kubernetes {VERSION} from Debian's source, for some ten minutes", flush=True)
     source = part / SOURCE
     source.parent.mkdir(parents=True)
     _fetch(part, source)

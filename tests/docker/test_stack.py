@@ -41,7 +41,7 @@ print(f"{{time.monotonic() - began:.3f}}")
 ANSWER_SECONDS = 3
 
 
-@pytest.mark.parametrize("backend", ["horovod", "torch"])
+@pytest.mark.parametrize("backend", ["horovod", pytest.param("torch", marks=pytest.mark.release)])
 def test_a_cell_trains_over_two_worker_containers(stack: Stack, backend: str) -> None:
     with stack.kernel("ada") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)

@@ -105,7 +105,7 @@ def ada(swarm_stack: SwarmStack) -> Iterator[RemoteKernel]:
     wait_until(lambda: not swarm_stack.workers("ada"), STOP_SECONDS)
 
 
-@pytest.mark.parametrize("backend", ["horovod", "torch"])
+@pytest.mark.parametrize("backend", ["horovod", pytest.param("torch", marks=pytest.mark.release)])
 def test_a_cell_trains_over_two_machines(swarm_stack: SwarmStack, ada: RemoteKernel, backend: str) -> None:
     ada.execute(f"%cluster start --workers 2 --backend {backend}", deadline=CELL_SECONDS)
     workers = swarm_stack.workers("ada")
@@ -127,6 +127,7 @@ def can_do_no_more_than_it_must(server: Server) -> None:
     assert "1.0G" in server.run("df", "--human-readable", "/dev/shm")
 
 
+@pytest.mark.release
 def test_the_first_notebook_trains_over_two_machines(swarm_stack: SwarmStack, chromium: Browser) -> None:
     with administrators_lab(swarm_stack, chromium) as lab:
         train_in_the_first_notebook(lab, lambda: len({worker.engine.name for worker in swarm_stack.workers(ADMIN)}))

@@ -14,7 +14,7 @@ EPOCHS = 16
 SLOWLY = "time.sleep(0.1)"
 
 
-@pytest.fixture(scope="module", params=["horovod", "torch"])
+@pytest.fixture(scope="module", params=["horovod", pytest.param("torch", marks=pytest.mark.release)])
 def cluster(request, hub, tmp_path_factory):
     store = RunStore(tmp_path_factory.mktemp("runs"))
     access = {"hub_url": hub.url, "token": hub.token_for(f"elastic-{request.param}"), "store": store}

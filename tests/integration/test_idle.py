@@ -61,7 +61,7 @@ def stopped(said):
     return sorted(line.split()[1] for line in said if "is stopped: it had been idle for" in line)
 
 
-@pytest.mark.parametrize("backend", ["horovod", "torch"])
+@pytest.mark.parametrize("backend", ["horovod", pytest.param("torch", marks=pytest.mark.release)])
 def test_an_attached_idle_worker_goes_a_silent_busy_one_stays_and_the_next_cell_refills(hub, tmp_path, flag, backend):
     user, said = f"ida-{backend}", []
     token = hub.token_for(user)

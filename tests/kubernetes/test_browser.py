@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.docker.remote_hub import ADMIN
 from tests.docker.test_browser import train_in_the_first_notebook
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from tests.kubernetes.site import Site
 
 
+@pytest.mark.release
 def test_the_first_notebook_trains_over_two_worker_pods(site: Site, lab: Lab) -> None:
     train_in_the_first_notebook(lab, lambda: len(site.workers(ADMIN)))
     site.wait_gone(ADMIN, "main-w0", "main-w1")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COMPLETE = "print(run.status, sorted(set(run.dataframe().step)) == list(range(run.result)), run.result)"
 
 
-@pytest.mark.parametrize("backend", ["horovod", "torch"])
+@pytest.mark.parametrize("backend", ["horovod", pytest.param("torch", marks=pytest.mark.release)])
 def test_a_cell_trains_over_two_worker_pods(site: Site, backend: str) -> None:
     with site.kernel("ada") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 project = "Farandole"
 author = "Farandole contributors"
@@ -10,7 +14,7 @@ project_copyright = f"{author}, BSD 3-Clause"
 release = installed_version("farandole")
 version = release
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "directives"]
 exclude_patterns = ["**/.ipynb_checkpoints"]
 # Docstrings put names in single backticks, as reStructuredText puts code in double ones.
 default_role = "code"

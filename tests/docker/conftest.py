@@ -73,7 +73,7 @@ def small_stack(stack: Stack) -> Iterator[Stack]:
 
 
 def give_profiles(stack: Stack, text: str) -> None:
-    """Give them as the README says."""
+    """Give them as docs/how-to/profiles.md says."""
     (stack.folder / "profiles.toml").write_text(text)
     stack.compose("cp", "profiles.toml", "hub:/srv/farandole/")
     stack.compose("restart", "hub")

@@ -1,4 +1,4 @@
-"""README's "Carry it" as a newcomer follows it, in a real browser: log in, start a server, train on two containers."""
+"""docs/how-to/containers.md as a newcomer follows it, in a real browser: log in, start a server, train in containers."""
 
 from __future__ import annotations
 

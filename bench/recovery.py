@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farandole.driver.cluster import Cluster
-from farandole.driver.elastic import Elastic
+from farandole.driver.options import Elastic
 
 from bench.record import Record, median_of
 from bench.site import quiet

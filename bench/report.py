@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from farandole.driver.cluster import Cluster
-from farandole.driver.store import read_lines
+from farandole.runs.store import read_lines
 
 from bench.record import Record, median_of
 from bench.site import bench_hub, quiet
@@ -16,7 +16,7 @@ from bench.site import bench_hub, quiet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from farandole.driver.runs import Run
+    from farandole.runs.run import Run
 
 LOOPS = Path(__file__).parent / "loops"
 REPORTS = 20_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from farandole.driver.backends.base import LOOPBACK, Endpoint, Seat
-from farandole.driver.backends.horovod import HorovodBackend, slot
-from farandole.server.rendezvous import Rendezvous
+from farandole.driver.world.backends.base import LOOPBACK, Endpoint, Seat
+from farandole.driver.world.backends.horovod import HorovodBackend, slot
+from farandole.server.worker.rendezvous import Rendezvous
 
 from bench.notebook import farandole, make_shell, px, seconds, silence
 from bench.record import Record, ratio_of_pairs

@@ -9,17 +9,26 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from spawner_config.form import options_form, options_from_form
-from spawner_config.idle import IdleLimits, configure_idle
-from spawner_config.profiles import ProfileError, read_catalogue
+from spawner_config.lifecycle.cascade_stop import stop_workers
+from spawner_config.lifecycle.idle import IdleLimits, configure_idle
+from spawner_config.profiles.profiles import ProfileError, read_profiles
 from spawner_config.roles import server_token_scopes
 from spawner_config.settings import Settings, SettingsError, ending_at_a_bad_setting, ensure_state
-from spawner_config.workers import stop_workers
+
+DEPLOYMENTS = {
+    "local": "spawner_config.local",
+    "docker": "spawner_config.containers.docker",
+    "swarm": "spawner_config.swarm.spawner",
+    "kubernetes": "spawner_config.kubernetes.configure",
+}
 
 deployment = os.environ.get("FARANDOLE_DEPLOYMENT", "local")
 with ending_at_a_bad_setting(SettingsError, ProfileError):
+    if deployment not in DEPLOYMENTS:
+        raise SettingsError(f"FARANDOLE_DEPLOYMENT is {deployment!r}. Set it to one of: {', '.join(DEPLOYMENTS)}.")
     settings = Settings.from_environment(os.environ)
     # Kubernetes counts its GPUs itself.
-    catalogue = read_catalogue(settings.profiles, os.environ.get("FARANDOLE_GPUS"), counted=deployment != "kubernetes")
+    catalogue = read_profiles(settings.profiles, os.environ.get("FARANDOLE_GPUS"), counted=deployment != "kubernetes")
 ensure_state(settings)
 
 c = get_config()  # noqa: F821 - JupyterHub defines it
@@ -28,10 +37,10 @@ c.JupyterHub.db_url = f"sqlite:///{settings.state}/jupyterhub.sqlite"
 c.JupyterHub.cookie_secret_file = str(settings.state / "cookie_secret")
 c.JupyterHub.allow_named_servers = True
 c.JupyterHub.tornado_settings = {
-    # A request for a server is answered at once, and /progress tells how it goes.
+    # A request for a server returns at once; /progress streams the events of its start.
     "slow_spawn_timeout": 0,
-    # While 100 servers start, whoever asks for one more is sent away for so many seconds. The usual half a minute and
-    # more would be most of the time that a cluster of several hundred workers takes to start. Not to be set elsewhere.
+    # While 100 servers start, the hub asks further requests to retry after this many seconds. JupyterHub's default of
+    # 30 to 60 seconds would dominate the start of a cluster with several hundred workers. There is no traitlet for it.
     "spawn_throttle_retry_range": (2, 8),
 }
 
@@ -45,4 +54,4 @@ c.Spawner.http_timeout = 60
 
 with ending_at_a_bad_setting(SettingsError, ProfileError):
     configure_idle(c, IdleLimits.from_environment(os.environ))
-    importlib.import_module(f"spawner_config.{deployment}").configure(c, settings, catalogue)
+    importlib.import_module(DEPLOYMENTS[deployment]).configure(c, settings, catalogue)

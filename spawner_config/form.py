@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from spawner_config.roles import is_worker
 
 if TYPE_CHECKING:
-    from spawner_config.gpu_pool import GpuPool
-    from spawner_config.profiles import Catalogue, Profile
+    from spawner_config.gpus.pool import GpuPool
+    from spawner_config.profiles.profiles import Profile, ProfileSet
 
 STYLE = """<style>
 .farandole-profile { display: flex; gap: .9rem; align-items: baseline; padding: .8rem 1rem; margin-bottom: .6rem;
@@ -21,7 +21,7 @@ STYLE = """<style>
 </style>"""
 
 
-def options_form(catalogue: Catalogue, spawner: Any) -> str:
+def options_form(catalogue: ProfileSet, spawner: Any) -> str:
     """Return the HTML inside the spawn page's form."""
     if is_worker(spawner.name):
         return "<p>This is a worker of a cluster. Start it from a notebook: <code>%cluster start</code></p>"

@@ -24,11 +24,11 @@ from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets import Unicode, default
 
 from images.notebook.start import copy_notebooks
-from spawner_config.options import OptionsHook
+from spawner_config.profiles.options import OptionsHook
 from spawner_config.settings import ROOT, Settings, ensure_password
 
 if TYPE_CHECKING:
-    from spawner_config.profiles import Catalogue
+    from spawner_config.profiles.profiles import ProfileSet
 
 BIN = Path(sys.executable).parent
 POLL_SECONDS = 0.05
@@ -126,7 +126,7 @@ def kept_port(path: Path) -> int:
     return port
 
 
-def configure(c: Any, settings: Settings, catalogue: Catalogue) -> None:
+def configure(c: Any, settings: Settings, catalogue: ProfileSet) -> None:
     """Set up a hub on this machine; its inner ports are free ones, so that several hubs can run beside each other."""
     c.JupyterHub.bind_url = f"http://127.0.0.1:{settings.port}"
     c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{kept_port(settings.state / 'hub.port')}"

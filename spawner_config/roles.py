@@ -1,7 +1,7 @@
 """Who may do what: a server's scopes follow from its name.
 
 The hub asks for the scopes of a server's token before it stores the server's options, so nothing but the name can
-decide. `spawner_config.options` sees to it that a worker's options come with a worker's name and no other.
+decide. `spawner_config.profiles.options` sees to it that a worker's options come with a worker's name and no other.
 """
 
 from __future__ import annotations

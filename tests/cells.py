@@ -65,7 +65,7 @@ def interrupt_when_it_prints(work):
 ELASTIC = """
 import os, signal, time, torch, farandole as fd
 from pathlib import Path
-from farandole.ranks.collectives import gather_bytes
+from farandole.ranks.world.collectives import gather_bytes
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -119,7 +119,7 @@ CHECKPOINTS = "made = fd.checkpoint(state, every=10)"
 VANISH = (
     CHECKPOINTS
     + """
-from farandole.ranks import reporter
+from farandole.ranks.metrics import reporter
 
 def vanish(step):
     mark = marks / f"at-{step}-{fd.rank()}"

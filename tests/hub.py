@@ -91,7 +91,7 @@ class RunningHub:
         self.process.process.wait(10)
         self.kill_proxy()
         # A killed hub cannot end its service; the next one starts its own.
-        for culler in self._processes("spawner_config.culler"):
+        for culler in self._processes("spawner_config.lifecycle.culler"):
             culler.kill()
         self.process._lock.close()
         self.process = HubProcess(self.process.settings)

@@ -9,9 +9,9 @@ from collections import Counter
 from contextlib import suppress
 
 from farandole import Cluster
-from farandole.driver.store import RunStore
 from farandole.exceptions import NoClusterError
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 
 from hub.process import wait_until
 from tests.cells import elastic
@@ -30,7 +30,7 @@ fd.result(step)
 """
 TOGETHER = CELL.replace(
     "while not pathlib.Path({end!r}).exists():",
-    """from farandole.ranks.collectives import gather_bytes
+    """from farandole.ranks.world.collectives import gather_bytes
 while b"end" not in gather_bytes(b"end" if pathlib.Path({end!r}).exists() else b"on"):""",
 )
 """The same, over the backend: each step is a collective."""
@@ -38,7 +38,7 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 from farandole import Cluster, Elastic
-from farandole.driver.store import RunStore
+from farandole.runs.store import RunStore
 told = json.loads(sys.stdin.readline())
 where = {"hub_url": told["hub"], "token": told["token"], "store": RunStore(Path(told["store"]))}
 elastic = None if told["elastic"] is None else Elastic(**told["elastic"])

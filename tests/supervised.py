@@ -5,14 +5,14 @@ import re
 import time
 from dataclasses import replace
 
-from farandole.driver.group import RankGroup
-from farandole.driver.kernels import RankKernel
-from farandole.driver.replies import CONNECTION_LOST, Reply
-from farandole.driver.staff import Patience, Staff
-from farandole.driver.supervisor import Supervisor
+from farandole.driver.elastic.agent import ElasticAgent
+from farandole.driver.elastic.host import ElasticHost, ElasticTimeouts
+from farandole.driver.kernels.group import RankGroup
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.replies import CONNECTION_LOST, Reply
 from farandole.exceptions import RankError, WorkerStartError
 
-PATIENCE = Patience(grace=0.05, leave=0.05, interrupt=0.1, hung=0.3, form=5, refill=0.2, retry=0.01)
+PATIENCE = ElasticTimeouts(grace=0.05, leave=0.05, interrupt=0.1, hung=0.3, form=5, refill=0.2, retry=0.01)
 
 
 class Server:
@@ -47,7 +47,7 @@ class Rank(RankKernel):
         self.answers.set()
         self.cell = asyncio.get_running_loop().create_future()
 
-    async def aside(self):
+    async def side_subshell(self):
         return "aside"
 
     async def reachable(self):
@@ -79,12 +79,12 @@ class Rank(RankKernel):
             self.aside_free.clear()
         if function == "waits":
             return self.reply("ok", value=self.waits)
-        if function == "hold":
+        if function == "pause_at_next_commit":
             seconds, self.slow = self.slow, 0.0
             await asyncio.sleep(seconds)
-        if function == "part_at":
+        if function == "leave_at_commit":
             self.commits = int(arguments)
-        if function == "part_at" or (function == "say_broken" and self._heeds()):
+        if function == "leave_at_commit" or (function == "mark_world_broken" and self._heeds()):
             self.say(failed=False)
         return self.reply("ok" if self.alive else "dead", value=self.commits)
 
@@ -121,7 +121,7 @@ class Rank(RankKernel):
         return await self.cell
 
 
-class Workers(Staff):
+class Workers(ElasticHost):
     """Seats ranks at once, and has `spare` ones to replace lost ones with."""
 
     def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, stuck=0, **patience):
@@ -130,8 +130,8 @@ class Workers(Staff):
         self.spare, self.trouble, self.breaks, self.refuses = list(spare), trouble, breaks, refuses
         self.stuck = stuck
         self.worlds, self.told, self.released = [], [], []
-        self.group.seat(self.ranks)
-        self.supervisor = Supervisor(self, self.group, options, replace(PATIENCE, **patience))
+        self.group.assign_ranks(self.ranks)
+        self.supervisor = ElasticAgent(self, self.group, options, replace(PATIENCE, **patience))
 
     def run(self):
         return asyncio.create_task(self.supervisor.run(self.ranks[:]))

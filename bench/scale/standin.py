@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import jupyterhub
 from aiohttp import ClientSession, ClientTimeout, web
-from farandole.driver.connection import SUBPROTOCOL
+from farandole.driver.kernels.connection import SUBPROTOCOL
 from farandole.protocol import COMM_TARGET
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ACTIVITY_SECONDS = 300.0
 """How often a server tells the hub that it is in use; JupyterHub's own default."""
 CALL = re.compile(r"fromlist=\['_'\]\)\.(?P<name>\w+)\((?P<arguments>.*?)\)\)?$", re.DOTALL)
-"""The end of what `farandole.driver.group.call` makes."""
+"""The end of what `farandole.driver.kernels.group.call` makes."""
 
 
 @dataclass
@@ -169,7 +169,7 @@ class StandIn:
         return web.json_response({"version": "stand-in"}, status=200 if there else 404, headers=version)
 
     async def describe(self, request: web.Request) -> web.Response:
-        """Answer as `farandole.server.routes.describe`."""
+        """Answer as `farandole.server.worker.routes.describe`."""
         server = await self._server(request)
         return web.json_response(
             {

@@ -13,35 +13,35 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from farandole.driver.cluster import Cluster
-    from farandole.driver.elastic import Elastic
-    from farandole.driver.store import load_run
-    from farandole.ranks.checkpoint import checkpoint
+    from farandole.driver.options import Elastic
+    from farandole.ranks.checkpoints.checkpoint import checkpoint
     from farandole.ranks.context import device, local_rank, local_size, rank, size
     from farandole.ranks.elastic import elastic
-    from farandole.ranks.prepare import prepare
-    from farandole.ranks.report import report
-    from farandole.ranks.result import result
-    from farandole.ranks.state import state
-    from farandole.ranks.track import track
+    from farandole.ranks.metrics.report import report
+    from farandole.ranks.metrics.result import result
+    from farandole.ranks.metrics.track import track
+    from farandole.ranks.state.state import state
+    from farandole.ranks.training.prepare import prepare
+    from farandole.runs.store import load_run
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Cluster": "farandole.driver.cluster",
-    "Elastic": "farandole.driver.elastic",
-    "load_run": "farandole.driver.store",
-    "checkpoint": "farandole.ranks.checkpoint",
+    "Elastic": "farandole.driver.options",
+    "load_run": "farandole.runs.store",
+    "checkpoint": "farandole.ranks.checkpoints.checkpoint",
     "device": "farandole.ranks.context",
     "elastic": "farandole.ranks.elastic",
     "local_rank": "farandole.ranks.context",
     "local_size": "farandole.ranks.context",
     "rank": "farandole.ranks.context",
     "size": "farandole.ranks.context",
-    "prepare": "farandole.ranks.prepare",
-    "report": "farandole.ranks.report",
-    "result": "farandole.ranks.result",
-    "state": "farandole.ranks.state",
-    "track": "farandole.ranks.track",
+    "prepare": "farandole.ranks.training.prepare",
+    "report": "farandole.ranks.metrics.report",
+    "result": "farandole.ranks.metrics.result",
+    "state": "farandole.ranks.state.state",
+    "track": "farandole.ranks.metrics.track",
 }
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hub.doctor.deployment import COMPOSE_FILE, ENV_FILE, raw_values
 from hub.doctor.finding import Finding, fault, ok, warning
-from spawner_config.secret_rules import MAKE_PASSWORD, MAKE_TOKEN, password_weakness, token_weakness
+from spawner_config.access.secret_rules import MAKE_PASSWORD, MAKE_TOKEN, password_weakness, token_weakness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hub.doctor.finding import Finding, fault, ok, warning
-from spawner_config.gpu_requests import KIND, offered_form
-from spawner_config.profiles import ProfileError, parse_gpus
+from spawner_config.gpus.requests import KIND, offered_form
+from spawner_config.profiles.profiles import ProfileError, parse_gpus
 
 if TYPE_CHECKING:
     from hub.doctor.deployment import Deployment

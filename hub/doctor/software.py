@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from hub.doctor.finding import Finding, fault, ok, warning
-from spawner_config.swarm_engine import lack
+from spawner_config.swarm.engine import lack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from hub.engine_filter.body import (
 from hub.engine_filter.mounts import VOLUME_NAME, binds, mounts, owned, paths
 from hub.engine_filter.refused import RefusedError
 from hub.engine_filter.rules import ROLE_LABEL, SERVICE, is_service
-from spawner_config.homes import MKDIR, PLACE, whole
+from spawner_config.swarm.shared_home import MKDIR, PLACE, whole
 
 if TYPE_CHECKING:
     from hub.engine_filter.body import Check

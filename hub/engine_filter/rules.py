@@ -9,9 +9,9 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
 from hub.engine_filter.names import IMAGE
-from spawner_config.homes import SharedFolder
 from spawner_config.settings import SettingsError
 from spawner_config.shares import Shares
+from spawner_config.swarm.shared_home import SharedFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

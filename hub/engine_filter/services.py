@@ -10,7 +10,7 @@ from hub.engine_filter.containers import GPU_VARIABLE, NO_GPU, environment, labe
 from hub.engine_filter.mounts import MOUNT, owned
 from hub.engine_filter.networks import ours
 from hub.engine_filter.refused import RefusedError
-from spawner_config.homes import whole
+from spawner_config.swarm.shared_home import whole
 
 if TYPE_CHECKING:
     from hub.engine_filter.body import Check

@@ -60,7 +60,7 @@ class Lab:
         self.page.get_by_label("Username:").fill(user)
         self.page.get_by_label("Password:", exact=True).fill(self.hub.password)
         self.shoot("login")
-        self.page.get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("button", name="DriverStatus in").click()
 
     def start_server(self, user: str, profile: str) -> None:
         """Choose a profile on the spawn page and start the server."""

@@ -7,8 +7,8 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from farandole.driver.store import RunStore
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 from playwright.sync_api import expect
 
 from hub.process import processes_of, wait_until

@@ -66,7 +66,7 @@ def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: B
         try:
             server.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            # Told to end amid a request it may wait for ever, for a thread of anyio's that waits for its loop.
+            # Stopped amid a request it may wait for ever, for a thread of anyio's that waits for its loop.
             server.kill()
             server.wait()
 

@@ -21,7 +21,7 @@ CELL = """
 import json, os, time, torch, farandole as fd
 from pathlib import Path
 from farandole.ranks import context
-from farandole.ranks.collectives import gather_bytes
+from farandole.ranks.world.collectives import gather_bytes
 folder = Path({folder!r})
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.Linear(1024, 1))

@@ -134,7 +134,7 @@ class DockerSite(Site):
         if fault.kind == "disk":
             self._home.free()
         if self._cut is not None:
-            self._cut.mend()
+            self._cut.reconcile()
             self._cut = None
 
     def lives(self) -> list[Life]:

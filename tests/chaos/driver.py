@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from farandole import Cluster, Elastic
-from farandole.driver.runs import Run
-from farandole.driver.store import RunStore
 from farandole.exceptions import RankError
+from farandole.runs.run import Run
+from farandole.runs.store import RunStore
 
 RUN = "run"
 OUTCOME = "outcome"

@@ -7,9 +7,9 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from farandole.driver.runs import RunInfo
 from farandole.protocol import CHECKPOINTS, Kind, Status
-from farandole.ranks import checkpoint_files
+from farandole.ranks.checkpoints import files as checkpoint_files
+from farandole.runs.run import RunInfo
 
 from tests.chaos.cell import SAMPLES, in_order
 

@@ -122,7 +122,7 @@ class LocalSite(Site):
         if fault.kind == "disk":
             self._volume.free()
         if self._cut is not None:
-            self._cut.mend()
+            self._cut.reconcile()
             self._cut = None
         if fault.kind == "memory":
             self._limit.lift()

@@ -14,7 +14,7 @@ MARK = "farandole-chaos"
 
 
 class Cut:
-    """A cut between two processes, from `make` until `mend`; needs root and iptables.
+    """A cut between two processes, from `make` until `reconcile`; needs root and iptables.
 
     Connections that they make later are left alone, since on one machine nothing but their ports tells them apart.
     """
@@ -36,7 +36,7 @@ class Cut:
             return False
         return subprocess.run(["iptables", "-w", "-L", "INPUT"], capture_output=True, check=False).returncode == 0
 
-    def mend(self) -> None:
+    def reconcile(self) -> None:
         """Let the packets pass again."""
         for pair in self._pairs:
             # Not all are there where making them has failed.
@@ -52,7 +52,7 @@ class Cut:
 
 
 class Blackhole:
-    """A cut between two containers, given their process ids and addresses, until `mend`; needs root and nsenter.
+    """A cut between two containers, given their process ids and addresses, until `reconcile`; needs root and nsenter.
 
     Neither finds a way to the other any more, while both keep their addresses and all others reach them.
     """
@@ -67,7 +67,7 @@ class Blackhole:
         """Whether this user may enter a container's network here."""
         return os.geteuid() == 0 and None not in {shutil.which("nsenter"), shutil.which("ip")}
 
-    def mend(self) -> None:
+    def reconcile(self) -> None:
         """Let them find each other again; a container that has gone took its part along."""
         for way in self._ways:
             _route("del", *way, check=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 from farandole.protocol import CHECKPOINT_PREFIX, CHECKPOINTS
-from farandole.ranks import checkpoint_files
+from farandole.ranks.checkpoints import files as checkpoint_files
 
 from hub.process import wait_until
 from tests.chaos.cell import CHECKPOINT_EVERY, in_order, longest_gap, steps_lost

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import farandole as fd
 import torch
-from farandole.ranks import world
+from farandole.ranks.world import world
 from horovod.common.exceptions import HorovodInternalError
 
 from hub.process import wait_until

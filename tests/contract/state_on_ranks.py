@@ -9,9 +9,10 @@ from typing import Any
 
 import farandole as fd
 import torch
-from farandole.ranks import collectives, rng
-from farandole.ranks.snapshot import copied
-from farandole.ranks.state import State
+from farandole.ranks import rng
+from farandole.ranks.state.snapshot import copied
+from farandole.ranks.state.state import State
+from farandole.ranks.world import collectives
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 from farandole import Cluster
-from farandole.driver.store import RunStore
 from farandole.exceptions import RankError, TransferError, UsageError
 from farandole.protocol import Status
-from farandole.server.worker import ALLOCATOR
+from farandole.runs.store import RunStore
+from farandole.server.worker.main import ALLOCATOR
 
 from tests.cells import STUCK, SUM, interrupt_when_it_prints, text
 
@@ -193,7 +193,7 @@ def test_a_check_measures_the_world_and_leaves_the_ranks_as_they_were(cluster):
 
 def test_an_all_reduce_that_fails_is_a_fault_and_the_next_cell_works(cluster):
     cluster.run(
-        "from farandole.ranks import preflight\n"
+        "from farandole.ranks.preflight import probe as preflight\n"
         "measured = preflight.all_reduce\n"
         "def fail(): raise OSError('no wire')\n"
         "preflight.all_reduce = fail",

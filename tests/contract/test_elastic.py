@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from farandole import Cluster, Elastic
-from farandole.driver.store import RunStore
 from farandole.exceptions import RankDiedError, RankError, UsageError
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 
 from tests.cells import CHECKPOINTS, VANISH, elastic, learn
 

@@ -2,8 +2,8 @@
 
 import pytest
 from farandole import Cluster
-from farandole.driver.store import RunStore
 from farandole.exceptions import RankError, RunNotFoundError, UsageError
+from farandole.runs.store import RunStore
 
 CELL = """
 import torch, farandole as fd

@@ -9,7 +9,8 @@ import farandole as fd
 import horovod.torch as hvd
 import torch
 import torch.distributed as dist
-from farandole.ranks import collectives, context
+from farandole.ranks import context
+from farandole.ranks.world import collectives
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -5,10 +5,10 @@ The server inside is a few lines of Perl, which Debian's base image has; what is
 
 import os
 
-from spawner_config.gpus import GpuSpawner, configure_gpus
+from spawner_config.gpus.spawner import GpuSpawner, configure_gpus
 from spawner_config.local import proxy_command
-from spawner_config.options import OptionsHook
-from spawner_config.profiles import parse_catalogue, parse_gpus
+from spawner_config.profiles.options import OptionsHook
+from spawner_config.profiles.profiles import parse_gpus, parse_profiles
 
 SERVER = r"""
 use IO::Socket::INET;
@@ -32,7 +32,7 @@ def set_server(spawner, _profile):  # type: ignore[no-untyped-def]
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821 - JupyterHub defines it
 state = os.environ["FARANDOLE_STATE"]
-catalogue = parse_catalogue(
+catalogue = parse_profiles(
     {
         "profile": [
             {"name": "cpu", "description": "no GPU"},

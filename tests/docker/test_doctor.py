@@ -20,7 +20,7 @@ from tests.docker.engines.janitor import FIREWALLED as SUBNETS
 from tests.docker.engines.janitor import open_firewall
 from tests.docker.ports import HTTPS, quiet_port
 from tests.docker.stack import Stack, docker, run
-from tests.unit.test_certificate import make_pair
+from tests.unit.hub.test_certificate import make_pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from farandole.driver.hub import HubClient, HubWorkers
-from farandole.driver.workers import WorkerOptions
+from farandole.driver.workers.hub import HubClient, HubWorkers
+from farandole.driver.workers.worker import WorkerOptions
 
 from hub.process import wait_until
 from tests.docker.gpu_hub import GpuHub, gpu_hub

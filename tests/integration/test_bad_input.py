@@ -8,7 +8,6 @@ import time
 
 import pytest
 from farandole import Cluster
-from farandole.driver.store import RunStore
 from farandole.exceptions import (
     ClusterExistsError,
     HubError,
@@ -23,6 +22,7 @@ from farandole.exceptions import (
 )
 from farandole.notebook.magics import FarandoleMagics
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 from IPython.core.interactiveshell import InteractiveShell
 
 USER = "bad"

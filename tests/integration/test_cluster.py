@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from farandole import Cluster
-from farandole.driver.store import RunStore
 from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError, UsageError
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 
 from tests.cells import SUM, text, train
 

@@ -6,10 +6,10 @@ import signal
 
 import pytest
 from farandole import Cluster
-from farandole.driver.desk import DESKS, ask, signs
-from farandole.driver.store import RunStore
+from farandole.driver.control.mailbox import DESKS, ask, driver_statuses
 from farandole.exceptions import FarandoleError, NoClusterError, RankError, WorkerStartError
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 
 DEADLINE = 60
 SLEEP = "import time\nimport farandole as fd\nfd.report(value=1.0)\ntime.sleep(600)"
@@ -30,7 +30,7 @@ def cluster(store):
 
 async def sign(store, wanted):
     async with asyncio.timeout(DEADLINE):
-        while not (found := signs(store.folder)) or not wanted(found[0]):
+        while not (found := driver_statuses(store.folder)) or not wanted(found[0]):
             await asyncio.sleep(0.05)
     return found[0]
 

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 from farandole import Cluster, Elastic
-from farandole.driver.store import RunStore
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 
 from tests.cells import elastic
 

@@ -9,9 +9,9 @@ import time
 import psutil
 import pytest
 from farandole import Cluster
-from farandole.driver.store import RunStore
 from farandole.exceptions import RankDiedError, RankError
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 
 from tests.cells import STUCK, SUM, interrupt_when_it_prints, text, train
 

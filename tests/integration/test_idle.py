@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 import requests
 from farandole import Cluster
-from farandole.driver.handover import complete
-from farandole.driver.store import RunStore
+from farandole.driver.recovery.orphaned_runs import complete
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 
 from hub.process import HubProcessError, wait_until
 from hub.remote_kernel import RemoteKernel

@@ -5,10 +5,10 @@ import os
 import signal
 
 from farandole import Cluster
-from farandole.driver import core
-from farandole.driver.lookout import Lookout
-from farandole.driver.store import RunStore
+from farandole.driver.core import core
+from farandole.driver.kernels.liveness import Liveness
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 
 from hub.process import wait_until
 
@@ -26,7 +26,7 @@ while not (marks / "end").exists() and time.monotonic() < deadline:
 
 
 def test_a_stopped_process_is_told_of_and_may_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(core, "Lookout", functools.partial(Lookout, seconds=6))
+    monkeypatch.setattr(core, "Liveness", functools.partial(Liveness, seconds=6))
     with Cluster.start(local=True, ranks=2, backend="torch", store=RunStore(tmp_path / "runs")) as cluster:
         run = cluster.train(CELL.format(marks=str(tmp_path)), detach=True)
         wait_until((tmp_path / "pid-1").exists, PATIENCE)

@@ -7,14 +7,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 from farandole import Cluster
-from farandole.driver.store import RunStore
 from farandole.exceptions import NoClusterError
 from farandole.protocol import Status
+from farandole.runs.store import RunStore
 from farandole.server.panel import wire
 
 from tests.lost import CELL, Lost
 from tests.panel import START_DEADLINE, PanelServer
-from tests.unit.test_wire import misfit
+from tests.unit.server.panel.test_wire import misfit
 
 
 @asynccontextmanager

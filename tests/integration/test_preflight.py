@@ -2,11 +2,11 @@
 
 import pytest
 from farandole import Cluster
-from farandole.driver.store import RunStore
+from farandole.runs.store import RunStore
 
 SLOW = """
 import time
-from farandole.ranks import links
+from farandole.ranks.preflight import links
 
 def late(peer, answer=links._read):
     def read(*arguments):

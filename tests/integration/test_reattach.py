@@ -2,9 +2,9 @@
 
 import pytest
 from farandole import Cluster
-from farandole.driver.store import RunStore
 from farandole.exceptions import NoClusterError, RankError
 from farandole.protocol import LEFT_RECORDS, Status
+from farandole.runs.store import RunStore
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
@@ -99,7 +99,8 @@ def test_tells_of_a_worker_that_died_when_nobody_led(hub, lost):
 
 def is_worker(process, name):
     return (
-        "farandole.server.worker" in " ".join(process.cmdline()) and process.environ().get("FARANDOLE_WORKER") == name
+        "farandole.server.worker.main" in " ".join(process.cmdline())
+        and process.environ().get("FARANDOLE_WORKER") == name
     )
 
 

@@ -7,15 +7,15 @@ import signal
 
 import aiohttp
 import pytest
-from farandole.driver.group import call
-from farandole.driver.handover import complete
-from farandole.driver.kernels import RankKernel
-from farandole.driver.local import LocalWorkers
-from farandole.driver.reattach import about
-from farandole.driver.store import RunStore
-from farandole.driver.workers import WorkerOptions
+from farandole.driver.kernels.group import call
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.recovery.orphaned_runs import complete
+from farandole.driver.recovery.reattach import about
+from farandole.driver.workers.local import LocalWorkers
+from farandole.driver.workers.worker import WorkerOptions
 from farandole.exceptions import WorkerStartError
 from farandole.protocol import Part
+from farandole.runs.store import RunStore
 
 CELL = """
 import pathlib, time

@@ -2,7 +2,7 @@
 
 import pytest
 from farandole import Cluster, Elastic
-from farandole.driver.store import RunStore
+from farandole.runs.store import RunStore
 
 from hub.process import wait_until
 from tests.cells import elastic

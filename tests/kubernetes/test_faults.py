@@ -21,7 +21,7 @@ END = "/home/user/enough"
 CODE = f"""%%distributed_train --elastic -o run
 import time, torch, farandole as fd
 from pathlib import Path
-from farandole.ranks.collectives import gather_bytes
+from farandole.ranks.world.collectives import gather_bytes
 state = fd.state(torch.nn.Linear(4, 1), step=0)
 
 @fd.elastic

@@ -1,62 +1,104 @@
-"""Imports point one way, and every route of a worker's server needs a login."""
+"""Imports follow the picture in CONTRIBUTING.md, without a circle; every route of a worker's server needs a login."""
 
 import ast
+import graphlib
 import inspect
 import logging
 from pathlib import Path
 
 import farandole
 import pytest
-from farandole.server import routes
+from farandole.server.worker import routes
 from jupyter_server.base.handlers import APIHandler
 
+ROOT = Path(__file__).parents[2]
 PACKAGE = Path(farandole.__file__).parent
-SHARED = ("farandole.protocol", "farandole.exceptions")
-# A module may import its own folder, what all share, and these.
+SPAWNERS = ROOT / "spawner_config"
+EVERYWHERE = ("farandole.protocol", "farandole.exceptions")
+# Each folder imports itself, the modules above and these; the longest name that fits decides.
 ALLOWED = {
-    "": ("farandole.",),
-    "driver": ("farandole.server.worker_args", "farandole.server.lifeline"),
-    "notebook": ("farandole.driver",),
-    "ranks": (),
-    "server": (),
-    # In a notebook's server, beside the modules that it shares with a worker's.
-    "server/panel": ("farandole.driver", "farandole.server"),
+    "farandole": ("farandole.",),
+    "farandole.runs": (),
+    "farandole.driver": ("farandole.runs", "farandole.server.worker.args", "farandole.server.worker.lifeline"),
+    "farandole.notebook": ("farandole.driver", "farandole.runs"),
+    "farandole.ranks": ("farandole.runs",),
+    "farandole.server": ("farandole.server.panel.load",),
+    "farandole.server.journal": (),
+    "farandole.server.worker": ("farandole.server.journal", "farandole.server.activity"),
+    "farandole.server.panel": ("farandole.driver", "farandole.runs", "farandole.server.worker"),
 }
-PANEL = "farandole.server.panel"
+MOST_MODULES = 14
+
+
+def modules_below(folder, package):
+    """Return each module's dotted name with its path; a package's name stands for its `__init__`."""
+    for path in sorted(folder.rglob("*.py")):
+        name = ".".join((package, *path.relative_to(folder).with_suffix("").parts))
+        yield name.removesuffix(".__init__"), path
+
+
+MODULES = {**dict(modules_below(PACKAGE, "farandole")), **dict(modules_below(SPAWNERS, "spawner_config"))}
 
 
 def imports_of(path):
+    """Yield the names that a module imports, wherever it does; imports for types only count too."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            # `from farandole.driver import hub` imports a module; `from farandole.driver.hub import HubClient` a name.
-            yield from ([f"{node.module}.{alias.name}" for alias in node.names] if node.module else [])
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_one_way(path):
-    folder = path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else ""
-    own = f"farandole.{folder}"
-    if path.is_relative_to(PACKAGE / "server" / "panel"):
-        folder, own = "server/panel", PANEL
-    allowed = (*SHARED, own, *ALLOWED[folder])
-    if path.name in {"protocol.py", "exceptions.py"} and not folder:
-        allowed = ()
-    ours = [name for name in imports_of(path) if name.split(".")[0] == "farandole"]
+def module_of(name):
+    """Return the module that an imported name belongs to, or None for another project's."""
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def room_of(module):
+    return max((room for room in ALLOWED if f"{module}.".startswith(f"{room}.")), key=len)
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("farandole")])
+def test_imports_point_one_way(module):
+    room = room_of(module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0])
+    allowed = (*EVERYWHERE, room, *ALLOWED[room]) if module not in EVERYWHERE else ()
+    ours = [name for name in imports_of(MODULES[module]) if name.split(".")[0] == "farandole"]
     assert [name for name in ours if not name.startswith(allowed)] == []
 
 
-def test_a_workers_server_does_not_know_the_panel():
-    for path in sorted((PACKAGE / "server").glob("*.py")):
-        ours = [name for name in imports_of(path) if name.startswith(PANEL)]
-        assert path.name == "notebook.py" or not ours, path
+@pytest.mark.parametrize("package", ["farandole", "spawner_config"])
+def test_no_module_imports_itself_by_way_of_others(package):
+    graph = {
+        module: {found for name in imports_of(path) if (found := module_of(name)) not in {None, module}}
+        for module, path in MODULES.items()
+        if module.startswith(package)
+    }
+    # The public names are imported on demand, see `farandole.__getattr__`.
+    graph.pop("farandole", None)
+    for imported in graph.values():
+        imported.discard("farandole")
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as exc:
+        pytest.fail(f"circle of imports: {' -> '.join(exc.args[1])}")
+
+
+@pytest.mark.parametrize("top", ["extension", "spawner_config", "hub", "images"])
+def test_no_folder_has_more_modules_than_a_reader_keeps_in_mind(top):
+    counts = {}
+    for path in (ROOT / top).rglob("*"):
+        product = not {"node_modules", "test", "lib"} & set(path.relative_to(ROOT).parts)
+        if product and path.suffix in {".py", ".ts", ".tsx"} and path.name != "__init__.py":
+            counts[path.parent] = counts.get(path.parent, 0) + 1
+    assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
 def test_the_hub_and_kernels_do_not_know_the_cluster():
-    for path in sorted((PACKAGE / "driver").rglob("*.py")):
-        if path.name not in {"cluster.py"}:
+    for module, path in MODULES.items():
+        if module.startswith("farandole.driver") and module != "farandole.driver.cluster":
             assert not any(name.startswith("farandole.driver.cluster") for name in imports_of(path)), path
 
 

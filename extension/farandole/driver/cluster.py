@@ -9,26 +9,26 @@ from typing import Any, Self
 
 import aiohttp
 
-from farandole.driver.background import BackgroundRun, Watch
-from farandole.driver.core import ClusterCore
-from farandole.driver.elastic import Elastic
-from farandole.driver.hub import HubWorkers
-from farandole.driver.leading import Leading
-from farandole.driver.local import LocalWorkers
-from farandole.driver.logs import RankLogs
+from farandole.driver.cells.background import BackgroundRun, Watch
+from farandole.driver.cells.runner import Training
+from farandole.driver.cells.screen import Show
+from farandole.driver.cells.transfer import Pulls, pack, push
+from farandole.driver.control.control_service import ControlService
+from farandole.driver.core.core import ClusterCore
+from farandole.driver.core.status import ClusterStatus, status_of
 from farandole.driver.loop import LoopThread
-from farandole.driver.origin import origin
+from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
-from farandole.driver.runs import Run
-from farandole.driver.screen import Show
-from farandole.driver.status import ClusterStatus, status_of
-from farandole.driver.store import RunStore
-from farandole.driver.training import Training
-from farandole.driver.transfer import Pulls, pack, push
-from farandole.driver.workers import Progress, WorkerOptions, WorkerSource
+from farandole.driver.workers.hub import HubWorkers
+from farandole.driver.workers.local import LocalWorkers
+from farandole.driver.workers.worker import Progress, WorkerOptions, WorkerSource
 from farandole.exceptions import NoClusterError, UsageError
 from farandole.protocol import Kind
+from farandole.runs.logs import RankLogs
+from farandole.runs.origin import origin
+from farandole.runs.run import Run
+from farandole.runs.store import RunStore
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 START_SECONDS = float(os.environ.get("FARANDOLE_START_SECONDS") or 120)
@@ -69,7 +69,7 @@ class Cluster:
             self._loop.close()
             raise
         self._training = Training(self._core, self._loop, runs, logs=self._logs, progress=progress)
-        self._leading = Leading(self._core, self._training, local=local, where=origin(), progress=progress)
+        self._leading = ControlService(self._core, self._training, local=local, where=origin(), progress=progress)
 
     @classmethod
     def start(
@@ -245,7 +245,7 @@ class Cluster:
         self._refuse_while_busy()
         blob = pack(values)
         everywhere = ranks is None and self.backend != "none"
-        self._loop.call(self._core.mend(self._progress))
+        self._loop.call(self._core.reconcile(self._progress))
         self._loop.call(push(self._core.group, self._kernels(ranks), blob, broadcast=everywhere))
 
     def pull(self, *names: str, ranks: Sequence[int] | None = None) -> dict[int, dict[str, Any]]:

@@ -13,9 +13,9 @@ from farandole.notebook.show import RankPrinter
 from farandole.notebook.watcher import Watcher
 
 if TYPE_CHECKING:
-    from farandole.driver.background import BackgroundRun
+    from farandole.driver.cells.background import BackgroundRun
     from farandole.driver.cluster import Cluster
-    from farandole.driver.store import RunStore
+    from farandole.runs.store import RunStore
 
 
 def show_again(cluster: Cluster) -> None:

@@ -10,14 +10,14 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
-from farandole.driver.runs import Run
+from farandole.runs.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from farandole.driver.series import Point, Series
+    from farandole.runs.series import Point, Series
 
 PANEL = (420, 230)
 """Width and height of the picture of one series, in pixels."""

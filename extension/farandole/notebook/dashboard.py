@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from farandole.driver.view import view_of
+from farandole.runs.view import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from farandole.driver.runs import Run
+    from farandole.runs.run import Run
 
 STATIC = Path(__file__).parent / "static"
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Container, Sequence
 from html import escape
 
-from farandole.driver.runs import RunInfo
 from farandole.protocol import Status
+from farandole.runs.run import RunInfo
 
 HEAD = ("id", "name", "status", "started", "seconds", "ranks", "backend")
 

@@ -11,12 +11,11 @@ from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from farandole.driver.backends import BACKENDS
 from farandole.driver.cluster import START_SECONDS, Cluster
-from farandole.driver.elastic import Elastic
-from farandole.driver.handover import complete
+from farandole.driver.options import Elastic
 from farandole.driver.output import parse_ranks
-from farandole.driver.store import RunStore
+from farandole.driver.recovery.orphaned_runs import complete
+from farandole.driver.world.backends import BACKENDS
 from farandole.exceptions import NoClusterError, TransferError, UsageError
 from farandole.notebook.background import show_again, stop, wait_for
 from farandole.notebook.chart import static_bundle
@@ -24,6 +23,7 @@ from farandole.notebook.listing import RunList
 from farandole.notebook.show import RankPrinter
 from farandole.notebook.tensorboard import check_tensorboard
 from farandole.notebook.watcher import Watcher
+from farandole.runs.store import RunStore
 
 ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs", "interrupt")
 

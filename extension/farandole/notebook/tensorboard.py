@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from farandole.driver.series import Axis
 from farandole.exceptions import UsageError
+from farandole.runs.series import Axis
 
 if TYPE_CHECKING:
-    from farandole.driver.runs import Run
     from farandole.protocol import Report
+    from farandole.runs.run import Run
 
 
 def check_tensorboard() -> None:

@@ -13,7 +13,7 @@ from farandole.notebook.tensorboard import TensorBoardWriter
 
 if TYPE_CHECKING:
     from farandole.driver.cluster import Cluster
-    from farandole.driver.runs import Run
+    from farandole.runs.run import Run
 
 
 class Watcher:

@@ -8,7 +8,12 @@ import platform
 import sys
 from typing import Any
 
-from farandole.ranks import context, interrupts, lean, links, membership, preflight, reporter, run, transfer, world
+from farandole.ranks import context, run
+from farandole.ranks.kernel import interrupts, lean, transfer
+from farandole.ranks.metrics import reporter
+from farandole.ranks.preflight import links
+from farandole.ranks.preflight import probe as preflight
+from farandole.ranks.world import membership, world
 
 
 def prepare(environment: dict[str, str]) -> None:
@@ -72,19 +77,19 @@ def end() -> None:
         reporter.end()
 
 
-def say_broken(interrupted: bool = False) -> None:
+def mark_world_broken(interrupted: bool = False) -> None:
     """Say that the world is broken, and whether an interrupt that comes now is the driver's."""
-    membership.current().say_broken(interrupted=interrupted)
+    membership.current().mark_world_broken(interrupted=interrupted)
 
 
-def hold() -> int:
+def pause_at_next_commit() -> int:
     """Have the next commit wait until it is known where the ranks part; return how many there were."""
-    return membership.current().hold()
+    return membership.current().pause_at_next_commit()
 
 
-def part_at(commits: int) -> None:
+def leave_at_commit(commits: int) -> None:
     """Have this rank part from the others at that commit."""
-    membership.current().part_at(commits)
+    membership.current().leave_at_commit(commits)
 
 
 def join(environment: dict[str, str]) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from farandole.protocol import is_collective_failure
-from farandole.ranks import context, membership, reporter, run
-from farandole.ranks.membership import Membership, WorldChange
+from farandole.ranks import context, run
+from farandole.ranks.metrics import reporter
+from farandole.ranks.world import membership
+from farandole.ranks.world.membership import ElasticClient, WorldChange
 
 if TYPE_CHECKING:
     from farandole.ranks.run import Caught
-    from farandole.ranks.state import State
+    from farandole.ranks.state.state import State
 
 T = TypeVar("T")
 
@@ -35,7 +37,7 @@ def elastic(loop: Callable[..., T]) -> Callable[..., T]:
     return go
 
 
-def _go_on(member: Membership, state: State, loop: Callable[[], T]) -> T:
+def _go_on(member: ElasticClient, state: State, loop: Callable[[], T]) -> T:
     member.enter_loop()
     found = _begin(member, state)
     inside, failed, why = not context.outside(), False, ""
@@ -56,14 +58,14 @@ def _go_on(member: Membership, state: State, loop: Callable[[], T]) -> T:
         inside = False
 
 
-def _begin(member: Membership, state: State) -> Caught | None:
+def _begin(member: ElasticClient, state: State) -> Caught | None:
     """Have commits copied and listened to; a new rank takes up the newest one that is kept.
 
     It may be that no rank is left that has more. Returns the checkpoint, where it is one.
     """
-    from farandole.ranks.keepsake import Keepsake
+    from farandole.ranks.checkpoints.memory_checkpoint import MemoryCheckpoint
 
-    keepsake = Keepsake(reporter.current().run)
+    keepsake = MemoryCheckpoint(reporter.current().run)
     # A new rank whose cell fails before it has joined leaves them: the next one may have nothing else to go on from.
     run.current().at_end(lambda: None if context.outside() else keepsake.remove())
     # After the copy and before the parting, which ends the commit.
@@ -77,7 +79,7 @@ def _begin(member: Membership, state: State) -> Caught | None:
     return found
 
 
-def _come_back(member: Membership, state: State, *, failed: bool) -> None:
+def _come_back(member: ElasticClient, state: State, *, failed: bool) -> None:
     """Leave a world that failed, and go back to the last commit; begun again where the driver interrupts it."""
     while True:
         try:
@@ -94,7 +96,7 @@ def _come_back(member: Membership, state: State, *, failed: bool) -> None:
             return
 
 
-def _is_the_worlds_fault(member: Membership, exc: BaseException) -> bool:
+def _is_the_worlds_fault(member: ElasticClient, exc: BaseException) -> bool:
     if isinstance(exc, KeyboardInterrupt):
         return member.interrupted
     return member.broken or is_collective_failure(type(exc).__name__, str(exc))
@@ -108,13 +110,13 @@ def go_back(state: State) -> None:
             zero()
 
 
-def join(member: Membership, state: State, found: Caught | None = None) -> None:
+def join(member: ElasticClient, state: State, found: Caught | None = None) -> None:
     """Take up the work with the ranks of this world, from the state of the one with the most commits.
 
     ``found`` is the checkpoint that this rank, a new one, has taken up.
     """
-    from farandole.ranks import collectives
-    from farandole.ranks.parallel import rejoin
+    from farandole.ranks.training.parallel import rejoin
+    from farandole.ranks.world import collectives
 
     rejoin(state.parts.values())
     own = {"commits": state.commits, "lr_size": member.lr_size}

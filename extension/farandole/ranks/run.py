@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.protocol import Kind
-from farandole.ranks import context, reporter
+from farandole.ranks import context
+from farandole.ranks.metrics import reporter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,10 +16,10 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     import signal
 
     from farandole.server.activity import report_activity
-    from farandole.server.leftovers import sweep_copies
-    from farandole.server.lifeline import hold_lifeline
-    from farandole.server.routes import add_routes
-    from farandole.server.sockets import keep_sockets
+    from farandole.server.journal.cleanup import sweep_copies
+    from farandole.server.worker.lifeline import hold_lifeline
+    from farandole.server.worker.routes import add_routes
+    from farandole.server.worker.sockets import keep_sockets
 
     add_routes(serverapp)
     hold_lifeline(serverapp)

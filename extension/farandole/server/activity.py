@@ -61,7 +61,7 @@ class ActivityKernelManager(AsyncMappingKernelManager):
             self._executing[(None, *key[1:])] = self._executing.pop(key)
 
     def start_watching_activity(self, kernel_id: str) -> None:
-        """Watch a kernel's output for signs of activity."""
+        """Watch a kernel's output for driver_statuses of activity."""
         super().start_watching_activity(kernel_id)  # type: ignore[no-untyped-call]
         kernel: Any = self.get_kernel(kernel_id)
         record = kernel._activity_stream._recv_callback
@@ -85,7 +85,7 @@ def last_use(manager: ActivityKernelManager, settings: dict[str, Any]) -> dateti
     """Return when a server was last of use: now while a kernel executes, else when one did, or a file was saved.
 
     ``settings`` are those of the server's web application. Its requests do not count: an open page asks for something
-    every few seconds, and so does a driver for signs of life.
+    every few seconds, and so does a driver for driver_statuses of life.
     """
     if manager.busy:
         return utcnow()

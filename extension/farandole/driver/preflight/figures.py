@@ -80,7 +80,7 @@ class Link:
 def rank_figures(
     answer: Mapping[str, Any], *, rank: int, worker: str, address: str, skew: float, skew_error: float
 ) -> RankFigures:
-    """Return the figures of a rank from what `farandole.ranks.preflight.describe` answered."""
+    """Return the figures of a rank from what `farandole.ranks.preflight.probe.describe` answered."""
     gpus = tuple(_gpu(gpu) for gpu in answer["gpus"])
     drivers = sorted({gpu.driver for gpu in gpus})
     return RankFigures(

@@ -9,14 +9,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.driver.backends.base import Seat, seats
-from farandole.driver.errors import rank_error
-from farandole.driver.group import Cell, RankGroup, call
-from farandole.driver.kernels import RankKernel
+from farandole.driver.kernels.errors import rank_error
+from farandole.driver.kernels.group import Cell, RankGroup, call
+from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.preflight.figures import Link, RankFigures, rank_figures
 from farandole.driver.preflight.network import endpoints, rounds
 from farandole.driver.preflight.result import Preflight
-from farandole.driver.workers import WorkerInfo
+from farandole.driver.workers.worker import WorkerInfo
+from farandole.driver.world.backends.base import Seat, seats
 
 DESCRIBE_SECONDS = 60.0
 CLOCK_SECONDS = 20.0
@@ -30,7 +30,7 @@ STREAMS_SECONDS = 15.0
 STREAM_SECONDS = 0.25
 REDUCE_SECONDS = 60.0
 REDUCED_BYTES = 16 * 2**20
-"""As in `farandole.ranks.preflight`."""
+"""As in `farandole.ranks.preflight.probe`."""
 
 
 async def preflight(name: str, group: RankGroup, infos: Sequence[WorkerInfo], backend: str) -> Preflight:

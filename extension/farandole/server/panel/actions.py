@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from farandole.driver.cluster import START_SECONDS, Cluster
-from farandole.driver.crews import worker_name
-from farandole.driver.desk import Sign, ask
-from farandole.driver.hub import HubWorkers
-from farandole.driver.runs import RunInfo
-from farandole.driver.store import RunStore
-from farandole.driver.workers import WorkerOptions
+from farandole.driver.control.mailbox import DriverStatus, ask
+from farandole.driver.core.pool import worker_name
+from farandole.driver.workers.hub import HubWorkers
+from farandole.driver.workers.worker import WorkerOptions
 from farandole.exceptions import DeadlineError, FarandoleError
+from farandole.runs.run import RunInfo
+from farandole.runs.store import RunStore
+from farandole.server.panel.cluster_monitor import ClusterMonitor
 from farandole.server.panel.clusters import Work, options_of
-from farandole.server.panel.fleet import Fleet
 from farandole.server.panel.problems import RefusedError
 
 SOON_SECONDS = 2.0
@@ -26,7 +26,7 @@ SOON_SECONDS = 2.0
 class Actions:
     """Starts, scales and stops clusters of one user, and stops runs."""
 
-    def __init__(self, fleet: Fleet, store: RunStore, log: Callable[[str], None]) -> None:
+    def __init__(self, fleet: ClusterMonitor, store: RunStore, log: Callable[[str], None]) -> None:
         self._fleet = fleet
         self._store = store
         self._log = log
@@ -81,9 +81,9 @@ class Actions:
         members, going = self._members(name), sorted(sources.going(name))
         if going and not stop_runs:
             raise RefusedError("runs_go_on", f"cluster {name!r} has a run that goes on: {', '.join(going)}", runs=going)
-        if signs := sources.leads(name):
+        if driver_statuses := sources.leads(name):
             # Who leads it too would start its workers anew.
-            await asyncio.gather(*(self._ask(sign, "stop") for sign in signs))
+            await asyncio.gather(*(self._ask(sign, "stop") for sign in driver_statuses))
             return True
         await self._wait_or_refuse(name)
         await self._soon(name, Work(kind="stop"), self._source().stop(members))
@@ -91,9 +91,9 @@ class Actions:
 
     async def stop_run(self, info: RunInfo) -> None:
         """Stop a run: its driver does that, or where it has none a driver that is made for it."""
-        signs = [sign for sign in self._fleet.sources.signs if info.id in sign.runs]
-        if signs:
-            own = next((sign for sign in signs if sign.driver == info.driver), signs[0])
+        driver_statuses = [sign for sign in self._fleet.sources.driver_statuses if info.id in sign.runs]
+        if driver_statuses:
+            own = next((sign for sign in driver_statuses if sign.driver == info.driver), driver_statuses[0])
             await self._ask(own, "stop_run", run=info.id)
         elif info.id in self._fleet.sources.going(info.cluster):
             await self._wait_or_refuse(info.cluster)
@@ -117,7 +117,7 @@ class Actions:
         finally:
             cluster.close()
 
-    async def _ask(self, sign: Sign, do: str, **what: Any) -> None:
+    async def _ask(self, sign: DriverStatus, do: str, **what: Any) -> None:
         try:
             await ask(sign, do, seconds=SOON_SECONDS, **what)
         except DeadlineError as exc:

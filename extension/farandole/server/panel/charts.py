@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from farandole.driver.runs import Run, RunInfo
-from farandole.driver.store import rank_files, tail
-from farandole.driver.view import view_of
-from farandole.driver.viewfile import LINES, VIEW
+from farandole.runs.run import Run, RunInfo
+from farandole.runs.store import rank_files, tail
+from farandole.runs.view import view_of
+from farandole.runs.view_files import LINES, VIEW
 from farandole.server.panel import wire
 
 SAMPLE_BYTES = 8_000_000

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from farandole.driver.desk import Sign
-from farandole.driver.hub import WORKER_NAME
-from farandole.driver.workers import WorkerInfo, WorkerLook, WorkerOptions
+from farandole.driver.control.mailbox import DriverStatus
+from farandole.driver.workers.hub import WORKER_NAME
+from farandole.driver.workers.worker import WorkerInfo, WorkerLook, WorkerOptions
 from farandole.server.panel import wire
 
 Server: TypeAlias = Mapping[str, Any]
@@ -41,7 +41,7 @@ class Sources:
     servers: dict[str, Server] = field(default_factory=dict)
     progress: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     looks: dict[str, Look] = field(default_factory=dict)
-    signs: Sequence[Sign] = ()
+    driver_statuses: Sequence[DriverStatus] = ()
     works: dict[str, Work] = field(default_factory=dict)
     here: Mapping[str, Any] | None = None
     """What this server and all below it use: kernels, and the ranks of local clusters."""
@@ -54,27 +54,27 @@ class Sources:
     def names(self) -> list[str]:
         """Return the names of all clusters, also of those that are only tried or told of."""
         matches = [match for name in self.servers if (match := WORKER_NAME.match(name))]
-        led = [sign.cluster for sign in self.signs if self.is_led_by(sign)]
+        led = [sign.cluster for sign in self.driver_statuses if self.is_led_by(sign)]
         return sorted({*(match["cluster"] for match in matches), *self.works, *led})
 
-    def is_led_by(self, sign: Sign) -> bool:
+    def is_led_by(self, sign: DriverStatus) -> bool:
         """Say whether a desk's cluster is there: local ones are while their driver is."""
         return bool(sign.workers) and (sign.local or any(name in self.servers for name in sign.workers))
 
-    def sign(self, cluster: str) -> Sign | None:
+    def sign(self, cluster: str) -> DriverStatus | None:
         """Return what the driver says that leads a cluster; of several the one that came last."""
         return next(iter(self.leads(cluster)), None)
 
-    def leads(self, cluster: str) -> list[Sign]:
+    def leads(self, cluster: str) -> list[DriverStatus]:
         """Return what all drivers say that lead a cluster."""
-        return [one for one in self.signs if one.cluster == cluster and self.is_led_by(one)]
+        return [one for one in self.driver_statuses if one.cluster == cluster and self.is_led_by(one)]
 
     def going(self, cluster: str | None = None) -> set[str]:
         """Return the ids of the runs that go on, of one cluster or of all."""
         members = self.looks if cluster is None else [name for name in self.members(cluster) if name in self.looks]
-        signs = [sign for sign in self.signs if cluster in {None, sign.cluster}]
+        driver_statuses = [sign for sign in self.driver_statuses if cluster in {None, sign.cluster}]
         return {run for name in members for run in self.looks[name].look.runs} | {
-            run for one in signs for run in one.runs
+            run for one in driver_statuses for run in one.runs
         }
 
 
@@ -115,7 +115,7 @@ def _state(workers: Sequence[wire.Worker], work: Work, *, led: bool) -> wire.Clu
     return "ready" if workers else "failed"
 
 
-def _notice(sign: Sign | None, work: Work) -> str | None:
+def _notice(sign: DriverStatus | None, work: Work) -> str | None:
     if sign is None:
         return None
     dead = [str(rank) for _, rank, alive in sign.ranks if not alive]
@@ -126,19 +126,19 @@ def _notice(sign: Sign | None, work: Work) -> str | None:
     return f"rank{'s' if len(dead) > 1 else ''} {', '.join(dead)} dead; the next cell starts what is lost anew"
 
 
-def _size(workers: Sequence[wire.Worker], sign: Sign | None) -> int | None:
+def _size(workers: Sequence[wire.Worker], sign: DriverStatus | None) -> int | None:
     if sign is not None and sign.ranks:
         return len(sign.ranks)
     slots = [worker["slots"] for worker in workers]
     return sum(slot or 0 for slot in slots) if slots and None not in slots else None
 
 
-def _lead(sign: Sign, notebook: Callable[[str], str]) -> wire.Lead:
+def _lead(sign: DriverStatus, notebook: Callable[[str], str]) -> wire.Lead:
     host = str(sign.driver.get("host", ""))
     return {"notebook": notebook(sign.notebook), "kernel": sign.kernel, "host": host, "busy": sign.busy}
 
 
-def _worker(sources: Sources, name: str, sign: Sign | None) -> wire.Worker:
+def _worker(sources: Sources, name: str, sign: DriverStatus | None) -> wire.Worker:
     server, seen = sources.servers.get(name, {}), sources.looks.get(name)
     event = sources.progress.get(name, {}) if worker_state(server) == "starting" else {}
     info = seen.look.info if seen is not None else None
@@ -167,7 +167,7 @@ def worker_state(server: Server) -> wire.WorkerState:
     return "ready" if server.get("ready") or not server else "starting"
 
 
-def _ranks(sign: Sign | None, name: str) -> list[wire.Rank]:
+def _ranks(sign: DriverStatus | None, name: str) -> list[wire.Rank]:
     if sign is None:
         return []
     return [{"rank": rank, "alive": alive} for worker, rank, alive in sign.ranks if worker == name]

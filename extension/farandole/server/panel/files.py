@@ -10,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from farandole.driver.runs import RunInfo
-from farandole.driver.store import rank_files, read_lines
-from farandole.driver.viewfile import VIEW
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Kind, report_from_json
-from farandole.server.logbook import PART_BYTES, whole_characters
+from farandole.runs.run import RunInfo
+from farandole.runs.store import rank_files, read_lines
+from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
+from farandole.server.worker.logbook import PART_BYTES, whole_characters
 
 CHUNK_ROWS = 2_000
 

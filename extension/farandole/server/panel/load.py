@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_server.utils import url_path_join
 
-from farandole.server.panel import routes, run_routes
 from farandole.server.panel.panel import Panel
-from farandole.server.panel.stream import EventsHandler
+from farandole.server.panel.routes import clusters as routes
+from farandole.server.panel.routes import runs as run_routes
+from farandole.server.panel.routes.stream import EventsHandler
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp

@@ -14,16 +14,16 @@ from typing import Any
 
 import aiohttp
 
-from farandole.driver.hub import HubWorkers
-from farandole.driver.store import RunStore
+from farandole.driver.workers.hub import HubWorkers
 from farandole.exceptions import NoClusterError
+from farandole.runs.store import RunStore
 from farandole.server.panel import wire
 from farandole.server.panel.actions import Actions
 from farandole.server.panel.charts import Charts
+from farandole.server.panel.cluster_monitor import ClusterMonitor
 from farandole.server.panel.clusters import Work, clusters
-from farandole.server.panel.fleet import Fleet
 from farandole.server.panel.runs import RunIndex
-from farandole.server.routes import backends
+from farandole.server.worker.routes import backends
 
 FLEET_SECONDS = 3.0
 UNSEEN_SECONDS = 30.0
@@ -66,11 +66,11 @@ class Panel:
         """What was begun, and what of it failed: also for a page that comes when nobody has looked for a while."""
         self._loops: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
-        self._fleet: Fleet | None = None
+        self._fleet: ClusterMonitor | None = None
         self._actions: Actions | None = None
 
     @property
-    def fleet(self) -> Fleet:
+    def fleet(self) -> ClusterMonitor:
         """The hub and the workers; only while it is used."""
         assert self._fleet is not None
         return self._fleet
@@ -159,7 +159,7 @@ class Panel:
             workers = HubWorkers.from_environment(None, None, session)
         except NoClusterError:
             await session.close()
-        self._fleet = Fleet(self.store.folder, workers, self.tell, self._works)
+        self._fleet = ClusterMonitor(self.store.folder, workers, self.tell, self._works)
         self._actions = Actions(self._fleet, self.store, self._log.info)
         try:
             # Whoever opens the panel does not wait for a worker that hangs, nor long for a hub.
@@ -223,7 +223,7 @@ class Panel:
         await asyncio.sleep(RUNS_SECONDS)
 
     def _leads(self) -> Sequence[tuple[str, Sequence[str]]]:
-        return [(sign.cluster, sign.workers) for sign in self.fleet.sources.signs]
+        return [(sign.cluster, sign.workers) for sign in self.fleet.sources.driver_statuses]
 
     def _tell_runs(self, page: wire.RunPage) -> None:
         # That a run has gone on for another second the page knows itself.

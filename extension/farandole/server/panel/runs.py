@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.driver.runs import RunInfo
-from farandole.driver.store import as_it_stands
-from farandole.driver.viewfile import VIEW
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
+from farandole.runs.run import RunInfo
+from farandole.runs.store import as_it_stands
+from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
 
 NEWEST = 50

@@ -1,0 +1,90 @@
+"""The driver's end of ``%push`` and ``%pull``."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+
+from farandole.driver.kernels.group import RankGroup, call
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.exceptions import RankDiedError, RankError, TransferError
+from farandole.protocol import PUSH_TARGET
+
+BROADCAST_BYTES = 1_000_000
+"""From this size on a value goes to one rank, and from there to the others over the backend."""
+PART_BYTES = 4_000_000
+"""Jupyter's server takes websocket messages of up to 10 MiB."""
+TRANSFER_SECONDS = 300.0
+
+
+def pack(values: Mapping[str, Any]) -> bytes:
+    """Pickle values by name.
+
+    Raises:
+        TransferError: one cannot be pickled; the message names it.
+    """
+    for name, value in values.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception as exc:
+            raise TransferError(
+                f"{name!r} ({type(value).__name__}) cannot be pushed: {exc}. Push the data it is made from and build "
+                "it in a %%distributed cell."
+            ) from exc
+    blob: bytes = cloudpickle.dumps(dict(values))
+    return blob
+
+
+async def push(group: RankGroup, kernels: Sequence[RankKernel], blob: bytes, *, broadcast: bool) -> None:
+    """Bring pickled values into the namespaces of ranks; `broadcast` sends large ones to rank 0 alone."""
+    key = uuid.uuid4().hex
+    through_root = broadcast and len(blob) >= BROADCAST_BYTES and len(kernels) > 1
+    for kernel in kernels[:1] if through_root else kernels:
+        for start in range(0, len(blob), PART_BYTES):
+            await kernel.push(PUSH_TARGET, {"key": key}, blob[start : start + PART_BYTES])
+    function = "accept_broadcast" if through_root else "accept"
+    await _ask(group, call(function, key), "%push", kernels)
+
+
+async def _ask(group: RankGroup, expression: str, what: str, kernels: Sequence[RankKernel]) -> None:
+    try:
+        await group.control(expression, what=what, timeout=TRANSFER_SECONDS, kernels=kernels)
+    except RankDiedError:
+        raise
+    except RankError as exc:
+        raise TransferError(str(exc)) from exc
+
+
+class Pulls:
+    """Collects the values that ranks give, until they are asked for."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[int, bytes] = {}
+
+    def put(self, rank: int, blob: bytes) -> None:
+        """Keep what a rank gave."""
+        self._blobs[rank] = blob
+
+    async def pull(
+        self, group: RankGroup, kernels: Sequence[RankKernel], names: Sequence[str]
+    ) -> dict[int, dict[str, Any]]:
+        """Return the named variables of ranks: rank -> name -> value.
+
+        The values are pickles of the user's own kernels; nobody else can write to these.
+        """
+        await _ask(group, call("give", list(names)), "%pull", kernels)
+        return {kernel.rank: self._unpack(kernel.rank, names) for kernel in kernels}
+
+    def _unpack(self, rank: int, names: Sequence[str]) -> dict[str, Any]:
+        try:
+            values: dict[str, Any] = pickle.loads(self._blobs.pop(rank))
+        except Exception as exc:
+            raise TransferError(
+                f"{', '.join(names)} of rank {rank} cannot be rebuilt here: {exc}. Its classes must be importable in "
+                "this kernel too; or pull plain data."
+            ) from exc
+        return values

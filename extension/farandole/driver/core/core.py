@@ -1,0 +1,371 @@
+"""The cluster as the event loop sees it: workers, ranks and their world, kept whole."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from farandole.driver.core.pool import WorkerHandle, WorkerPool, worker_name
+from farandole.driver.elastic.run import ElasticCell, RunCallbacks
+from farandole.driver.elastic.takeover import AdoptedRun, JournalReplay
+from farandole.driver.kernels.group import Cell, RankGroup, call
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.liveness import Liveness
+from farandole.driver.kernels.replies import Records, Reply, Sink
+from farandole.driver.options import Elastic
+from farandole.driver.preflight.probe import preflight
+from farandole.driver.preflight.result import Preflight
+from farandole.driver.recovery.reattach import RunReader
+from farandole.driver.workers.worker import Progress, WorkerInfo, WorkerOptions, WorkerSource
+from farandole.driver.world.backends import choose_backend
+from farandole.driver.world.backends.base import Backend
+from farandole.driver.world.world import ANSWER_SECONDS, World
+from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedError, RankError
+
+BOOT_SECONDS = 60.0
+PRELOAD_SECONDS = 120.0
+RELEASE_SECONDS = 5.0
+BEGIN_SECONDS = 2.0
+"""So long a cell may take until its ranks have it, where none must be started first."""
+
+
+class ClusterCore:
+    """Starts, keeps and stops the workers and ranks of one cluster; belongs to one event loop."""
+
+    def __init__(
+        self, name: str, source: WorkerSource, *, backend: str | None, on_records: Records, on_notice: Progress
+    ) -> None:
+        self.name = name
+        self.source = source
+        self.group = RankGroup()
+        self.world: World | None = None
+        self.ended = ""
+        """Why there is no cluster any more that others stop, or have stopped; empty while there is one."""
+        self._crews = WorkerPool(name, source, hear=self._hear, on_notice=on_notice)
+        self._wanted = backend
+        self._on_records = on_records
+        # One cell at a time: a second one would mix its collectives with those of the first.
+        self._cell = asyncio.Lock()
+        self._elastic: ElasticCell | None = None
+        self._coming: Sequence[str] = ()
+        self._starts: set[asyncio.Task[None]] = set()
+
+    @property
+    def workers(self) -> Sequence[str]:
+        """The names of the workers; while the cluster starts, of those that are to be."""
+        return self._crews.names or self._coming
+
+    @property
+    def crews(self) -> Sequence[WorkerHandle]:
+        """The workers with their kernels, in the order of the ranks."""
+        return self._crews.all
+
+    async def start(self, workers: int, options: WorkerOptions, progress: Progress, timeout: float) -> None:
+        """Start workers and ranks and form the world; whatever fails, nothing is left behind."""
+        self._crews.options, self._crews.timeout = options, timeout
+        # What others ask for meanwhile waits as it does for a cell.
+        async with self._cell:
+            if self.name in await self.source.clusters():
+                raise ClusterExistsError(
+                    f"cluster {self.name!r} is there already. Use `%cluster attach {self.name}`, stop it with "
+                    f"`%cluster stop {self.name}`, or choose another `--name`."
+                )
+            self._coming = [worker_name(self.name, index) for index in range(workers)]
+            try:
+                await self._until_stopped(self._start(self._coming, progress))
+            except BaseException:
+                self.ended = self.ended or f"cluster {self.name!r} has not started"
+                raise
+            finally:
+                self._coming = ()
+
+    async def _start(self, names: Sequence[str], progress: Progress) -> None:
+        try:
+            await self._crews.start(names, progress)
+            await self._settle(progress)
+        except BaseException:
+            await self.drop(self._crews.names)
+            raise
+
+    async def attach(self, progress: Progress, timeout: float) -> None:
+        """Find the workers and ranks of a running cluster; ranks that still run a cell are left to it."""
+        self._crews.timeout = timeout
+        workers = await self.source.find(self.name)
+        if not workers:
+            raise NoClusterError(f"no cluster {self.name!r} runs. `%cluster list` shows those that do.")
+        await self._crews.find(workers)
+        self._wanted = self._wanted or self._crews.options.backend
+        self._seat()
+        progress(f"attached to {len(workers)} workers with {len(self.group.kernels)} ranks")
+
+    async def scale(self, workers: int, progress: Progress, *, wanted: Callable[[], bool] = lambda: True) -> None:
+        """Start or stop workers until there are so many; the ranks that stay keep their variables.
+
+        Nothing is done where that is no longer `wanted` once a cell that runs has ended.
+        """
+        self.check_not_ended()
+        if self._elastic is not None:
+            await self._elastic.scale(workers, progress)
+            return
+        async with self._cell:
+            self.check_not_ended()
+            now = self._crews.names
+            if workers == len(now) or not wanted():
+                return
+            if workers < len(now):
+                await self.drop(now[workers:])
+            else:
+                await self.grow(workers - len(now), progress)
+            self._world.invalidate()
+            await self._mend(progress)
+
+    def check_not_ended(self) -> None:
+        """Raise `NoClusterError` where others stop the cluster, or have stopped it."""
+        if self.ended:
+            raise NoClusterError(self.ended)
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what starts workers or ranks, unless the cluster is stopped meanwhile."""
+        task = asyncio.create_task(work)
+        self._starts.add(task)
+        try:
+            await task
+        except asyncio.CancelledError:
+            self.check_not_ended()
+            raise
+        finally:
+            self._starts.discard(task)
+
+    async def break_off_starts(self) -> None:
+        """Break off all starts of workers and ranks, and wait until what they have left is cleared away."""
+        for task in self._starts:
+            task.cancel()
+        if self._starts:
+            await asyncio.wait(self._starts)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a cell runs, or is about to, also while all its ranks are lost."""
+        return self._cell.locked() or bool(self.group.busy)
+
+    async def run(
+        self, cell: Cell, ranks: Sequence[int] | None, progress: Progress, *, notice: Progress | None = None
+    ) -> list[Reply]:
+        """Make the cluster whole, execute a cell on its ranks and return how it ended on each.
+
+        With `notice` the ranks are watched meanwhile, and it is told of those that do not answer.
+        """
+        async with self._cell:
+            await self._mend(progress)
+            kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
+            work = self.group.run(cell, kernels, together=self.backend != "none")
+            return self._tainted_by(await self._watched(work, notice))
+
+    async def follow(
+        self, readers: Sequence[RunReader], sink: Sink, *, together: bool, notice: Progress | None = None
+    ) -> list[Reply]:
+        """Hear a run of another driver to its end; `together` as for `RankGroup.run`, `notice` as for `run`."""
+        kernels = {kernel.kernel_id: kernel for kernel in self.group.kernels}
+        async with self._cell:
+            cells = {
+                kernels.get(one.kernel_id, one.kernel): one.read(sink, kernels.get(one.kernel_id)) for one in readers
+            }
+            return self._tainted_by(await self._watched(self.group.lead(cells, together=together), notice))
+
+    async def _watched(self, work: Coroutine[Any, Any, list[Reply]], notice: Progress | None) -> list[Reply]:
+        if notice is None:
+            return await work
+        watch = asyncio.create_task(Liveness(lambda: self.group.busy, notice).run())
+        try:
+            return await work
+        finally:
+            watch.cancel()
+
+    def _tainted_by(self, replies: list[Reply]) -> list[Reply]:
+        if any(reply.status != "ok" for reply in replies) or self.group.interrupted:
+            self._world.invalidate()
+        return replies
+
+    async def check(self, progress: Progress) -> Preflight:
+        """Make the cluster whole and look at its ranks and the network between them."""
+        async with self._cell:
+            await self._mend(progress)
+            infos = [crew.info for crew in self.crews for _ in crew.kernels]
+            found = await preflight(self.name, self.group, infos, self.backend)
+            if found.all_reduce_error:
+                self._world.invalidate()
+            return found
+
+    async def run_elastic(self, cell: Cell, options: Elastic, told: RunCallbacks, progress: Progress) -> list[Reply]:
+        """Make the cluster whole and execute a cell that goes on when ranks are lost or added."""
+        async with self._cell:
+            await self._mend(progress)
+            return await self._led(ElasticCell(self, cell, options, told))
+
+    async def take_over(self, cell: Cell, options: Elastic, told: RunCallbacks, heard: JournalReplay) -> list[Reply]:
+        """Lead an elastic run whose driver is gone, from wherever its ranks stand, as `run_elastic` does."""
+        async with self._cell:
+            return await self._led(AdoptedRun(self, cell, options, told, heard))
+
+    async def _led(self, elastic: ElasticCell) -> list[Reply]:
+        self._elastic = elastic
+        try:
+            return await elastic.run()
+        finally:
+            self._elastic = None
+            self._world.invalidate()
+
+    async def interrupt(self) -> None:
+        """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""
+        await self._until_begun()
+        stopped = bool(self.group.busy) or self._elastic is not None
+        if self._elastic is not None:
+            self._elastic.stop()
+            # Perhaps no rank is there to be interrupted: all are lost, and others come.
+            self.group.interrupted = True
+        if self.world is not None:
+            self.world.invalidate()
+        if self.group.busy:
+            await self.group.interrupt(together=self.backend != "none")
+        elif not self._cell.locked():
+            await self.group.free(together=self.backend != "none")
+        if stopped:
+            await self._until_released()
+
+    async def _until_begun(self) -> None:
+        """Wait a moment for a cell that is about to be given to its ranks: it would run although it was stopped."""
+        give_up = time.monotonic() + BEGIN_SECONDS
+        while self._is_about_to_run() and time.monotonic() < give_up:  # noqa: ASYNC110 - it has many ways
+            await asyncio.sleep(0.02)
+
+    def _is_about_to_run(self) -> bool:
+        starts = self._starts or self.ended
+        return self._cell.locked() and not starts and not self.group.busy and self._elastic is None
+
+    async def _until_released(self) -> None:
+        """Wait until the cell whose ranks were stopped has let go of the cluster: the next one must not be refused."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RELEASE_SECONDS), self._cell:
+                pass
+
+    async def reconcile(self, progress: Progress) -> None:
+        """Put new ranks in the place of dead ones and form the world anew, where that is needed."""
+        async with self._cell:
+            await self._mend(progress)
+
+    async def _mend(self, progress: Progress) -> None:
+        self.check_not_ended()
+        # A connection that has just broken is a death not yet known, if the worker was stopped for being idle, say.
+        await asyncio.gather(*(kernel.reachable() for kernel in self.group.kernels if kernel.alive))
+        await self.refill(progress)
+        if not self._world.formed:
+            await self._settle(progress)
+
+    async def refill(self, progress: Progress) -> None:
+        """Put new ranks in the place of dead ones, and new workers in the place of those that are gone."""
+        self.check_not_ended()
+        if not all(kernel.alive for kernel in self._crews.kernels):
+            # A death between two cells has failed none, and nobody else has told the world.
+            self._world.invalidate()
+        await self._until_stopped(self._crews.refill(progress))
+
+    async def grow(self, workers: int, progress: Progress) -> None:
+        """Start so many workers more, with their ranks."""
+        self.check_not_ended()
+        await self._until_stopped(self._crews.grow(workers, progress))
+
+    async def drop(self, names: Sequence[str]) -> None:
+        """Stop these workers, and all that goes on there."""
+        await self._crews.drop(names)
+
+    async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> None:
+        """Make a new kernel a rank that lives alone until it joins the world."""
+        environment = {"FARANDOLE_CLUSTER": self.name}
+        for expression, seconds in (
+            (call("prepare", environment), BOOT_SECONDS),
+            (call("preload", self.backend), PRELOAD_SECONDS),
+        ):
+            await self.group.control(expression, what="preparing a new rank", timeout=seconds, kernels=[kernel])
+        kernel.prepared = True
+        await self._world.form_alone(kernel, self._crews.of(kernel).info, rank=rank, size=size)
+
+    async def form(self, kernels: Sequence[RankKernel]) -> None:
+        """Tell ranks that wait beside their cell to form a world."""
+        crews = [self._crews.of(kernel) for kernel in kernels]
+        await self._world.form([crew.worker for crew in crews], [crew.info for crew in crews], waiting=kernels)
+
+    async def looks(self) -> dict[str, WorkerInfo]:
+        """Ask the workers how they are; those that do not answer soon are left out."""
+        return await self._crews.looks()
+
+    async def use(self, backend: str) -> None:
+        """Change the backend before the next cell."""
+        self._world.use(self._chosen(backend))
+        self._wanted = backend
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend in use; before there are ranks, of the one that was asked for, if any."""
+        return self.world.backend.name if self.world is not None else self._wanted or ""
+
+    @property
+    def _world(self) -> World:
+        if self.world is None:
+            raise NoClusterError("the cluster has not been started")
+        return self.world
+
+    async def stop(self) -> None:
+        """Stop all workers, also those that are just started, and wait until they are gone."""
+        await self.break_off_starts()
+        await self.group.close()
+        await self._crews.stop()
+
+    async def close(self) -> None:
+        """Let go of the cluster without stopping it."""
+        await self.group.close()
+        await self.source.close()
+
+    def _hear(self, kernel: RankKernel, rank: int, data: dict[str, Any], buffers: list[bytes]) -> None:
+        if self._elastic is not None:
+            self._elastic.hear(kernel, data["records"])
+        self._on_records(rank, data, buffers)
+
+    def _seat(self) -> None:
+        self.group.assign_ranks(self._crews.kernels)
+        if self.world is None:
+            self.world = World(self.group, self._chosen(self._wanted))
+
+    async def _settle(self, progress: Progress) -> None:
+        """Seat the ranks and form their world."""
+        self._seat()
+        environment = {"FARANDOLE_CLUSTER": self.name}
+        fresh = any(not kernel.prepared for kernel in self.group.kernels)
+        await self.group.control(
+            call("prepare", environment), what="preparing the ranks", timeout=BOOT_SECONDS if fresh else ANSWER_SECONDS
+        )
+        for kernel in self.group.kernels:
+            kernel.prepared = True
+        await self._preload(progress)
+        each = [crew for crew in self.crews for _ in crew.kernels]
+        await self._world.form([crew.worker for crew in each], [crew.info for crew in each])
+
+    async def _preload(self, progress: Progress) -> None:
+        """Import what the backend needs; where Horovod does not import and nobody chose it, take torch instead."""
+        try:
+            await self.group.control(
+                call("preload", self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS
+            )
+        except RankDiedError:
+            raise
+        except RankError as exc:
+            if self._wanted is not None or self.backend != "horovod":
+                raise
+            progress(f"Horovod cannot be imported, so the cluster uses backend torch; {str(exc).splitlines()[0]}")
+            self._world.use(self._chosen("torch"))
+            await self._preload(progress)
+
+    def _chosen(self, backend: str | None) -> Backend:
+        return choose_backend(backend, [crew.info.backends for crew in self.crews])

@@ -1,0 +1,233 @@
+"""The workers of a cluster with the kernels of their ranks: started, found, replaced and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.loop import all_or_first_error
+from farandole.driver.workers.journal import find_again
+from farandole.driver.workers.worker import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
+from farandole.exceptions import WorkerStartError
+
+LOOK_SECONDS = 5.0
+WORKERS_AT_ONCE = 16
+"""How many new workers are asked at once: each asks the hub who that is, and hundreds would wait too long there."""
+
+Hear: TypeAlias = Callable[[RankKernel, int, dict[str, Any], list[bytes]], None]
+"""Called with (kernel, rank, comm data, buffers) for every batch of rank messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerHandle:
+    """A worker, what it says of itself, and the kernels of its ranks."""
+
+    worker: Worker
+    info: WorkerInfo
+    kernels: list[RankKernel]
+
+
+class WorkerPool:
+    """All crews of one cluster, in the order of the ranks; belongs to one event loop."""
+
+    def __init__(self, name: str, source: WorkerSource, *, hear: Hear, on_notice: Progress) -> None:
+        self.name = name
+        self.all: list[WorkerHandle] = []
+        self.options = WorkerOptions(cluster=name)
+        self.timeout = 0.0
+        self._source = source
+        self._hear = hear
+        self._on_notice = on_notice
+        self._asking = asyncio.Semaphore(WORKERS_AT_ONCE)
+
+    @property
+    def kernels(self) -> list[RankKernel]:
+        """The kernels of all ranks."""
+        return [kernel for crew in self.all for kernel in crew.kernels]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the workers."""
+        return [crew.worker.name for crew in self.all]
+
+    def of(self, kernel: RankKernel) -> WorkerHandle:
+        """Return the crew that a kernel belongs to."""
+        return next(crew for crew in self.all if kernel in crew.kernels)
+
+    async def find(self, workers: Sequence[Worker]) -> None:
+        """Take up workers that run already, with the ranks that they have."""
+        self.all = await self._crews_of(workers, found=True)
+        first = self.all[0].info
+        backend = first.backend or None
+        self.options = WorkerOptions(
+            cluster=self.name, profile=first.profile or None, ranks=first.ranks, backend=backend
+        )
+
+    async def start(self, names: Sequence[str], progress: Progress) -> None:
+        """Start the first workers, with their ranks."""
+        self.all = await self._start(names, progress)
+
+    async def looks(self) -> dict[str, WorkerInfo]:
+        """Ask the workers how they are; those that do not answer soon are left out."""
+        answers = await asyncio.gather(*(_look(crew.worker) for crew in self.all))
+        return {info.worker: info for info in answers if info is not None}
+
+    async def grow(self, workers: int, progress: Progress) -> None:
+        """Start so many workers more, with their ranks."""
+        self.all += await self._start(self._free_names(workers), progress)
+
+    async def refill(self, progress: Progress) -> None:
+        """Put new ranks in the place of dead ones, and new workers in the place of those that are gone."""
+        short = [crew for crew in self.all if not all(kernel.alive for kernel in crew.kernels)]
+        tries = await asyncio.gather(*(self._refill(crew, progress) for crew in short), return_exceptions=True)
+        if gone := [crew for crew, found in zip(short, tries, strict=True) if found is False]:
+            await self._replace(gone, progress)
+        # The error is raised only when no start is left running: a retry must not start the same worker twice.
+        for failure in tries:
+            if isinstance(failure, BaseException):
+                raise failure
+
+    async def drop(self, names: Sequence[str]) -> None:
+        """Stop these workers, and all that goes on there."""
+        going = [crew for crew in self.all if crew.worker.name in names]
+        self.all = [crew for crew in self.all if crew.worker.name not in names]
+        for crew in going:
+            await _let_go(crew.kernels)
+        await self._source.stop(names)
+
+    async def stop(self) -> None:
+        """Stop all workers; they are named until they are gone, for whoever has to try again."""
+        await _let_go(self.kernels)
+        await self._source.stop(self.names)
+        self.all = []
+
+    async def _start(self, names: Sequence[str], progress: Progress) -> list[WorkerHandle]:
+        staying = [crew.worker.name for crew in self.all if crew.worker.name not in names]
+        options = replace(self.options, workers=len(staying) + len(names), together=len(names))
+        workers = await self._source.start(names, options, progress, self.timeout)
+        try:
+            return await self._crews_of(workers)
+        except BaseException:
+            # Only what this start made is stopped: where the source refused, the names belong to somebody else.
+            await self._source.stop(names)
+            raise
+
+    def _free_names(self, count: int) -> list[str]:
+        """Return names for new workers; there are gaps where a cluster was attached after a worker was lost."""
+        taken = {crew.worker.name for crew in self.all}
+        names = (worker_name(self.name, index) for index in itertools.count())
+        return list(itertools.islice((name for name in names if name not in taken), count))
+
+    async def _crews_of(self, workers: Sequence[Worker], *, found: bool = False) -> list[WorkerHandle]:
+        """Return the workers with their ranks, or none of them: where one fails, the others' kernels are let go."""
+        whole: list[RankKernel] = []
+        try:
+            return await all_or_first_error([self._crew_of(worker, whole, found=found) for worker in workers])
+        except BaseException:
+            await _let_go(whole)
+            raise
+
+    async def _crew_of(self, worker: Worker, whole: list[RankKernel], *, found: bool) -> WorkerHandle:
+        async with self._asking:
+            info = await worker.info()
+        running = await worker.kernels() if found else {}
+        slots = {slot: running.get(slot) for slot in sorted({*running, *range(info.ranks)})}
+        kernels = await self._kernels(worker, slots, info.idle_seconds or 0.0)
+        whole += kernels
+        return WorkerHandle(worker=worker, info=info, kernels=kernels)
+
+    async def _kernels(
+        self, worker: Worker, slots: Mapping[int, str | None], idle_seconds: float = 0.0
+    ) -> list[RankKernel]:
+        """Connect to the kernels of these slots, to all or to none; one without an id is started."""
+        connected: list[RankKernel] = []
+
+        async def connect(slot: int, kernel_id: str | None) -> RankKernel:
+            connected.append(kernel := await self._kernel(worker, slot, kernel_id, idle_seconds))
+            return kernel
+
+        try:
+            return await all_or_first_error([connect(slot, kernel_id) for slot, kernel_id in slots.items()])
+        except BaseException:
+            await _let_go(connected)
+            raise
+
+    async def _kernel(
+        self, worker: Worker, slot: int, kernel_id: str | None = None, idle_seconds: float = 0.0
+    ) -> RankKernel:
+        kernel = RankKernel(
+            worker,
+            kernel_id or await worker.start_kernel(slot),
+            slot=slot,
+            on_death=partial(self._tell_if_stopped, worker),
+            idle_seconds=idle_seconds if kernel_id else 0.0,
+        )
+        kernel.prepared = kernel_id is not None
+        kernel.on_records = partial(self._hear, kernel)
+        await kernel.connect()
+        return kernel
+
+    def _tell_if_stopped(self, worker: Worker) -> None:
+        """Tell at once of a worker that the hub has stopped; of other deaths the running cell tells, or the next."""
+        for crew in self.all:
+            if crew.worker is worker and (reason := idle_reason(crew)):
+                self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it anew, empty.")
+
+    async def _refill(self, crew: WorkerHandle, progress: Progress) -> bool:
+        """Start a worker's lost ranks anew; False where the worker is gone itself."""
+        lost = [kernel for kernel in crew.kernels if not kernel.alive]
+        for kernel in lost:
+            progress(
+                f"rank {kernel.rank} on worker {crew.worker.name} is gone ({kernel.death}); "
+                "starting it anew, with empty variables"
+            )
+            await kernel.close()
+        # One that does not answer while a proxy is restarted, say, has other ranks that go on.
+        if isinstance(await find_again(crew.worker), str):
+            return False
+        # Whoever was only out of reach must not be taken for its own successor.
+        await asyncio.gather(*(crew.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
+        opened = await self._kernels(crew.worker, {kernel.slot: None for kernel in lost})
+        fresh = {kernel.slot: kernel for kernel in opened}
+        kernels = [fresh.get(kernel.slot, kernel) for kernel in crew.kernels]
+        self.all[self.all.index(crew)] = replace(crew, kernels=kernels)
+        return True
+
+    async def _replace(self, gone: Sequence[WorkerHandle], progress: Progress) -> None:
+        """Start workers anew, all at once: where they queue for GPUs, they are served together."""
+        for crew in gone:
+            progress(f"worker {crew.worker.name} {idle_reason(crew) or 'is gone as well'}; starting it anew")
+        names = [crew.worker.name for crew in gone]
+        await self._source.stop(names)
+        for crew, fresh in zip(gone, await self._start(names, progress), strict=True):
+            self.all[self.all.index(crew)] = fresh
+
+
+async def _let_go(kernels: Sequence[RankKernel]) -> None:
+    await asyncio.gather(*(kernel.close() for kernel in kernels))
+
+
+async def _look(worker: Worker) -> WorkerInfo | None:
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return await worker.info()
+    except (WorkerStartError, TimeoutError):
+        return None
+
+
+def idle_reason(crew: WorkerHandle) -> str:
+    """Return why the hub stopped a worker that was idle for too long, after "it"; empty where it did not."""
+    idle = min(kernel.idle_seconds for kernel in crew.kernels) / 60
+    if crew.info.idle_minutes and idle >= crew.info.idle_minutes:
+        return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {crew.info.idle_minutes:g}"
+    return ""
+
+
+def worker_name(cluster: str, index: int) -> str:
+    """Return the name of a cluster's worker: ``<cluster>-w<index>``."""
+    return f"{cluster}-w{index}"

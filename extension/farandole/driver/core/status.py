@@ -1,0 +1,97 @@
+"""How a cluster is, as plain data that shows itself as text and as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from html import escape
+from typing import Any
+
+from farandole.driver.core.core import ClusterCore
+from farandole.driver.core.pool import WorkerHandle, idle_reason
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.output import label
+from farandole.driver.table import aligned, html_table
+from farandole.driver.workers.worker import WorkerInfo
+
+HEAD = ("worker", "ranks", "profile", "host", "state")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterStatus:
+    """A cluster's name, backend and size, a row (worker, ranks, profile, host, state) for each worker, GPU lines."""
+
+    name: str
+    backend: str
+    size: int
+    rows: tuple[tuple[str, ...], ...]
+    gpus: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([self._title(), *aligned([HEAD, *self.rows]), *self.gpus])
+
+    def html(self) -> str:
+        """Return the status as an HTML table."""
+        gpus = "".join(f"<p>{escape(line)}</p>" for line in self.gpus)
+        return f"<p>{escape(self._title())}</p>{html_table(HEAD, self.rows)}{gpus}"
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def _title(self) -> str:
+        ranks, workers = _counted(self.size, "rank"), _counted(len(self.rows), "worker")
+        return f"cluster {self.name}: {ranks} on {workers}, backend {self.backend}"
+
+
+def status_of(
+    core: ClusterCore,
+    gpus: Mapping[str, Mapping[str, Any]] | None = None,
+    looks: Mapping[str, WorkerInfo] | None = None,
+) -> ClusterStatus:
+    """Return a cluster's status, from what its driver knows, the hub says of its GPUs and the workers of themselves."""
+    rows = []
+    for crew in core.crews:
+        state = _state(crew, core.group.busy, (looks or {}).get(crew.worker.name), datetime.now().astimezone())
+        ranks = label([kernel.rank for kernel in crew.kernels]).split(" ", 1)[1]
+        rows.append((crew.worker.name, ranks, crew.info.profile or "-", crew.info.host, state))
+    size = len(core.group.kernels)
+    lines = tuple(gpu_line(name, counts) for name, counts in (gpus or {}).items())
+    return ClusterStatus(name=core.name, backend=core.backend, size=size, rows=tuple(rows), gpus=lines)
+
+
+def _state(crew: WorkerHandle, busy: Sequence[RankKernel], look: WorkerInfo | None, now: datetime) -> str:
+    dead = [kernel.rank for kernel in crew.kernels if not kernel.alive]
+    if dead:
+        reason = idle_reason(crew)
+        return f"stopped: it {reason}" if reason else f"{label(dead)} dead"
+    if any(kernel in busy for kernel in crew.kernels):
+        return "busy"
+    return idle_state(look, now) if look is not None else "idle"
+
+
+def idle_state(look: WorkerInfo, now: datetime) -> str:
+    """Return whether a worker is busy, and when it will be stopped otherwise."""
+    if look.idle_seconds is None:
+        return "busy"
+    if not look.idle_minutes:
+        return "idle"
+    left = timedelta(minutes=look.idle_minutes, seconds=-look.idle_seconds)
+    end = now + max(left, timedelta(0))
+    when = end.strftime("%H:%M" if left < timedelta(hours=12) else "%Y-%m-%d %H:%M")
+    return f"idle for {_duration(look.idle_seconds)}, stopped at {when} unless used"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds // 60:.0f} min"
+
+
+def gpu_line(name: str, counts: Mapping[str, Any]) -> str:
+    """Return one class of GPUs in words: total, free, who holds how many, how many servers wait."""
+    held = "".join(f", {user} has {number}" for user, number in counts["held"].items())
+    waiting = f", {_counted(counts['waiting'], 'server')} waiting" if counts["waiting"] else ""
+    return f"GPUs {name}: {counts['free']} of {counts['total']} free{held}{waiting}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,138 @@
+"""The websocket to one kernel, opened again where it breaks and the worker lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from typing import Protocol
+
+import aiohttp
+
+from farandole.driver.workers.journal import GONE, LOST_SECONDS, WorkerJournal, find_again
+from farandole.driver.workers.worker import Worker
+from farandole.exceptions import WorkerStartError
+
+SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
+RETRY_SECONDS = 0.5
+
+
+class Listener(Protocol):
+    """Who talks over a connection."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is anything to connect to."""
+
+    def hear(self, frame: bytes) -> None:
+        """Take a frame."""
+
+    async def recover(self, found: WorkerJournal) -> None:
+        """Make good what a break has cost: all answers to what was asked before, unless they are on record."""
+
+    def mark_dead(self, cause: str) -> None:
+        """Learn that there is nothing to connect to any more."""
+
+
+class Connection:
+    """One kernel's websocket; belongs to one event loop."""
+
+    def __init__(self, worker: Worker, kernel_id: str, listener: Listener) -> None:
+        self.session = ""
+        """Name of the connection, a new one each time: the kernel answers to the one that asked."""
+        self._worker = worker
+        self._kernel_id = kernel_id
+        self._listener = listener
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._receiver: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._closing = False
+
+    @property
+    def opened(self) -> bool:
+        """Whether it was ever open."""
+        return self._socket is not None
+
+    async def open(self) -> None:
+        """Open the websocket and start to receive."""
+        await self._open()
+        self._receiver = asyncio.create_task(self._receive(), name=f"kernel {self._kernel_id}")
+
+    async def close(self) -> None:
+        """Close the websocket; the kernel lives on."""
+        self._closing = True
+        if self._receiver is not None and not self._ready.is_set():
+            self._receiver.cancel()
+        if self._socket is not None:
+            await self._socket.close()
+        if self._receiver is not None:
+            await asyncio.wait([self._receiver])
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is open, or nothing more will be."""
+        return self._ready.is_set()
+
+    async def ready(self) -> None:
+        """Wait while it is being opened again."""
+        await self._ready.wait()
+
+    def header(self, kind: str) -> dict[str, str]:
+        """Return the header of a new message; the kernel answers to the connection that it names."""
+        return {
+            "msg_id": uuid.uuid4().hex,
+            "msg_type": kind,
+            "session": self.session,
+            "username": "farandole",
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "version": "5.5",
+        }
+
+    async def send(self, frame: bytes) -> None:
+        """Send a frame; one that is lost on the way the receiver sees with the break, and `Listener.recover` mends."""
+        assert self._socket is not None
+        with contextlib.suppress(aiohttp.ClientError, ConnectionError):
+            await self._socket.send_bytes(frame)
+
+    async def _open(self) -> None:
+        self.session = uuid.uuid4().hex
+        self._socket = await self._worker.kernel_socket(self._kernel_id, self.session, SUBPROTOCOL)
+        self._ready.set()
+
+    async def _receive(self) -> None:
+        try:
+            while self._listener.alive and not self._closing:
+                await self._hear_all()
+                if self._listener.alive and not self._closing:
+                    await self._open_again()
+        finally:
+            # Whatever ended the receiving, a message that nobody can take included: nobody may wait for more.
+            self._listener.mark_dead(GONE)
+            self._ready.set()
+
+    async def _hear_all(self) -> None:
+        assert self._socket is not None
+        async for frame in self._socket:
+            if frame.type is aiohttp.WSMsgType.BINARY:
+                self._listener.hear(frame.data)
+
+    async def _open_again(self) -> None:
+        self._ready.clear()
+        give_up = time.monotonic() + LOST_SECONDS
+        while self._listener.alive and not self._ready.is_set() and time.monotonic() < give_up:
+            found = await find_again(self._worker)
+            if isinstance(found, str):
+                self._listener.mark_dead(found)
+                return
+            await self._listener.recover(found)
+            if self._listener.alive:
+                await self._try_to_open()
+        if not self._ready.is_set():
+            self._listener.mark_dead(f"lost: its worker answers, but opened no channel to it for {LOST_SECONDS:g} s")
+
+    async def _try_to_open(self) -> None:
+        try:
+            await self._open()
+        except WorkerStartError:
+            await asyncio.sleep(RETRY_SECONDS)

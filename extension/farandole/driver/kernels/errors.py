@@ -1,0 +1,59 @@
+"""From what the ranks answered to one error that a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from farandole.driver.kernels.replies import UNANSWERED, Reply
+from farandole.driver.output import label
+from farandole.exceptions import RankDiedError, RankError
+from farandole.protocol import is_collective_failure
+
+
+def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankError:
+    """Return the error for a cell that failed: deaths first, then each different error once, in the order of time.
+
+    Ranks that were stopped, as they did not let go when another had failed, come last.
+    """
+    deaths = [reply for reply in replies if reply.status == "dead"]
+    errors = sorted((reply for reply in replies if reply.status == "error"), key=lambda reply: reply.ended)
+    groups = _groups(errors)
+    causes = [group for group in groups if not _is_consequence(group[0])] or ([] if deaths else groups[:1])
+    kind = RankDiedError if deaths else RankError
+    stopped = [reply for reply in deaths if reply.evalue == UNANSWERED]
+    lines = [_death(reply) for reply in deaths if reply not in stopped] + [_headline(group) for group in causes]
+    lines += map(_death, stopped)
+    shown = {reply.rank for group in causes for reply in group} | {reply.rank for reply in deaths}
+    if others := [reply.rank for reply in errors if reply.rank not in shown]:
+        lines.append(f"{label(others)} waited for it and {'was' if len(others) == 1 else 'were'} released.")
+    return kind(
+        f"{doing} failed on " + "\n".join(lines),
+        traceback="\n".join("\n".join(group[0].traceback) for group in causes),
+        ranks=tuple(sorted(shown)),
+    )
+
+
+def _is_consequence(reply: Reply) -> bool:
+    """True for what a rank says when its partner in a collective is gone: Gloo's and NCCL's own complaints as well."""
+    return reply.ename == "KeyboardInterrupt" or is_collective_failure(reply.ename, reply.evalue)
+
+
+def _groups(errors: Iterable[Reply]) -> list[list[Reply]]:
+    groups: dict[tuple[str, str], list[Reply]] = {}
+    for reply in errors:
+        groups.setdefault((reply.ename, reply.evalue), []).append(reply)
+    return list(groups.values())
+
+
+def _headline(group: Sequence[Reply]) -> str:
+    first = group[0]
+    place = label([reply.rank for reply in group])
+    where = f" (worker {first.worker})" if len(group) == 1 else ""
+    return f"{place}{where}: {first.ename}: {first.evalue}"
+
+
+def _death(reply: Reply) -> str:
+    return (
+        f"rank {reply.rank} (worker {reply.worker}): its process is gone, {reply.evalue}. The next cell starts a new "
+        "rank in its place with empty variables; if memory was short, use a smaller batch or a larger profile."
+    )

@@ -1,0 +1,225 @@
+"""The ranks of a cluster as one: a cell goes to many kernels, and none is left hanging when one fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.driver.kernels.errors import rank_error
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.replies import Reply, Sink
+from farandole.driver.workers.journal import GONE
+from farandole.exceptions import DeadlineError, WorkerStartError
+from farandole.protocol import Part
+
+GRACE_SECONDS = 1.0
+"""How long the others may end by themselves after one rank has failed."""
+INTERRUPT_SECONDS = 1.0
+"""How long an interrupt may take before the rank's world is shut down under it."""
+REACH_SECONDS = 2.0
+"""How long a worker may take to pass an interrupt on before it counts as lost."""
+RELEASE_SECONDS = 4.2
+"""How long all of that may take before a rank is killed: an interrupt ends a cell within five seconds."""
+
+
+def call(function: str, *arguments: Any) -> str:
+    """Return an expression that calls a function of `farandole.ranks.control` and gives its value as JSON."""
+    literals = ", ".join(repr(argument) for argument in arguments)
+    module = "__import__('farandole.ranks.control', fromlist=['_'])"
+    return f"__import__('json').dumps({module}.{function}({literals}))"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is executed on a rank.
+
+    `before` and `after` are sent with it, as silent cells of their own; `mark` is what the workers' record of the run
+    says of it.
+    """
+
+    code: str
+    sink: Sink
+    before: str = ""
+    after: str = ""
+    mark: dict[str, Any] | None = None
+
+    def marked(self, part: Part) -> dict[str, Any] | None:
+        """Return the mark of a part of the cell; the first one carries all of it."""
+        if self.mark is None:
+            return None
+        return {**self.mark, "part": part} if part is Part.BEGIN else {"run": self.mark["run"], "part": part}
+
+
+class RankGroup:
+    """The kernels of a cluster, in the order of their ranks."""
+
+    def __init__(self) -> None:
+        self.kernels: list[RankKernel] = []
+        self._cells: dict[RankKernel, asyncio.Task[Reply]] = {}
+        self.interrupted = False
+
+    def assign_ranks(self, kernels: Sequence[RankKernel]) -> None:
+        """Take these kernels as the ranks 0, 1, ..."""
+        self.kernels = list(kernels)
+        for rank, kernel in enumerate(self.kernels):
+            kernel.rank = rank
+
+    @property
+    def busy(self) -> list[RankKernel]:
+        """The ranks on which a cell runs."""
+        return [kernel for kernel, cell in self._cells.items() if not cell.done()]
+
+    def _runs(self, kernel: RankKernel) -> bool:
+        """Say whether a cell runs on a rank."""
+        return kernel in self._cells and not self._cells[kernel].done()
+
+    @property
+    def dead(self) -> list[RankKernel]:
+        """The ranks whose processes have ended."""
+        return [kernel for kernel in self.kernels if not kernel.alive]
+
+    async def control(
+        self,
+        expressions: Sequence[str] | str,
+        *,
+        what: str,
+        timeout: float,
+        kernels: Sequence[RankKernel] | None = None,
+        aside: bool = False,
+    ) -> list[Any]:
+        """Evaluate one expression of `call` on each rank, `aside` of a running cell, and return the values in order.
+
+        Raises:
+            RankError: it failed on a rank, or a rank died of it.
+            DeadlineError: a rank did not answer in `timeout` seconds.
+        """
+        chosen = self.kernels if kernels is None else list(kernels)
+        each = [expressions] * len(chosen) if isinstance(expressions, str) else expressions
+        tasks = {
+            kernel: asyncio.create_task(_evaluate(kernel, expression, aside=aside))
+            for kernel, expression in zip(chosen, each, strict=True)
+        }
+        _, late = await asyncio.wait(tasks.values(), timeout=timeout)
+        if late:
+            raise _too_late([kernel for kernel, task in tasks.items() if task in late], what, timeout, late)
+        replies = [task.result() for task in tasks.values()]
+        if any(reply.status != "ok" for reply in replies):
+            raise rank_error(replies, doing=what)
+        return [reply.value for reply in replies]
+
+    async def run(self, cell: Cell, kernels: Sequence[RankKernel], *, together: bool) -> list[Reply]:
+        """Execute a cell on ranks and return how it ended on each, in order.
+
+        When a rank fails and the ranks work `together`, the others are released soon after: they may wait for it in a
+        collective for ever.
+        """
+        return await self.lead({kernel: execute(kernel, cell) for kernel in kernels}, together=together)
+
+    async def lead(self, cells: Mapping[RankKernel, Coroutine[Any, Any, Reply]], *, together: bool) -> list[Reply]:
+        """Wait until a cell has ended on all its ranks, released as `run` says, and return how, in order."""
+        self.clear()
+        # A queue of ended ranks: waiting for the rest after each one would cost the square of the ranks.
+        ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
+        for kernel, cell in cells.items():
+            self.begin(kernel, cell).add_done_callback(ended.put_nowait)
+        left = len(cells)
+        while left:
+            told = [await ended.get(), *(ended.get_nowait() for _ in range(ended.qsize()))]
+            left -= len(told)
+            if together and left and any(cell.result().status != "ok" for cell in told):
+                await self._until_idle(GRACE_SECONDS)
+                await self.release(together=True)
+        return [cell.result() for cell in self._cells.values()]
+
+    def clear(self) -> None:
+        """Forget the cells that ran before."""
+        self.interrupted = False
+        self._cells = {}
+
+    def begin(self, kernel: RankKernel, cell: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
+        """Start a cell on one more rank; the task ends as the cell does."""
+        task = self._cells[kernel] = asyncio.create_task(cell)
+        return task
+
+    def cell_of(self, kernel: RankKernel) -> asyncio.Task[Reply]:
+        """Return the task of the cell that runs, or ran last, on a rank."""
+        return self._cells[kernel]
+
+    async def interrupt(self, *, together: bool) -> None:
+        """Stop the running cell on all its ranks, as the user asked."""
+        self.interrupted = True
+        await self.release(together=together)
+
+    async def free(self, *, together: bool) -> None:
+        """Stop what ranks run for another driver, one that is gone, say: those are busy that do not answer."""
+        self._cells = {kernel: asyncio.create_task(kernel.evaluate(call("identity"))) for kernel in self.kernels}
+        await self._until_idle(INTERRUPT_SECONDS)
+        await self.release(together=together)
+
+    async def release(self, *, together: bool) -> None:
+        """Get every busy rank back: interrupt it, then have all ranks leave the world, then kill it."""
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await asyncio.gather(*(interrupt_rank(kernel) for kernel in self.busy))
+                await self._until_idle(INTERRUPT_SECONDS)
+                # Idle ranks leave as well: one blocked in Gloo returns only once its peers have closed their ends.
+                going = [kernel for kernel in self.kernels if kernel.alive] if together else self.busy
+                await asyncio.gather(*(self._force(kernel, together=together) for kernel in going))
+        except TimeoutError:
+            await asyncio.gather(*(kernel.kill() for kernel in self.busy))
+
+    async def _force(self, kernel: RankKernel, *, together: bool) -> None:
+        """Have a rank leave the world, in a subshell where its main thread is blocked, and wait until it is idle."""
+        blocked = self._runs(kernel)
+        if together:
+            await kernel.evaluate(call("leave"), subshell=await kernel.subshell() if blocked else None)
+        if self._runs(kernel):
+            await interrupt_rank(kernel)
+            await asyncio.wait([self._cells[kernel]])
+
+    async def _until_idle(self, timeout: float) -> None:
+        if cells := [self._cells[kernel] for kernel in self.busy]:
+            await asyncio.wait(cells, timeout=timeout)
+
+    async def close(self) -> None:
+        """Close all websockets."""
+        await asyncio.gather(*(kernel.close() for kernel in self.kernels))
+
+
+async def _evaluate(kernel: RankKernel, expression: str, *, aside: bool) -> Reply:
+    return await kernel.evaluate(expression, subshell=await kernel.side_subshell() if aside else None)
+
+
+async def execute(kernel: RankKernel, cell: Cell) -> Reply:
+    """Execute a cell on a rank and return how it ended."""
+    # The three requests leave together: a round trip less at each end. The kernel answers them in order.
+    work = [kernel.execute(cell.code, sink=cell.sink, mark=cell.marked(Part.CELL))]
+    if cell.before:
+        work.insert(0, kernel.execute(cell.before, silent=True, mark=cell.marked(Part.BEGIN)))
+    if cell.after:
+        work.append(kernel.execute(cell.after, silent=True, mark=cell.marked(Part.END)))
+    replies = await asyncio.gather(*work)
+    return replies[1 if cell.before else 0]
+
+
+async def interrupt_rank(kernel: RankKernel) -> None:
+    """Interrupt a rank; one whose worker cannot be reached is lost, and must not hold the others up."""
+    try:
+        async with asyncio.timeout(REACH_SECONDS):
+            await kernel.interrupt()
+    except (WorkerStartError, TimeoutError):
+        kernel.mark_dead(GONE)
+
+
+def _too_late(
+    kernels: Sequence[RankKernel], what: str, timeout: float, tasks: set[asyncio.Task[Reply]]
+) -> DeadlineError:
+    for task in tasks:
+        task.cancel()
+    names = ", ".join(f"rank {kernel.rank} (worker {kernel.worker.name})" for kernel in kernels)
+    return DeadlineError(
+        f"{what}: no answer from {names} within {timeout:g} s. It may still run an earlier cell: wait for it, use "
+        "`%cluster interrupt`, or start afresh with `%cluster stop` and `%cluster start`."
+    )

@@ -1,0 +1,332 @@
+"""One rank's kernel, reached over one websocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Callable, Container
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
+
+from farandole.driver.kernels.connection import RETRY_SECONDS, Connection
+from farandole.driver.kernels.replies import (
+    DEAD,
+    OUTPUT_TYPES,
+    UNANSWERED,
+    UNKNOWN,
+    Execution,
+    Records,
+    Reply,
+    Sink,
+    reply_of,
+)
+from farandole.driver.workers.journal import GONE, JournalInfo, WorkerJournal, find_again
+from farandole.driver.workers.worker import Worker
+from farandole.exceptions import DeadlineError, WorkerStartError
+from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK, Part
+
+Deaths: TypeAlias = Callable[[], None]
+"""Called once when a kernel's death is known that nobody here meant."""
+
+
+class RankKernel:
+    """One kernel on a worker; all its methods belong to the event loop that made it.
+
+    A websocket that breaks is opened again, unless the worker is gone. What the kernel said in a run meanwhile comes
+    from the worker's record, whose numbers tell what was heard before.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        kernel_id: str,
+        *,
+        slot: int,
+        on_records: Records | None = None,
+        on_death: Deaths | None = None,
+        idle_seconds: float = 0.0,
+    ) -> None:
+        self.worker = worker
+        self.kernel_id = kernel_id
+        self.slot = slot
+        self.rank = -1
+        self.voice = -1
+        """In whose name it speaks in its run: the rank that it said last, which follows the driver's plans later."""
+        self.prepared = False
+        self.on_records = on_records
+        self.on_death = on_death
+        self.death: str | None = None
+        self._died = asyncio.Event()
+        self.idle_seconds = 0.0
+        """How long it had nothing to do for us before it died."""
+        self._last_use = time.monotonic() - idle_seconds
+        self._connection = Connection(worker, kernel_id, self)
+        self._running: dict[str, Execution] = {}
+        self._run = ""
+        self._follower: asyncio.Task[None] | None = None
+        self.heard = 0
+        """The number of the last message of the run that was heard."""
+        self._aside: asyncio.Future[str] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """True until the kernel's death is known."""
+        return self.death is None
+
+    @property
+    def busy(self) -> bool:
+        """True while an execution of ours has not ended."""
+        return bool(self._running)
+
+    @property
+    def connected(self) -> bool:
+        """False while the websocket is broken and opened again."""
+        return self._connection.is_ready
+
+    async def ended(self) -> None:
+        """Wait until the kernel's death is known."""
+        await self._died.wait()
+
+    async def reachable(self) -> None:
+        """Wait while the websocket is opened again, or until the kernel is known to be dead."""
+        if self._connection.opened:
+            await self._connection.ready()
+
+    async def connect(self) -> None:
+        """Open the websocket and start to receive."""
+        await self._connection.open()
+
+    async def close(self) -> None:
+        """Close the websocket; the kernel lives on, or its end is meant."""
+        self.on_death = None
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
+        await self._connection.close()
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        silent: bool = False,
+        sink: Sink | None = None,
+        expression: str = "",
+        subshell: str | None = None,
+        mark: dict[str, Any] | None = None,
+    ) -> Reply:
+        """Execute code and wait until it has ended, however that is; never raises for what the code does.
+
+        ``mark`` says which part of which run it is, see `farandole.protocol.RUN_MARK`; its worker then records it.
+        """
+        content = {
+            "code": code,
+            "silent": silent,
+            "store_history": False,
+            "user_expressions": {"value": expression} if expression else {},
+            "allow_stdin": False,
+            "stop_on_error": False,
+        }
+        execution = Execution(sink, mark["run"] if mark else "")
+        if mark and mark["part"] == Part.BEGIN:
+            self._run, self.heard, self.voice = mark["run"], 0, self.rank
+        metadata = {RUN_MARK: {**mark, "rank": self.rank}} if mark else None
+        message_id = await self._send(
+            "shell", "execute_request", content, subshell=subshell, execution=execution, metadata=metadata
+        )
+        try:
+            return self._reply(await execution.done)
+        finally:
+            self._running.pop(message_id, None)
+            self._last_use = time.monotonic()
+
+    async def evaluate(self, expression: str, *, subshell: str | None = None) -> Reply:
+        """Evaluate an expression that gives a JSON text; its meaning is the reply's value. It leaves no trace."""
+        return await self.execute("", silent=True, expression=expression, subshell=subshell)
+
+    async def follow(self, record: JournalInfo, sink: Sink, over: asyncio.Event | None = None) -> Reply:
+        """Read all that was said in a run that another driver began, and what is still to come; return its end.
+
+        Once ``over`` is set nothing more is waited for.
+        """
+        self._run, self.heard, self.voice = record.run, 0, self.rank
+        parts = {part: Execution(sink if part is Part.CELL else None, record.run) for part in Part}
+        self._running.update({message: parts[part] for message, part in record.requests.items()})
+        following = asyncio.create_task(self._follow(record.run))
+        end = asyncio.create_task((over or asyncio.Event()).wait())
+        try:
+            await asyncio.wait([following, end], return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                following.result()
+        finally:
+            following.cancel()
+            end.cancel()
+            await asyncio.wait([following, end])
+            for message in record.requests:
+                del self._running[message]
+        parts[Part.CELL].settle(UNKNOWN)
+        return self._reply(await parts[Part.CELL].done)
+
+    async def interrupt(self) -> None:
+        """Send the kernel SIGINT through its server."""
+        await self.worker.interrupt_kernel(self.kernel_id)
+
+    async def ping(self) -> Reply:
+        """Ask for a sign of life: the kernel answers in a thread of its own, also beside a running cell."""
+        return self._reply(await self._control("kernel_info_request"))
+
+    async def subshell(self) -> str:
+        """Open a subshell, a thread of the kernel that answers while its main thread is blocked; return its id.
+
+        Source: JEP 91.
+        """
+        reply = UNKNOWN
+        while reply is UNKNOWN:
+            reply = await self._control("create_subshell_request")
+        return str(reply.get("subshell_id", ""))  # a dead kernel has none, and nothing will run in it
+
+    async def _control(self, kind: str) -> dict[str, Any]:
+        execution = Execution(None)
+        message_id = await self._send("control", kind, {}, execution=execution)
+        try:
+            return await execution.done
+        finally:
+            self._running.pop(message_id, None)
+
+    async def side_subshell(self) -> str:
+        """Return the id of the one subshell that is kept for calls beside running cells."""
+        if self._aside is None:
+            self._aside = asyncio.ensure_future(self.subshell())
+        return await asyncio.shield(self._aside)
+
+    async def kill(self) -> None:
+        """End the kernel's process, whatever it does."""
+        # Whoever waits for it need not wait for the process to go.
+        self.mark_dead(UNANSWERED)
+        try:
+            await self.worker.stop_kernel(self.kernel_id)
+        except WorkerStartError:
+            self.mark_dead(GONE)
+
+    def mark_dead(self, cause: str) -> None:
+        """Note the kernel's death and end all that waits for it."""
+        if self.death is None:
+            self.death = cause
+            self._died.set()
+            self.idle_seconds = 0.0 if self.busy else time.monotonic() - self._last_use
+            if self.on_death is not None:
+                self.on_death()
+        for execution in self._running.values():
+            execution.settle(DEAD)
+
+    async def push(self, target: str, data: dict[str, Any], blob: bytes) -> None:
+        """Open a comm on the kernel that carries one buffer."""
+        content = {"comm_id": uuid.uuid4().hex, "target_name": target, "data": data}
+        await self._send("shell", "comm_open", content, buffers=[blob])
+
+    def _reply(self, content: dict[str, Any]) -> Reply:
+        return reply_of(content, rank=self.rank, worker=self.worker.name, death=self.death)
+
+    async def _send(
+        self,
+        channel: str,
+        kind: str,
+        content: dict[str, Any],
+        *,
+        subshell: str | None = None,
+        execution: Execution | None = None,
+        buffers: list[bytes] | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> str:
+        if not self._connection.opened:
+            raise DeadlineError(
+                f"rank {self.rank} on worker {self.worker.name} is not connected; attach the cluster again"
+            )
+        await self._connection.ready()
+        header = self._connection.header(kind)
+        if subshell is not None:
+            header["subshell_id"] = subshell
+        if execution is not None:
+            self._running[header["msg_id"]] = execution
+            if not self.alive:
+                execution.settle(DEAD)
+                return header["msg_id"]
+        parts = [json.dumps(part).encode() for part in (header, {}, metadata or {}, content)]
+        await self._connection.send(serialize_msg_to_ws_v1([*parts, *(buffers or [])], channel))
+        return header["msg_id"]
+
+    async def recover(self, found: WorkerJournal) -> None:
+        """Go on after a break: what was said of the run meanwhile is on record, all else is given up."""
+        self._forget_all_but(found.requests_of(self._run, self.kernel_id))
+        if self._awaits(self._run) and (self._follower is None or self._follower.done()):
+            self._follower = asyncio.create_task(self._follow(self._run), name=f"record of rank {self.rank}")
+        if self.kernel_id not in found.kernels:
+            if self._follower is not None:
+                await asyncio.wait([self._follower])
+            self.mark_dead("ended while the driver was not connected")
+
+    def _forget_all_but(self, recorded: Container[str]) -> None:
+        """Give up all that runs here but what is on record: its answers went to the connection that broke."""
+        for message, execution in self._running.items():
+            if message not in recorded:
+                execution.settle(UNKNOWN)
+
+    def _awaits(self, run: str) -> bool:
+        return bool(run) and any(one.run == run and not one.done.done() for one in self._running.values())
+
+    async def _follow(self, run: str) -> None:
+        """Hear what the worker has recorded of a run beyond what was heard, until all of it has ended."""
+        try:
+            while self.alive and self._awaits(run):
+                try:
+                    async with aclosing(self.worker.follow(run, self.kernel_id, self.heard)) as frames:
+                        async for frame in frames:
+                            self.hear(frame)
+                    break
+                except WorkerStartError:
+                    found = await find_again(self.worker)
+                    if isinstance(found, str):
+                        self.mark_dead(found)
+                    else:
+                        await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            for execution in self._running.values():
+                if execution.run == run:
+                    execution.settle(UNKNOWN)
+
+    def hear(self, frame: bytes) -> None:
+        """Take a message of the kernel, or one from its record."""
+        _, parts = deserialize_msg_from_ws_v1(frame)
+        metadata = json.loads(parts[2])
+        number = metadata.get(RECORD_NUMBER)
+        # The last messages of the run before have numbers of its own record.
+        if number is not None and metadata[RECORD_RUN] == self._run:
+            if number <= self.heard:
+                return
+            self.heard = number
+        header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
+        kind = header["msg_type"]
+        if kind == "status" and content["execution_state"] == "dead":
+            # While the record is read, this is there too, behind what the kernel said before.
+            if number is not None or self._follower is None or self._follower.done():
+                self.mark_dead(content.get("cause", "ended for an unknown reason"))
+        elif kind == "comm_msg" and content["comm_id"] == COMM_TARGET:
+            self._records(content["data"], parts[4:])
+        elif (execution := self._running.get(parent.get("msg_id", ""))) is not None:
+            self._progress(execution, kind, content)
+
+    def _records(self, data: dict[str, Any], buffers: list[bytes]) -> None:
+        rank = data["rank"] if data["run"] else self.rank
+        if data["run"] == self._run:
+            self.voice = rank
+        if self.on_records is not None:
+            self.on_records(rank, data, buffers)
+
+    def _progress(self, execution: Execution, kind: str, content: dict[str, Any]) -> None:
+        if kind.endswith("_reply"):
+            execution.settle(content)
+        elif kind in OUTPUT_TYPES and execution.sink is not None:
+            execution.sink(self.voice if execution.run else self.rank, kind, content)

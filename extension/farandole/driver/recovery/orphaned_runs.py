@@ -1,0 +1,179 @@
+"""Runs that ended while nobody led them, and whose workers are gone: told from what the workers left beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import socket
+import warnings
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from farandole.driver.kernels.errors import rank_error
+from farandole.driver.kernels.replies import Reply
+from farandole.driver.loop import LoopThread
+from farandole.driver.recovery.reattach import FoundRun, find_runs, follow_to_end, restore_run
+from farandole.driver.recovery.replay import Replay, trim
+from farandole.driver.workers.journal import WorkerJournal
+from farandole.driver.workers.worker import Worker
+from farandole.protocol import LEFT_RECORDS, Status
+from farandole.runs.run import Run, RunInfo
+from farandole.runs.store import RunStore, read_info
+
+READ_BYTES = 1_000_000
+
+
+class GoneWorker(Worker):
+    """A worker as far as its record of one kernel's part in a run tells, which it left beside the run's files."""
+
+    def __init__(self, header: Path) -> None:
+        self._frames = header.with_suffix(".frames")
+        self._record: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
+        self.name = self._record.pop("worker")
+
+    async def records(self) -> WorkerJournal:
+        """Return the one record."""
+        return WorkerJournal.from_json({"kernels": [], "records": [self._record]})
+
+    async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:  # noqa: ARG002
+        """Yield all frames of the record; the kernel passes over those that it knows."""
+        with self._frames.open("rb") as file:
+            while frames := await asyncio.to_thread(_read, file):
+                for frame in frames:
+                    yield frame
+
+
+def _read(file: BufferedReader) -> list[bytes]:
+    frames, size = [], 0
+    while size < READ_BYTES and (head := file.read(4)):
+        frames.append(file.read(int.from_bytes(head, "big")))
+        size += len(frames[-1])
+    return frames
+
+
+def gone_workers(store: RunStore, cluster: str) -> list[GoneWorker]:
+    """Return what the workers of a cluster have left of runs whose end the store does not know."""
+    return [GoneWorker(header) for info in _left(store) if info.cluster == cluster for header in _headers(info.folder)]
+
+
+def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
+    """Tell runs to their end by what their workers have left, in the store, and return them.
+
+    Those of all whose ranks the records are there; of ``cluster``, none of whose workers is there any more, all others
+    too: what has not been left of them nobody will tell.
+    """
+    found = [info for info in _left(store) if info.cluster == cluster or _is_whole(info)]
+    if not found:
+        return []
+    loop = LoopThread()
+    try:
+        return [run for info in found if (run := _complete(loop, store, info)) is not None]
+    finally:
+        loop.close()
+
+
+def _left(store: RunStore) -> Iterator[RunInfo]:
+    """Yield the runs of which records were left and that no driver leads; remove the records of those told by now."""
+    for info in store.list():
+        if not _headers(info.folder):
+            continue
+        if not info.status.ended or info.status is Status.LOST:
+            if not _is_led(info):
+                yield info
+        else:
+            shutil.rmtree(info.folder / LEFT_RECORDS, ignore_errors=True)
+
+
+def _is_led(info: RunInfo) -> bool:
+    """Say whether a driver lives; of one elsewhere, whether it has written since a worker saw that nobody led."""
+    if info.status is Status.LOST:
+        return False
+    if info.driver.get("host") == socket.gethostname():
+        return True
+    left = max(header.stat().st_mtime for header in _headers(info.folder))
+    return (info.folder / "run.json").stat().st_mtime > left
+
+
+def _is_whole(info: RunInfo) -> bool:
+    """Say whether all ranks are on record; in an elastic run several may have had the same number."""
+    records = [json.loads(header.read_text(encoding="utf-8")) for header in _headers(info.folder)]
+    ranks = {record["rank"] for record in records}
+    return ranks >= set(range(info.size)) and not any(record["about"].get("elastic") for record in records)
+
+
+def _headers(folder: Path) -> list[Path]:
+    found = (folder / LEFT_RECORDS).glob("[!.]*.json")
+    return sorted(header for header in found if header.with_suffix(".frames").exists())
+
+
+def _complete(loop: LoopThread, store: RunStore, info: RunInfo) -> Run | None:
+    """Tell a run, unless another process does or has; its records go once its end is on disk."""
+    folder = info.folder / LEFT_RECORDS
+    try:
+        with _claimed(folder) as claimed:
+            if not claimed or not _headers(info.folder):
+                return None
+            run = loop.call(_tell(store, info))
+            if read_info(info.folder).status is run.status:
+                shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        warnings.warn(f"What workers left of run {info.id} cannot be read: {error}", stacklevel=4)
+        return None
+    return run
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[bool]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield _locked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _tell(store: RunStore, info: RunInfo) -> Run:
+    [found] = await find_runs([GoneWorker(header) for header in _headers(info.folder)])
+    run = _begun(found, store)
+    hears = run if found.elastic is None else Replay(run)
+    readers, sink = found.readers(partial(_hear, run.id, hears)), partial(_take, hears)
+    if found.elastic is None:
+        replies: Sequence[Reply] = await asyncio.gather(*(reader.read(sink) for reader in readers))
+    else:
+        replies = await follow_to_end(readers, sink)
+    if isinstance(hears, Replay):
+        hears.end()
+    error = str(rank_error(replies)) if any(reply.status != "ok" for reply in replies) else None
+    run.finish(Status.FAILED if error else Status.FINISHED, error, ended=found.ended)
+    return run
+
+
+def _hear(run: str, hears: Run | Replay, rank: int, data: dict[str, Any], _buffers: Sequence[bytes]) -> None:
+    for record in data["records"] if data["run"] == run else ():
+        hears.add_record(rank, record)
+
+
+def _take(hears: Run | Replay, rank: int, kind: str, content: dict[str, Any]) -> None:
+    if kind == "stream":
+        hears.add_log(rank, content["text"])
+
+
+def _begun(found: FoundRun, store: RunStore) -> Run:
+    if found.elastic is None:
+        return restore_run(found, store, write=True)
+    trim(store.folder / found.id)
+    return store.go_on(found.about["run"], found.about["code"])

@@ -1,0 +1,173 @@
+"""Ranks without a hub: a private Jupyter server on this machine is the one worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import aiohttp
+
+from farandole.driver.workers.worker import Progress, Worker, WorkerOptions, WorkerSource
+from farandole.exceptions import ClusterExistsError, FarandoleError, UsageError, WorkerStartError
+from farandole.server.worker.args import WORKER_ARGS
+from farandole.server.worker.lifeline import LIFELINE_VARIABLE
+
+STOP_SECONDS = 10.0
+"""How long the server may take to end; it stops its kernels and leaves the records of runs meanwhile."""
+
+
+class LocalWorkers(WorkerSource):
+    """One Jupyter server on loopback, with a random token, that ends when the driver ends.
+
+    The user's own Jupyter server is not used: it may restart dead kernels silently and drop output, and there is none
+    in a script or another editor.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._server: subprocess.Popen[bytes] | None = None
+        self._lifeline: int | None = None
+        self._worker: Worker | None = None
+        self._cluster = ""
+
+    async def start(
+        self, names: Sequence[str], options: WorkerOptions, progress: Progress, timeout: float
+    ) -> list[Worker]:
+        """Start the one worker; more cannot be had here."""
+        if len(names) != 1:
+            raise UsageError(
+                f"without a hub this machine is the one worker, not {len(names)}; ask for more `--ranks` on it"
+            )
+        if self._server is not None:
+            raise ClusterExistsError(
+                "without a hub this machine is the one worker, and it runs already; for more ranks `%cluster stop`, "
+                "then `%cluster start --local --ranks N`"
+            )
+        port, token = _free_port(), secrets.token_hex(32)
+        log = Path(tempfile.mkstemp(prefix="farandole-local-", suffix=".log")[1])
+        self._launch(names[0], options, port, token, log)
+        url = f"http://127.0.0.1:{port}/"
+        worker = Worker(name=names[0], url=url, token=token, session=self._session, presence=self._presence)
+        try:
+            await self._wait_until_it_answers(worker, log, timeout)
+        except BaseException:
+            await self.stop(names)
+            raise
+        finally:
+            log.unlink()
+        self._worker, self._cluster = worker, options.cluster
+        progress(f"worker {worker.name} is ready on this machine")
+        return [worker]
+
+    async def find(self, cluster: str) -> list[Worker]:
+        """Return the worker where it is of this cluster and lives."""
+        if self._worker is None or self._cluster != cluster or self._server is None or self._server.poll() is not None:
+            return []
+        return [self._worker]
+
+    async def names(self, cluster: str) -> list[str]:
+        """Return the worker's name where it is of this cluster."""
+        return [worker.name for worker in await self.find(cluster)]
+
+    async def clusters(self) -> dict[str, int]:
+        """Return the one cluster, if there is one."""
+        return {self._cluster: 1} if await self.find(self._cluster) else {}
+
+    async def stop(self, _names: Sequence[str], /) -> None:
+        """End the server and its kernels by closing its lifeline; by force after 10 s."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+        if self._server is not None:
+            await asyncio.to_thread(_end, self._server)
+        self._server = self._worker = None
+
+    async def close(self) -> None:
+        """Stop the worker: it cannot be attached by anybody else."""
+        await self.stop([])
+        await self._session.close()
+
+    async def _presence(self) -> bool | None:
+        return self._server is not None and self._server.poll() is None
+
+    def _launch(self, name: str, options: WorkerOptions, port: int, token: str, log: Path) -> None:
+        reader, self._lifeline = os.pipe()
+        environment = os.environ | {
+            LIFELINE_VARIABLE: str(reader),
+            "FARANDOLE_WORKER": name,
+            "FARANDOLE_CLUSTER": options.cluster,
+            "FARANDOLE_RANKS": str(options.ranks or 1),
+            "JUPYTER_TOKEN": token,
+        }
+        # The notebook server's identity must not leak into a server that is none of the hub's.
+        for variable in [key for key in environment if key.startswith(("JUPYTERHUB_", "JPY_API_"))]:
+            del environment[variable]
+        command = [
+            sys.executable,
+            "-m",
+            "farandole.server.worker.main",
+            f"--port={port}",
+            "--ip=127.0.0.1",
+            "--no-browser",
+        ]
+        if os.geteuid() == 0:
+            command.append("--allow-root")
+        with log.open("wb") as output:
+            self._server = subprocess.Popen(
+                [*command, "--ServerApp.port_retries=0", *WORKER_ARGS],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[reader],
+                start_new_session=True,
+            )
+        os.close(reader)
+
+    async def _wait_until_it_answers(self, worker: Worker, log: Path, timeout: float) -> None:
+        assert self._server is not None
+        try:
+            async with asyncio.timeout(timeout):
+                while not await _answers(worker):
+                    if self._server.poll() is not None:
+                        raise WorkerStartError(
+                            f"the local worker ended while it started. Its last words:\n{_tail(log)}"
+                        )
+                    await asyncio.sleep(0.05)
+        except TimeoutError as exc:
+            raise WorkerStartError(
+                f"the local worker did not answer within {timeout:g} s. Its last words:\n{_tail(log)}"
+            ) from exc
+
+
+async def _answers(worker: Worker) -> bool:
+    try:
+        await worker.info()
+    except FarandoleError:
+        return False
+    return True
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    try:
+        server.wait(timeout=STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,73 @@
+"""``fd.result``: the value of a run, back in the driver."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from farandole.exceptions import ReportError
+from farandole.protocol import Kind, float_to_json
+from farandole.ranks import context
+from farandole.ranks.metrics import reporter
+
+MOST_BYTES = 1_000_000
+
+
+def result(value: Any) -> None:
+    """Give ``value`` back to the driver as this rank's result of the run; the last call counts.
+
+    Takes what JSON takes, and tensors and arrays, nested as you like. NaN and infinities arrive as the strings
+    ``NaN``, ``Infinity`` and ``-Infinity``.
+
+    Raises: ReportError naming the place of a value that JSON cannot hold, or when it is larger than 1 MB.
+    """
+    plain = to_plain(value, "value")
+    length = len(json.dumps(plain))
+    if length > MOST_BYTES:
+        raise ReportError(
+            f"fd.result: the value is {length / 1e6:.1f} MB as JSON and a result takes 1 MB; "
+            f"fetch it with %pull, or save it to a file and return the path."
+        )
+    reporter.send({"kind": Kind.RESULT, "rank": context.rank(), "time": time.time(), "value": plain})
+
+
+def to_plain(value: Any, path: str) -> Any:
+    """Return ``value`` as JSON types; ReportError names ``path``, e.g. ``value['history'][3]``."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float_to_json(float(value))
+    if isinstance(value, Mapping):
+        return {_key(key, path): to_plain(item, f"{path}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    if callable(getattr(value, "tolist", None)):  # tensors, arrays and NumPy's scalars
+        return to_plain(_detached(value).tolist(), path)
+    raise ReportError(
+        f"fd.result: {path} is a {type(value).__name__}; return numbers, text, lists, dicts or arrays, "
+        f"or fetch the object itself with %pull."
+    )
+
+
+def _key(key: object, path: str) -> str:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, Integral | Real):
+        return str(key)
+    raise ReportError(f"fd.result: {path} has a key of type {type(key).__name__}; keys must be text or numbers.")
+
+
+def _detached(value: Any) -> Any:
+    # Too large is refused here, before a list of millions of Python numbers is made; a number takes 2 bytes or more.
+    count = value.numel() if callable(getattr(value, "numel", None)) else getattr(value, "size", 1)
+    if isinstance(count, int) and count * 2 > MOST_BYTES:
+        raise ReportError(
+            f"fd.result: an array of {count} elements is larger than the 1 MB that a result takes; "
+            f"fetch it with %pull, or save it to a file and return the path."
+        )
+    return value.detach() if callable(getattr(value, "detach", None)) else value

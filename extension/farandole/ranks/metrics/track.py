@@ -1,0 +1,131 @@
+"""``fd.track``: progress over an iterable, with throughput and time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from typing import Any, TypeVar
+
+from farandole.protocol import Kind
+from farandole.ranks import context
+from farandole.ranks.metrics import reporter
+
+SECONDS_BETWEEN = 0.2
+
+T = TypeVar("T")
+
+
+def track(iterable: Iterable[T], name: str = "") -> Iterator[T]:
+    """Yield the items of ``iterable``, showing progress in the run's dashboard, or as a bar without a cluster.
+
+    Samples are counted by the first dimension of the first tensor or array in an item, else one an item.
+    """
+    total = _length(iterable)
+    show = _report if reporter.current().connected else _print
+    return _shown(iterable, Progress(name, total), show)
+
+
+class Progress:
+    """Counts items and samples and makes progress records; ``clock`` gives seconds."""
+
+    def __init__(self, name: str, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self.total = total
+        self.done = 0
+        self.samples = 0
+        self.ended = False
+        self._counts_samples = False
+        self._clock = clock
+        self._started = clock()
+        self._shown = self._started
+        self._shown_done = 0
+
+    def add(self, item: object) -> None:
+        """Count one finished item."""
+        count = batch_size(item)
+        self.done += 1
+        self.samples += 1 if count is None else count
+        self._counts_samples = self._counts_samples or count is not None
+
+    @property
+    def due(self) -> bool:
+        """True when the last record is old enough for a new one."""
+        return self._clock() - self._shown >= SECONDS_BETWEEN
+
+    def record(self) -> dict[str, Any]:
+        """Return a progress record; ``step_seconds`` is the mean since the last one."""
+        now = self._clock()
+        elapsed = max(now - self._started, 1e-9)
+        steps = self.done - self._shown_done
+        step_seconds = (now - self._shown) / steps if steps else None
+        self._shown, self._shown_done = now, self.done
+        return {
+            "kind": Kind.PROGRESS,
+            "rank": context.rank(),
+            "time": time.time(),
+            "name": self.name,
+            "done": self.done,
+            "total": self.total,
+            "samples": self.samples,
+            "rate": self.done / elapsed,
+            "samples_per_second": self.samples / elapsed if self._counts_samples else None,
+            "step_seconds": step_seconds,
+        }
+
+
+def batch_size(item: object) -> int | None:
+    """Return the first dimension of the first tensor or array in a batch, or None where there is none."""
+    shape = getattr(item, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else None
+    parts: Iterable[object] = ()
+    if isinstance(item, Mapping):
+        parts = item.values()
+    elif isinstance(item, list | tuple):
+        parts = item
+    return next((count for part in parts if (count := batch_size(part)) is not None), None)
+
+
+def _shown(iterable: Iterable[T], progress: Progress, show: Callable[[Progress], None]) -> Iterator[T]:
+    show(progress)
+    try:
+        for item in iterable:
+            yield item
+            # Here the loop's body has run: the item is done.
+            progress.add(item)
+            if progress.due:
+                show(progress)
+    finally:  # also on break, which closes this generator, and on an error
+        progress.ended = True
+        show(progress)
+
+
+def _report(progress: Progress) -> None:
+    reporter.current().put(progress.record())
+
+
+def _print(progress: Progress) -> None:
+    record = progress.record()
+    sys.stderr.write(f"\r{bar(record)}" + ("\n" if progress.ended else ""))
+    sys.stderr.flush()
+
+
+def bar(record: dict[str, Any]) -> str:
+    """Return a progress record as one line of text."""
+    name, done, total, rate = record["name"], record["done"], record["total"], record["rate"]
+    parts = [f"{done}" if total is None else f"{done}/{total}", f"{rate:.1f} steps/s"]
+    if record["samples_per_second"] is not None:
+        parts.append(f"{record['samples_per_second']:.0f} samples/s")
+    if total and rate:
+        parts.append(f"{(total - done) / rate:.0f} s left")
+    return (f"{name}: " if name else "") + ", ".join(parts)
+
+
+def _length(iterable: object) -> int | None:
+    if not isinstance(iterable, Sized):
+        return None
+    try:
+        return len(iterable)
+    except TypeError:  # a DataLoader over an IterableDataset has __len__ and refuses it
+        return None

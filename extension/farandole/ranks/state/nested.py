@@ -1,0 +1,93 @@
+"""A nested state as an outline and its tensors: the outline is small and pickled, the tensors travel as they are."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from farandole.ranks import context
+from farandole.ranks.world import collectives
+
+BUCKET_BYTES = 32_000_000
+"""Tensors travel joined to pieces of about this size: many small ones would each cost a round."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Stands for a tensor in an outline: its key among the tensors, shape and type."""
+
+    key: str
+    shape: torch.Size
+    dtype: torch.dtype
+
+    def empty(self) -> torch.Tensor:
+        """Return a tensor to be filled."""
+        return torch.empty(self.shape, dtype=self.dtype)
+
+
+def split(value: Any, tensors: dict[str, torch.Tensor], key: str = "") -> Any:
+    """Return the outline of a nested state; its tensors go into ``tensors``, by keys such as ``parts/model/weight``."""
+    if isinstance(value, torch.Tensor):
+        while key in tensors:  # a dict may have both 1 and "1"
+            key += "'"
+        tensors[key] = value.detach()
+        return Place(key, value.shape, value.dtype)
+    if isinstance(value, dict):
+        return {name: split(part, tensors, f"{key}/{name}" if key else str(name)) for name, part in value.items()}
+    if type(value) in {list, tuple}:
+        return type(value)(split(part, tensors, f"{key}/{index}") for index, part in enumerate(value))
+    return value
+
+
+def join(outline: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """Return the state of an outline; places that ``tensors`` lacks get an empty tensor, added there."""
+    if isinstance(outline, Place):
+        return tensors.setdefault(outline.key, outline.empty())
+    if isinstance(outline, dict):
+        return {name: join(part, tensors) for name, part in outline.items()}
+    if type(outline) in {list, tuple}:
+        return type(outline)(join(part, tensors) for part in outline)
+    return outline
+
+
+def broadcast_state(state: dict[str, Any], root: int) -> dict[str, Any]:
+    """Return rank ``root``'s nested state on all ranks, tensors on the CPU; the others' may be of any shape."""
+    mine = context.rank() == root
+    tensors: dict[str, torch.Tensor] = {}
+    outline = collectives.broadcast_bytes(pickle.dumps(split(state, tensors)) if mine else b"", root)
+    if not mine:
+        # From the same user's own ranks, so it may be unpickled.
+        state = join(pickle.loads(outline), tensors := {})
+    for bucket in _buckets(list(tensors.values())):
+        _broadcast_bucket(bucket, root, mine=mine)
+    return state
+
+
+def _buckets(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    bucket: list[torch.Tensor] = []
+    for tensor in tensors:
+        bucket.append(tensor)
+        if sum(kept.nbytes for kept in bucket) >= BUCKET_BYTES:
+            yield bucket
+            bucket = []
+    if bucket:
+        yield bucket
+
+
+def _broadcast_bucket(bucket: list[torch.Tensor], root: int, *, mine: bool) -> None:
+    # As bytes: one buffer takes all types, and Horovod knows no bfloat16.
+    joined = torch.cat([_as_bytes(tensor) for tensor in bucket])
+    found = collectives.broadcast(joined, root)
+    if mine:
+        return
+    for tensor, part in zip(bucket, found.split([tensor.nbytes for tensor in bucket]), strict=True):
+        # Cloned: a slice may begin where its type may not.
+        tensor.copy_(part.clone().view(tensor.dtype).reshape(tensor.shape))
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.cpu().contiguous().reshape(-1).view(torch.uint8)

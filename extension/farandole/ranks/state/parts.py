@@ -1,0 +1,107 @@
+"""The parts of a training state: which object is the model, which the optimizer, and what each keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from farandole.exceptions import UsageError
+from farandole.ranks.training.shard import ShardedLoader
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "model": (nn.Module,),
+    "optimizer": (torch.optim.Optimizer,),
+    "loader": (ShardedLoader,),
+    "scheduler": (LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau),
+    "scaler": (torch.amp.GradScaler,),
+}
+PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor)
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """What a part of a state has to offer."""
+
+    def state_dict(self) -> Any:
+        """Return all that it keeps."""
+
+    def load_state_dict(self, state: Any) -> Any:
+        """Take what `state_dict` returned."""
+
+
+def named(positional: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[dict[str, Stateful], dict[str, Any]]:
+    """Return the parts and the plain values of a state, by name.
+
+    Raises: UsageError naming what has no name, is there twice, or can be neither a part nor a value.
+    """
+    parts: dict[str, Stateful] = {}
+    for place, item in enumerate(positional, 1):
+        kind = _kind(item, place)
+        if kind in parts or kind in by_name:
+            raise UsageError(
+                f"fd.state: there are two of the kind {kind!r}; give the second one by another name, e.g. "
+                f"fd.state({kind}, second={kind}2)."
+            )
+        parts[kind] = item
+    values = {}
+    for name, item in by_name.items():
+        if is_part(name, item):
+            parts[name] = item
+        else:
+            values[name] = item
+    return parts, values
+
+
+def is_part(name: str, item: Any) -> bool:
+    """Say whether an object is a part, False for a plain value; UsageError where it is neither."""
+    if isinstance(item, DataLoader):
+        raise UsageError(
+            f"fd.state: {name} is a plain DataLoader, which cannot tell its position; give the one that fd.prepare "
+            "returned."
+        )
+    if not isinstance(item, type) and isinstance(item, Stateful):
+        return True
+    if is_plain(item):
+        return False
+    raise UsageError(
+        f"fd.state: {name} is a {type(item).__name__}, neither an object with state_dict and load_state_dict nor plain "
+        "data (numbers, text, tensors, arrays; lists, tuples and dicts of them); leave it out, or give it both methods."
+    )
+
+
+def is_plain(value: Any) -> bool:
+    """Say whether a value can be kept as it is: numbers, text, tensors, arrays, and containers of them."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(is_plain, value))
+    if isinstance(value, dict):
+        return all(is_plain(key) and is_plain(item) for key, item in value.items())
+    return isinstance(value, PLAIN) or type(value).__module__ == "numpy"
+
+
+def unwrapped(part: Any) -> Any:
+    """Return the object whose state is to be kept: a model without what distributes or compiles it."""
+    while True:
+        if isinstance(part, DistributedDataParallel):
+            part = part.module
+        elif isinstance(part, nn.Module) and isinstance(part._modules.get("_orig_mod"), nn.Module):  # torch.compile
+            part = part._modules["_orig_mod"]
+        else:
+            return part
+
+
+def _kind(item: Any, place: int) -> str:
+    for kind, types in KINDS.items():
+        if isinstance(item, types):
+            return kind
+    if is_part(f"argument {place}", item):
+        raise UsageError(
+            f"fd.state: argument {place} is a {type(item).__name__}, which is no {', '.join(KINDS)}; give it by name, "
+            "e.g. fd.state(model, ema=ema)."
+        )
+    raise UsageError(f"fd.state: argument {place} ({item!r:.40}) is a plain value; give it by name, e.g. step=0.")

@@ -1,0 +1,347 @@
+"""A run: one training cell with its code, metrics, logs and how it ended."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from farandole.exceptions import DeadlineError, FarandoleError, RankError, UsageError
+from farandole.protocol import Kind, Report, Status, report_from_json
+from farandole.runs.checkpoints import Checkpoint, checkpoints_of
+from farandole.runs.series import RankTable, Series, drawn
+from farandole.runs.writer import Nowhere, Sink, strict_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+RankStatus = Literal["running", "done", "failed", "stopped", "dead"]
+Listener = Callable[[Report], None]
+
+LOG_LINES = 5
+"""How many of the last lines of a rank are kept at hand."""
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """What ``run.json`` says about a run; times are seconds since the epoch."""
+
+    id: str
+    folder: Path
+    name: str = ""
+    status: Status = Status.RUNNING
+    error: str | None = None
+    started: float = 0.0
+    ended: float | None = None
+    backend: str = ""
+    cluster: str = ""
+    size: int = 0
+    workers: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    git: dict[str, Any] | None = None
+    cwd: str = ""
+    driver: dict[str, Any] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+    resumed_from: str | None = None
+    """Id of the run whose checkpoint this one went on from."""
+    notebook: str = ""
+    """Absolute path of the notebook that the run came from; empty where there was none, as the next two."""
+    kernel: str = ""
+    cell: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took, or has been going on."""
+        return (self.ended or time.time()) - self.started
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Return the text of ``run.json``."""
+        record = {name: value for name, value in vars(self).items() if name != "folder"}
+        return strict_json({**record, "code": "code.py"}, indent=indent) + "\n"
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any], folder: Path) -> RunInfo:
+        """Return what `to_json` wrote; unknown keys are left out, wrong ones raise ValueError or TypeError."""
+        known = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
+        known["status"] = Status(record["status"])
+        known["workers"] = tuple(record.get("workers", ()))
+        known["notices"] = tuple(record.get("notices", ()))
+        known["results"] = {int(rank): value for rank, value in record.get("results", {}).items()}
+        return cls(**{**known, "started": float(record["started"]), "folder": folder})
+
+
+class LogTail:
+    """The last lines of a rank's output; a carriage return overwrites the line, as in a terminal."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=LOG_LINES)
+        self._open = ""
+
+    def add(self, text: str) -> None:
+        """Take more output in."""
+        *lines, self._open = (self._open + text[-20_000:]).split("\n")
+        self._lines.extend(map(_shown, lines[-LOG_LINES:]))
+        self._open = self._open[-2_000:]
+
+    def lines(self) -> list[str]:
+        """Return at most `LOG_LINES` lines, the last one may be unfinished."""
+        last = [_shown(self._open)] if self._open else []
+        return [*self._lines, *last][-LOG_LINES:]
+
+
+def _shown(line: str) -> str:
+    return _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])[:500]
+
+
+@dataclass(slots=True)
+class RankView:
+    """The latest news of one rank."""
+
+    rank: int
+    worker: str = ""
+    state: RankStatus = "running"
+    usage: dict[str, Any] = field(default_factory=dict)
+    progress: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Last progress record of each name."""
+    log: LogTail = field(default_factory=LogTail)
+
+
+class Run:
+    """One training cell.
+
+    The event-loop thread feeds it, other threads read it: one lock guards all that changes, and is never held while
+    a file is written or a listener called.
+    """
+
+    def __init__(self, info: RunInfo, code: str, sink: Sink | None = None) -> None:
+        self.code = code
+        self._info = info
+        self._sink: Sink = sink or Nowhere()
+        self._lock = threading.RLock()
+        self._tables: dict[int, RankTable] = {rank: RankTable() for rank in range(info.size)}
+        self._views = {rank: RankView(rank, worker) for rank, worker in enumerate(info.workers)}
+        self._listeners: list[Listener] = []
+        self._over = threading.Event()
+        self.failure: FarandoleError | None = None
+        """What the cell of a failed run raises, where this driver has seen it."""
+        if info.status.ended or sink is None:
+            self._over.set()
+
+    @property
+    def info(self) -> RunInfo:
+        """What ``run.json`` says at this moment."""
+        return self._info
+
+    @property
+    def id(self) -> str:
+        """Id of the run: when it started and four random digits."""
+        return self._info.id
+
+    @property
+    def name(self) -> str:
+        """Name that the user gave the run, or an empty text."""
+        return self._info.name
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the run."""
+        return self._info.folder
+
+    @property
+    def status(self) -> Status:
+        """Where the run stands."""
+        return self._info.status
+
+    @property
+    def error(self) -> str | None:
+        """Why the run failed, or None."""
+        return self._info.error
+
+    @property
+    def started(self) -> float:
+        """Start, in seconds since the epoch."""
+        return self._info.started
+
+    @property
+    def ended(self) -> float | None:
+        """End, in seconds since the epoch, or None."""
+        return self._info.ended
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self._info.size
+
+    @property
+    def backend(self) -> str:
+        """Backend of the run."""
+        return self._info.backend
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user was told about the run."""
+        return self._info.notices
+
+    @property
+    def resumed_from(self) -> str | None:
+        """Id of the run whose checkpoint this one went on from, or None."""
+        return self._info.resumed_from
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """The checkpoints on disk, oldest first."""
+        return checkpoints_of(self.folder)
+
+    @property
+    def results(self) -> dict[int, Any]:
+        """What ``fd.result`` got, by rank."""
+        return dict(self._info.results)
+
+    @property
+    def result(self) -> Any:
+        """What ``fd.result`` got on the lowest rank that called it, or None."""
+        results = self._info.results
+        return results[min(results)] if results else None
+
+    def add_record(self, rank: int, record: dict[str, Any]) -> None:
+        """Take in one rank message; kinds that are no matter of a run are ignored."""
+        kind = record.get("kind")
+        if kind == Kind.REPORT:
+            self._add_report(rank, record)
+        elif kind == Kind.RESULT:
+            self._change(results={**self._info.results, rank: record["value"]})
+        elif kind == Kind.NOTICE:
+            self.notice(record["text"])
+        elif kind == Kind.USAGE:
+            self._view(rank).usage = record
+            self._sink.append(f"usage/rank-{rank}.jsonl", strict_json(record) + "\n")
+        elif kind == Kind.PROGRESS:
+            with self._lock:
+                self._view(rank).progress[record["name"]] = record
+
+    def _add_report(self, rank: int, record: dict[str, Any]) -> None:
+        report = report_from_json(record)
+        with self._lock:
+            self._tables.setdefault(rank, RankTable()).add(report)
+        self._sink.append(f"metrics/rank-{rank}.jsonl", strict_json(record) + "\n")
+        for listener in list(self._listeners):
+            listener(report)
+
+    def add_log(self, rank: int, text: str) -> None:
+        """Take in output of a rank."""
+        with self._lock:
+            self._view(rank).log.add(text)
+        self._sink.append(f"logs/rank-{rank}.log", text)
+
+    def set_rank_state(self, rank: int, state: RankStatus) -> None:
+        """Say how a rank stands."""
+        self._view(rank).state = state
+
+    def assign_ranks(self, workers: Sequence[str]) -> None:
+        """Take these workers as those of the ranks 0, 1, ... from now on; ranks beyond them are gone."""
+        with self._lock:
+            for rank, worker in enumerate(workers):
+                view = self._view(rank)
+                view.worker, view.state = worker, "running"
+                self._tables.setdefault(rank, RankTable())
+            for rank in set(self._views) - set(range(len(workers))):
+                self._views[rank].state = "dead"
+            self._change(size=len(workers), workers=tuple(workers))
+
+    def notice(self, text: str) -> None:
+        """Tell the user something about the run."""
+        with self._lock:
+            self._change(notices=(*self._info.notices, text))
+            ended = self._info.status.ended
+        if ended:
+            self._sink.flush()
+
+    def finish(self, status: Status, error: str | None = None, *, ended: float | None = None) -> None:
+        """End the run, now or as it did at ``ended``, and write what is left; a second call does nothing."""
+        with self._lock:
+            if self._info.status.ended:
+                return
+            self._change(status=status, error=error, ended=ended or time.time())
+        self._sink.close()
+        self._over.set()
+
+    def write_to(self, sink: Sink) -> None:
+        """Keep in these files what is told from now on."""
+        self._sink = sink
+
+    def let_go(self) -> None:
+        """Write what is left of a run that goes on without this driver; whoever attaches the cluster takes it up."""
+        self._sink.close()
+        self._over.set()
+
+    def wait(self, timeout: float | None = None) -> Run:
+        """Return when the run has ended, as its cell would; ``timeout`` in seconds, None for as long as it takes.
+
+        Raises:
+            RankError: the run failed or was stopped. DeadlineError: it goes on after ``timeout``. UsageError: it goes
+            on and is led elsewhere.
+        """
+        # The status changes first: whoever looks into the run's files after this has to find it there too.
+        if not self._over.wait(timeout) and not self.status.ended:
+            raise still_going(self.id, timeout)
+        if not self.status.ended:
+            raise UsageError(f"run {self.id} goes on without this driver; `%cluster attach` takes it up again")
+        if self.status is not Status.FINISHED:
+            raise self.failure or RankError(self.error or f"run {self.id} is {self.status}")
+        return self
+
+    def flush(self) -> None:
+        """Hand all that was added to the operating system now."""
+        self._sink.flush()
+
+    def listen(self, listener: Listener) -> None:
+        """Call ``listener`` with each further report, in the thread that adds it."""
+        self._listeners.append(listener)
+
+    def ranks(self) -> list[RankView]:
+        """Return the latest news of all ranks in their order."""
+        with self._lock:
+            return [replace(view, progress=dict(view.progress)) for _, view in sorted(self._views.items())]
+
+    def series(self, *, by_rank: bool = True) -> list[Series]:
+        """Return all reported series as they are drawn (at most 300 points a line), with or without a line a rank."""
+        with self._lock:
+            return drawn(self._tables, by_rank=by_rank)
+
+    def dataframe(self) -> pd.DataFrame:
+        """Return all reports: columns rank, time (seconds since the epoch), step, epoch and one for each series."""
+        import pandas as pd
+
+        with self._lock:
+            frames = [table.frame(rank) for rank, table in sorted(self._tables.items()) if table.time]
+        if not frames:
+            return RankTable().frame(0)
+        return pd.concat(frames, ignore_index=True)
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        return f"<Run {self.id}{name}: {self.status}, {self.size} ranks, {self.backend}, {self._info.seconds:.1f} s>"
+
+    def _view(self, rank: int) -> RankView:
+        with self._lock:
+            return self._views.setdefault(rank, RankView(rank))
+
+    def _change(self, **changes: Any) -> None:
+        with self._lock:
+            self._info = replace(self._info, **changes)
+            self._sink.replace("run.json", self._info.to_json)
+
+
+def still_going(run_id: str, seconds: float | None) -> DeadlineError:
+    """Return the error for a run that has not ended in time."""
+    return DeadlineError(f"run {run_id} has not ended within {seconds:g} s; it goes on, and you may wait again")

@@ -1,0 +1,277 @@
+"""The run store: a folder a run, readable with any tool.
+
+``<runs>/<id>/`` holds ``run.json``, ``code.py``, ``metrics/rank-<n>.jsonl`` (one report a line),
+``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``; ``view.json`` and ``lines.json`` say in short what is shown of it;
+``checkpoints/step-<n>/`` where the ranks wrote any, and ``records/`` where workers left what no driver has read, see
+`farandole.driver.recovery.orphaned_runs`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from farandole.exceptions import RunNotFoundError
+from farandole.protocol import Status
+from farandole.runs.origin import Origin
+from farandole.runs.run import Run, RunInfo
+from farandole.runs.view_files import ViewFiles
+from farandole.runs.writer import Nowhere, RunFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+GIT_SECONDS = 3.0
+LOG_TAIL_BYTES = 8_000
+
+
+def default_folder() -> Path:
+    """Return ``$FARANDOLE_RUNS``, or ``farandole/runs`` in the home folder."""
+    return Path(os.environ.get("FARANDOLE_RUNS") or Path.home() / "farandole" / "runs")
+
+
+class RunStore:
+    """All runs of one folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = Path(folder or default_folder()).expanduser().absolute()
+
+    def create(
+        self,
+        *,
+        code: str,
+        backend: str,
+        size: int,
+        workers: Sequence[str],
+        name: str | None = None,
+        cluster: str = "",
+        options: Mapping[str, Any] | None = None,
+        versions: Mapping[str, str] | None = None,
+        resumed_from: str | None = None,
+        cwd: str | Path | None = None,
+        origin: Origin | None = None,
+    ) -> Run:
+        """Start a run; where its folder cannot be written it goes on in memory and says so in a notice."""
+        run_id = self._new_id()
+        cwd = Path(cwd or Path.cwd())
+        info = RunInfo(
+            id=run_id,
+            folder=self.folder / run_id,
+            name=name or "",
+            started=time.time(),
+            backend=backend,
+            cluster=cluster,
+            size=size,
+            workers=tuple(workers),
+            options=dict(options or {}),
+            versions=dict(versions or {}),
+            resumed_from=resumed_from,
+            git=git_state(cwd),
+            cwd=str(cwd),
+            driver=this_process(),
+            **vars(origin or Origin()),
+        )
+        return self._open(info, code)
+
+    def resume(self, about: Mapping[str, Any], code: str, *, write: bool) -> Run:
+        """Return a run that another driver began, to be told again from its beginning.
+
+        ``about`` is what its ``run.json`` said then. The files of an earlier driver are continued, and made where
+        there are none; without ``write`` they are left to a driver that still writes them.
+        """
+        info = RunInfo.from_json({**about, "driver": this_process()}, self.folder / Path(about["id"]).name)
+        return self._open(info, code, again=True) if write else Run(info, code, Nowhere())
+
+    def go_on(self, about: Mapping[str, Any], code: str) -> Run:
+        """Return a run that another driver began with all that its files tell, to be told what they do not.
+
+        Where there are none it is as ``about`` says: as ``run.json`` was when it began.
+        """
+        folder = self.folder / Path(about["id"]).name
+        known = folder.exists()
+        info = read_info(folder) if known else RunInfo.from_json(dict(about), folder)
+        info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
+        run = Run(info, code, Nowhere())
+        if known:
+            feed(run)
+        return self._write(run, code)
+
+    def _open(self, info: RunInfo, code: str, *, again: bool = False) -> Run:
+        return self._write(Run(info, code, Nowhere()), code, again=again)
+
+    def _write(self, run: Run, code: str, *, again: bool = False) -> Run:
+        files = RunFiles(run.folder, again=again)
+        run.write_to(files)
+        files.replace("code.py", code)
+        files.replace("run.json", run.info.to_json)
+        files.start(tell=run.notice, renew=ViewFiles(run, files).renew)
+        return run
+
+    def _new_id(self) -> str:
+        while True:
+            run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+            if not (self.folder / run_id).exists():
+                return run_id
+
+    def list(self) -> list[RunInfo]:
+        """Return all runs, newest first; folders that cannot be read are left out with a warning."""
+        return sorted(self._readable(), key=lambda info: (info.started, info.id), reverse=True)
+
+    def _readable(self) -> Iterator[RunInfo]:
+        for folder in self._folders():
+            try:
+                yield read_info(folder)
+            except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+                warnings.warn(f"Run folder {folder} cannot be read and is left out: {error}", stacklevel=3)
+
+    def _folders(self) -> Iterator[Path]:
+        try:
+            entries = sorted(self.folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            warnings.warn(f"The run store {self.folder} cannot be read: {error}", stacklevel=4)
+            return
+        yield from (entry for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+    def find(self, key: str) -> RunInfo:
+        """Return the run of an id, of the unique beginning of one, or the newest of a name.
+
+        Raises RunNotFoundError when there is none, or when several ids begin with ``key``.
+        """
+        runs = self.list()
+        exact = [info for info in runs if info.id == key] or [info for info in runs if info.name == key and key]
+        if exact:
+            return exact[0]
+        begun = [info for info in runs if key and info.id.startswith(key)]
+        if len(begun) == 1:
+            return begun[0]
+        raise RunNotFoundError(_not_found(key, begun, runs, self.folder))
+
+    def load(self, key: str) -> Run:
+        """Return a run as it stands on disk, for reading only; ``key`` as in `find`."""
+        info = self.find(key)
+        run = Run(info, _text(info.folder / "code.py"))
+        feed(run)
+        return run
+
+    def load_run(self, key: str) -> pd.DataFrame:
+        """Return the reports of a run as a data frame; ``key`` as in `find`."""
+        return self.load(key).dataframe()
+
+
+def feed(run: Run, ranks: Container[int] | None = None) -> None:
+    """Tell a run what its own files say, of some ranks or of all."""
+
+    def wanted(folder: str, suffix: str) -> Iterator[tuple[int, Path]]:
+        files = rank_files(run.folder / folder, suffix)
+        return ((rank, path) for rank, path in files if ranks is None or rank in ranks)
+
+    for kind in ("metrics", "usage"):
+        for rank, path in wanted(kind, ".jsonl"):
+            for record in read_lines(path):
+                run.add_record(rank, record)
+    for rank, path in wanted("logs", ".log"):
+        run.add_log(rank, tail(path))
+
+
+def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
+    """Return the reports of a run (its id, the beginning of one, or a name) as a pandas data frame.
+
+    Columns are rank, time (seconds since the epoch), step, epoch and one for each series.
+    """
+    return RunStore(folder).load_run(key)
+
+
+def read_info(folder: Path) -> RunInfo:
+    """Return what ``run.json`` says; a run whose driver is gone is lost. Raises OSError, ValueError and the like."""
+    return as_it_stands(RunInfo.from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")), folder))
+
+
+def as_it_stands(info: RunInfo) -> RunInfo:
+    """Return what ``run.json`` said, with the end of a run that its driver has not lived to write down."""
+    if info.status is Status.RUNNING and driver_is_gone(info.driver):
+        return replace(info, status=Status.LOST, error=info.error or "the driver ended before the run did")
+    return info
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a JSON-lines file; lines that are torn are skipped."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                yield record
+
+
+def this_process() -> dict[str, Any]:
+    """Return what tells this process from any other: host, process id and start time."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
+
+
+def driver_is_gone(driver: Mapping[str, Any]) -> bool:
+    """Say whether the process of a driver has ended; False where it ran on another host, which cannot be asked."""
+    if driver.get("host") != socket.gethostname():
+        return False
+    try:
+        started = psutil.Process(int(driver["pid"])).create_time()
+    except psutil.NoSuchProcess:
+        return True
+    return abs(started - float(driver["started"])) > 1
+
+
+def git_state(cwd: Path) -> dict[str, Any] | None:
+    """Return commit and ``dirty`` of the repository around a folder, or None where there is none."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=GIT_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    commit, dirty, _ = done.stdout.strip().partition("-dirty")
+    return {"commit": commit, "dirty": bool(dirty)}
+
+
+def _not_found(key: str, begun: Sequence[RunInfo], runs: Sequence[RunInfo], folder: Path) -> str:
+    if begun:
+        return f"{len(begun)} runs begin with {key!r}: {', '.join(info.id for info in begun[:5])}; give more of the id"
+    if not runs:
+        return f"No run {key!r}: there are no runs in {folder} (set FARANDOLE_RUNS to read another folder)"
+    newest = ", ".join(info.id for info in runs[:3])
+    return f"No run {key!r} in {folder}; the newest are {newest} (%runs lists all)"
+
+
+def rank_files(folder: Path, suffix: str) -> Iterator[tuple[int, Path]]:
+    """Yield rank and path of each file ``rank-<n><suffix>`` of a folder."""
+    for path in sorted(folder.glob(f"rank-*{suffix}")):
+        number = path.stem.removeprefix("rank-")
+        if number.isdigit():
+            yield int(number), path
+
+
+def tail(path: Path) -> str:
+    """Return the last `LOG_TAIL_BYTES` of a log."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+        return file.read().decode("utf-8", "replace")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""

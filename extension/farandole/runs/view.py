@@ -1,0 +1,140 @@
+"""What the dashboard shows of a run, as JSON: pure functions of the run and the time."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from farandole.runs.series import POINTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from farandole.runs.run import RankView, Run
+    from farandole.runs.series import Point, Series
+
+SLOWER = 1.05
+"""A rank is marked as the slowest when its step takes this much longer than the mean."""
+
+FRESH_SECONDS = 10.0
+"""A progress record counts for throughput this long after the newest one of its rank."""
+
+
+def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
+    """Return everything that the dashboard shows; ``now`` is in seconds since the epoch."""
+    info, ranks = run.info, run.ranks()
+    rows = [_row(view) for view in ranks]
+    _mark_slowest(rows)
+    return {
+        "id": info.id,
+        "name": info.name,
+        "status": info.status.value,
+        "ended": info.status.ended,
+        "error": info.error,
+        "notices": list(info.notices),
+        "backend": info.backend,
+        "size": info.size,
+        "elapsed": math.floor(max(0.0, (info.ended or now) - info.started)),
+        "progress": [] if info.status.ended else progress(ranks),
+        "samples_per_second": short(total(row["samples_per_second"] for row in rows)),
+        "series": [series_view(series, per_rank=per_rank) for series in run.series(by_rank=per_rank)],
+        "ranks": rows,
+    }
+
+
+def progress(ranks: Sequence[RankView]) -> list[dict[str, Any]]:
+    """Return a bar for each loop that goes on: mean over the ranks, and the seconds that the slowest still needs.
+
+    Between two loops it is the last one's bar: fifteen epochs with a bar each would push the charts off the screen.
+    """
+    names = dict.fromkeys(name for view in ranks for name in view.progress)
+    records = {name: [view.progress[name] for view in ranks if name in view.progress] for name in names}
+    if not records:
+        return []
+    newest = {name: max(record["time"] for record in found) for name, found in records.items()}
+    last = max(newest.values())
+    going = [name for name in names if _goes_on(records[name]) and last - newest[name] < FRESH_SECONDS]
+    return [_bar(name, records[name]) for name in going or [max(newest, key=newest.__getitem__)]]
+
+
+def _goes_on(records: Sequence[dict[str, Any]]) -> bool:
+    return any(record.get("total") is None or record["done"] < record["total"] for record in records)
+
+
+def _bar(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    totals = [record["total"] for record in records if record.get("total")]
+    known = len(totals) == len(records)
+    left = [(record["total"] - record["done"]) / record["rate"] for record in records if known and record.get("rate")]
+    return {
+        "name": name,
+        "done": short(sum(record["done"] for record in records) / len(records)),
+        "total": short(sum(totals) / len(totals)) if known else None,
+        "seconds_left": short(max(left)) if left else None,
+    }
+
+
+def series_view(series: Series, *, per_rank: bool) -> dict[str, Any]:
+    """Return one series; what is not finite is null, and ``bad_x`` says where values were NaN or infinite."""
+    return {
+        "name": series.name,
+        "x_label": series.x_label,
+        "bad": series.bad,
+        "bad_x": [short(point.x) for point in series.points if point.bad],
+        "last": short(series.last),
+        **_line(series.points, ("mean", "low", "high")),
+        "ranks": {str(rank): _line(points, ("mean",)) for rank, points in series.ranks.items()} if per_rank else None,
+    }
+
+
+def _line(points: Sequence[Point], parts: Sequence[str]) -> dict[str, list[float | None]]:
+    points = points[-POINTS * 2 :]
+    return {"x": [short(point.x) for point in points]} | {
+        part: [short(getattr(point, part)) for point in points] for part in parts
+    }
+
+
+def _row(view: RankView) -> dict[str, Any]:
+    usage, step = view.usage, _busiest(view)
+    return {
+        "rank": view.rank,
+        "worker": view.worker,
+        "state": view.state,
+        "cpu": short(usage.get("cpu_percent")),
+        "memory": usage.get("memory_bytes"),
+        "gpu": short(usage.get("gpu_percent")),
+        "gpu_memory": usage.get("gpu_memory_bytes"),
+        "gpu_memory_total": usage.get("gpu_memory_total_bytes"),
+        "samples_per_second": short(step.get("samples_per_second")),
+        "step_seconds": short(step.get("step_seconds")),
+        "slowest": False,
+        "log": view.log.lines(),
+    }
+
+
+def _busiest(view: RankView) -> dict[str, Any]:
+    """Return the progress record of the innermost loop: of the fresh ones, that with the most samples a second."""
+    newest = max((record["time"] for record in view.progress.values()), default=0.0)
+    fresh = [record for record in view.progress.values() if newest - record["time"] < FRESH_SECONDS]
+    return max(fresh, key=lambda record: record.get("samples_per_second") or 0.0, default={})
+
+
+def _mark_slowest(rows: Sequence[dict[str, Any]]) -> None:
+    timed = [row for row in rows if row["step_seconds"]]
+    if len(timed) < 2:
+        return
+    slowest = max(timed, key=lambda row: row["step_seconds"])
+    mean = sum(row["step_seconds"] for row in timed) / len(timed)
+    slowest["slowest"] = slowest["step_seconds"] > SLOWER * mean
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the values that are known, or None."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def short(value: float | None) -> float | None:
+    """Return a number with six digits, None for what is not finite."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.6g}")

@@ -1,0 +1,69 @@
+"""What is shown of a run, left in its folder: whoever shows it too reads one small file in place of all reports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from farandole.runs.view import view_of
+from farandole.runs.writer import strict_json
+
+if TYPE_CHECKING:
+    from farandole.runs.run import Run
+    from farandole.runs.writer import RunFiles
+
+VIEW = "view.json"
+"""The view of a run: see `farandole.runs.view.view_of`."""
+LINES = "lines.json"
+"""Its series with a line for each rank: ``{"series": [...]}``."""
+
+
+@dataclass
+class _File:
+    """A file, written again after ``pause`` seconds at least, and ``share`` times what the last writing took."""
+
+    name: str
+    make: Callable[[Run], dict[str, Any]]
+    pause: float
+    share: float
+    due: float = 0.0
+    version: int = -1
+
+
+def _view(run: Run) -> dict[str, Any]:
+    return view_of(run, time.time())
+
+
+def _lines(run: Run) -> dict[str, Any]:
+    return {"series": view_of(run, time.time(), per_rank=True)["series"]}
+
+
+class ViewFiles:
+    """The files of one run; they cost a small part of the driver's time, however many ranks and series there are."""
+
+    def __init__(self, run: Run, files: RunFiles) -> None:
+        self._run = run
+        self._files = files
+        self._all = (_File(VIEW, _view, 1.0, 25.0), _File(LINES, _lines, 5.0, 100.0))
+
+    def renew(self, version: int, *, last: bool = False) -> None:
+        """Write what is due; ``version`` tells whether there is news of the run. The last time all is written.
+
+        Where that fails the files are left empty: whoever shows the run reads its reports then.
+        """
+        try:
+            self._write_due(version, last=last)
+        except BaseException:
+            for file in self._all:
+                self._files.replace(file.name, "")
+            raise
+
+    def _write_due(self, version: int, *, last: bool) -> None:
+        for file in self._all:
+            begun = time.monotonic()
+            if last or (begun >= file.due and version != file.version):
+                self._files.replace(file.name, strict_json(file.make(self._run)) + "\n")
+                now = time.monotonic()
+                file.due, file.version = now + max(file.pause, file.share * (now - begun)), version

@@ -1,0 +1,177 @@
+"""The panel's routes below ``<base_url>/farandole/panel/``; see docs/decisions/0010-one-stream-for-the-panel.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from farandole.driver.cluster import NAME
+from farandole.driver.workers.worker import WorkerOptions
+from farandole.driver.world.backends import BACKENDS
+from farandole.exceptions import FarandoleError, UsageError
+from farandole.runs.writer import strict_json
+from farandole.server.panel.clusters import cluster
+from farandole.server.panel.page import worker_log
+from farandole.server.panel.panel import Panel
+from farandole.server.panel.problems import STATUS, RefusedError, problem
+
+MOST_WORKERS = 1024
+"""Of one cluster, whatever the hub allows."""
+
+T = TypeVar("T")
+
+
+class PanelHandler(APIHandler):
+    """What all routes share: JSON, and a ``Problem`` for every refusal."""
+
+    auth_resource = "farandole"
+
+    def initialize(self, panel: Panel) -> None:
+        """Take the panel of this server."""
+        super().initialize()
+        self.panel = panel
+
+    def answer(self, value: Mapping[str, Any], status: int = 200) -> None:
+        """Write an answer."""
+        self.set_status(status)
+        self.finish(strict_json(value))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Write why a request was refused."""
+        error = kwargs.get("exc_info", (None, None))[1]
+        if isinstance(error, FarandoleError):
+            told = problem(error)
+            self.answer(told, STATUS[told["code"]])
+        else:
+            super().write_error(status_code, **kwargs)
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """Log bugs alone with their traceback: what is refused is told to the page."""
+        if not isinstance(value, FarandoleError):
+            super().log_exception(typ, value, tb)
+
+    def body(self) -> dict[str, Any]:
+        """Return the request's body, a JSON object; raises UsageError."""
+        try:
+            body = json.loads(self.request.body)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise UsageError("the body must be a JSON object")
+        return body
+
+    def number(self, name: str, default: int) -> int:
+        """Return a whole number of the query; raises UsageError."""
+        text = self.get_query_argument(name, str(default))
+        try:
+            return int(text)
+        except ValueError as exc:
+            raise UsageError(f"{name} must be a number, not {text!r}") from exc
+
+    def answer_cluster(self, name: str) -> None:
+        """Write how a cluster is by now."""
+        self.answer(cluster(self.panel.fleet.sources, name, self.panel.index.notebook), 202)
+
+
+class StateHandler(PanelHandler):
+    """``GET state``."""
+
+    @web.authenticated
+    @authorized(action="read")
+    async def get(self) -> None:
+        """Write what a page begins with."""
+        async with self.panel.used():
+            self.answer(await self.panel.state())
+
+
+class ClustersHandler(PanelHandler):
+    """``POST clusters``."""
+
+    @web.authenticated
+    @authorized(action="write")
+    async def post(self) -> None:
+        """Start a cluster; a refusal that comes soon is told at once, all else by the stream."""
+        options, workers = start_options(self.body())
+        async with self.panel.used():
+            await self.panel.actions.start(options, workers)
+            self.answer_cluster(options.cluster)
+
+
+class ClusterHandler(PanelHandler):
+    """``PATCH`` and ``DELETE clusters/NAME``."""
+
+    @web.authenticated
+    @authorized(action="write")
+    async def patch(self, name: str) -> None:
+        """Scale a cluster."""
+        workers = _typed(self.body(), "workers", int)
+        if workers < 1:
+            raise UsageError(f"a cluster needs at least 1 worker, not {workers}; stop it instead")
+        _check_size(workers)
+        async with self.panel.used():
+            await self.panel.actions.scale(name, workers)
+            self.answer_cluster(name)
+
+    @web.authenticated
+    @authorized(action="write")
+    async def delete(self, name: str) -> None:
+        """Stop a cluster, or forget one that could not be started."""
+        async with self.panel.used():
+            if await self.panel.actions.stop(name, stop_runs=bool(self.number("stop_runs", 0))):
+                self.answer_cluster(name)
+            else:
+                self.set_status(204)
+                self.finish()
+            self.panel.tell()
+
+
+class WorkerLogHandler(PanelHandler):
+    """``GET clusters/NAME/workers/WORKER/log``."""
+
+    @web.authenticated
+    @authorized(action="read")
+    async def get(self, name: str, worker: str) -> None:
+        """Write a part of the log of a worker's server."""
+        async with self.panel.used():
+            if worker not in self.panel.fleet.sources.members(name):
+                raise RefusedError("unknown", f"cluster {name!r} has no worker {worker!r}")
+            self.answer(await worker_log(self.panel, worker, self.number("offset", 0)))
+
+
+def start_options(body: Mapping[str, Any]) -> tuple[WorkerOptions, int]:
+    """Return what a ``StartCluster`` asks for, and how many workers; raises UsageError."""
+    name, workers = _typed(body, "name", str), _typed(body, "workers", int)
+    ranks, backend = _maybe(body, "ranks", int), _maybe(body, "backend", str)
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot be a cluster's name; use 1 to 24 lower-case letters, digits and inner hyphens"
+        )
+    for what, count in (("workers", workers), ("ranks", 1 if ranks is None else ranks)):
+        if count < 1:
+            raise UsageError(f"a cluster needs at least 1 of {what}, not {count}")
+    if backend is not None and backend not in BACKENDS:
+        raise UsageError(f"there is no backend {backend!r}; choose one of {', '.join(BACKENDS)}")
+    _check_size(workers)
+    wait, profile = _typed(body, "wait", bool), _maybe(body, "profile", str)
+    return WorkerOptions(cluster=name, profile=profile, ranks=ranks, wait=wait, backend=backend), workers
+
+
+def _check_size(workers: int) -> None:
+    if workers > MOST_WORKERS:
+        raise UsageError(f"a cluster may have {MOST_WORKERS:,} workers at most, not {workers:,}")
+
+
+def _typed(body: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    value = body.get(key)
+    if type(value) is not kind:
+        raise UsageError(f"{key} must be of type {kind.__name__}, not {value!r}")
+    return value
+
+
+def _maybe(body: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
+    return None if body.get(key) is None else _typed(body, key, kind)

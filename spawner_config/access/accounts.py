@@ -1,0 +1,96 @@
+"""The page on which the administrator approves, locks out and discards accounts.
+
+NativeAuthenticator's own page does so by links: a picture in any web page that the administrator opens could follow
+them. Here only the page's own form can, for the hub asks each POST for the token that it gave to that page.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from jupyterhub import orm
+from jupyterhub.handlers import BaseHandler
+from jupyterhub.scopes import needs_scope
+from nativeauthenticator.orm import UserInfo
+from tornado.web import HTTPError
+
+from spawner_config.lifecycle.cascade_stop import stop_servers
+
+if TYPE_CHECKING:
+    from typing import Any
+
+STOP_SECONDS = 30.0
+
+
+class AccountsHandler(BaseHandler):  # type: ignore[misc]
+    """``GET /hub/authorize`` shows all accounts; ``POST`` with ``username`` and ``action`` changes one."""
+
+    @needs_scope("admin:users")  # type: ignore[untyped-decorator]
+    async def get(self) -> None:
+        """Show the accounts, those that wait for approval first."""
+        accounts = self.db.query(UserInfo).order_by(UserInfo.is_authorized, UserInfo.username).all()
+        self.finish(await self.render_template("accounts.html", accounts=accounts))
+
+    @needs_scope("admin:users")  # type: ignore[untyped-decorator]
+    async def post(self) -> None:
+        """Change one account; answers 404 where there is none, 400 where the action cannot be done, and says why."""
+        name, action = self.get_body_argument("username", strip=False), self.get_body_argument("action")
+        account = self.authenticator.get_user(name)
+        if account is None:
+            raise HTTPError(404, "There is no account %r.", name)
+        name, by = account.username, self.current_user.name
+        await change_account(self.authenticator, self.users, account, action, by=by)
+        self.log.info("%s: %s the account %r", by, action, name)
+        self.redirect(f"{self.hub.base_url}authorize")
+
+
+async def change_account(authenticator: Any, users: Any, account: UserInfo, action: str, *, by: str) -> None:
+    """Approve an account, lock it out, or discard one that is not approved; raises HTTPError.
+
+    ``users`` are the hub's, which come into being at their first login; ``by`` is the administrator's name.
+    """
+    if account.username == by and action != "approve":
+        raise HTTPError(400, "You cannot %s your own account; another administrator can.", action)
+    user = users.get(account.username)
+    if action == "discard" and not account.is_authorized:
+        await _discard(authenticator, users, account, user)
+        return
+    if action not in {"approve", "lock-out"}:
+        raise HTTPError(400, "%r cannot be done with the account %r.", action, account.username)
+    account.is_authorized = action == "approve"
+    authenticator.db.commit()
+    if action == "lock-out" and user is not None:
+        await _end_access(authenticator.db, user)
+
+
+async def _end_access(db: Any, user: Any) -> None:
+    """Void the user's tokens and logins, and stop the servers; raises HTTPError 503 where some do not stop in time."""
+    for credential in (orm.APIToken, orm.OAuthCode):
+        for row in db.query(credential).filter_by(user_id=user.id):
+            db.delete(row)
+    # All of the user's cookies carry it.
+    user.cookie_id = orm.new_token()
+    db.commit()
+    running = await stop_servers(user, STOP_SECONDS)
+    if running:
+        raise HTTPError(
+            503,
+            "%r is locked out, but these servers have not stopped yet: %s. See /hub/admin and the hub's log.",
+            user.name,
+            ", ".join(name or "notebook" for name in running),
+        )
+
+
+async def _discard(authenticator: Any, users: Any, account: UserInfo, user: Any) -> None:
+    """Delete the account, and the hub's user with tokens and groups: nobody who signs up later may inherit them."""
+    if user is None:
+        authenticator.delete_user(SimpleNamespace(name=account.username))
+        return
+    if any(spawner.active for spawner in user.spawners.values()):
+        raise HTTPError(
+            400, "Servers of %r are still running or stopping. Stop them at /hub/admin, then discard.", user.name
+        )
+    authenticator.delete_user(user)
+    await user.delete_spawners()
+    users.delete(user)

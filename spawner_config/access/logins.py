@@ -1,0 +1,185 @@
+"""Who may log in: accounts of the hub's own, or those of an OAuth provider."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bcrypt
+import nativeauthenticator
+from jupyterhub import orm
+from nativeauthenticator import NativeAuthenticator
+from nativeauthenticator.orm import UserInfo
+from tornado.web import HTTPError
+from traitlets import Unicode
+
+from spawner_config.access.accounts import AccountsHandler
+from spawner_config.access.oauth import PROVIDERS, configure_oauth
+from spawner_config.access.secret_rules import MAKE_PASSWORD, PASSWORD_BYTES, check_admin_password
+from spawner_config.settings import SettingsError, needed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TEMPLATES = Path(__file__).with_name("templates")
+PASSWORD_LENGTH = 10
+FAILED_LOGINS = 5
+LOCKOUT_SECONDS = 600
+SIGNUPS = {"closed": (False, False), "approval": (True, False), "open": (True, True)}
+"""What FARANDOLE_SIGNUP says: whether there is a sign-up page, and whether who signs up may log in at once."""
+PAGES = {"/signup", "/change-password", "/change-password/([^/]+)"}
+"""What is taken of the library: later hubs than 5 cannot show its login page, and its other pages act upon a GET."""
+SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
+
+SERVER_NOTE = "Server at "
+"""How the hub's notes of servers' tokens begin."""
+USER_NAME = r"\w[\w.@+-]{0,63}\Z"
+"""Letters and digits of any language first; nothing that an address or a page could take for its own."""
+
+
+class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
+    """NativeAuthenticator whose first administrator comes from the configuration."""
+
+    first_admin = Unicode(help="The administrator who exists from the first start on.", config=True)
+    first_password = Unicode(
+        help="The first administrator's first password; changed at /hub/change-password.", config=True
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Make the first administrator's account where there is none; an account that exists keeps its password."""
+        super().__init__(*args, **kwargs)
+        if not self.user_exists(self.first_admin):
+            self._make_first_admin()
+
+    def get_handlers(self, app: Any) -> list[Any]:
+        """Return the library's pages that serve here, and our own page of accounts in place of its links."""
+        pages = [(path, handler) for path, handler in super().get_handlers(app) if path in PAGES]
+        return [*pages, ("/authorize", AccountsHandler)]
+
+    async def refresh_user(self, user: Any, handler: Any) -> bool:
+        """Return whether a user may stay logged in or get a server; the hub asks every few minutes and before a start.
+
+        Who has no account was added to the hub by an administrator, or came with another kind of login. They cannot act
+        themselves, neither by a cookie nor by a token that they made or were given. Others may act upon them, as the
+        administrator who starts their server does, and so may their servers, by the tokens that the hub gave these.
+        The hub keeps a yes for `auth_refresh_age`, five minutes, whoever asks next: while such a user's server runs, a
+        cookie of the other login would serve. Who switches from one to the other stops the servers.
+        """
+        if account := self.get_user(user.name):
+            return bool(account.is_authorized)
+        return handler.current_user is not user or _is_of_server(handler.get_token(), user)
+
+    async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
+        """Return the user's name, None where name or password is wrong; raises HTTPError 403 with any other reason."""
+        name = self.normalize_username(data["username"])
+        if not self.is_blocked(name) and self._waits(name, data["password"]):
+            # No failed login: who is approved next must not find the account locked.
+            self.successful_login(name)
+            raise HTTPError(403, "The administrator has not approved this account yet.")
+        user = await super().authenticate(handler, data)
+        if user is None and self.is_blocked(name):
+            minutes = self.seconds_before_next_try // 60
+            raise HTTPError(403, f"Too many failed logins: this account is locked for {minutes} minutes.")
+        return user
+
+    def _waits(self, name: str, password: str) -> bool:
+        account = self.get_user(name)
+        return bool(account and not account.is_authorized and account.is_valid_password(password))
+
+    def is_blocked(self, username: str) -> bool:
+        """Return whether failed logins lock the account; each time forgets failures that are old."""
+        return not self.can_try_to_login_again(username) and super().is_blocked(username)
+
+    def can_try_to_login_again(self, username: str) -> bool:
+        """Return whether no login failed of late; failures before that count no more."""
+        # The library's own never forgets, and looks at the time without its days.
+        attempts = self.login_attempts.get(username)
+        if attempts:
+            last = attempts["time"]
+            if (datetime.now(last.tzinfo) - last).total_seconds() <= self.seconds_before_next_try:
+                return False
+            del self.login_attempts[username]
+        return True
+
+    def create_user(self, username: str, password: str, **fields: Any) -> Any:
+        """Return the new account of one who signs up, None where name or password will not do.
+
+        The names of administrators are not to be had: the hub would make an administrator of whoever has one. Nor is
+        that of a user whom the hub has without an account, unless an administrator looks at who it is.
+        """
+        name = self.normalize_username(username)
+        if name in self.admin_users or self._would_inherit(name):
+            return None
+        return super().create_user(username, password, **fields)
+
+    def _would_inherit(self, name: str) -> bool:
+        """Return whether a new account would get what a user of the hub has, with nobody to approve that; logs it."""
+        user = None if self.user_exists(name) else orm.User.find(self.db, name)
+        if user is None or not (self.open_signup or user.admin):
+            return False
+        self.log.warning(
+            "Nobody can sign up as %r: the hub has a user of that name, whose tokens and groups the account would get. "
+            "Delete that user at /hub/admin; or see to it there that the user is no administrator, and let the person "
+            "sign up with FARANDOLE_SIGNUP=approval.",
+            name,
+        )
+        return True
+
+    def is_password_strong(self, password: str) -> bool:
+        """Return whether a password may be used; one that bcrypt would refuse may not."""
+        return len(password.encode()) <= PASSWORD_BYTES and super().is_password_strong(password)
+
+    def _make_first_admin(self) -> None:
+        if not self.is_password_strong(self.first_password):
+            raise SettingsError(
+                f"FARANDOLE_ADMIN_PASSWORD is too weak: it is a password that many people use. {MAKE_PASSWORD}"
+            )
+        password = bcrypt.hashpw(self.first_password.encode(), bcrypt.gensalt())
+        name = self.normalize_username(self.first_admin)
+        self.db.add(UserInfo(username=name, password=password, is_authorized=True))
+        self.db.commit()
+
+
+def _is_of_server(token: orm.APIToken | None, user: Any) -> bool:
+    """Return whether a token is that of one of the user's servers, which the hub itself tells by its note."""
+    return token is not None and token.user_id == user.id and (token.note or "").startswith(SERVER_NOTE)
+
+
+def configure_logins(c: Any, environ: Mapping[str, str]) -> None:
+    """Set up the logins that FARANDOLE_LOGIN names; raises `SettingsError`."""
+    admin = needed(environ, "FARANDOLE_ADMIN", "the user name of the administrator")
+    c.Authenticator.admin_users = {admin}
+    kind = environ.get("FARANDOLE_LOGIN") or "native"
+    if kind == "native":
+        _configure_native(c, environ, admin)
+    elif kind in PROVIDERS:
+        configure_oauth(c, environ, kind)
+    else:
+        raise SettingsError(f"FARANDOLE_LOGIN is {kind!r}. It must be one of: native, {', '.join(PROVIDERS)}.")
+
+
+def _configure_native(c: Any, environ: Mapping[str, str], admin: str) -> None:
+    signup = environ.get("FARANDOLE_SIGNUP") or "closed"
+    if signup not in SIGNUPS:
+        raise SettingsError(f"FARANDOLE_SIGNUP is {signup!r}. It must be one of: {', '.join(SIGNUPS)}.")
+    c.JupyterHub.authenticator_class = AccountAuthenticator
+    c.JupyterHub.template_paths = [str(TEMPLATES), str(Path(nativeauthenticator.__file__).parent / "templates")]
+    c.AccountAuthenticator.first_admin = admin
+    password = needed(
+        environ, "FARANDOLE_ADMIN_PASSWORD", "the administrator's first password (openssl rand -base64 18)"
+    )
+    check_admin_password(password)
+    c.AccountAuthenticator.first_password = password
+    c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup = SIGNUPS[signup]
+    if c.NativeAuthenticator.enable_signup:
+        c.JupyterHub.template_vars = {"announcement_login": SIGNUP_LINK}
+    c.NativeAuthenticator.minimum_password_length = PASSWORD_LENGTH
+    c.NativeAuthenticator.check_common_password = True
+    c.NativeAuthenticator.allowed_failed_logins = FAILED_LOGINS
+    c.NativeAuthenticator.seconds_before_next_try = LOCKOUT_SECONDS
+    c.Authenticator.username_pattern = USER_NAME
+    # The hub would let a token go on whose user is locked out, and start servers for it.
+    c.Authenticator.auth_refresh_strict = c.Authenticator.refresh_pre_spawn = True
+    # Who may log in is a mark of the account, given by the administrator; there is no second list.
+    c.Authenticator.allow_all = True

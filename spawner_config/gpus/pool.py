@@ -1,0 +1,245 @@
+"""Who holds which GPU of the host, and who waits: each GPU belongs to one server, first come, first served.
+
+Nothing here but `GpuPool.acquire` awaits, and it does so only after it has taken its place in the queue: on the hub's
+one event loop no two servers can be given the same GPU, without a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from spawner_config.gpus.gpu_release import Endings
+from spawner_config.roles import is_worker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+
+    from spawner_config.profiles.profiles import Gpu
+
+Key: TypeAlias = tuple[str, str]
+"""A server: its user's name and its own."""
+
+
+class NoGpuError(RuntimeError):
+    """Raised when a server asks for GPUs that are not free, or that this host does not have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuRequest:
+    """What a server asks for: ``count`` GPUs of a class (None: of any), with ``together`` workers in one start.
+
+    Workers of a cluster that wait are served together: were each served alone, two clusters could hold half of what
+    they need and wait for each other for ever.
+    """
+
+    user: str
+    server: str
+    count: int
+    gpu_class: str | None = None
+    together: int = 1
+
+    @property
+    def key(self) -> Key:
+        """The server that asks."""
+        return self.user, self.server
+
+    @property
+    def cluster(self) -> Key:
+        """What is served together: the worker's cluster, or the server alone."""
+        return _cluster(self.key)
+
+
+@dataclass(frozen=True)
+class _Waiter:
+    request: GpuRequest
+    granted: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class GpuPool:
+    """The GPUs of one host, who holds them, and the queue for them."""
+
+    def __init__(self, gpus: Sequence[Gpu]) -> None:
+        """Begin with all GPUs free."""
+        self._classes = {gpu.id: gpu.gpu_class for gpu in gpus}
+        self._held: dict[Key, tuple[str, ...]] = {}
+        self._queue: dict[Key, _Waiter] = {}
+        self._changed = asyncio.Event()
+        self.endings = Endings(self.release)
+        """Fed by the spawners: containers on their way out, whose GPUs are not free yet."""
+        self.complete = False
+        """Kept by the spawners: whether all GPUs held since before the hub started are noted."""
+
+    async def acquire(self, request: GpuRequest, *, wait: bool = False) -> tuple[str, ...]:
+        """Return the ids of GPUs that now belong to the server, after a time in the queue where it may ``wait``.
+
+        Raises:
+            NoGpuError: none is free and it may not wait, or the host has not so many.
+        """
+        self._check_possible(request)
+        waiter = self._queue[request.key] = _Waiter(request)
+        self._serve()
+        if not (wait or waiter.granted.done()):
+            del self._queue[request.key]
+            raise NoGpuError(self._why_not(request))
+        try:
+            await waiter.granted
+        except BaseException:
+            # A cancelled start leaves the queue, and gives back what it was given in the same moment.
+            self._queue.pop(request.key, None)
+            self.release(request.key)
+            raise
+        return self.held(request.key)
+
+    def release(self, key: Key) -> None:
+        """Free what a server holds, if anything, and serve those who wait."""
+        self._held.pop(key, None)
+        self._serve()
+
+    def restore(self, key: Key, ids: Iterable[str]) -> None:
+        """Note what a server holds that was started before this hub was."""
+        self._held.setdefault(key, tuple(ids))
+
+    def held(self, key: Key) -> tuple[str, ...]:
+        """Return the ids of the GPUs that a server holds."""
+        return self._held.get(key, ())
+
+    def total(self, gpu_class: str | None = None) -> int:
+        """Return how many GPUs of a class there are."""
+        return len(self._of_class(gpu_class))
+
+    def free(self, gpu_class: str | None = None) -> int:
+        """Return how many GPUs of a class nobody holds."""
+        return len(self._free(gpu_class))
+
+    def holders(self, gpu_class: str | None = None) -> dict[str, int]:
+        """Return how many GPUs of a class each user holds."""
+        ids = set(self._of_class(gpu_class))
+        counts = Counter({user: 0 for user, _ in self._held})
+        for (user, _), held in self._held.items():
+            counts[user] += len(ids.intersection(held))
+        return {user: number for user, number in sorted(counts.items()) if number}
+
+    def waiting(self, gpu_class: str | None = None) -> list[Key]:
+        """Return the servers that wait for GPUs of a class, in order."""
+        return [key for key, waiter in self._queue.items() if _compete(waiter.request.gpu_class, gpu_class)]
+
+    def public(self) -> dict[str, dict[str, Any]]:
+        """Return what every user may know, as JSON: for each class total, free, held by whom, waiting."""
+        return {
+            name: {
+                "total": self.total(name),
+                "free": self.free(name),
+                "held": self.holders(name),
+                "waiting": len(self.waiting(name)),
+            }
+            for name in sorted(set(self._classes.values()))
+        }
+
+    def place(self, key: Key) -> tuple[int, str] | None:
+        """Return a server's place in the queue, from 1, and what to tell its user; None when it does not wait."""
+        waiter = self._queue.get(key)
+        if waiter is None:
+            return None
+        request = waiter.request
+        rivals = self.waiting(request.gpu_class)
+        place = rivals.index(key) + 1
+        return place, (
+            f"Waiting for {_gpus(request.count, request.gpu_class)}, place {place} of {len(rivals)} in the queue. "
+            f"{self._who(request.gpu_class)}"
+        )
+
+    async def changes(self) -> AsyncIterator[None]:
+        """Yield now, and again after each change of holders or queue."""
+        while True:
+            changed = self._changed
+            yield
+            await changed.wait()
+
+    def _serve(self) -> None:
+        """Give GPUs to those who wait, in order; nobody is overtaken by one who wants the same class."""
+        kept: set[str] = set()
+        for group in self._groups():
+            chosen = self._choose(group, kept)
+            if chosen is None:
+                kept |= {name for waiter in group for name in self._wanted(waiter.request)}
+                continue
+            for waiter, ids in zip(group, chosen, strict=True):
+                self._held[waiter.request.key] = ids
+                del self._queue[waiter.request.key]
+                if not waiter.granted.done():
+                    waiter.granted.set_result(None)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _groups(self) -> list[list[_Waiter]]:
+        """Return the starts in the queue whose workers are all there, in the order in which each became complete."""
+        members: dict[Key, list[_Waiter]] = {}
+        complete = []
+        for waiter in self._queue.values():
+            cluster = waiter.request.cluster
+            group = members.setdefault(cluster, [])
+            group.append(waiter)
+            if len(group) >= waiter.request.together:
+                complete.append(members.pop(cluster))
+        return complete
+
+    def _choose(self, group: list[_Waiter], kept: set[str]) -> list[tuple[str, ...]] | None:
+        chosen: list[tuple[str, ...]] = []
+        taken: set[str] = set()
+        for request in (waiter.request for waiter in group):
+            free = [id_ for id_ in self._free(request.gpu_class) if id_ not in taken and self._classes[id_] not in kept]
+            if len(free) < request.count:
+                return None
+            chosen.append(tuple(free[: request.count]))
+            taken.update(chosen[-1])
+        return chosen
+
+    def _wanted(self, request: GpuRequest) -> set[str]:
+        return {self._classes[id_] for id_ in self._of_class(request.gpu_class)}
+
+    def _of_class(self, gpu_class: str | None) -> list[str]:
+        return [id_ for id_, name in self._classes.items() if gpu_class in {None, name}]
+
+    def _free(self, gpu_class: str | None) -> list[str]:
+        taken = {id_ for ids in self._held.values() for id_ in ids}
+        return [id_ for id_ in self._of_class(gpu_class) if id_ not in taken]
+
+    def _check_possible(self, request: GpuRequest) -> None:
+        number, total = request.count * request.together, self.total(request.gpu_class)
+        if number > total:
+            raise NoGpuError(
+                f"This needs {_gpus(number, request.gpu_class)} and this host has {total}. Start fewer workers, or "
+                "choose another profile."
+            )
+
+    def _why_not(self, request: GpuRequest) -> str:
+        ahead = len(self.waiting(request.gpu_class))
+        return (
+            f"{_gpus(request.count, request.gpu_class)} cannot be had now. {self._who(request.gpu_class)}"
+            f"{f' In the queue: {ahead}.' if ahead else ''} Stop a server that you no longer need, or wait for one: "
+            "`%cluster start --wait`, or the box on the spawn page."
+        )
+
+    def _who(self, gpu_class: str | None) -> str:
+        holders = " and ".join(f"{user} holds {number}" for user, number in self.holders(gpu_class).items())
+        stuck = " and ".join(dict.fromkeys(user for user, _ in self.endings.stuck()))
+        return (
+            f"Of {_gpus(self.total(gpu_class), gpu_class)} {holders or 'nobody holds any'}."
+            f"{f' The engine does not remove the last container of {stuck}: tell the administrator.' if stuck else ''}"
+        )
+
+
+def _cluster(key: Key) -> Key:
+    user, server = key
+    return (user, server.rpartition("-w")[0] + "-w") if is_worker(server) else key
+
+
+def _compete(one: str | None, other: str | None) -> bool:
+    return None in {one, other} or one == other
+
+
+def _gpus(number: int, gpu_class: str | None) -> str:
+    return f"{number} GPU{'' if number == 1 else 's'}{f' of class {gpu_class}' if gpu_class else ''}"

@@ -1,0 +1,190 @@
+"""The deployment on Kubernetes: hub, proxy and every server in a pod of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.slugs import safe_slug
+
+from spawner_config.access.logins import configure_logins
+from spawner_config.access.secret_rules import check_proxy_token
+from spawner_config.database import database_url
+from spawner_config.kubernetes.pod_volumes import VolumePlan
+from spawner_config.kubernetes.pods import WAIT_SECONDS, FarandoleKubeSpawner
+from spawner_config.kubernetes.policies import CLUSTER_LABEL, HUB_LABEL, USER_LABEL
+from spawner_config.kubernetes.profiles import PodNeeds
+from spawner_config.kubernetes.settings import KubernetesSettings, service_url
+from spawner_config.profiles.options import OptionsHook
+from spawner_config.roles import is_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spawner_config.profiles.profiles import Profile, ProfileSet
+    from spawner_config.settings import Settings
+
+HOME = "/home/user"
+USER_ID = 1000
+PROXY_PORT = 8000
+HUB_PORT = 8081
+CPU_REQUEST = 0.1
+"""Of a server whose profile names no CPUs."""
+STOP_SECONDS = 5
+END_SECONDS = 10
+"""What a drained or preempted worker has to leave what it has recorded."""
+GONE_NODE_SECONDS = 30
+"""After so long on a node that does not answer a server is given up; Kubernetes itself would give it 300."""
+START_SECONDS = 1200
+"""The first start on a node may pull the image."""
+QUEUE_SECONDS = 7 * 24 * 3600
+ANSWER_SECONDS = 120
+ROUTES_SECONDS = 20
+DNS_OPTIONS = {"ndots": "2", "timeout": "2", "attempts": "2"}
+"""torch asks for the name of each address that it connects to: where nobody answers that, it should not take long."""
+ACCESS_LABELS = {
+    "hub.jupyter.org/network-access-hub": "true",
+    "hub.jupyter.org/network-access-proxy-http": "true",
+}
+"""Those of Zero to JupyterHub's network policies, and of ours."""
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"
+QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+QUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+
+
+def configure(c: Any, settings: Settings, catalogue: ProfileSet) -> None:
+    """Set up a hub in a pod, with the proxy in another."""
+    c.JupyterHub.bind_url = f"http://:{PROXY_PORT}"
+    c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{HUB_PORT}"
+    c.JupyterHub.hub_connect_url = service_url(os.environ, "hub", "FARANDOLE_HUB_ADDRESS")
+    # The proxy is another pod: a restart of the hub drops nobody's connection, and ends no server.
+    c.ConfigurableHTTPProxy.should_start = False
+    c.ConfigurableHTTPProxy.api_url = service_url(os.environ, "proxy-api", "FARANDOLE_PROXY_API_ADDRESS")
+    c.JupyterHub.cleanup_servers = False
+    c.JupyterHub.db_url = database_url(os.environ, settings.state)
+    check_proxy_token(os.environ, "CONFIGPROXY_AUTH_TOKEN of the Secret proxy-token")
+    configure_logins(c, os.environ)
+    # A proxy that was made anew lacks routes; at this pace the hub gives them back.
+    c.JupyterHub.last_activity_interval = ROUTES_SECONDS
+    ours = KubernetesSettings.from_environment(os.environ)
+    if ours.https:
+        # The hub itself cannot see it: the last proxy on the way speaks HTTP.
+        c.JupyterHub.tornado_settings["cookie_options"] = {"secure": True}
+    configure_servers(c, ours, catalogue, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
+
+
+def configure_servers(c: Any, ours: KubernetesSettings, catalogue: ProfileSet, *, proxy: str) -> None:
+    """Set up users' servers; ``proxy`` is the address at which they find the hub's proxy."""
+    for profile in catalogue.profiles:
+        ours.shares.check(profile.name, profile.data)
+    needs = {profile.name: PodNeeds.of(profile) for profile in catalogue.profiles}
+    c.JupyterHub.spawner_class = FarandoleKubeSpawner
+    # Ours counts in its place, see `FarandoleKubeSpawner`.
+    c.JupyterHub.concurrent_spawn_limit = 0
+    configure_pods(c, ours)
+    c.Spawner.poll_interval = 3
+    c.Spawner.http_timeout = ANSWER_SECONDS
+    c.Spawner.apply_user_options = OptionsHook(
+        catalogue,
+        python="python",
+        # A driver that gives up before the hub does learns nothing of the scheduler's reason.
+        environment={"FARANDOLE_HUB_URL": proxy, "FARANDOLE_START_SECONDS": str(start_seconds(ours, waits=True))},
+        args=[],
+        finish=lambda spawner, profile: set_profile(ours, needs[profile.name], spawner, profile),
+    )
+
+
+def start_seconds(ours: KubernetesSettings, *, waits: bool = False) -> int:
+    """Return how long a start may take outside a queue: until there is a place, and then the image's pull."""
+    return START_SECONDS + (max(int(WAIT_SECONDS), ours.place_seconds) if waits else ours.place_seconds)
+
+
+def configure_pods(c: Any, ours: KubernetesSettings) -> None:
+    """Set what every server's pod has."""
+    pods = c.FarandoleKubeSpawner
+    pods.hub_name = ours.name
+    pods.place_seconds = ours.place_seconds
+    pods.pod_name_template = f"{ours.name}-{{user_server}}"
+    pods.notebook_dir = HOME
+    pods.image_pull_policy = "IfNotPresent"
+    pods.image_pull_secrets = list(ours.pull_secrets)
+    pods.delete_grace_period = STOP_SECONDS
+    pods.automount_service_account_token = False
+    pods.uid = pods.gid = pods.fs_gid = USER_ID
+    pods.pod_security_context = {"fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"}}
+    pods.container_security_context = {"runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}
+    pods.allow_privilege_escalation = False
+    pods.extra_pod_config = {
+        # What ended is the hub's to start anew, empty and known as such.
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": END_SECONDS,
+        "dnsConfig": {"options": [{"name": name, "value": value} for name, value in DNS_OPTIONS.items()]},
+    }
+    pods.storage_pvc_ensure = True
+    pods.delete_pvc = False
+    pods.pvc_name_template = f"{ours.name}-home-{{username}}"
+    pods.storage_capacity = ours.home.size
+    pods.storage_access_modes = [ours.home.access]
+    if ours.home.storage_class:
+        pods.storage_class = ours.home.storage_class
+
+
+def set_profile(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
+    """Set what a profile means for a server's pod; whole values, since the hub keeps the spawner for the next start."""
+    spawner.image = profile.image or (ours.gpu_image if profile.gpus else ours.notebook_image)
+    spawner.mem_limit = profile.memory or ours.memory
+    spawner.mem_guarantee = needs.memory_request or spawner.mem_limit
+    spawner.cpu_guarantee = needs.cpu_request or profile.cpus or CPU_REQUEST
+    spawner.extra_resource_limits = {ours.gpu_resource: str(profile.gpus)} if profile.gpus else {}
+    # A training that makes room for itself must not end somebody's notebook, which leads others.
+    spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else ours.notebook_priority) or ""
+    place_pod(ours, needs, spawner, profile)
+    plan = VolumePlan.of(ours.shares, spawner, profile, shared_memory=needs.shared_memory, hub=ours.name, home=HOME)
+    spawner.volumes, spawner.volume_mounts = plan.volumes, plan.mounts
+    spawner.start_timeout = QUEUE_SECONDS if needs.queue else start_seconds(ours, waits=spawner.wait_for_gpus)
+    own = {HUB_LABEL: ours.name, USER_LABEL: safe_slug(spawner.user.name)}
+    queue = queue_labels(needs.queue, own[USER_LABEL], spawner.name, spawner.user_options)
+    spawner.extra_labels = {**ours.pod_labels, **ACCESS_LABELS, **own, **cluster_label(spawner.name), **queue}
+    spawner.extra_annotations = {QUEUE_COUNT: str(spawner.user_options["together"])} if QUEUE_GROUP in queue else {}
+
+
+def place_pod(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
+    """Set on which nodes the pod may run, and on which it should."""
+    kind = {ours.gpu_class_label: profile.gpu_class} if profile.gpu_class else {}
+    spawner.node_selector = {**kind, **needs.node_selector}
+    spawner.node_affinity_preferred = needs.preferred()
+    gone = [
+        {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
+        for state in ("not-ready", "unreachable")
+    ]
+    # Clusters often keep their nodes with GPUs free of other pods by this taint.
+    gpus = [{"key": ours.gpu_resource, "operator": "Exists"}] if profile.gpus else []
+    spawner.tolerations = [
+        *gpus,
+        *needs.tolerated(),
+        *({**each, "tolerationSeconds": GONE_NODE_SECONDS} for each in gone),
+    ]
+    siblings = {USER_LABEL: safe_slug(spawner.user.name), **cluster_label(spawner.name)}
+    worker = is_worker(spawner.name)
+    spawner.pod_affinity_preferred = needs.near(siblings) if worker else []
+    spawner.pod_anti_affinity_preferred = needs.far(siblings) if worker else []
+
+
+def cluster_label(server: str) -> dict[str, str]:
+    """Return the label of a worker's cluster; none for a notebook server."""
+    return {CLUSTER_LABEL: safe_slug(server.rpartition("-w")[0])} if is_worker(server) else {}
+
+
+def queue_labels(queue: str | None, user: str, server: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels by which Kueue lets a pod wait in line; none without a queue.
+
+    The workers that a cluster starts with are a group, which is admitted as one. What is added later, or put in the
+    place of a lost worker, waits alone: a group has its number of pods once and for all.
+    """
+    if queue is None:
+        return {}
+    together = options.get("together", 1)
+    if not is_worker(server) or together < 2 or together != options.get("workers"):
+        return {QUEUE_NAME: queue}
+    return {QUEUE_NAME: queue, QUEUE_GROUP: safe_slug(f"{user}--{server.rpartition('-w')[0]}")}

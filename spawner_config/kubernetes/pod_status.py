@@ -1,0 +1,144 @@
+"""What a pod's state says of its start: pure functions of what Kubernetes tells of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kubernetes_asyncio.client.rest import ApiException
+
+NO_IMAGE = {"ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "ImageInspectError"}
+NO_CONTAINER = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+PULL_FAILED = "Failed to pull image"
+NO_VOLUME = re.compile(
+    "unbound immediate PersistentVolumeClaims|persistent volumes to bind|binding volumes|enough free storage"
+    "|volume node affinity conflict|PersistentVolume's node affinity|bound to non-existent"
+)
+NO_ROOM = re.compile("Insufficient|Too many pods")
+"""What the scheduler says of nodes, and what stopping servers would mend."""
+MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+
+
+def fatal_reason(pod: dict[str, Any], events: Sequence[str] = ()) -> str | None:
+    """Return why a pod will never run a server, as a sentence with the remedy; None while it may.
+
+    ``events`` are the messages of what happened to it, in their order.
+    """
+    for container in _containers(pod):
+        if problem := _container_problem(container, events):
+            return problem
+    if pod["status"].get("phase") in {"Failed", "Succeeded"}:
+        return _ended(" ".join(filter(None, (pod["status"].get("reason"), pod["status"].get("message")))))
+    return None
+
+
+def missing_claim(pod: dict[str, Any]) -> str | None:
+    """Return what to tell of a pod whose volume claim is missing; one that was just made the scheduler may not know."""
+    found = MISSING_CLAIM.search(unplaced(pod) or "")
+    if found is None:
+        return None
+    return (
+        f"There is no volume claim {found[1]!r} for this server. The administrator makes it in the hub's "
+        "namespace, or takes it out of the hub's settings."
+    )
+
+
+def unplaced(pod: dict[str, Any]) -> str | None:
+    """Return the scheduler's own words about a pod that it cannot place; None where it said nothing."""
+    for condition in pod["status"].get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return None if _is_gate(condition) else str(condition.get("message") or "no node has room for it")
+    return None
+
+
+def queued(pod: dict[str, Any]) -> bool:
+    """Whether a pod waits in a queue (Kueue's): the scheduler is not to look at it yet."""
+    return any(_is_gate(condition) for condition in pod["status"].get("conditions") or [])
+
+
+def is_overdue(pod: dict[str, Any], now: datetime, seconds: float) -> bool:
+    """Whether a pod was to be gone so many seconds ago: the machine that it was on does not say that it is."""
+    deleted = pod["metadata"].get("deletionTimestamp")
+    return bool(deleted) and (now - _time(deleted)).total_seconds() > seconds
+
+
+def has_ended(pod: dict[str, Any]) -> bool:
+    """Whether a pod that is being deleted runs nothing any more; its node may take a minute to clear up after it."""
+    known = _containers(pod)
+    return (
+        "deletionTimestamp" in pod["metadata"] and bool(known) and not any("running" in each["state"] for each in known)
+    )
+
+
+def cannot_be_placed(words: str, seconds: float) -> str:
+    """Return what to tell of a pod for which no node has had room for so long, or no volume that it can use."""
+    if NO_VOLUME.search(words) and not NO_ROOM.search(words):
+        return (
+            f"Kubernetes found no volume for this server within {seconds:.0f} s: {words.rstrip('.')}. Try again in a "
+            "minute; if it stays so, the administrator looks at the claims in the hub's namespace, their access modes "
+            "and storage classes: for homes FARANDOLE_HOME_ACCESS and FARANDOLE_HOME_CLASS, or the cluster's default."
+        )
+    return (
+        f"Kubernetes found no place for this server within {seconds:.0f} s: {words.rstrip('.')}. Choose a smaller "
+        "profile or fewer workers, or try again when others have stopped theirs."
+    )
+
+
+def refusal(exc: ApiException) -> str:
+    """Return what to tell of an object that the API server refuses; its words are for people."""
+    words = _words(exc)
+    if "exceeded quota" in words:
+        return f"A quota of this hub is used up: {words}. Stop servers that you do not need, or ask the administrator."
+    return f"Kubernetes refuses this server: {words}. Ask the administrator, who finds more in the hub's log."
+
+
+def _words(exc: ApiException) -> str:
+    try:
+        words = json.loads(exc.body or "")["message"]
+    except (ValueError, KeyError, TypeError):
+        words = f"{exc.status} {exc.reason}"
+    return str(words).rstrip(".")
+
+
+def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(pod["status"].get("containerStatuses") or [])
+
+
+def _container_problem(container: dict[str, Any], events: Sequence[str]) -> str | None:
+    state = container.get("state") or {}
+    waiting, terminated = state.get("waiting") or {}, state.get("terminated")
+    reason, message = waiting.get("reason"), waiting.get("message") or ""
+    if reason in NO_IMAGE:
+        # The state says only that the node tries again; why it must, an event told.
+        failures = [text for text in events if text.startswith(PULL_FAILED)]
+        why = failures[-1] if failures else message or reason
+        return (
+            f"The image {container['image']} cannot be had on its node: {why.rstrip('.')}. The administrator "
+            "loads it there or names one in a registry: FARANDOLE_NOTEBOOK_IMAGE, or `image` of the profile; "
+            "FARANDOLE_PULL_SECRETS where the registry wants a login."
+        )
+    if reason in NO_CONTAINER:
+        return f"The server's container cannot be made: {message or reason}. Ask the administrator for the hub's log."
+    if terminated is not None:
+        return _ended(f"{terminated.get('reason', 'Error')}, exit code {terminated.get('exitCode')}")
+    return None
+
+
+def _ended(words: str) -> str:
+    return (
+        f"The server ended while it started ({words or 'without a reason'}). If its memory was short, choose a larger "
+        "profile; if it ends again, ask the administrator for the hub's log."
+    )
+
+
+def _is_gate(condition: dict[str, Any]) -> bool:
+    return condition["type"] == "PodScheduled" and condition.get("reason") == "SchedulingGated"
+
+
+def _time(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

@@ -1,0 +1,305 @@
+"""Servers as pods: their starts, which end as soon as it is clear that they cannot succeed, and their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from urllib.parse import urlsplit
+
+from aiohttp import ClientError
+from jupyterhub.slugs import safe_slug
+from jupyterhub.utils import exponential_backoff
+from kubernetes_asyncio.client import V1DeleteOptions
+from kubernetes_asyncio.client.rest import ApiException
+from kubespawner.clients import shared_client
+from traitlets import Integer, Unicode
+
+from spawner_config.kubernetes.informers import WatchingSpawner
+from spawner_config.kubernetes.pod_status import (
+    cannot_be_placed,
+    fatal_reason,
+    has_ended,
+    is_overdue,
+    missing_claim,
+    queued,
+    refusal,
+    unplaced,
+)
+from spawner_config.kubernetes.policies import HUB_LABEL, USER_LABEL, UserPolicies, user_policy
+from spawner_config.lifecycle.readiness import LISTEN_SECONDS, Watched, listens, not_listening
+from spawner_config.refusals import refused_start
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from jupyterhub.spawner import SpawnException
+
+LOOK_SECONDS = 0.5
+"""What Kubernetes tells is watched by KubeSpawner; a look costs no request."""
+TELL_SECONDS = 2.0
+"""How often somebody who waits for a start is told of it; each time all pods' events are sorted."""
+OVERDUE_SECONDS = 15.0
+"""So long after its time of grace a pod counts as gone, whatever its node says: nodes die too."""
+GONE_SECONDS = 10.0
+"""So long a pod that starts may be missing: KubeSpawner itself may delete one and make it anew."""
+CLAIM_SECONDS = 10.0
+"""So long the scheduler may not know of a claim that was just made."""
+WAIT_SECONDS = 540.0
+"""How long who chose to wait is let wait for a place."""
+
+
+class FarandoleKubeSpawner(Watched, WatchingSpawner):
+    """A pod for each server; the user's home is a volume claim that stays."""
+
+    hub_name = Unicode(help="What the hub's objects are labelled with, for example farandole.", config=True)
+    place_seconds = Integer(120, help="How long a pod may wait for a node that has room for it.", config=True)
+    concurrent_starts = Integer(
+        100,
+        min=1,
+        config=True,
+        help="How many servers may be starting at once; further ones wait. It stands for "
+        "JupyterHub.concurrent_spawn_limit, which counts those too that only wait in a queue: a long one would keep "
+        "everybody from starting anything. Example: c.FarandoleKubeSpawner.concurrent_starts = 50",
+    )
+    wait_for_gpus = False
+    _turn: ClassVar[asyncio.Lock] = asyncio.Lock()
+    """Held by who is the next to start."""
+    _starting: ClassVar[set[FarandoleKubeSpawner]] = set()
+    """Whose start is under way, in a queue or not."""
+
+    _hub_stops: asyncio.Future[None] | None = None
+    _other_stop: asyncio.Future[None] | None = None
+
+    @property
+    def _stop_future(self) -> asyncio.Future[None]:
+        """What the hub awaits before it removes a server that is told to stop once more.
+
+        It has none for the stop after a start that failed, and pods take their time to go. One for all who ask: who
+        came later would remove the next server of that name.
+        """
+        if self._hub_stops is not None:
+            return self._hub_stops
+        if self._other_stop is None or self._other_stop.done():
+            self._other_stop = asyncio.ensure_future(self._until_stopped())
+        return self._other_stop
+
+    @_stop_future.setter
+    def _stop_future(self, future: asyncio.Future[None] | None) -> None:
+        self._hub_stops = future
+
+    async def _until_stopped(self) -> None:
+        async with asyncio.timeout(self.start_timeout):
+            while self._stop_pending:  # noqa: ASYNC110 - the hub tells nobody
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def load_user_options(self) -> None:
+        """Leave the options alone: `OptionsHook` has applied them, and KubeSpawner would seek a profile of its own."""
+
+    def _expand_env(self, _env: dict[str, str]) -> dict[str, str]:
+        # Values are not templates: some are JSON, whose braces KubeSpawner would take for names.
+        return {}
+
+    @property
+    def user_labels(self) -> dict[str, str]:
+        """The labels that a user's pods have in common, and nobody else's."""
+        return {HUB_LABEL: self.hub_name, USER_LABEL: safe_slug(self.user.name)}
+
+    async def _start(self) -> str:
+        # KubeSpawner's own; its `start` keeps this one's future, by which others see that a start goes on.
+        try:
+            async with self._turn_to_start():
+                await self._ensure_policy()
+                return await self._start_or_refuse()
+        except ApiException as exc:
+            self.log.warning("Kubernetes refuses %s: %s", self._log_name, exc)
+            await self._withdraw()
+            raise refused_start(refusal(exc), reason="refused") from exc
+        except BaseException:
+            # Cancelled too: the hub stops only what has begun to run.
+            await self._withdraw()
+            self.start_polling()
+            raise
+
+    @asynccontextmanager
+    async def _turn_to_start(self) -> AsyncIterator[None]:
+        """Wait until few enough others are starting; whose pod is in a queue is none of them."""
+        await asyncio.gather(self._start_watching_pods(), self._start_watching_events())
+        async with self._turn:
+            while self._is_crowded():  # noqa: ASYNC110 - pods tell nobody here
+                await asyncio.sleep(LOOK_SECONDS)
+            self._starting.add(self)
+        try:
+            yield
+        finally:
+            self._starting.discard(self)
+
+    def _is_crowded(self) -> bool:
+        return sum(not each.in_queue for each in self._starting) >= self.concurrent_starts
+
+    @property
+    def in_queue(self) -> bool:
+        """Whether its pod waits in a queue."""
+        pod = self._pod
+        return pod is not None and queued(pod)
+
+    async def _start_or_refuse(self) -> str:
+        """Start the pod and return the server's address, or end both as soon as it is clear that there will be none."""
+        start = asyncio.ensure_future(self._start_to_the_end())
+        judge = asyncio.ensure_future(self._judge(old=_uid(self._pod)))
+        try:
+            await asyncio.wait([start, judge], return_when=asyncio.FIRST_COMPLETED)
+            return start.result() if start.done() else judge.result()
+        finally:
+            start.cancel()
+            judge.cancel()
+            await asyncio.wait([start, judge])
+
+    async def _start_to_the_end(self) -> str:
+        url: str = await super()._start()
+        parts = urlsplit(url)
+        # Of one that ends meanwhile `_judge` hears.
+        if not await listens(str(parts.hostname), int(parts.port or 80), LISTEN_SECONDS):
+            raise not_listening()
+        return url
+
+    async def _judge(self, *, old: str | None) -> NoReturn:
+        """Raise `SpawnException` once the pod has no prospect; ``old`` is the id of one that still ends.
+
+        In a queue a pod may wait as long as it takes.
+        """
+        loop = asyncio.get_running_loop()
+        patience = max(WAIT_SECONDS, self.place_seconds) if self.wait_for_gpus else self.place_seconds
+        placed, seen = loop.time(), math.inf
+        while True:
+            pod = self._pod
+            if loop.time() - seen > GONE_SECONDS:
+                raise _taken_away()
+            if pod is not None and _uid(pod) != old:
+                seen = loop.time()
+                if fatal_reason(pod):
+                    # Only now: to find a pod's events KubeSpawner sorts those of all pods.
+                    events = [event["message"] for event in self.events]
+                    raise refused_start(str(fatal_reason(pod, events)), reason="pod")
+                words = unplaced(pod)
+                placed = placed if words else loop.time()
+                waited = loop.time() - placed
+                if waited > CLAIM_SECONDS and (problem := missing_claim(pod)):
+                    raise refused_start(problem, reason="pod")
+                if words and waited > patience:
+                    raise refused_start(cannot_be_placed(words, patience), reason="place")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
+        # Whole, even where the start is given up: a pod that comes into being behind the withdrawal would stay.
+        making = asyncio.ensure_future(super()._make_create_pod_request(pod, request_timeout))
+        try:
+            return bool(await asyncio.shield(making))
+        except asyncio.CancelledError:
+            await asyncio.wait([making])
+            raise
+
+    async def _withdraw(self) -> None:
+        """Delete the pod of a start that came to nothing; it may not be known yet to those who watch."""
+        await self._delete_pod(seconds=1)
+
+    async def _delete_pod(self, *, seconds: int) -> None:
+        options = V1DeleteOptions(grace_period_seconds=seconds)
+        ask = partial(self._make_delete_pod_request, self.pod_name, options, seconds, self.k8s_api_request_timeout)
+        words, patience = f"Could not delete pod {self.pod_name}", self.k8s_api_request_retry_timeout
+        try:
+            await exponential_backoff(ask, words, timeout=patience)
+        except (ApiException, ClientError, TimeoutError) as exc:
+            # Why the start failed is what is to be told, not this.
+            self.log.warning("The pod of %s cannot be deleted: %s", self._log_name, exc)
+
+    async def _ensure_policy(self) -> None:
+        labels = self.user_labels
+        await self._policies.ensure(user_policy(self._policy_name, labels), self.k8s_api_request_retry_timeout)
+
+    @property
+    def _policies(self) -> UserPolicies:
+        return UserPolicies(shared_client("NetworkingV1Api"), self.namespace)
+
+    @property
+    def _policy_name(self) -> str:
+        return f"{self.hub_name}-user-{safe_slug(self.user.name)}"
+
+    async def stop(self, now: bool = False) -> None:
+        """Stop the pod and return once it is gone.
+
+        When nothing runs in it any more, or its node is dead, it is struck off: a node takes up to a minute to clear up
+        after a pod, and its name is needed for the next.
+        """
+        await self._start_watching_pods()
+        striking = asyncio.ensure_future(self._strike_off(_uid(self._pod)))
+        try:
+            await super().stop(now)
+        finally:
+            striking.cancel()
+            await asyncio.wait([striking])
+
+    async def _strike_off(self, uid: str | None) -> None:
+        while (pod := self._pod) is not None and _uid(pod) == uid:
+            # On a dead node nothing ends: the hub's own look comes too late, since it asks nobody who stops.
+            if has_ended(pod) or is_overdue(pod, datetime.now(UTC), OVERDUE_SECONDS):
+                await self._delete_pod(seconds=0)
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def poll(self) -> int | None:
+        """Return None while the server runs or may still start, else its exit code.
+
+        A pod whose node died stays in Kubernetes' books until somebody strikes it off: then its name is free again.
+        """
+        await self._start_watching_pods()
+        pod = self._pod
+        if pod is not None and is_overdue(pod, datetime.now(UTC), OVERDUE_SECONDS):
+            self.log.warning("The node of %s does not end it: it counts as gone", self._log_name)
+            await self.stop(now=True)
+            return 1
+        code: int | None = await super().poll()
+        return code
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what Kubernetes says of the pod, and ``queue`` while it waits there; the hub closes this at the end."""
+        await self._start_watching_events()
+        told: set[str] = set()
+        waits, percent = False, 0.0
+        while True:
+            for event in self.events:
+                if event["metadata"]["uid"] not in told:
+                    told.add(event["metadata"]["uid"])
+                    percent += (90 - percent) / 3
+                    yield {"progress": int(percent), "message": event["message"]}
+            if self.in_queue != waits:
+                waits = not waits
+                yield _queue_event(waits, int(percent))
+            await asyncio.sleep(TELL_SECONDS)
+
+    async def delete_forever(self) -> None:
+        """Forget a user's policy with the user; the home stays, so there is nothing else to do."""
+        if not self.name:
+            await self._policies.remove(self._policy_name, self.k8s_api_request_retry_timeout)
+
+
+def _uid(pod: dict[str, Any] | None) -> str | None:
+    return None if pod is None else str(pod["metadata"]["uid"])
+
+
+def _taken_away() -> SpawnException:
+    return refused_start(
+        "The server's pod was taken away while it started: its node was drained, or a pod of higher priority needed "
+        "the room. Start it again.",
+        reason="gone",
+        status_code=500,
+    )
+
+
+def _queue_event(waits: bool, percent: int) -> dict[str, Any]:
+    if waits:
+        return {"progress": percent, "message": "waiting in the queue until there is room for all", "queue": 1}
+    return {"progress": percent, "message": "admitted by the queue, starting", "queue": 0}

@@ -1,0 +1,113 @@
+"""``python -m spawner_config.lifecycle.culler``: the service of the hub that stops idle servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import dateutil.parser
+from jupyterhub_idle_culler import IdleCuller
+from tornado.httpclient import AsyncHTTPClient
+from tornado.log import app_log
+
+from spawner_config.lifecycle.idle import IdleLimits, is_idle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GAP_INTERVALS = 2
+"""A jump of the clock by so many intervals of reports counts as one."""
+
+
+class Watch:
+    """Since when the culler has heard reports with no gap in the time that they tell.
+
+    After a suspend, a pause of the machine, or a new time, all that was reported before looks as old as the gap is
+    long, and a look may come before the next report. Monotonic time leaves such a gap out: where it and the wall clock
+    differ by more than ``tolerance``, the watch begins anew, and every server has its whole time again to report.
+    """
+
+    def __init__(
+        self,
+        tolerance: timedelta,
+        *,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin to watch now."""
+        self._tolerance = tolerance
+        self._wall = wall
+        self._monotonic = monotonic
+        self._begin()
+
+    def look(self) -> tuple[datetime, datetime]:
+        """Return the time now, and since when there is no gap."""
+        now = self._wall()
+        gap = now - self._since - timedelta(seconds=self._monotonic() - self._monotonic_since)
+        if abs(gap) > self._tolerance:
+            app_log.warning("The clock jumped by %+.0f s: idle times count anew.", gap.total_seconds())
+            self._begin()
+        return now, self._since
+
+    def _begin(self) -> None:
+        self._since, self._monotonic_since = self._wall(), self._monotonic()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arbiter:
+    """What the culler asks about each server."""
+
+    limits: IdleLimits
+    api_url: str
+    token: str
+    watch: Watch
+
+    async def __call__(self, *, server: dict[str, Any], **_: Any) -> bool:
+        """Return whether the server (as the hub's API describes it) is to be stopped."""
+        if not self._idle(server["name"], {server["name"]: server}):
+            return False
+        # The culler's list may be some seconds old, and the user's other servers count too.
+        return self._idle(server["name"], await self._servers_beside(server))
+
+    def _idle(self, name: str, servers: dict[str, dict[str, Any]]) -> bool:
+        uses = {each: _time(model["last_activity"] or model["started"]) for each, model in servers.items()}
+        now, since = self.watch.look()
+        return is_idle(name, uses, self.limits, now=now, watched_since=since)
+
+    async def _servers_beside(self, server: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        users = f"{urlsplit(self.api_url).path}/users/"
+        user = server["progress_url"].removeprefix(users).split("/")[0]
+        answer = await AsyncHTTPClient().fetch(
+            f"{self.api_url}/users/{user}", headers={"Authorization": f"token {self.token}"}
+        )
+        servers: dict[str, dict[str, Any]] = json.loads(answer.body)["servers"]
+        return {name: model for name, model in servers.items() if model["started"]}
+
+
+def _time(text: str) -> datetime:
+    time: datetime = dateutil.parser.isoparse(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def main() -> None:
+    """Look for idle servers until the hub ends this."""
+    limits = IdleLimits.from_environment(os.environ)
+    api_url, token = os.environ["JUPYTERHUB_API_URL"], os.environ["JUPYTERHUB_API_TOKEN"]
+    watch = Watch(GAP_INTERVALS * timedelta(seconds=limits.interval))
+    culler = IdleCuller.instance(
+        cull_arbiter_hook=Arbiter(limits=limits, api_url=api_url, token=token, watch=watch),
+        cull_every=limits.interval,
+        config_file="",
+        url=api_url,
+    )
+    culler.initialize([])
+    culler.start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""When a server has been idle for too long, and the service of the hub that stops it then.
+
+Servers report themselves when they were last of use (`farandole.server.activity`); what the proxy sees does not count,
+or an open page, and a driver that is attached, would keep a server for ever.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.proxy import ConfigurableHTTPProxy
+
+from spawner_config.roles import is_worker
+from spawner_config.settings import ROOT, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WORKER_KEY = "FARANDOLE_IDLE_MINUTES"
+SERVER_KEY = "FARANDOLE_IDLE_SERVER_MINUTES"
+SERVICE = "idle-culler"
+SCOPES = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
+LONGEST_INTERVAL = 60
+KEPT = ("PATH", "FARANDOLE_HUB_OF")
+"""What the service gets of the hub's environment; by the second `hub.process` finds what a killed hub has left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleLimits:
+    """After how many minutes without use a worker, and any other server, is stopped; 0: never."""
+
+    worker_minutes: float = 30.0
+    server_minutes: float = 120.0
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> IdleLimits:
+        """Read FARANDOLE_IDLE_MINUTES and FARANDOLE_IDLE_SERVER_MINUTES; raises `SettingsError`."""
+        return cls(
+            worker_minutes=_minutes(environ, WORKER_KEY, cls.worker_minutes),
+            server_minutes=_minutes(environ, SERVER_KEY, cls.server_minutes),
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that say the same."""
+        return {WORKER_KEY: f"{self.worker_minutes:g}", SERVER_KEY: f"{self.server_minutes:g}"}
+
+    @property
+    def interval(self) -> int:
+        """How many seconds may pass between two reports of a server, and between two looks for idle ones."""
+        shortest = min((minutes for minutes in (self.worker_minutes, self.server_minutes) if minutes), default=math.inf)
+        return round(min(max(shortest * 60 / 5, 1), LONGEST_INTERVAL))
+
+    def limit(self, server: str) -> timedelta | None:
+        """Return how long a server of that name may be idle; None: for ever."""
+        minutes = self.worker_minutes if is_worker(server) else self.server_minutes
+        return timedelta(minutes=minutes) if minutes else None
+
+
+def is_idle(
+    server: str, uses: Mapping[str, datetime], limits: IdleLimits, *, now: datetime, watched_since: datetime
+) -> bool:
+    """Return whether a server has been idle for too long.
+
+    ``uses`` says of each running server of its user when it was last of use. A notebook server is in use while a
+    worker of its user is: when it stops they stop with it. ``watched_since`` is when the hub began to hear reports
+    without a gap: what was in use while it was down, or before the clock jumped, could not say so.
+    """
+    limit = limits.limit(server)
+    if limit is None or server not in uses:
+        return False
+    ours = [use for name, use in uses.items() if name == server or (not is_worker(server) and is_worker(name))]
+    return now - max(watched_since, *ours) >= limit
+
+
+class QuietProxy(ConfigurableHTTPProxy):  # type: ignore[misc]
+    """The hub's usual proxy, without its word on activity; the hub still asks it which routes it has."""
+
+    async def get_all_routes(self) -> dict[str, Any]:
+        """Return all routes."""
+        routes: dict[str, Any] = await super().get_all_routes()
+        for route in routes.values():
+            route["data"].pop("last_activity", None)
+        return routes
+
+
+def configure_idle(c: Any, limits: IdleLimits) -> None:
+    """Have the hub stop idle servers."""
+    c.JupyterHub.proxy_class = QuietProxy
+    c.Spawner.pre_spawn_hook = partial(tell_limits, limits)
+    if not limits.worker_minutes and not limits.server_minutes:
+        return
+    kept = {key: os.environ[key] for key in KEPT if key in os.environ}
+    service = {
+        "name": SERVICE,
+        "command": [sys.executable, "-m", "spawner_config.lifecycle.culler"],
+        "environment": {**kept, **limits.environment, "PYTHONPATH": str(ROOT)},
+    }
+    c.JupyterHub.services = [*(c.JupyterHub.get("services") or []), service]
+    role = {"name": SERVICE, "scopes": SCOPES, "services": [SERVICE]}
+    c.JupyterHub.load_roles = [*(c.JupyterHub.get("load_roles") or []), role]
+
+
+def tell_limits(limits: IdleLimits, spawner: Any) -> None:
+    """Tell a server, before it starts, how often to report; a worker tells its driver how long it may be idle."""
+    spawner.environment |= {**limits.environment, "JUPYTERHUB_ACTIVITY_INTERVAL": str(limits.interval)}
+
+
+def _minutes(environ: Mapping[str, str], key: str, default: float) -> float:
+    text = environ.get(key) or f"{default:g}"
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0 <= minutes < math.inf:
+        raise SettingsError(f"{key} is {text!r}. It must be a number of minutes, or 0 for never.")
+    return minutes

@@ -1,0 +1,189 @@
+"""What a user may ask of a server, and what the server gets for it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from farandole.server.worker.args import WORKER_ARGS
+from tornado.web import HTTPError
+
+from spawner_config.profiles.limits import LimitError
+from spawner_config.roles import is_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spawner_config.profiles.profiles import Profile, ProfileSet
+
+NOTEBOOK_MODULE = "jupyterhub.singleuser"
+WORKER_MODULE = "farandole.server.worker.main"
+LEAN_SERVER_APP = "jupyter_server.serverapp.ServerApp"
+WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "together", "backend")
+BACKENDS = ("", "horovod", "torch", "none")
+"""What a cluster may be asked to use; the empty text leaves it to the driver."""
+NOTEBOOK_OPTIONS = ("profile", "wait")
+
+
+class OptionsError(ValueError):
+    """Raised when a server is asked for in a way that this hub refuses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerPlan:
+    """What the spawner is told: the module to run, extra environment and arguments, the profile for its limits."""
+
+    module: str
+    profile: Profile
+    environment: dict[str, str]
+    args: list[str]
+
+
+def plan_server(
+    catalogue: ProfileSet,
+    server_name: str,
+    options: dict[str, Any],
+    *,
+    other_workers: int = 0,
+    other_notebooks: int = 0,
+) -> ServerPlan:
+    """Return the plan of a server.
+
+    ``other_workers`` and ``other_notebooks`` are how many the user has beside this one. Raises `OptionsError`,
+    `LookupError` or `LimitError`, each with what to do about it.
+    """
+    role = options.get("role", "notebook")
+    if (role == "worker") != is_worker(server_name):
+        raise OptionsError(
+            f"The server {server_name!r} cannot have the role {role!r}: a worker is named <cluster>-w<number> and has "
+            'the role "worker", any other server has no role. Let %cluster start choose the names.'
+        )
+    if role == "worker":
+        return _plan_worker(catalogue, server_name, options, other_workers)
+    return _plan_notebook(catalogue, options, other_notebooks)
+
+
+def _plan_worker(catalogue: ProfileSet, server_name: str, options: dict[str, Any], others: int) -> ServerPlan:
+    _refuse_unknown(options, WORKER_OPTIONS)
+    cluster = server_name.rpartition("-w")[0]
+    if options.get("cluster", cluster) != cluster:
+        raise OptionsError(f"The worker {server_name!r} belongs to the cluster {cluster!r}, by its name.")
+    profile = catalogue.get(options.get("profile", catalogue.default.name))
+    asked = options.get("ranks")
+    ranks = catalogue.limits.check_ranks(profile.ranks if asked is None else asked)
+    catalogue.limits.check_workers(others)
+    _check_together(options.get("together", 1))
+    own = {
+        "JUPYTERHUB_SINGLEUSER_APP": LEAN_SERVER_APP,
+        "FARANDOLE_CLUSTER": cluster,
+        "FARANDOLE_WORKER": server_name,
+        "FARANDOLE_PROFILE": profile.name,
+        "FARANDOLE_RANKS": str(ranks),
+        "FARANDOLE_CLUSTER_BACKEND": _backend(options.get("backend", "")),
+    }
+    environment = {**profile.variables(ranks), **own}
+    return ServerPlan(module=WORKER_MODULE, profile=profile, environment=environment, args=list(WORKER_ARGS))
+
+
+def _plan_notebook(catalogue: ProfileSet, options: dict[str, Any], others: int) -> ServerPlan:
+    _refuse_unknown(options, NOTEBOOK_OPTIONS)
+    catalogue.limits.check_notebooks(others)
+    profile = catalogue.get(options.get("profile", catalogue.default.name))
+    own = {
+        "FARANDOLE_PROFILES": json.dumps([each.public() for each in catalogue.profiles]),
+        "FARANDOLE_LIMITS": json.dumps(asdict(catalogue.limits)),
+    }
+    return ServerPlan(module=NOTEBOOK_MODULE, profile=profile, environment={**profile.variables(), **own}, args=[])
+
+
+def _refuse_unknown(options: dict[str, Any], known: tuple[str, ...]) -> None:
+    for key in options:
+        if key not in known:
+            raise OptionsError(f"There is no server option {key!r} here. Known options: {', '.join(known)}.")
+    if not isinstance(options.get("wait", False), bool):
+        raise OptionsError(f"The option 'wait' is {options['wait']!r}. It must be true or false.")
+
+
+def _backend(name: object) -> str:
+    if name not in BACKENDS:
+        raise OptionsError(f"There is no backend {name!r}. Choose one of: {', '.join(filter(None, BACKENDS))}.")
+    return str(name)
+
+
+def _check_together(number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise OptionsError(f"The option 'together' is {number!r}. It must be a number of workers, at least 1.")
+
+
+class OptionsHook:
+    """The hub's ``apply_user_options``: plans a server and sets its spawner accordingly.
+
+    ``python`` is the interpreter of the servers, ``environment`` and ``args`` are what each of them gets. A refused
+    request becomes a 400 with the reason. ``finish``, a function of the spawner and its profile, sets what only the
+    deployment's own spawner has.
+    """
+
+    def __init__(
+        self,
+        catalogue: ProfileSet,
+        *,
+        python: str,
+        environment: dict[str, str],
+        args: list[str],
+        finish: Callable[[Any, Profile], None] | None = None,
+    ) -> None:
+        """Keep what every server of the hub gets."""
+        self._catalogue = catalogue
+        self._python = python
+        self._environment = environment
+        self._args = args
+        self._finish = finish
+
+    def __call__(self, spawner: Any, options: dict[str, Any]) -> None:
+        """Apply a user's options to ``spawner``; raises `tornado.web.HTTPError` 400."""
+        try:
+            plan = plan_server(
+                self._catalogue,
+                spawner.name,
+                options,
+                other_workers=count_other_workers(spawner, options),
+                other_notebooks=count_other_notebooks(spawner),
+            )
+        except (OptionsError, LookupError, LimitError) as exc:
+            raise HTTPError(400, "%s", exc, reason=_one_line(exc)) from exc
+        # Whole values, not additions: the hub keeps the spawner object for the server's next start.
+        spawner.cmd = [self._python, "-m", plan.module]
+        spawner.environment = {**self._environment, **plan.environment}
+        spawner.args = [*self._args, *plan.args]
+        spawner.cpu_limit = plan.profile.cpus
+        spawner.mem_limit = plan.profile.memory
+        spawner.gpus, spawner.gpu_class = plan.profile.gpus, plan.profile.gpu_class
+        spawner.wait_for_gpus = options.get("wait", False)
+        if self._finish:
+            self._finish(spawner, plan.profile)
+
+
+def count_other_workers(spawner: Any, options: dict[str, Any]) -> int:
+    """Return how many workers of the same user are starting, running or stopping, this one left out.
+
+    The option ``workers`` says how many its cluster will have, so that a start of too many is refused at its first
+    worker and not at the first one too many.
+    """
+    servers = spawner.user.spawners
+    others = [name for name in list(servers) if is_worker(name) and name != spawner.name and servers[name].active]
+    siblings = [name for name in others if name.rpartition("-w")[0] == spawner.name.rpartition("-w")[0]]
+    wanted = options.get("workers")
+    coming = wanted - 1 if isinstance(wanted, int) else 0
+    return len(others) - len(siblings) + max(len(siblings), coming)
+
+
+def count_other_notebooks(spawner: Any) -> int:
+    """Return how many notebook servers of the same user are starting, running or stopping, this one left out."""
+    servers = spawner.user.spawners
+    return sum(not is_worker(name) and name != spawner.name and servers[name].active for name in list(servers))
+
+
+def _one_line(exc: Exception) -> str:
+    # The reason phrase of an HTTP answer is Latin-1 without line breaks; options come from outside.
+    return " ".join(str(exc).split()).encode("latin-1", "replace").decode("latin-1")

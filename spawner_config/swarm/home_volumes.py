@@ -1,0 +1,98 @@
+"""Volumes of a swarm: homes and groups' folders, in the folder that all machines share where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from docker.types import DriverConfig, Mount
+
+from spawner_config.containers.networks import ENGINE_ERRORS, LABEL, reason
+from spawner_config.containers.shared_volumes import SharedVolumeError, SharedVolumes
+from spawner_config.swarm.shared_home import MKDIR, PLACE, whole
+
+if TYPE_CHECKING:
+    import docker
+
+    from spawner_config.shares import GroupFolder, Shares
+    from spawner_config.swarm.shared_home import SharedFolder
+
+MAKE_SECONDS = 60
+
+
+class SwarmVolumes(SharedVolumes):
+    """The shared volumes of a hub on a swarm, and its users' homes; ``folder`` None: each machine has its own."""
+
+    def __init__(self, client: docker.APIClient, shares: Shares, folder: SharedFolder | None, *, name: str) -> None:
+        super().__init__(client, shares, name=name)
+        self._folder = folder
+        self._made: set[str] = set()
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether a home is the same on all machines."""
+        return self._folder is not None
+
+    def mounts(self, binds: dict[str, dict[str, str]]) -> list[Mount]:
+        """Return a server's volumes as a service has them; ``binds`` in the form of the engine's client."""
+        return [
+            Mount(
+                target=bind["bind"],
+                source=volume,
+                read_only=bind["mode"] == "ro",
+                # A home begins empty and its user's own; to copy the image's folder there may be forbidden to root.
+                no_copy=self._is_shared(volume),
+                labels={LABEL: self._name} if volume.startswith(f"{self._name}-") else None,
+                driver_config=self._driver(volume) if self._is_shared(volume) else None,
+            )
+            for volume, bind in binds.items()
+        ]
+
+    async def make(self, binds: dict[str, dict[str, str]], *, image: str) -> None:
+        """Return once the folders of a server's volumes are there; raises `SharedVolumeError`."""
+        async with self._lock:
+            for volume in filter(self._is_shared, binds):
+                await asyncio.to_thread(self._make, volume, image)
+
+    def _is_shared(self, volume: str) -> bool:
+        return self.everywhere and volume.startswith(f"{self._name}-")
+
+    def _driver(self, volume: str) -> DriverConfig:
+        assert self._folder is not None
+        return DriverConfig("local", self._folder.options(volume, self._name))
+
+    def _ensure_folder(self, folder: GroupFolder, image: str, network: str) -> None:
+        """Leave it to `make`: on a swarm a group's folder is made as homes are."""
+
+    def _make(self, volume: str, image: str) -> None:
+        if volume in self._made:
+            return
+        try:
+            refusal = self._run_mkdir(volume, image)
+        except ENGINE_ERRORS as exc:
+            # A shared folder whose machine does not answer lets nothing end: the engine is silent then too.
+            refusal = reason(exc)
+        if refusal:
+            raise SharedVolumeError(
+                f"The folder {volume} could not be made where FARANDOLE_SWARM_HOMES says: {refusal}. The administrator "
+                "sees to it that the hub's machine has that folder, and gives it to user id 1000 (chown 1000:1000)."
+            )
+        self._made.add(volume)
+
+    def _run_mkdir(self, volume: str, image: str) -> str:
+        """Make a volume's folder as the servers' user, in a container that has the whole; returns what went wrong."""
+        source = whole(self._name)
+        mount = Mount(PLACE, source, no_copy=True, labels={LABEL: self._name}, driver_config=self._driver(source))
+        host: dict[str, Any] = self._client.create_host_config(mounts=[mount], network_mode="none")
+        command = [*MKDIR, f"{PLACE}/{volume}"]
+        made = self._client.create_container(image, entrypoint=command, host_config=host, labels={LABEL: self._name})
+        try:
+            self._client.start(made["Id"])
+            failed = self._client.wait(made["Id"], timeout=MAKE_SECONDS)["StatusCode"]
+            said = self._client.logs(made["Id"]).decode(errors="replace").strip()
+        finally:
+            # What came before is what the user must read.
+            with suppress(*ENGINE_ERRORS):
+                self._client.remove_container(made["Id"], force=True)
+        return said if failed else ""

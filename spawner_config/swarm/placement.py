@@ -1,0 +1,48 @@
+"""Workers of a cluster on as many machines as can be; left alone, a swarm fills the one that has least to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from spawner_config.swarm.services import GPU_RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spawner_config.swarm.services import Wanted
+
+NODE_LABEL = "farandole.node"
+"""On a service: the node that was chosen for it here."""
+CLUSTER_LABEL = "farandole.cluster"
+"""On a worker's service: its user's slug and its cluster."""
+
+
+def choose_node(
+    nodes: Iterable[dict[str, Any]], services: Iterable[dict[str, Any]], cluster: str, wanted: Wanted
+) -> str | None:
+    """Return the id of the node that a worker of ``cluster`` should be on; None where no node fits.
+
+    It is one with as few workers of this cluster as can be, and of those one with as few workers at all. ``nodes`` and
+    ``services``, those of the hub, are as the engine lists them.
+    """
+    labels = [each["Spec"].get("Labels") or {} for each in services]
+    ours = Counter(each.get(NODE_LABEL) for each in labels if each.get(CLUSTER_LABEL) == cluster)
+    everybodys = Counter(each.get(NODE_LABEL) for each in labels)
+    fitting = sorted(node["ID"] for node in nodes if _fits(node, wanted))
+    return min(fitting, key=lambda node: (ours[node], everybodys[node]), default=None)
+
+
+def _fits(node: dict[str, Any], wanted: Wanted) -> bool:
+    ready = node["Status"]["State"] == "ready" and node["Spec"]["Availability"] == "active"
+    labels: Mapping[str, str] = node["Spec"].get("Labels") or {}
+    labelled = all(labels.get(key) == value for key, value in wanted.labels.items())
+    return ready and labelled and _gpus(node) >= wanted.gpus
+
+
+def _gpus(node: dict[str, Any]) -> int:
+    """Return how many GPUs a node has, in use or not: each is named, or they are counted."""
+    resources = node["Description"]["Resources"].get("GenericResources") or []
+    named = [each for each in resources if each.get("NamedResourceSpec", {}).get("Kind") == GPU_RESOURCE]
+    counted = (each.get("DiscreteResourceSpec", {}) for each in resources)
+    return len(named) + sum(int(each["Value"]) for each in counted if each.get("Kind") == GPU_RESOURCE)

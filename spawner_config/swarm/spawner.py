@@ -1,0 +1,299 @@
+"""The deployment on several machines whose engines form a swarm: the hub on a manager, servers wherever they fit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import docker
+from dockerspawner import SwarmSpawner
+
+from spawner_config.containers.compose_hub import HUB_PORT, configure_hub, configure_servers, user_networks
+from spawner_config.containers.docker_settings import DockerSettings
+from spawner_config.containers.images import ImagePulls
+from spawner_config.containers.network_spawner import NetworkedSpawner
+from spawner_config.containers.networks import LABEL
+from spawner_config.containers.shared_volumes import SharedVolumeError
+from spawner_config.lifecycle.spawn_throttle import BurstSpawner
+from spawner_config.refusals import refused_start
+from spawner_config.roles import is_worker
+from spawner_config.swarm.home_volumes import SwarmVolumes
+from spawner_config.swarm.overlays import NETWORK_LABEL, UserOverlays
+from spawner_config.swarm.placement import CLUSTER_LABEL, NODE_LABEL, choose_node
+from spawner_config.swarm.services import Wanted, task_template
+from spawner_config.swarm.settings import check_engine, check_groups, wanted_node, with_overlay_addresses
+from spawner_config.swarm.shared_home import SharedFolder
+from spawner_config.swarm.tasks import ENDED, Task, newest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from jupyterhub.spawner import SpawnException
+
+    from spawner_config.profiles.profiles import Profile, ProfileSet
+    from spawner_config.settings import Settings
+
+SERVER_LABEL = "farandole.server"
+LOOK_SECONDS = 0.5
+"""Between questions to the engine about a task that starts or goes."""
+CHOSEN_SECONDS = 5.0
+"""How long a worker may wait for the node that was chosen for it, before any other will do."""
+PATIENCE_SECONDS = 10.0
+"""How long a server may be without a place that does not want to wait: what just ended may still count."""
+QUEUE_SECONDS = 540.0
+"""The same for one that waits; the hub gives up a start after 600 s."""
+GONE_SECONDS = 30.0
+
+
+class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # type: ignore[misc]
+    """A service of one task for each server, in its user's own network over all machines.
+
+    A task that ends is not started again: poll says that the server is gone, and whoever needs it asks for a new one.
+    """
+
+    shared_volumes: ClassVar[SwarmVolumes]
+    hub_label: ClassVar[str]
+    hub_node: ClassVar[str]
+    """The hub's name, and the id of the node that it is on; set by the subclass that `configure` makes."""
+    choosing: ClassVar[asyncio.Lock]
+    """Held while a worker's node is chosen: the next one must see the service of this one."""
+    placing: ClassVar[set[FarandoleSwarmSpawner]]
+    """The hub's servers that the swarm may not have found a node for yet."""
+    wanted = Wanted()
+    """What its node must have; set by its profile."""
+    gpus = 0
+    gpu_class: str | None = None
+    wait_for_gpus = False
+    _chosen: str | None = None
+    _waits_for = ""
+
+    @property
+    def cluster(self) -> str:
+        """The worker's cluster, another text for each user's."""
+        return f"{self.user_slug}/{self.name.rpartition('-w')[0]}"
+
+    @property
+    def only_waiting(self) -> int:
+        """How many servers the swarm has no place for now."""
+        return sum(bool(each._waits_for) for each in self.placing)
+
+    async def create_object(self) -> Any:
+        """Make the service once its volumes are there, and for a worker a node is chosen."""
+        await self.ensure_volumes()
+        try:
+            await self.shared_volumes.make(self.volume_binds, image=self.image)
+        except SharedVolumeError as exc:
+            raise refused_start(str(exc), reason="volume") from exc
+        if not is_worker(self.name):
+            return await self._create_service(None if self.shared_volumes.everywhere else self.hub_node)
+        async with self.choosing:
+            nodes = await self.docker("nodes")
+            others = await self.docker("services", filters={"label": [f"{LABEL}={self.hub_label}"]})
+            self._chosen = choose_node(nodes, others, self.cluster, self.wanted)
+            return await self._create_service(self._chosen)
+
+    async def start_object(self) -> None:
+        """Return when the task runs; raises `SpawnException` with the swarm's own reason when it cannot."""
+        self.placing.add(self)
+        try:
+            await self._find_place()
+        finally:
+            self.placing.discard(self)
+        # A node may have to pull the image; the hub itself ends what takes too long.
+        while not (task := await self.task()) or not task.runs:
+            if task is None or task.over:
+                raise await self._not_started(task)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def get_ip_and_port(self) -> tuple[str, int]:
+        """Return where the server is in its user's network: the address stays the task's for as long as it lives."""
+        task = await self.task()
+        if task is None or self.network_name not in task.addresses:
+            raise await self._not_started(task)
+        return task.addresses[self.network_name], self.port
+
+    async def task(self) -> Task | None:
+        """Return the server's task; None where there is no such service."""
+        try:
+            return newest(await self.docker("tasks", filters={"service": self.object_name}))
+        except docker.errors.NotFound:
+            return None
+
+    async def poll(self) -> Any:
+        """Return None while the server runs or starts, else how it ended."""
+        task = await self.task()
+        if task is None:
+            return 0
+        return task.end if task.over else None
+
+    async def remove_object(self) -> None:
+        """Remove the service, and return when its container is gone."""
+        await self.remove_named(self.object_name)
+
+    async def remove_named(self, name: str) -> None:
+        """Remove the service of that name, if there is one, and return when its container is gone, or its node is."""
+        try:
+            await self.docker("remove_service", name)
+        except docker.errors.NotFound:
+            self.log.debug("There is no service %s", name)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + GONE_SECONDS
+        while left := await self._left_of(name):
+            if loop.time() > end:
+                # Its name can be used again all the same: each task's container has a name of its own.
+                self.log.warning("%s has not ended on node %s", name, ", ".join(task.node for task in left))
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def run_post_stop_hook(self) -> None:
+        """Remove the service of a task that ended by itself, then do what every deployment does."""
+        try:
+            await self.remove_named(self.object_name)
+        finally:
+            await super().run_post_stop_hook()
+
+    def get_env(self) -> dict[str, str]:
+        """Return the server's environment, in which only the swarm names GPUs: it sets a variable of its own."""
+        env: dict[str, str] = super().get_env()
+        env.pop("NVIDIA_VISIBLE_DEVICES", None)
+        return env if self.wanted.gpus else {**env, "NVIDIA_VISIBLE_DEVICES": "void"}
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what the spawn page and `%cluster start` show, with ``queue`` while it waits for a place.
+
+        The hub closes this when the start has ended.
+        """
+        async for event in super().progress():
+            yield event
+        told = ""
+        while True:
+            if self.wait_for_gpus and self._waits_for != told:
+                told = self._waits_for
+                message = f"Waiting for a place in the swarm: {told}" if told else "A place is found, starting"
+                yield {"progress": 10 if told else 50, "message": message, "queue": int(bool(told))}
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _create_service(self, node: str | None) -> Any:
+        """Make the service, on that node where one is given."""
+        worker = {CLUSTER_LABEL: self.cluster} if is_worker(self.name) else {}
+        return await self.docker(
+            "create_service",
+            task_template(
+                image=self.image,
+                command=await self.get_command(),
+                environment=self.get_env(),
+                mounts=self.shared_volumes.mounts(self.volume_binds),
+                network=self.network_name,
+                wanted=self.wanted,
+                constraints=[f"node.id=={node}"] if node else [],
+                memory=self.mem_limit,
+                reserved_memory=self.mem_guarantee,
+                cpus=self.cpu_limit,
+            ),
+            name=self.object_name,
+            labels={
+                LABEL: self.hub_label,
+                NETWORK_LABEL: self.network_name,
+                SERVER_LABEL: self.object_name,
+                **({NODE_LABEL: node} if node else {}),
+                **worker,
+            },
+            # Names lead to the container itself: ranks look up their own.
+            endpoint_spec={"Mode": "dnsrr"},
+        )
+
+    async def _find_place(self) -> None:
+        """Return when the task has a node, the chosen one if that has room; raises `SpawnException`."""
+        if self._chosen and not await self._placed(CHOSEN_SECONDS):
+            await self.remove_named(self.object_name)
+            made = await self._create_service(None)
+            self.object_id = made[self.object_id_key]
+        if not await self._placed(QUEUE_SECONDS if self.wait_for_gpus else PATIENCE_SECONDS):
+            raise _no_place(self._waits_for)
+
+    async def _placed(self, seconds: float) -> bool:
+        """Return whether the swarm has found a node within that time; `_waits_for` is why not."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (task := await self.task()) is None or task.searching:
+            self._waits_for = task.reason if task else ""
+            if loop.time() > end:
+                return False
+            await asyncio.sleep(LOOK_SECONDS)
+        self._waits_for = ""
+        return True
+
+    async def _left_of(self, name: str) -> list[Task]:
+        """Return a service's tasks that have not ended; from a node that is down nothing more will be heard."""
+        # By a label: the service itself may be gone while they are not.
+        found = await self.docker("tasks", filters={"label": [f"{SERVER_LABEL}={name}"]})
+        left = [task for task in map(Task.of, found) if task.state not in ENDED]
+        if not left:
+            return []
+        down = {node["ID"] for node in await self.docker("nodes") if node["Status"]["State"] == "down"}
+        return [task for task in left if task.node not in down]
+
+    async def _not_started(self, task: Task | None) -> SpawnException:
+        """Return what to raise of a task that ended; the reason says nothing of the machine on which it did."""
+        if task is None:
+            return _not_started("its service was removed")
+        names = {node["ID"]: node["Description"].get("Hostname", "") for node in await self.docker("nodes")}
+        return _not_started(task.end, names.get(task.node, ""))
+
+
+def configure(c: Any, settings: Settings, catalogue: ProfileSet) -> None:
+    """Set up a hub on a manager of a swarm, whose servers are services."""
+    ours = with_overlay_addresses(DockerSettings.from_environment(os.environ))
+    folder = SharedFolder.from_environment(os.environ)
+    check_groups(ours, folder)
+    wanted = {profile.name: wanted_node(profile) for profile in catalogue.profiles}
+    configure_hub(c, settings, catalogue, ours)
+    # The proxy keeps its connections to the hub. By the name `hub` it might make them in a user's network, and what is
+    # under way there is lost when that network goes with the user's last server.
+    c.JupyterHub.hub_connect_url = f"http://hub-api:{HUB_PORT}"
+    c.Spawner.hub_connect_url = f"http://hub:{HUB_PORT}"
+    connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
+    client = connect()
+    info = client.info()
+    check_engine(info, client.api_version)
+    networks = user_networks(c, ours, UserOverlays, client)
+    # Ours counts in its place, see `BurstSpawner`.
+    c.JupyterHub.concurrent_spawn_limit = 0
+    # A class and not a setting: traitlets copies settings for each spawner, and each lock must be one.
+    shared = {
+        "networks": networks,
+        "shared_volumes": SwarmVolumes(connect(), ours.shares, folder, name=ours.name),
+        "pulls": ImagePulls(connect),
+        "hub_label": ours.name,
+        "hub_node": info["Swarm"]["NodeID"],
+        "choosing": asyncio.Lock(),
+        "placing": set(),
+    }
+    c.JupyterHub.spawner_class = type("SwarmSpawner", (FarandoleSwarmSpawner,), shared)
+    configure_servers(c, catalogue, ours, finish=partial(set_place, wanted))
+
+
+def set_place(wanted: dict[str, Wanted], spawner: Any, profile: Profile) -> None:
+    """Set what a profile's servers need of a node; the memory that it names is kept for them there."""
+    spawner.wanted = wanted[profile.name]
+    spawner.mem_guarantee = profile.memory
+
+
+def _no_place(reason: str) -> SpawnException:
+    return refused_start(
+        f"The swarm has no place for this server: {reason or 'it has not said why'}. Stop a server that you no longer "
+        "need, choose another profile, or wait: `%cluster start --wait`, or the box on the spawn page.",
+        reason="place",
+    )
+
+
+def _not_started(end: str, node: str = "") -> SpawnException:
+    where = f" on {node}" if node else ""
+    return refused_start(
+        f"The swarm could not start this server{where} ({end}). Where an image is missing, the administrator loads it "
+        "on every machine or sets FARANDOLE_REGISTRY in .env to a registry that all of them reach.",
+        reason="start",
+        status_code=500,
+    )

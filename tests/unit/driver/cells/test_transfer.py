@@ -1,0 +1,71 @@
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import pytest
+from farandole.exceptions import TransferError
+from farandole.ranks.kernel import transfer
+from farandole.ranks.metrics import reporter
+from IPython.core.interactiveshell import InteractiveShell
+
+
+@pytest.fixture
+def namespace() -> Iterator[dict[str, Any]]:
+    shell = InteractiveShell.instance()
+    yield shell.user_ns
+    InteractiveShell.clear_instance()
+
+
+def _push(key: str, **values: Any) -> None:
+    message = {"content": {"data": {"key": key}}, "buffers": [memoryview(cloudpickle.dumps(values))]}
+    transfer._on_open(None, message)
+
+
+def test_pushed_values_reach_the_namespace(namespace: dict[str, Any]) -> None:
+    _push("k", x=[1, 2], f=lambda: 3)
+    transfer.accept("k")
+    assert (namespace["x"], namespace["f"]()) == ([1, 2], 3)
+    with pytest.raises(TransferError, match=r"Rank 0 has not received"):
+        transfer.accept("k")
+
+
+def test_only_the_named_values_are_bound(namespace: dict[str, Any]) -> None:
+    _push("k", y=1, z=2)
+    transfer.accept_broadcast("k", ["y"])
+    assert namespace["y"] == 1
+    assert "z" not in namespace
+
+
+def test_a_value_that_cannot_be_unpickled_names_rank_and_remedy(namespace: dict[str, Any]) -> None:
+    transfer.mailbox().put("k", b"cno_such_module\nThing\n.")
+    with pytest.raises(TransferError, match=r"Rank 0 cannot unpickle 'model'.*no_such_module.*importable"):
+        transfer.accept("k", ["model"])
+
+
+def test_give_sends_one_pickle(namespace: dict[str, Any]) -> None:
+    sent: list[Any] = []
+    reporter.current().connect(lambda data, buffers=None: sent.append((data, buffers)))
+    namespace["accuracy"] = 0.9
+    transfer.give(["accuracy"])
+    reporter.current().close()
+    reporter.current.cache_clear()
+    ((data, buffers),) = sent
+    assert data["records"] == [{"kind": "value", "rank": 0, "names": ["accuracy"]}]
+    assert cloudpickle.loads(buffers[0]) == {"accuracy": 0.9}
+
+
+def test_a_missing_name_suggests_similar_ones(namespace: dict[str, Any]) -> None:
+    namespace["accuracy"] = 0.9
+    with pytest.raises(TransferError, match=r"Rank 0 has no variable 'acuracy'. Did you mean 'accuracy'\?"):
+        transfer.give(["acuracy"])
+
+
+def test_an_unpicklable_value_names_the_remedy(namespace: dict[str, Any]) -> None:
+    namespace["items"] = (item for item in [1])
+    with pytest.raises(TransferError, match=r"Rank 0 cannot pickle 'items'.*Pull its data instead"):
+        transfer.give(["items"])
+
+
+def test_without_a_kernel_there_is_an_error() -> None:
+    with pytest.raises(TransferError, match="no kernel"):
+        transfer.give(["x"])

@@ -1,0 +1,265 @@
+"""Others change a cluster while its driver computes: the real cluster, with workers that start at a word."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+from farandole.driver.control.control_service import ControlService
+from farandole.driver.control.mailbox import ask, driver_statuses
+from farandole.driver.core.core import ClusterCore
+from farandole.driver.core.pool import WorkerHandle, WorkerPool
+from farandole.driver.kernels.group import Cell
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.replies import Reply
+from farandole.driver.workers.worker import WorkerInfo, WorkerOptions, WorkerSource
+from farandole.exceptions import DeadlineError, HubError, NoClusterError
+from farandole.runs.origin import Origin
+from farandole.runs.store import RunStore
+
+DEADLINE = 60
+
+
+class Server:
+    def __init__(self, name):
+        self.name = name
+
+
+class Rank(RankKernel):
+    """A rank that answers at once, and computes until it is interrupted, or the test says so."""
+
+    def __init__(self, worker):
+        super().__init__(worker, f"kernel of {worker.name}", slot=0)
+        self.over = asyncio.Event()
+        self.computes = asyncio.Event()
+        self.outcome = "ok"
+
+    async def evaluate(self, expression, *, subshell=None):
+        return self.reply("ok")
+
+    async def execute(self, code, **_):
+        self.computes.set()
+        await self.over.wait()
+        return self.reply(self.outcome)
+
+    async def interrupt(self):
+        self.outcome = "error"
+        self.over.set()
+
+    def reply(self, status):
+        return Reply(rank=self.rank, worker=self.worker.name, status=status, ended=time.monotonic())
+
+
+class Hub(WorkerSource):
+    """Starts workers once it may, and knows which there are."""
+
+    def __init__(self):
+        self.there, self.asked = set(), []
+        self.may_start = asyncio.Event()
+        self.may_start.set()
+        self.may_stop = asyncio.Event()
+        self.may_stop.set()
+        self.starting = asyncio.Event()
+        self.stopping = asyncio.Event()
+        self.trouble = None
+
+    async def start(self, names, options, progress, timeout):
+        self.asked.append(list(names))
+        self.there |= set(names)
+        self.starting.set()
+        try:
+            await self.may_start.wait()
+        except asyncio.CancelledError:
+            self.there -= set(names)
+            raise
+        return [Server(name) for name in names]
+
+    async def stop(self, names, /):
+        self.stopping.set()
+        await self.may_stop.wait()
+        if self.trouble is not None:
+            raise self.trouble
+        self.there -= set(names)
+
+    async def find(self, cluster):
+        return []
+
+    async def clusters(self):
+        return {}
+
+    async def names(self, cluster):
+        return sorted(self.there)
+
+    async def close(self):
+        return None
+
+
+class Stubs(WorkerPool):
+    """WorkerPool of one rank each, which needs no connection."""
+
+    async def _crew_of(self, worker, whole, *, found):
+        info = WorkerInfo(
+            worker=worker.name, ranks=1, profile="", host="h", address="127.0.0.1", node="n", backends=("none",)
+        )
+        return WorkerHandle(worker=worker, info=info, kernels=[Rank(worker)])
+
+
+class Cluster:
+    """A cluster that is led; what is `asked` of its desk is a task."""
+
+    def __init__(self, folder):
+        self.hub = Hub()
+        self.core = ClusterCore("c", self.hub, backend="none", on_records=lambda *_: None, on_notice=lambda _: None)
+        self.core._crews = Stubs("c", self.hub, hear=lambda *_: None, on_notice=lambda _: None)
+        self.folder = folder
+        training = SimpleNamespace(going=[], store=RunStore(folder))
+        self.leading = ControlService(self.core, training, local=False, where=Origin(), progress=lambda _: None)
+
+    async def start(self, workers=1):
+        await self.core.start(workers, WorkerOptions(cluster="c"), lambda _: None, 60)
+
+    @asynccontextmanager
+    async def cell(self):
+        """Compute on the first worker; yields the cell's task."""
+        task = asyncio.create_task(
+            self.core.run(Cell(code="x", sink=lambda *_: None), None, lambda _: None), name="the cell"
+        )
+        await self.core.crews[0].kernels[0].computes.wait()
+        yield task
+        async with asyncio.timeout(DEADLINE):
+            await asyncio.wait([task])
+
+    async def sign(self, wanted):
+        async with asyncio.timeout(DEADLINE):
+            while not (found := driver_statuses(self.folder)) or not wanted(found[0]):
+                await asyncio.sleep(0.02)
+        return found[0]
+
+    async def asked(self, do, **what):
+        here = await self.sign(lambda _: True)
+        return asyncio.create_task(ask(here, do, seconds=DEADLINE, **what))
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    cluster = Cluster(tmp_path)
+    await cluster.leading.begin()
+    async with asyncio.timeout(DEADLINE):
+        yield cluster
+        await cluster.leading.end()
+
+
+async def test_a_stop_ends_what_waits_for_the_cell(cluster):
+    await cluster.start()
+    async with cluster.cell() as cell:
+        scale = await cluster.asked("scale", workers=3)
+        await cluster.sign(lambda sign: sign.wanted == 3)
+        await (await cluster.asked("stop"))
+    with pytest.raises(NoClusterError, match="was stopped from the panel"):
+        await cluster.core.reconcile(lambda _: None)
+    assert [reply.status for reply in await cell] == ["error"]
+    with pytest.raises(Exception, match="was stopped from the panel"):
+        await scale
+    assert cluster.hub.asked == [["c-w0"]]
+    assert cluster.hub.there == set()
+
+
+async def test_a_stop_breaks_off_a_start_of_more_workers(cluster):
+    await cluster.start()
+    cluster.hub.may_start.clear()
+    cluster.hub.starting.clear()
+    scale = await cluster.asked("scale", workers=3)
+    await cluster.hub.starting.wait()
+    await (await cluster.asked("stop"))
+    with pytest.raises(Exception, match="was stopped from the panel"):
+        await scale
+    assert cluster.hub.there == set()
+
+
+async def test_a_cell_that_comes_while_the_cluster_is_stopped_starts_nothing(cluster):
+    await cluster.start()
+    cluster.core.crews[0].kernels[0].mark_dead("killed")
+    cluster.hub.may_stop.clear()
+    stop = await cluster.asked("stop")
+    await cluster.hub.stopping.wait()
+    with pytest.raises(NoClusterError, match="was stopped from the panel"):
+        await cluster.core.run(Cell(code="x", sink=lambda *_: None), None, lambda _: None)
+    cluster.hub.may_stop.set()
+    await stop
+    assert cluster.hub.asked == [["c-w0"]]
+
+
+async def test_who_lets_go_of_a_cluster_waits_until_it_is_stopped(cluster):
+    await cluster.start(2)
+    cluster.hub.may_stop.clear()
+    stop = await cluster.asked("stop")
+    await cluster.hub.stopping.wait()
+    end = asyncio.create_task(cluster.leading.end())
+    asyncio.get_running_loop().call_soon(cluster.hub.may_stop.set)
+    await end
+    assert cluster.hub.there == set()
+    stop.cancel()
+
+
+async def test_a_cluster_that_cannot_be_stopped_is_still_there(cluster):
+    await cluster.start()
+    cluster.hub.trouble = HubError("the hub is full")
+    with pytest.raises(Exception, match="the hub is full"):
+        await (await cluster.asked("stop"))
+    assert cluster.core.ended == ""
+    assert (await cluster.sign(lambda sign: sign.error == "the hub is full")).workers == ("c-w0",)
+    cluster.hub.trouble = None
+    await (await cluster.asked("stop"))
+    assert cluster.hub.there == set()
+
+
+async def test_the_last_size_that_was_asked_for_is_the_one(cluster):
+    await cluster.start()
+    async with cluster.cell():
+        scales = []
+        for workers in (8, 5, 2):
+            scales.append(await cluster.asked("scale", workers=workers))
+            await cluster.sign(lambda sign, workers=workers: sign.wanted == workers)
+        cluster.core.crews[0].kernels[0].over.set()
+    await asyncio.gather(*scales)
+    assert cluster.hub.asked == [["c-w0"], ["c-w1"]]
+    assert (await cluster.sign(lambda sign: sign.wanted is None)).workers == ("c-w0", "c-w1")
+
+
+async def test_a_cluster_is_led_from_its_first_worker_on(cluster):
+    cluster.hub.may_start.clear()
+    start = asyncio.create_task(cluster.start(2))
+    sign = await cluster.sign(lambda sign: sign.workers)
+    assert (sign.workers, sign.ranks, sign.backend, sign.busy) == (("c-w0", "c-w1"), (), "none", True)
+    with pytest.raises(DeadlineError, match="is at it"):
+        await ask(sign, "scale", workers=3, seconds=0)
+    cluster.hub.may_start.set()
+    await start
+    await cluster.sign(lambda sign: len(sign.ranks) == 3 and sign.wanted is None)
+    assert cluster.hub.asked == [["c-w0", "c-w1"], ["c-w2"]]
+
+
+async def test_a_cluster_that_starts_can_be_stopped(cluster):
+    cluster.hub.may_start.clear()
+    start = asyncio.create_task(cluster.start(2))
+    await cluster.sign(lambda sign: sign.workers)
+    scale = await cluster.asked("scale", workers=3)
+    await cluster.sign(lambda sign: sign.wanted)
+    await (await cluster.asked("stop"))
+    for task in (start, scale):
+        with pytest.raises(Exception, match="was stopped from the panel"):
+            await task
+    assert cluster.hub.there == set()
+
+
+async def test_a_cluster_that_does_not_start_is_not_scaled(cluster):
+    cluster.hub.may_start.clear()
+    start = asyncio.create_task(cluster.start(2))
+    await cluster.sign(lambda sign: sign.workers)
+    scale = await cluster.asked("scale", workers=3)
+    await cluster.sign(lambda sign: sign.wanted)
+    start.cancel()
+    with pytest.raises(Exception, match="has not started"):
+        await scale
+    assert (cluster.hub.there, len(cluster.hub.asked)) == (set(), 1)

@@ -1,0 +1,259 @@
+"""A driver's desk: what its sign says, requests and their answers, and drivers that are gone."""
+
+import asyncio
+import json
+import os
+import threading
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+from farandole.driver.control import mailbox as desk
+from farandole.driver.control.control_service import ControlService
+from farandole.driver.control.mailbox import DESKS, Mailbox, ask, driver_statuses
+from farandole.exceptions import ClusterExistsError, DeadlineError, FarandoleError, NoClusterError
+from farandole.runs.origin import Origin
+from farandole.runs.store import RunStore, this_process
+
+DEADLINE = 60
+
+
+class Core:
+    """A cluster of two workers, as far as its desk knows it."""
+
+    name, backend, ended, busy = "c", "torch", "", False
+
+    def __init__(self):
+        self.kernel = SimpleNamespace(rank=0, alive=True)
+        self.crews = [SimpleNamespace(worker=SimpleNamespace(name="c-w0"), kernels=[self.kernel])]
+        self.workers = ["c-w0"]
+        self.may_scale = asyncio.Event()
+        self.refusal = None
+        self.scaled, self.calls = None, []
+        self.training = SimpleNamespace(going=[], store=None)
+
+    async def scale(self, workers, _progress, *, wanted):
+        await self.may_scale.wait()
+        assert wanted()
+        if self.refusal:
+            raise self.refusal
+        self.scaled = workers
+
+    async def interrupt(self):
+        self.calls.append("interrupt")
+        self.training.going = []
+
+    async def break_off_starts(self):
+        self.calls.append("break off")
+
+    async def stop(self):
+        self.calls.append("stop")
+        self.crews, self.workers = [], []
+
+    def check_not_ended(self):
+        if self.ended:
+            raise NoClusterError(self.ended)
+
+
+@pytest.fixture
+def core(tmp_path):
+    core = Core()
+    core.training.store = RunStore(tmp_path)
+    return core
+
+
+@asynccontextmanager
+async def led(core):
+    """Lead the cluster; yields a function that returns the sign, once it is as wanted."""
+    store, told = core.training.store.folder, []
+    leading = ControlService(
+        core, core.training, local=False, where=Origin(notebook="/home/n.ipynb"), progress=told.append
+    )
+    await leading.begin()
+
+    async def sign(wanted=lambda _sign: True):
+        async with asyncio.timeout(DEADLINE):
+            while not (found := driver_statuses(store)) or not wanted(found[0]):
+                await asyncio.sleep(0.02)
+        return found[0]
+
+    try:
+        yield sign
+    finally:
+        await leading.end()
+    assert not (store / DESKS).exists()
+
+
+async def test_the_sign_says_what_is_led_and_how_it_is(core):
+    async with led(core) as sign:
+        first = await sign()
+        assert (first.cluster, first.backend, first.notebook) == ("c", "torch", "/home/n.ipynb")
+        assert (first.workers, first.ranks, first.runs) == (("c-w0",), (("c-w0", 0, True),), ())
+        core.kernel.alive = False
+        core.training.going = ["r"]
+        await sign(lambda now: now.ranks == (("c-w0", 0, False),) and now.runs == ("r",))
+
+
+async def test_scaling_is_wanted_until_it_is_done(core):
+    async with led(core) as sign:
+        with pytest.raises(DeadlineError, match="is at it"):
+            await ask(await sign(), "scale", workers=3, seconds=0)
+        assert (await sign(lambda now: now.wanted == 3)).error is None
+        core.may_scale.set()
+        await sign(lambda now: now.wanted is None)
+        assert core.scaled == 3
+        await ask(await sign(), "scale", workers=4)
+        assert core.scaled == 4
+
+
+async def test_why_it_cannot_be_scaled_is_answered_and_stays_on_the_sign(core):
+    core.may_scale.set()
+    core.refusal = ClusterExistsError("worker c-w1 is there already")
+    async with led(core) as sign:
+        with pytest.raises(FarandoleError, match="c-w1 is there already"):
+            await ask(await sign(), "scale", workers=2)
+        assert (await sign(lambda now: now.error)).error == "worker c-w1 is there already"
+        core.refusal = None
+        await ask(await sign(), "scale", workers=2)
+        await sign(lambda now: now.error is None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        ({"do": "scale", "workers": 0}, "at least 1 worker, not 0"),
+        ({"do": "scale", "workers": "many"}, "does not understand"),
+        ({"do": "dance"}, "does not understand"),
+        ({"do": "stop_run", "run": "other"}, "run other does not go on here"),
+    ],
+)
+async def test_what_cannot_be_done_is_answered(core, request_, told):
+    async with led(core) as sign:
+        with pytest.raises(FarandoleError, match=told):
+            await ask(await sign(), **request_)
+
+
+async def test_what_nobody_can_read_holds_up_no_other(core):
+    core.may_scale.set()
+    async with led(core) as sign:
+        folder = (await sign()).folder
+        (folder / "ask-0.json").mkdir()
+        for number, text in enumerate((b"{", b"3", b"\xff"), start=1):
+            (folder / f"ask-{number}.json").write_bytes(text)
+        await ask(await sign(), "scale", workers=4, seconds=DEADLINE)
+        assert core.scaled == 4
+        async with asyncio.timeout(DEADLINE):
+            while len(answers := sorted(folder.glob("answer-?.json"))) < 3:
+                await asyncio.sleep(0.02)
+        assert all("does not understand" in json.loads(answer.read_bytes())["error"] for answer in answers)
+
+
+def test_what_was_asked_first_is_taken_first(tmp_path):
+    for time, name in ((3, "a"), (1, "c"), (2, "b")):
+        (tmp_path / f"ask-{name}.json").write_text(name)
+        os.utime(tmp_path / f"ask-{name}.json", (time, time))
+    assert desk._taken(tmp_path) == [("c", b"c"), ("b", b"b"), ("a", b"a")]
+
+
+async def test_a_run_is_stopped_by_its_driver(core):
+    core.training.going = ["r"]
+    async with led(core) as sign:
+        await ask(await sign(), "stop_run", run="r")
+        assert core.calls == ["interrupt"]
+
+
+async def test_a_cluster_that_was_stopped_from_outside_says_so(core):
+    core.busy = True
+    async with led(core) as sign:
+        await ask(await sign(), "stop")
+        assert core.calls == ["interrupt", "break off", "stop"]
+        assert "was stopped from the panel. `%cluster start`" in core.ended
+        with pytest.raises(FarandoleError, match="was stopped from the panel"):
+            await ask(await sign(), "stop")
+
+
+async def test_a_request_that_nobody_takes_is_taken_back(core, monkeypatch, tmp_path):
+    monkeypatch.setattr(desk, "ANSWER_SECONDS", 0.3)
+    async with led(core) as sign:
+        old = await sign()
+    with pytest.raises(FarandoleError, match=r"has not answered for 0.3 s.*%cluster attach"):
+        await ask(old, "stop")
+    assert not old.folder.exists()
+
+
+async def test_the_desks_of_drivers_that_are_gone_are_cleared_away(tmp_path):
+    here, far = this_process(), {**this_process(), "host": "other"}
+    for name, driver in (("gone", {**here, "started": 1.0}), ("far", far), ("far-gone", far)):
+        folder = tmp_path / DESKS / name
+        folder.mkdir(parents=True)
+        known = {"cluster": name, "local": False, "backend": "none", "notebook": "", "kernel": "", "since": 1.0}
+        empty = {"busy": False, "workers": [], "ranks": [], "runs": [], "wanted": None, "error": None}
+        (folder / "desk.json").write_text(json.dumps({**known, **empty, "driver": driver}))
+    os.utime(tmp_path / DESKS / "far-gone" / "desk.json", (1, 1))
+    (tmp_path / DESKS / "half").mkdir()
+    (tmp_path / DESKS / "torn").mkdir()
+    (tmp_path / DESKS / "torn" / "desk.json").write_text("{")
+    for name, left in (("left", "ask-1.json"), ("left-torn", "desk.json")):
+        (tmp_path / DESKS / name).mkdir()
+        (tmp_path / DESKS / name / left).write_text("{")
+        os.utime(tmp_path / DESKS / name / left, (1, 1))
+        os.utime(tmp_path / DESKS / name, (1, 1))
+    assert [sign.cluster for sign in driver_statuses(tmp_path)] == ["far"]
+    assert sorted(path.name for path in (tmp_path / DESKS).iterdir()) == ["far", "half", "torn"]
+
+
+async def test_a_driver_keeps_its_sign_fresh(core, monkeypatch):
+    monkeypatch.setattr(desk, "TOUCH_SECONDS", 0.0)
+    async with led(core) as sign:
+        path = (await sign()).folder / "desk.json"
+        os.utime(path, (1, 1))
+        async with asyncio.timeout(DEADLINE):
+            while path.stat().st_mtime == 1:
+                await asyncio.sleep(0.02)
+            path.unlink()
+            while not path.exists():
+                await asyncio.sleep(0.02)
+
+
+async def test_a_store_that_cannot_be_written_leaves_the_driver_alone(tmp_path):
+    (tmp_path / DESKS).write_text("in the way")
+    serving = asyncio.create_task(Mailbox(tmp_path, dict, {}).serve())
+    done, _ = await asyncio.wait([serving], timeout=2 * desk.LOOK_SECONDS)
+    assert not done
+    (tmp_path / DESKS).unlink()
+    async with asyncio.timeout(DEADLINE):
+        while not list((tmp_path / DESKS).glob("*/desk.json")):
+            await asyncio.sleep(0.05)
+    serving.cancel()
+    await asyncio.wait([serving])
+
+
+async def test_what_is_just_being_written_does_not_bring_a_cleared_desk_back(tmp_path, monkeypatch):
+    writing, go, done = (threading.Event() for _ in range(3))
+    write = desk.write_atomically
+
+    def slowly(path, data):
+        writing.set()
+        assert go.wait(DEADLINE)
+        write(path, data)
+        done.set()
+
+    monkeypatch.setattr(desk, "write_atomically", slowly)
+    serving = asyncio.create_task(Mailbox(tmp_path, dict, {}).serve())
+    assert await asyncio.to_thread(writing.wait, DEADLINE)
+    serving.cancel()
+    asyncio.get_running_loop().call_later(0.1, go.set)
+    await asyncio.wait([serving])
+    assert await asyncio.to_thread(done.wait, DEADLINE)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_answers_do_not_pile_up(core, monkeypatch):
+    monkeypatch.setattr(desk, "LOOK_SECONDS", 0.01)
+    core.may_scale.set()
+    async with led(core) as sign:
+        there = await sign()
+        for _ in range(desk.KEPT_ANSWERS + 5):
+            await ask(there, "scale", workers=2)
+        assert len(list(there.folder.glob("answer-*"))) <= desk.KEPT_ANSWERS
+        assert not list(there.folder.glob("ask-*"))

@@ -1,0 +1,162 @@
+"""A cluster's cells when there is no rank at the moment, and while workers come and go."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from farandole.driver.cells.runner import Training
+from farandole.driver.core.core import ClusterCore
+from farandole.driver.core.pool import WorkerHandle
+from farandole.driver.elastic.run import ElasticCell, RunCallbacks
+from farandole.driver.kernels.group import Cell
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.replies import Reply
+from farandole.driver.options import Elastic
+from farandole.driver.world.backends import choose_backend
+from farandole.driver.world.world import World
+from farandole.exceptions import RankError
+from farandole.runs.store import RunStore
+
+
+@pytest.fixture
+def core():
+    core = ClusterCore("c", None, backend="torch", on_records=lambda *_: None, on_notice=lambda _: None)
+    core.world = World(core.group, choose_backend("torch", [("torch",)]))
+    return core
+
+
+class Stopped:
+    """An elastic cell whose ranks are all lost; it ends when it is stopped."""
+
+    def __init__(self):
+        self.begun, self.over = asyncio.Event(), asyncio.Event()
+
+    async def run(self):
+        self.begun.set()
+        await self.over.wait()
+        return []
+
+    def stop(self):
+        self.over.set()
+
+
+async def test_a_run_that_is_stopped_while_all_its_ranks_are_lost_was_stopped(core, tmp_path):
+    cell = Stopped()
+    run = asyncio.create_task(core._led(cell))
+    await cell.begun.wait()
+    await core.interrupt()
+    assert await run == []
+    assert core.group.interrupted
+    training = Training(core, None, RunStore(tmp_path), logs=None, progress=lambda _: None)
+    with pytest.raises(RankError, match="was stopped on all ranks"):
+        training._check_end(None, [])
+
+
+async def test_a_cell_that_is_stopped_before_its_ranks_have_it_is_stopped_once_they_have(core, monkeypatch):
+    busy, stopped = [], []
+
+    async def interrupt(*, together):
+        stopped.append(list(busy))
+        busy.clear()
+
+    monkeypatch.setattr(type(core.group), "busy", property(lambda _: busy))
+    monkeypatch.setattr(core.group, "interrupt", interrupt)
+    await core._cell.acquire()
+    stop = asyncio.create_task(core.interrupt())
+    await asyncio.wait([stop], timeout=0.2)
+    assert stopped == []
+    busy.append("rank 0")
+    core._cell.release()
+    await asyncio.wait_for(stop, 5)
+    assert stopped == [["rank 0"]]
+
+
+async def test_a_run_that_ended_on_no_rank_has_not_finished(core, tmp_path):
+    training = Training(core, None, RunStore(tmp_path), logs=None, progress=lambda _: None)
+    with pytest.raises(RankError, match="ended on no rank"):
+        training._check_end(None, [])
+
+
+async def test_a_cluster_is_busy_while_a_cell_has_no_rank_yet(core):
+    assert not core.busy
+    async with core._cell:
+        assert core.busy
+        mend = asyncio.create_task(core.reconcile(lambda _: None))
+        done, _ = await asyncio.wait([mend], timeout=0.1)
+        # A second mend would start the same kernels.
+        assert not done
+        mend.cancel()
+    assert not core.busy
+
+
+async def test_who_stops_a_run_may_begin_a_cell_at_once(core):
+    cell = Stopped()
+
+    async def run():
+        async with core._cell:
+            await core._led(cell)
+            for _ in range(5):  # its end takes the loop some turns
+                await asyncio.sleep(0)
+
+    running = asyncio.create_task(run())
+    await cell.begun.wait()
+    assert core.busy
+    await core.interrupt()
+    assert not core.busy
+    await running
+
+
+class Cluster:
+    """Workers that are started and stopped at once."""
+
+    def __init__(self, core, workers):
+        self.group = core.group
+        self.crews = [self.crew(f"c-w{number}") for number in range(workers)]
+        self.may_stop = asyncio.Event()
+
+    def crew(self, name):
+        worker = SimpleNamespace(name=name)
+        return WorkerHandle(worker=worker, info=None, kernels=[RankKernel(worker, name, slot=0)])
+
+    async def grow(self, workers, _progress):
+        self.crews += [self.crew(f"c-new{number}") for number in range(workers)]
+
+    async def drop(self, names):
+        await self.may_stop.wait()
+        self.crews = [crew for crew in self.crews if crew.worker.name not in names]
+
+    async def refill(self, _progress):
+        return None
+
+
+async def test_a_scale_has_new_ranks_tried_again(core):
+    cluster = Cluster(core, 2)
+    cell = ElasticCell(
+        cluster,
+        Cell(code="x", sink=lambda *_: None),
+        Elastic(),
+        RunCallbacks(notice=lambda _: None, seated=lambda _: None),
+    )
+    members = cell._supervisor.members
+    for workers in (3, 3):
+        members.refusals = [Reply(rank=2, worker="c-w1", status="error", ended=0.0)] * 3
+        await cell.scale(workers, lambda _: None)
+        assert members.refusals == []
+    assert len(cluster.crews) == 3
+    await cell._supervisor._recruiter.close()
+
+
+async def test_workers_that_are_leaving_do_not_count(core):
+    cluster = Cluster(core, 3)
+    told = RunCallbacks(notice=lambda _: None, seated=lambda _: None)
+    cell = ElasticCell(cluster, Cell(code="x", sink=lambda *_: None), Elastic(), told)
+    for crew in cluster.crews:
+        cell._supervisor.members.inside += crew.kernels
+    first = cluster.crews[0].worker.name
+    await cell.scale(1, lambda _: None)
+    await cell.scale(2, lambda _: None)
+    assert [crew.worker.name for crew in cluster.crews] == [first, "c-w1", "c-w2", "c-new0"]
+    cluster.may_stop.set()
+    await cell.release([crew.kernels[0] for crew in cluster.crews[1:3]])
+    assert [crew.worker.name for crew in cluster.crews] == [first, "c-new0"]
+    await cell._supervisor._recruiter.close()

@@ -1,0 +1,208 @@
+"""The workers of a cluster are kept while they live, and replaced together when they are gone."""
+
+import asyncio
+
+import pytest
+from farandole.driver.core.pool import WORKERS_AT_ONCE, WorkerHandle, WorkerPool
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.workers.journal import WorkerJournal
+from farandole.driver.workers.worker import WorkerInfo
+from farandole.exceptions import WorkerStartError
+
+
+class Server:
+    """A worker that refuses the first requests, and starts no kernel where it is `full`."""
+
+    def __init__(self, name, *, refuses=0, present=True, full=False):
+        self.name, self.refuses, self.present, self.full = name, refuses, present, full
+        self.stopped = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def info(self):
+        raise AssertionError("a single refusal says nothing")
+
+    async def records(self):
+        await self.gate.wait()
+        if self.refuses:
+            self.refuses -= 1
+            raise WorkerStartError("503")
+        return WorkerJournal(kernels=(), records=())
+
+    async def presence(self):
+        return self.present
+
+    async def stop_kernel(self, kernel_id):
+        if self.full:
+            raise WorkerStartError("no memory is left")
+        self.stopped.append(kernel_id)
+
+
+class Source:
+    def __init__(self):
+        self.stopped = []
+
+    async def stop(self, names):
+        self.stopped += names
+
+
+class Staffed(WorkerPool):
+    """WorkerPool whose kernels need no connection, and whose workers start at once."""
+
+    def __init__(self, *servers):
+        self.source = Source()
+        super().__init__("c", self.source, hear=lambda *_: None, on_notice=lambda _: None)
+        self.all = [self.crew(server) for server in servers]
+
+    @staticmethod
+    def crew(server):
+        info = WorkerInfo(worker=server.name, ranks=2, profile="", host="", address="", node="", backends=("torch",))
+        return WorkerHandle(
+            worker=server, info=info, kernels=[RankKernel(server, f"old-{slot}", slot=slot) for slot in (0, 1)]
+        )
+
+    async def _kernel(self, worker, slot, kernel_id=None, idle_seconds=0.0):
+        return RankKernel(worker, f"new-{slot}", slot=slot)
+
+    async def _start(self, names, progress):
+        return [self.crew(Server(name)) for name in names]
+
+
+def ids(crew):
+    return [kernel.kernel_id for kernel in crew.kernels]
+
+
+async def test_a_worker_that_refuses_once_keeps_its_other_ranks():
+    crews = Staffed(Server("c-w0", refuses=1))
+    crews.kernels[1].mark_dead("killed")
+    await crews.refill(lambda _: None)
+    assert crews.source.stopped == []
+    assert ids(crews.all[0]) == ["old-0", "new-1"]
+    assert crews.all[0].worker.stopped == ["old-1"]
+
+
+async def test_workers_that_are_gone_are_replaced_together():
+    servers = [Server("c-w0", refuses=99, present=False), Server("c-w1"), Server("c-w2", refuses=99, present=False)]
+    crews = Staffed(*servers)
+    for kernel in crews.kernels:
+        kernel.mark_dead("killed")
+    await crews.refill(lambda _: None)
+    assert crews.source.stopped == ["c-w0", "c-w2"]
+    assert [ids(crew) for crew in crews.all] == [["old-0", "old-1"], ["new-0", "new-1"], ["old-0", "old-1"]]
+    assert all(kernel.alive for kernel in crews.kernels)
+
+
+async def test_a_worker_that_is_slow_holds_no_other_up():
+    slow, quick = Server("c-w0"), Server("c-w1")
+    slow.gate.clear()
+    crews = Staffed(slow, quick)
+    for kernel in crews.kernels:
+        kernel.mark_dead("killed")
+    refill = asyncio.create_task(crews.refill(lambda _: None))
+    async with asyncio.timeout(20):
+        while ids(crews.all[1]) != ["new-0", "new-1"]:
+            await asyncio.sleep(0.005)
+    assert not refill.done()
+    slow.gate.set()
+    await refill
+    assert ids(crews.all[0]) == ["new-0", "new-1"]
+
+
+async def test_a_worker_without_room_is_told_of_once_the_others_are_whole():
+    crews = Staffed(Server("c-w0", full=True), Server("c-w1", refuses=99, present=False))
+    for kernel in crews.kernels:
+        kernel.mark_dead("killed")
+    with pytest.raises(WorkerStartError, match="no memory is left"):
+        await crews.refill(lambda _: None)
+    assert [kernel.alive for kernel in crews.kernels] == [False, False, True, True]
+
+
+class Many(Source):
+    """A source of many workers that notes how many of them are asked at once who they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = self.most = 0
+
+    async def start(self, names, _options, _progress, _timeout):
+        return [Newcomer(name, self) for name in names]
+
+
+class Newcomer(Server):
+    def __init__(self, name, source):
+        super().__init__(name)
+        self.source = source
+
+    async def info(self):
+        self.source.asked += 1
+        self.source.most = max(self.source.most, self.source.asked)
+        await asyncio.sleep(0.01)
+        self.source.asked -= 1
+        return WorkerInfo(worker=self.name, ranks=2, profile="", host="", address="", node="", backends=("torch",))
+
+
+class Unconnected(WorkerPool):
+    """WorkerPool whose kernels need no connection."""
+
+    async def _kernel(self, worker, slot, kernel_id=None, idle_seconds=0.0):
+        return RankKernel(worker, f"new-{slot}", slot=slot)
+
+
+async def test_hundreds_of_new_workers_are_asked_a_few_at_a_time_and_come_in_order():
+    source, names = Many(), [f"c-w{index}" for index in range(100)]
+    crews = Unconnected("c", source, hear=lambda *_: None, on_notice=lambda _: None)
+    await crews.start(names, lambda _: None)
+    assert source.most == WORKERS_AT_ONCE
+    assert crews.names == names
+    assert len(crews.kernels) == 200
+
+
+class Opened(RankKernel):
+    """A kernel that needs no connection, and knows that it was closed."""
+
+    closed = False
+
+    async def close(self):
+        self.closed = True
+
+
+class Starting(WorkerPool):
+    """WorkerPool whose source gives them three servers: one comes up, one half, and then the last breaks down."""
+
+    def __init__(self, *servers):
+        self.source = Source()
+        self.servers = servers
+        self.opened = []
+        self.up = asyncio.Event()
+        self.source.start = self.give
+        super().__init__("c", self.source, hear=lambda *_: None, on_notice=lambda _: None)
+
+    async def give(self, names, options, progress, timeout):
+        for server in self.servers:
+            server.info = self.break_down if server is self.servers[-1] else self.inform
+        return list(self.servers)
+
+    async def inform(self):
+        return Staffed.crew(self.servers[0]).info
+
+    async def break_down(self):
+        await self.up.wait()
+        raise WorkerStartError("it has died")
+
+    async def _kernel(self, worker, slot, kernel_id=None, idle_seconds=0.0):
+        if slot and worker is self.servers[1]:
+            self.up.set()
+            # Still on its way when the other worker breaks down.
+            await asyncio.Event().wait()
+        self.opened.append(Opened(worker, f"new-{slot}", slot=slot))
+        return self.opened[-1]
+
+
+async def test_a_start_that_fails_leaves_no_connection_open():
+    crews = Starting(Server("c-w0"), Server("c-w1"), Server("c-w2"))
+    before = asyncio.all_tasks()
+    with pytest.raises(WorkerStartError, match="it has died"):
+        await crews.start(["c-w0", "c-w1", "c-w2"], lambda _: None)
+    assert [kernel.closed for kernel in crews.opened] == [True] * 3
+    assert crews.source.stopped == ["c-w0", "c-w1", "c-w2"]
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,36 @@
+"""When an idle worker will be stopped, in words."""
+
+from datetime import datetime
+
+import pytest
+from farandole.driver.core.status import idle_state
+from farandole.driver.workers.worker import WorkerInfo
+
+NOW = datetime(2026, 11, 21, 14, 5).astimezone()
+
+
+@pytest.mark.parametrize(
+    ("idle_seconds", "idle_minutes", "words"),
+    [
+        (None, 30.0, "busy"),
+        (None, 0.0, "busy"),
+        (500.0, 0.0, "idle"),
+        (12.0, 30.0, "idle for 12 s, stopped at 14:34 unless used"),
+        (180.0, 30.0, "idle for 3 min, stopped at 14:32 unless used"),
+        (3000.0, 30.0, "idle for 50 min, stopped at 14:05 unless used"),
+        (60.0, 1440.0, "idle for 1 min, stopped at 2026-11-22 14:04 unless used"),
+    ],
+)
+def test_an_idle_workers_end_is_told(idle_seconds, idle_minutes, words):
+    look = WorkerInfo(
+        worker="c-w0",
+        ranks=1,
+        profile="",
+        host="h",
+        address="",
+        node="n",
+        backends=("none",),
+        idle_minutes=idle_minutes,
+        idle_seconds=idle_seconds,
+    )
+    assert idle_state(look, NOW) == words

@@ -1,0 +1,97 @@
+"""Ranks are got back one by one, whatever happens to another."""
+
+import asyncio
+import time
+
+from farandole.driver.kernels.group import Cell, RankGroup
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.replies import Reply
+from farandole.driver.workers.journal import GONE
+from farandole.exceptions import WorkerStartError
+
+
+class Unreachable:
+    name = "c-w0"
+
+    async def interrupt_kernel(self, _kernel_id):
+        raise WorkerStartError("nobody answers")
+
+    async def stop_kernel(self, _kernel_id):
+        raise WorkerStartError("nobody answers")
+
+
+class Prompt(Unreachable):
+    name = "c-w1"
+
+    def __init__(self):
+        self.interrupted = asyncio.Event()
+
+    async def interrupt_kernel(self, _kernel_id):
+        self.interrupted.set()
+
+
+class Rank(RankKernel):
+    """A rank whose cell lasts until it is interrupted, or known to be dead."""
+
+    async def execute(self, _code, **_options):
+        waits = [asyncio.create_task(self._dies())]
+        if isinstance(self.worker, Prompt):
+            waits.append(asyncio.create_task(self.worker.interrupted.wait()))
+        _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        status = "error" if self.alive else "dead"
+        return Reply(rank=self.rank, worker=self.worker.name, status=status, ended=time.monotonic())
+
+    async def _dies(self):
+        while self.alive:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_worker_that_cannot_be_reached_holds_no_other_rank_up():
+    group = RankGroup()
+    group.assign_ranks([Rank(Unreachable(), "a", slot=0), Rank(Prompt(), "b", slot=0)])
+    cell = asyncio.create_task(group.run(Cell(code="pass", sink=lambda *_: None), group.kernels, together=False))
+    await asyncio.sleep(0)
+    await group.interrupt(together=False)
+    replies = await asyncio.wait_for(cell, 5)
+    assert [reply.status for reply in replies] == ["dead", "error"]
+    assert group.kernels[0].death == GONE
+
+
+class Counted(Prompt):
+    """A worker that counts how often its rank was interrupted."""
+
+    interrupts = 0
+
+    async def interrupt_kernel(self, kernel_id):
+        self.interrupts += 1
+        await super().interrupt_kernel(kernel_id)
+
+    async def stop_kernel(self, _kernel_id):
+        """End it."""
+
+
+class Leaver(Rank):
+    """A rank that says at once whether it leaves the world."""
+
+    left = 0
+
+    async def evaluate(self, _expression, **_options):
+        self.left += 1
+        return Reply(rank=self.rank, worker=self.worker.name, status="ok", ended=time.monotonic())
+
+
+async def test_hundreds_of_ranks_are_let_go_once_each_when_one_fails():
+    group = RankGroup()
+    group.assign_ranks([Leaver(Counted(), str(rank), slot=0) for rank in range(400)])
+    cell = asyncio.create_task(group.run(Cell(code="pass", sink=lambda *_: None), group.kernels, together=True))
+    await asyncio.sleep(0)
+    assert len(group.busy) == 400
+    group.kernels[7].worker.interrupted.set()
+    replies = await asyncio.wait_for(cell, 10)
+    assert [reply.rank for reply in replies] == list(range(400))
+    assert {reply.status for reply in replies} == {"error"}
+    assert [kernel.worker.interrupts for kernel in group.kernels] == [int(rank != 7) for rank in range(400)]
+    assert {kernel.left for kernel in group.kernels} == {1}
+    assert group.busy == []

@@ -1,0 +1,88 @@
+"""Ranks that say nothing are told of once, and once more when they answer again."""
+
+import asyncio
+from types import SimpleNamespace
+
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.liveness import Liveness
+from farandole.driver.kernels.replies import Reply
+
+
+class Rank(RankKernel):
+    """A rank that answers while it is meant to."""
+
+    def __init__(self, number):
+        super().__init__(SimpleNamespace(name=f"c-w{number}"), f"kernel-{number}", slot=0)
+        self.rank = number
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.asked = 0
+        self.here = True
+
+    @property
+    def connected(self):
+        return self.here
+
+    async def ping(self):
+        self.asked += 1
+        await self.answers.wait()
+        return Reply(rank=self.rank, worker=self.worker.name, status="ok", ended=0.0)
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def watched(ranks, told, **options):
+    return asyncio.create_task(Liveness(lambda: ranks, told.append, seconds=0.06, **options).run())
+
+
+async def test_a_silent_rank_is_told_of_once_and_again_when_it_answers():
+    ranks, told = [Rank(0), Rank(1)], []
+    ranks[1].answers.clear()
+    watch = await watched(ranks, told)
+    await until(lambda: told)
+    asked = ranks[0].asked
+    # The silent one holds nobody else up, and is not told of twice.
+    await until(lambda: ranks[0].asked > asked + 5)
+    [silent] = told
+    assert silent.startswith("rank 1 (worker c-w1) has not answered for 0.06 s: it hangs, its process is stopped, or ")
+    assert ranks[1].asked == 1
+    ranks[1].answers.set()
+    await until(lambda: len(told) == 2)
+    assert told[1] == "rank 1 (worker c-w1) answers again"
+    assert all(rank.alive for rank in ranks)
+    watch.cancel()
+
+
+async def test_a_rank_that_is_given_up_is_told_of_before():
+    rank, told, given_up = Rank(0), [], []
+    rank.answers.clear()
+    watch = await watched([rank], told, give_up=lambda one: given_up.append((one, len(told))))
+    await until(lambda: given_up)
+    assert given_up[0] == (rank, 1)
+    watch.cancel()
+
+
+async def test_a_silence_is_told_of_soon_after_half_the_time():
+    rank, told = Rank(0), []
+    watch = asyncio.create_task(Liveness(lambda: [rank], told.append, seconds=6, give_up=lambda _: None).run())
+    # Asked at a third, it would be told of up to a third too late; timers fire in their order, however loaded this is.
+    await asyncio.sleep(1.9)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert rank.asked == 1
+    assert told == []
+    watch.cancel()
+
+
+async def test_whoever_cannot_be_reached_is_not_asked():
+    rank, other, told = Rank(0), Rank(1), []
+    rank.here = False
+    watch = await watched([rank, other], told)
+    await until(lambda: other.asked > 5)
+    assert rank.asked == 0
+    assert told == []
+    watch.cancel()

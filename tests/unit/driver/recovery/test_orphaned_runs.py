@@ -1,0 +1,258 @@
+"""What workers leave of a run whose end nobody has read, and what a driver makes of it when they are gone."""
+
+import asyncio
+import fcntl
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from farandole.driver.options import Elastic
+from farandole.driver.recovery.orphaned_runs import complete
+from farandole.driver.recovery.reattach import about
+from farandole.driver.workers.local import STOP_SECONDS
+from farandole.protocol import COMM_TARGET, LEFT_RECORDS, Part, Report, Status, report_to_json
+from farandole.runs.store import RunStore
+from farandole.server.journal import journals as all_records
+from farandole.server.journal.journals import Journals
+from jupyter_client.manager import KernelManager
+
+OK = {"status": "ok"}
+LATE = {"status": "error", "ename": "ValueError", "evalue": "late", "traceback": []}
+
+
+class Owner:
+    """The connection of a rank, which its driver has left unless `led`."""
+
+    def __init__(self, led=False):
+        self.led = led
+
+    def tell_stopped(self):
+        raise AssertionError("nobody stops this kernel")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "runs")
+
+
+@pytest.fixture
+def run(store):
+    """A run of two ranks whose driver was killed when it had heard step 0 of each."""
+    run = store.create(code="x", backend="none", cluster="c", size=2, workers=["c-w0", "c-w1"], name="long")
+    for rank in range(2):
+        run.add_record(rank, reported(rank, 0))
+        run.add_log(rank, "line 0\nli")
+    run.let_go()
+    change(run, pid=ended_process())
+    return run
+
+
+def ended_process():
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def change(run, **driver):
+    path = run.folder / "run.json"
+    info = json.loads(path.read_text())
+    info["driver"] |= driver
+    path.write_text(json.dumps(info))
+
+
+def reported(rank, step):
+    return report_to_json(Report(rank=rank, time=float(step), step=step, values={"loss": 0.5}))
+
+
+def message(kind, content, request):
+    parts = ({"msg_type": kind}, {"msg_id": request}, {}, content)
+    return [json.dumps(part).encode() for part in parts]
+
+
+def said(records, run, rank, *, steps=3, reply=OK, owner=None, elastic=None):
+    """Have a rank say all of its part in a run; return its record, which has not ended."""
+    owner, kernel = owner or Owner(), f"kernel-{rank}"
+    for part in Part:
+        mark = {"run": run.id, "part": part, "rank": rank, "about": about(run, elastic)}
+        records.note(kernel, part, mark, owner)
+    record = records.get(run.id, kernel)
+    for step in range(steps):
+        data = {"run": run.id, "rank": rank, "records": [reported(rank, step)]}
+        content = {"comm_id": COMM_TARGET, "data": data}
+        record.take("iopub", "comm_msg", message("comm_msg", content, Part.CELL))
+        text = {"name": "stdout", "text": f"line {step}\n"}
+        record.take("iopub", "stream", message("stream", text, Part.CELL))
+    if reply is not None:
+        result = {"kind": "result", "value": rank}
+        content = {"comm_id": COMM_TARGET, "data": {"run": run.id, "rank": rank, "records": [result]}}
+        record.take("iopub", "comm_msg", message("comm_msg", content, Part.CELL))
+        record.take("shell", "execute_reply", message("execute_reply", reply, Part.CELL))
+        record.take("shell", "execute_reply", message("execute_reply", OK, Part.END))
+    return record
+
+
+def leave(folder, run, *ranks, **options):
+    """Have the worker of these ranks hear them to the end without a driver, and stop."""
+
+    folder.mkdir(exist_ok=True)
+
+    async def end():
+        records = Journals(folder)
+        for rank in ranks:
+            records.end(said(records, run, rank, **options), done=True)
+        await records.leave_all()
+        return records
+
+    return asyncio.run(end())
+
+
+def left(run):
+    return sorted(path.name for path in (run.folder / LEFT_RECORDS).glob("*"))
+
+
+def assert_told(store, run):
+    for rank in range(2):
+        assert (run.folder / "logs" / f"rank-{rank}.log").read_text() == "line 0\nline 1\nline 2\n"
+    frame = store.load_run(run.id)
+    assert [frame[frame["rank"] == rank]["step"].to_list() for rank in range(2)] == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_a_run_is_told_to_its_end_by_what_was_left_beside_it(store, run, tmp_path):
+    leave(tmp_path, run, 0, 1)
+    assert store.find("long").status is Status.LOST
+    [told] = complete(store)
+    assert (told.id, told.status, told.results) == (run.id, Status.FINISHED, {0: 0, 1: 1})
+    info = store.find("long")
+    assert (info.status, info.results, info.ended) == (Status.FINISHED, {0: 0, 1: 1}, told.ended)
+    assert_told(store, run)
+    assert not (run.folder / LEFT_RECORDS).exists()
+    assert complete(store) == []
+
+
+def test_it_fails_as_its_cell_would(store, run, tmp_path):
+    leave(tmp_path, run, 0)
+    leave(tmp_path / "other", run, 1, reply=LATE)
+    [told] = complete(store)
+    assert told.status is Status.FAILED
+    assert "rank 1 (worker local): ValueError: late" in told.error
+    assert_told(store, run)
+
+
+def test_a_rank_that_may_go_on_is_waited_for_unless_no_worker_is_there(store, run, tmp_path):
+    leave(tmp_path, run, 0)
+    assert complete(store) == complete(store, cluster="another") == []
+    assert store.find("long").status is Status.LOST
+    [told] = complete(store, cluster="c")
+    assert "rank 1 (worker c-w1): its process is gone, lost" in told.error
+    assert len(told.dataframe()) == 4
+
+
+def test_an_elastic_run_is_told_once_no_worker_is_there(store, run, tmp_path):
+    leave(tmp_path, run, 0, 1, elastic=Elastic())
+    assert complete(store) == []
+    [told] = complete(store, cluster="c")
+    assert (told.status, told.results) == (Status.FINISHED, {0: 0, 1: 1})
+    assert_told(store, run)
+
+
+def test_a_run_of_a_driver_elsewhere_is_told_unless_that_has_taken_it_up_since(store, run, tmp_path):
+    change(run, host="elsewhere")
+    leave(tmp_path, run, 0, 1)
+    newest = max(path.stat().st_mtime for path in (run.folder / LEFT_RECORDS).glob("*"))
+    os.utime(run.folder / "run.json", (newest + 5, newest + 5))
+    assert complete(store) == []
+    os.utime(run.folder / "run.json", (newest - 5, newest - 5))
+    assert [told.status for told in complete(store)] == [Status.FINISHED]
+
+
+def test_what_was_left_of_a_run_that_a_driver_has_ended_goes(store, run, tmp_path):
+    leave(tmp_path, run, 0, 1)
+    again = store.resume(json.loads(run.info.to_json()), "x", write=True)
+    assert complete(store) == []
+    assert left(run) == ["kernel-0.frames", "kernel-0.json", "kernel-1.frames", "kernel-1.json"]
+    again.finish(Status.FINISHED)
+    assert complete(store) == []
+    assert left(run) == []
+
+
+def test_a_run_that_another_process_tells_is_left_to_it(store, run, tmp_path):
+    leave(tmp_path, run, 0, 1)
+    folder = os.open(run.folder / LEFT_RECORDS, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    assert complete(store) == []
+    os.close(folder)
+    assert len(complete(store)) == 1
+
+
+def test_a_record_that_cannot_be_read_costs_no_list_of_runs(store, run, tmp_path):
+    leave(tmp_path, run, 0, 1)
+    frames = run.folder / LEFT_RECORDS / "kernel-1.frames"
+    frames.unlink()
+    assert complete(store) == []
+    frames.mkdir()
+    with pytest.warns(UserWarning, match=rf"left of run {run.id} cannot be read: .*Is a directory"):
+        assert complete(store) == []
+
+
+def test_nothing_is_left_where_a_driver_reads_or_has_ended_the_run(store, run, tmp_path):
+    leave(tmp_path, run, 0, owner=Owner(led=True))
+    assert left(run) == []
+    store.resume(json.loads(run.info.to_json()), "x", write=True).finish(Status.FINISHED)
+    leave(tmp_path / "other", run, 0)
+    assert left(run) == []
+
+
+async def test_a_driver_that_goes_before_it_has_written_the_end_leaves_it(store, run, tmp_path):
+    records, owner = Journals(tmp_path), Owner(led=True)
+    records.end(said(records, run, 0, owner=owner), done=True)
+    await records.leave_all()
+    assert left(run) == []
+    owner.led = False
+    records.abandon(owner)
+    await records.leave_all()
+    assert left(run) == ["kernel-0.frames", "kernel-0.json"]
+
+
+async def test_a_driver_that_lets_go_of_a_rank_that_died_leaves_nothing(store, run, tmp_path):
+    records, owner = Journals(tmp_path), Owner(led=True)
+    records.end(said(records, run, 0, owner=owner, reply=None), done=False)
+    owner.led = False
+    records.abandon(owner)
+    assert not records.get(run.id, "kernel-0").leaving
+    assert not records.unread
+    await records.leave_all()
+    assert left(run) == ["kernel-0.frames", "kernel-0.json"]
+
+
+def test_records_are_left_before_whoever_stops_the_server_kills_it():
+    kernels = KernelManager().shutdown_wait_time
+    assert kernels + all_records.LEAVE_SECONDS < STOP_SECONDS
+
+
+async def test_an_end_that_cannot_be_left_keeps_its_worker_for_a_day(store, run, tmp_path, monkeypatch):
+    (run.folder / "run.json").unlink()
+    records = Journals(tmp_path)
+    record = said(records, run, 0)
+    assert not records.unread
+    records.end(record, done=True)
+    await records.leave_all()
+    assert records.unread
+    with record.followed():
+        assert not records.unread
+    monkeypatch.setattr(all_records, "UNREAD_SECONDS", -1.0)
+    assert not records.unread
+
+
+async def test_an_end_that_was_left_or_read_keeps_nobody(store, run, tmp_path):
+    records = Journals(tmp_path)
+    one = said(records, run, 0)
+    records.end(one, done=True)
+    await records.leave_all()
+    assert one.left
+    (run.folder / "run.json").unlink()
+    other = said(records, run, 1, owner=Owner(led=True))
+    records.end(other, done=True)
+    other.owner.led = False
+    assert (other.left, other.told, records.unread) == (False, True, False)

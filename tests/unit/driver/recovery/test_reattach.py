@@ -1,0 +1,210 @@
+"""Which runs on record a driver takes up, and what it makes of ranks that nobody has on record."""
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import aiohttp
+import psutil
+import pytest
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.recovery import reattach
+from farandole.driver.recovery.reattach import FoundRun, RunReader, about, is_led, restore_run
+from farandole.driver.workers.journal import GONE, JournalInfo, WorkerJournal
+from farandole.driver.workers.worker import Worker
+from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part, Report, Status, report_to_json
+from farandole.runs.store import RunStore
+from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_v1
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "runs")
+
+
+@pytest.fixture
+def run(store):
+    run = store.create(code="x", backend="none", size=2, workers=["c-w0", "c-w1"])
+    for rank in range(2):
+        run.add_record(rank, report_to_json(Report(rank=rank, time=1.0, step=0, values={"loss": 0.5})))
+        run.add_log(rank, "line 0\n")
+    run.flush()
+    return run
+
+
+@pytest.fixture
+async def worker():
+    async with aiohttp.ClientSession() as session:
+        yield Worker(name="c-w0", url="http://127.0.0.1:9/", token="", session=session)
+
+
+def found(run, worker, *, ended=None, led=False, ranks=(0, 1)):
+    common = {"run": run.id, "kernel": "k", "requests": {}, "led": led, "count": 3, "about": about(run)}
+    records = [(worker, JournalInfo(**common, rank=rank, ended=ended)) for rank in ranks]
+    return FoundRun(id=run.id, records=records)
+
+
+def as_if_its_driver_was_killed(run):
+    """Have the run's file name a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    path = run.folder / "run.json"
+    info = json.loads(path.read_text())
+    info["driver"]["pid"] = process.pid
+    path.write_text(json.dumps(info))
+
+
+async def test_a_run_whose_end_is_known_is_no_news(store, run, worker, tmp_path):
+    assert found(run, worker).is_news(store)
+    assert found(run, worker, ended=5.0).is_news(store)
+    run.finish(Status.FAILED, "why")
+    assert not found(run, worker, ended=5.0).is_news(store)
+    assert found(run, worker, ended=5.0).is_news(RunStore(tmp_path / "other"))
+
+
+async def test_a_driver_that_was_killed_a_moment_ago_does_not_lead(store, run, worker):
+    assert found(run, worker, led=True).is_led(store)
+    assert not found(run, worker, led=False).is_led(store)
+    as_if_its_driver_was_killed(run)
+    assert not found(run, worker, led=True).is_led(store)
+
+
+def as_if_another_process_leads(run):
+    """Have the run's file name this process's parent, which lives."""
+    path = run.folder / "run.json"
+    info = json.loads(path.read_text())
+    parent = psutil.Process().parent()
+    info["driver"] = {**info["driver"], "pid": parent.pid, "started": parent.create_time()}
+    path.write_text(json.dumps(info))
+
+
+class Server:
+    """A worker whose record says so many times that nobody reads it, then that a driver does again."""
+
+    name = "c-w0"
+
+    def __init__(self, run, times):
+        self.run = run
+        self.times = times
+
+    async def records(self):
+        self.times -= 1
+        return WorkerJournal(kernels=("k",), records=(found(self.run, self, led=self.times < 0).records[0][1],))
+
+
+async def test_a_driver_whose_connections_are_being_opened_again_leads(store, run):
+    as_if_another_process_leads(run)
+    assert await is_led(found(run, Server(run, times=2)), store, seconds=30)
+    assert not await is_led(found(run, Server(run, times=1000)), store, seconds=0.1)
+
+
+async def test_what_this_process_began_or_a_dead_one_is_not_waited_for(store, run):
+    untouched = Server(run, times=2)
+    assert not await is_led(found(run, untouched), store, seconds=30)
+    as_if_its_driver_was_killed(run)
+    assert not await is_led(found(run, untouched), store, seconds=30)
+    assert untouched.times == 2
+
+
+async def test_it_ended_when_its_last_rank_did(run, worker):
+    assert found(run, worker, ended=5.0).ended == 5.0
+    assert found(run, worker).ended is None
+
+
+async def test_a_rank_on_no_record_is_dead_and_its_files_tell_what_it_said(store, run, worker):
+    half = found(run, worker, ranks=(0,))
+    assert half.missing == [1]
+    run.let_go()
+    again = restore_run(half, store, write=True)
+    assert again.dataframe()["rank"].tolist() == [1]
+    assert again.ranks()[1].log.lines() == ["line 0"]
+    again.finish(Status.FAILED)
+    assert len(store.load_run(run.id)) == 2
+    assert (run.folder / "logs/rank-1.log").read_text() == "line 0\n"
+    _, reader = half.readers(lambda *_: None)
+    assert reader.caught_up
+    reply = await reader.read(lambda *_: None)
+    assert (reply.rank, reply.worker, reply.status, reply.evalue) == (1, "c-w1", "dead", GONE)
+
+
+class LongRecord:
+    """A worker of which a proxy leaves the answer open: what was said comes, and then nothing, not even an end."""
+
+    name = "c-w0"
+
+    def __init__(self, said):
+        self.said = said
+        self.silent = asyncio.Event()
+        self.asked = 0
+        self.kind = "stream"
+        self.pause = 0.05
+
+    async def records(self):
+        self.asked += 1
+        told = {"ended": None, "led": False, "count": self.said, "about": {}, "rank": 0}
+        return WorkerJournal(kernels=(), records=(JournalInfo(run="r", kernel="k", requests={}, **told),))
+
+    async def follow(self, run, _kernel_id, after):
+        for number in range(after + 1, self.said + 1):
+            await asyncio.sleep(self.pause)
+            numbers = {RECORD_NUMBER: number, RECORD_RUN: run}
+            content = {"name": "stdout", "text": f"{number}\n", "status": "ok"}
+            parts = [json.dumps(part).encode() for part in ({"msg_type": self.kind}, {"msg_id": "c"}, numbers, content)]
+            yield serialize_msg_to_ws_v1(parts, "iopub")
+        self.silent.set()
+        await asyncio.Event().wait()
+
+
+def reader_of(worker):
+    told = {"ended": None, "led": False, "count": 3, "about": {}}
+    record = JournalInfo(run="r", kernel="k", rank=0, requests={"c": Part.CELL, "d": Part.END}, **told)
+    return RunReader(RankKernel(worker, "k", slot=0), record, worker.name)
+
+
+async def test_of_a_rank_that_is_dead_all_is_read_that_comes_and_no_more_waited_for(monkeypatch):
+    monkeypatch.setattr(reattach, "LAST_WORDS_SECONDS", 0.5)
+    worker, heard = LongRecord(said=20), []
+    reader, seen = reader_of(worker), RankKernel(worker, "k", slot=0)
+    reading = asyncio.create_task(reader.read(lambda *said: heard.append(said[2]["text"]), seen))
+    # It is known over the websocket before the record has been read.
+    seen.mark_dead("killed by signal 9 (SIGKILL)")
+    async with asyncio.timeout(60):
+        reply = await reading
+    assert (reply.status, reply.evalue) == ("dead", "killed by signal 9 (SIGKILL)")
+    assert heard == [f"{number}\n" for number in range(1, 21)]
+    assert not reader.kernel.alive
+
+
+async def test_what_a_worker_has_on_record_of_a_dead_rank_may_come_late(monkeypatch):
+    monkeypatch.setattr(reattach, "LAST_WORDS_SECONDS", 0.05)
+    worker, heard = LongRecord(said=3), []
+    worker.pause = 0.5
+    seen = RankKernel(worker, "k", slot=0)
+    seen.mark_dead("ended while the driver was not connected")
+    async with asyncio.timeout(60):
+        reply = await reader_of(worker).read(lambda *said: heard.append(said[2]["text"]), seen)
+    assert reply.status == "dead"
+    assert heard == ["1\n", "2\n", "3\n"]
+    assert worker.asked > 3
+
+
+async def test_a_rank_whose_end_was_heard_did_not_die_of_what_came_after(monkeypatch):
+    monkeypatch.setattr(reattach, "LAST_WORDS_SECONDS", 0.05)
+    worker = LongRecord(said=1)
+    worker.kind = "execute_reply"
+    seen = RankKernel(worker, "k", slot=0)
+    seen.mark_dead("killed by signal 9 (SIGKILL)")
+    async with asyncio.timeout(60):
+        assert (await reader_of(worker).read(lambda *_: None, seen)).status == "ok"
+
+
+async def test_a_rank_that_lives_may_be_silent(monkeypatch):
+    monkeypatch.setattr(reattach, "LAST_WORDS_SECONDS", 0.05)
+    worker = LongRecord(said=1)
+    reading = asyncio.create_task(reader_of(worker).read(lambda *_: None, RankKernel(worker, "k", slot=0)))
+    await worker.silent.wait()
+    done, _ = await asyncio.wait([reading], timeout=0.5)
+    assert not done
+    reading.cancel()
+    await asyncio.wait([reading])

@@ -1,0 +1,378 @@
+"""The hub's client against a hub that is only its REST API: what it refuses, forgets and drags out."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+from farandole.driver.core.status import gpu_line
+from farandole.driver.workers.hub import REQUESTS_AT_ONCE, STOPS_AT_ONCE, HubClient, HubWorkers
+from farandole.driver.workers.worker import WorkerOptions
+from farandole.exceptions import (
+    ClusterExistsError,
+    DeadlineError,
+    HubBusyError,
+    HubError,
+    HubUnreachableError,
+    NoClusterError,
+    PermissionDeniedError,
+    QuotaError,
+    WorkerStartError,
+)
+
+TOKEN = "secret"
+OPTIONS = WorkerOptions(cluster="c", profile="cpu", ranks=2)
+READY = {"progress": 100, "ready": True, "message": "Server ready", "url": "/user/ada/{name}/"}
+
+
+class FakeHub:
+    """JupyterHub's REST API as far as the client uses it; `events` tells how each server's start goes."""
+
+    def __init__(self):
+        self.servers = {}
+        self.asked = {}
+        self.events = {}
+        self.refusals = {}
+        self.throttled = 0
+        self.retry_after = "0"
+        self.at_once = 0
+        self.most_at_once = 0
+        self.deletes = 0
+        self.busy_deletes = 0
+        self.busy_starts = 0
+        self.start_seconds = 0.0
+        self.stop_seconds = 0.0
+        self.gpus = None
+
+    def application(self):
+        app = web.Application(middlewares=[self.login])
+        app.router.add_get("/hub/api/user", self.user)
+        app.router.add_get("/hub/api/users/ada", self.user)
+        if self.gpus is not None:
+            app.router.add_get("/hub/api/farandole/gpus", self.get_gpus)
+        app.router.add_post("/hub/api/users/ada/servers/{name}", self.start)
+        app.router.add_delete("/hub/api/users/ada/servers/{name}", self.stop)
+        app.router.add_get("/hub/api/users/ada/servers/{name}/progress", self.progress)
+        return app
+
+    @web.middleware
+    async def login(self, request, handler):
+        if request.headers.get("Authorization") != f"token {TOKEN}":
+            return web.json_response({"status": 403, "message": None}, status=403)
+        return await handler(request)
+
+    async def user(self, request):
+        return web.json_response({"name": "ada", "servers": self.servers})
+
+    async def get_gpus(self, _request):
+        return web.json_response(self.gpus)
+
+    async def start(self, request):
+        name = request.match_info["name"]
+        if name in self.refusals:
+            status, message = self.refusals[name]
+            return web.json_response({"status": status, "message": message}, status=status)
+        if self.throttled:
+            self.throttled -= 1
+            message = "Too many users trying to log in right now. Try again in 10 seconds."
+            return web.json_response({"message": message}, status=429, headers={"Retry-After": self.retry_after})
+        self.asked[name] = await request.json()
+        # The hub goes on with what it was asked when the client hangs up.
+        await asyncio.shield(asyncio.ensure_future(self.register(name)))
+        return web.Response(status=202)
+
+    async def register(self, name):
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(self.start_seconds)
+        self.at_once -= 1
+        self.servers[name] = {"ready": False, "url": f"/user/ada/{name}/"}
+
+    async def stop(self, request):
+        self.deletes += 1
+        if self.busy_deletes:
+            self.busy_deletes -= 1
+            return web.json_response({"status": 400, "message": "pending spawn, please wait"}, status=400)
+        if self.servers.pop(request.match_info["name"], None) is None:
+            raise web.HTTPNotFound
+        await asyncio.sleep(self.stop_seconds)
+        return web.Response(status=202)
+
+    async def progress(self, request):
+        name = request.match_info["name"]
+        if self.busy_starts:
+            self.busy_starts -= 1
+            return web.json_response({"status": 400, "message": f"ada:{name} is not starting..."}, status=400)
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        for event in self.events.get(name, [{"message": "Spawning"}, READY]):
+            if event == "hang":
+                await asyncio.Event().wait()
+            if event == "break":
+                request.transport.abort()
+                return answer
+            text = json.dumps(event).replace("{name}", name)
+            await answer.write(f"data: {text}\n\n".encode())
+        return answer
+
+
+@asynccontextmanager
+async def served(application):
+    runner = web.AppRunner(application, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+def fake():
+    return FakeHub()
+
+
+@pytest.fixture
+async def workers(fake):
+    async with served(fake.application()) as url, aiohttp.ClientSession() as session:
+        yield HubWorkers(HubClient(url=url, token=TOKEN, session=session, stop_seconds=1.0))
+
+
+async def start(workers, names=("c-w0", "c-w1"), timeout=10.0, progress=None):
+    return await workers.start(names, OPTIONS, progress or (lambda line: None), timeout)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_start_dropped_before_the_hub_has_answered_leaves_no_server(fake, workers, times):
+    fake.start_seconds = 0.3
+    starting = asyncio.create_task(start(workers))
+    while len(fake.asked) < 2:
+        await asyncio.sleep(0.01)
+    for _ in range(times):
+        starting.cancel()
+        await asyncio.sleep(0.05)
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await asyncio.sleep(fake.start_seconds)
+    assert fake.servers == {}
+    assert fake.deletes >= 2
+
+
+async def test_started_workers_come_in_order_with_their_addresses(fake, workers):
+    told = []
+    started = await start(workers, progress=told.append)
+    assert [worker.name for worker in started] == ["c-w0", "c-w1"]
+    assert started[1].url.endswith("/user/ada/c-w1/")
+    assert fake.asked["c-w0"] == {
+        "user_options": {"role": "worker", "cluster": "c", "profile": "cpu", "ranks": 2},
+        "display_name": "c-w0",
+    }
+    assert sorted(told) == ["worker c-w0 is ready", "worker c-w1 is ready"]
+
+
+async def test_why_a_start_failed_is_heard_though_the_hub_still_cleans_up(fake, workers):
+    fake.busy_starts = 2
+    fake.events["c-w0"] = [{"progress": 100, "failed": True, "message": "no GPU is free"}]
+    with pytest.raises(WorkerStartError, match="no GPU is free"):
+        await start(workers, ["c-w0"])
+
+
+async def test_a_place_in_the_queue_is_told_and_its_time_does_not_count(fake, workers):
+    fake.events["c-w0"] = [{"message": "place 1", "queue": 1}, {"message": "GPU found", "queue": 0}, READY]
+    told = []
+    await start(workers, ["c-w0"], progress=told.append)
+    assert told == ["worker c-w0: place 1", "worker c-w0: GPU found", "worker c-w0 is ready"]
+
+    fake.events["c-w0"] = [{"message": "place 1", "queue": 1}, "hang"]
+    fake.servers.clear()
+    waiting = asyncio.create_task(start(workers, ["c-w0"], timeout=0.05, progress=told.append))
+    done, _ = await asyncio.wait([waiting], timeout=0.5)
+    assert not done
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert fake.servers == {}
+
+
+def test_what_a_worker_that_waits_asks_for():
+    options = WorkerOptions(cluster="c", workers=3, wait=True, together=2)
+    assert options.user_options() == {"role": "worker", "cluster": "c", "workers": 3, "wait": True, "together": 2}
+
+
+def test_workers_that_start_together_say_so():
+    assert WorkerOptions(cluster="c", together=2).user_options()["together"] == 2
+    assert "together" not in WorkerOptions(cluster="c").user_options()
+
+
+async def test_gpus_are_those_that_the_hub_counts(fake, workers):
+    assert await workers.gpus() == {}
+    counting = FakeHub()
+    counting.gpus = {"big": {"total": 2, "free": 0, "held": {"ada": 2}, "waiting": 1}}
+    async with served(counting.application()) as url, aiohttp.ClientSession() as session:
+        found = await HubClient(url=url, token=TOKEN, session=session).gpus()
+    assert gpu_line("big", found["big"]) == "GPUs big: 0 of 2 free, ada has 2, 1 server waiting"
+
+
+async def test_running_clusters_are_found_by_the_names_of_their_workers(fake, workers):
+    ready, pending = {"ready": True, "url": "/user/ada/x/"}, {"ready": False, "url": None}
+    fake.servers = {"": ready, "tools": ready, "c-w10": ready, "c-w2": ready, "my-net-w0": pending}
+    assert await workers.clusters() == {"c": 2, "my-net": 1}
+    assert [worker.name for worker in await workers.find("c")] == ["c-w2", "c-w10"]
+    assert await workers.find("my-net") == []
+
+
+async def test_a_failed_spawn_shows_the_hubs_reason_and_stops_the_others(fake, workers):
+    fake.events["c-w1"] = [{"progress": 100, "failed": True, "message": "Spawn failed: no such image"}]
+    fake.events["c-w0"] = ["hang"]
+    with pytest.raises(
+        WorkerStartError, match="worker c-w1 failed to start. The hub says: Spawn failed: no such image"
+    ):
+        await start(workers)
+    assert fake.servers == {}
+
+
+async def test_a_slow_spawn_tells_the_last_word_and_stops_all(fake, workers):
+    fake.events["c-w1"] = [{"message": "Pulling image"}, "hang"]
+    with pytest.raises(WorkerStartError, match=r"c-w1 did not start within 0.2 s.*last word: Pulling image.*--timeout"):
+        await start(workers, timeout=0.2)
+    assert fake.servers == {}
+
+
+async def test_a_spawn_that_is_cancelled_leaves_nothing(fake, workers):
+    fake.events["c-w0"] = ["hang"]
+    task = asyncio.create_task(start(workers))
+    while "c-w0" not in fake.servers:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert fake.servers == {}
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "You have 16 workers already and this hub allows 16 for each user. Stop a cluster",
+        "User ada already has the maximum of 3 named servers.  One must be deleted before a new server can be created",
+    ],
+)
+async def test_a_reached_quota_stops_all(fake, workers, reason):
+    fake.refusals["c-w1"] = (400, reason)
+    with pytest.raises(QuotaError, match=reason[:40]):
+        await start(workers)
+    assert fake.servers == {}
+
+
+async def test_a_hub_on_which_too_many_start_is_asked_again(fake, workers):
+    fake.throttled = 3
+    assert len(await start(workers)) == 2
+    assert fake.throttled == 0
+    assert sorted(fake.servers) == ["c-w0", "c-w1"]
+
+
+async def test_a_hub_that_stays_too_busy_is_told_and_the_other_workers_stopped(fake, workers):
+    fake.throttled, fake.retry_after = 1, "3600"
+    with pytest.raises(HubBusyError, match=r"takes no more for now .*Too many users.*concurrent_spawn_limit") as caught:
+        await start(workers)
+    assert (caught.value.status, caught.value.retry_seconds) == (429, 3600.0)
+    assert fake.servers == {}
+
+
+async def test_a_limit_of_active_servers_is_a_quota_and_not_asked_again(fake, workers):
+    fake.refusals["c-w0"] = (429, "Active user limit exceeded. Try again in a few minutes.")
+    with pytest.raises(QuotaError, match="Active user limit exceeded"):
+        await start(workers)
+
+
+async def test_many_workers_are_asked_for_a_few_at_a_time(fake, workers):
+    fake.start_seconds = 0.02
+    names = [f"c-w{index}" for index in range(20)]
+    assert [worker.name for worker in await start(workers, names)] == names
+    assert fake.most_at_once == REQUESTS_AT_ONCE
+
+
+async def test_an_unknown_profile_is_the_hubs_error_with_its_reason(fake, workers):
+    fake.refusals["c-w0"] = (400, "There is no profile 'x' here. Choose one of: cpu.")
+    with pytest.raises(HubError, match=r"400.*There is no profile 'x' here. Choose one of: cpu") as caught:
+        await start(workers)
+    assert (type(caught.value), caught.value.status) == (HubError, 400)
+
+
+async def test_a_taken_name_is_refused_and_its_owner_left_alone(fake, workers):
+    fake.servers["c-w1"] = {"ready": True, "url": "/user/ada/c-w1/"}
+    with pytest.raises(ClusterExistsError, match=r"'c' is there already \(worker c-w1\).*%cluster attach c"):
+        await start(workers)
+    assert list(fake.servers) == ["c-w1"]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_token_names_the_remedy(fake, workers, status):
+    fake.refusals["c-w0"] = (status, "requires any of [start:servers]")
+    with pytest.raises(
+        PermissionDeniedError, match=rf"{status} requires any of \[start:servers\].*Token page"
+    ) as caught:
+        await start(workers)
+    assert caught.value.status == status
+
+
+async def test_a_wrong_token_is_refused(fake, workers):
+    workers._client.token = "wrong"
+    with pytest.raises(PermissionDeniedError, match=r"403 without a reason.*expired or lacks a scope"):
+        await workers.clusters()
+
+
+async def test_no_hub_at_the_address(unused_tcp_port):
+    async with aiohttp.ClientSession() as session:
+        client = HubClient(url=f"http://127.0.0.1:{unused_tcp_port}", token=TOKEN, session=session)
+        with pytest.raises(HubUnreachableError, match=r"no hub answers at http://127.0.0.1:\d+/.*--local"):
+            await client.user()
+
+
+async def test_a_hub_that_goes_away_in_mid_start_is_unreachable_and_told_first(fake, workers):
+    fake.events["c-w0"] = ["break"]
+    with pytest.raises((HubUnreachableError, WorkerStartError)):
+        await start(workers, ["c-w0"])
+    assert fake.servers == {}
+
+
+async def test_stopping_waits_until_the_hub_has_forgotten_the_name(fake, workers):
+    await start(workers, ["c-w0"])
+    fake.busy_deletes = 2
+    await workers.stop(["c-w0"])
+    assert fake.servers == {}
+    assert fake.deletes == 4
+
+
+async def test_workers_that_wait_for_their_turn_to_be_stopped_are_in_time(fake, workers):
+    names = [f"c-w{number}" for number in range(5 * STOPS_AT_ONCE)]
+    fake.servers = {name: {} for name in names}
+    # For all of them it takes longer than the second that each has.
+    fake.stop_seconds = 0.4
+    await workers.stop(names)
+    assert fake.servers == {}
+
+
+async def test_a_worker_that_does_not_stop_is_named(fake, workers):
+    await start(workers, ["c-w0"])
+    fake.busy_deletes = 1000
+    with pytest.raises(DeadlineError, match=r"not stopped worker c-w0 within 1 s; stop it on the hub's home page"):
+        await workers.stop(["c-w0"])
+
+
+async def test_why_a_start_failed_is_not_hidden_by_trouble_in_cleaning_up(fake, workers):
+    fake.events["c-w0"] = [{"failed": True, "message": "no room"}]
+    fake.busy_deletes = 1000
+    told = []
+    with pytest.raises(WorkerStartError, match="no room"):
+        await start(workers, ["c-w0"], progress=told.append)
+    assert "workers c-w0 may be left" in told[-1]
+
+
+async def test_without_a_hub_the_remedy_is_local(monkeypatch):
+    for variable in ("FARANDOLE_HUB_URL", "JUPYTERHUB_API_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(NoClusterError, match=r"no JupyterHub here.*--local"):
+            HubWorkers.from_environment(None, None, session)

@@ -1,0 +1,143 @@
+"""A rank's world of the torch backend: left from a second thread, whatever the first is doing."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from farandole.driver.elastic.host import ElasticTimeouts
+from farandole.ranks.world import world as world_module
+from farandole.ranks.world.world import COLLECTIVE_TIMEOUT, CONNECT_TIMEOUT, MEETING_TIMEOUT, TorchWorld
+
+SECONDS = 60
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """The world of rank 0 of two, on this machine; the other never comes."""
+    environment = {
+        "FARANDOLE_BACKEND": "torch",
+        "FARANDOLE_RANK": "0",
+        "FARANDOLE_SIZE": "2",
+        "FARANDOLE_LOCAL_SIZE": "2",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    world = TorchWorld()
+    world.open_store("127.0.0.1")
+    yield world
+    world.leave()
+
+
+def test_a_rank_that_waits_for_one_that_never_comes_is_let_go_and_can_try_again(world, monkeypatch):
+    ended, began = threading.Event(), time.monotonic()
+
+    def press():
+        while not ended.wait(0.05) and time.monotonic() - began < SECONDS:
+            world.abandon()
+
+    other = threading.Thread(target=press)
+    other.start()
+    try:
+        with pytest.raises(dist.DistError):
+            world.form()
+    finally:
+        ended.set()
+        other.join()
+    assert time.monotonic() - began < SECONDS
+    monkeypatch.setenv("FARANDOLE_SIZE", "1")
+    world.open_store("127.0.0.1")
+    world.form()
+    assert dist.get_world_size() == 1
+    # The ranks may be as uneven as torch allows, however soon they had to meet.
+    assert dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout == COLLECTIVE_TIMEOUT
+
+
+def test_a_rank_gives_up_a_world_that_nobody_comes_to(world, monkeypatch):
+    monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=1))
+    began = time.monotonic()
+    with pytest.raises(RuntimeError):
+        world.form()
+    assert time.monotonic() - began < SECONDS
+
+
+def test_a_rank_gives_up_soon_where_another_dies_after_they_have_met(world, monkeypatch):
+    monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=10 * SECONDS))
+    world._meeting_point().set("met/1", "")
+    began = time.monotonic()
+    with pytest.raises(RuntimeError):
+        world.form()
+    assert time.monotonic() - began < SECONDS
+
+
+OTHER = """
+import datetime
+import sys
+import torch.distributed as dist
+from farandole.ranks.world.world import TorchWorld
+try:
+    dist.init_process_group(
+        "gloo", store=dist.HashStore(), rank=0, world_size=2, timeout=datetime.timedelta(seconds=0.1)
+    )
+except dist.DistError:
+    world = TorchWorld()
+    world.form()
+    print(dist.get_world_size())
+    world.leave()
+"""
+"""Rank 1, which has failed to form a world before, and rank 0 has not."""
+
+
+def test_who_could_form_a_world_and_who_could_not_meet_in_the_next_one(world, monkeypatch):
+    port = world.open_store("127.0.0.1")
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "FARANDOLE_RANK": "1"}
+    other = subprocess.Popen([sys.executable, "-c", OTHER], env=os.environ | where, stdout=subprocess.PIPE, text=True)
+    try:
+        # The first to be there waits for the other for a while, and this one comes at once.
+        monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=SECONDS))
+        world.form()
+        assert dist.get_world_size() == 2
+    finally:
+        world.leave()
+        told, _ = other.communicate(timeout=SECONDS)
+    assert told == "2\n"
+
+
+def test_a_rank_that_is_owed_a_connection_gives_up_before_the_driver_takes_it_for_hung():
+    patience = ElasticTimeouts()
+    gloo = 5 * CONNECT_TIMEOUT.total_seconds()
+    assert gloo < patience.grace + patience.leave + patience.interrupt
+    assert gloo + MEETING_TIMEOUT.total_seconds() < patience.form
+
+
+def test_two_threads_that_leave_at_once_do_it_one_after_the_other(world, monkeypatch):
+    there, asked, errors = [True], [], []
+    second = threading.Event()
+
+    def is_initialized():
+        asked.append(there[0])
+        if len(asked) == 2:
+            second.set()
+        return asked[-1]
+
+    def destroy():
+        second.wait(0.5)  # the other one would look meanwhile, and find a world as well
+        if not there[0]:
+            errors.append("destroyed twice")
+        there[0] = False
+
+    monkeypatch.setattr(dist, "is_initialized", is_initialized)
+    monkeypatch.setattr(dist, "destroy_process_group", destroy)
+    threads = [threading.Thread(target=world.abandon) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert (asked, errors) == ([True, False], [])

@@ -1,0 +1,532 @@
+"""What `make doctor` concludes from what it sees; the real engine is in tests/docker/test_doctor.py."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Network
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hub.doctor.deployment import DEFAULTS, Deployment, read_env_file
+from hub.doctor.engine import EngineError, SocketEngine
+from hub.doctor.env_file import check_settings
+from hub.doctor.finding import Finding, Level, warning
+from hub.doctor.firewall import check_internet, closing_commands, judge_rules
+from hub.doctor.gpus import judge_gpus, parse_list
+from hub.doctor.machine import check_memory, judge_clock, judge_disk
+from hub.doctor.network import Route, check_mtu, check_subnets, read_routes, read_uplinks
+from hub.doctor.ports import check_ports
+from hub.doctor.software import check_engine, check_images, check_swarm, judge_compose
+from hub.doctor.tls import judge_folder
+from images.doctor import write_doctor
+from spawner_config.settings import ROOT
+from tests.docker.stack import fill_in
+from tests.unit.hub.test_certificate import make_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+GOOD = {
+    "FARANDOLE_ADMIN": "ada",
+    "FARANDOLE_ADMIN_PASSWORD": "N4vzUqPqzHnVJb1m",
+    "FARANDOLE_PROXY_TOKEN": "0123456789abcdef" * 4,
+}
+TEMPLATE = (ROOT / ".env.example").read_text(encoding="utf-8")
+COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+
+
+def deployment(folder: Path, **settings: str) -> Deployment:
+    """A folder as an operator has it, with good secrets unless ``settings`` say other."""
+    (folder / "docker-compose.yml").write_text(COMPOSE)
+    env = folder / ".env"
+    env.touch(mode=0o600)
+    env.write_text(fill_in(TEMPLATE, {**GOOD, **settings}))
+    return Deployment.read(folder, {})
+
+
+def bad(findings: Iterable[Finding]) -> list[tuple[Level, str]]:
+    return [(each.level, each.found) for each in findings if each.level is not Level.OK]
+
+
+class Answers:
+    """The engine's edge: prepared answers, None for all else."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self.answers.get(path)
+
+
+# --- how it is told ---
+
+
+def test_a_remedy_belongs_to_every_complaint_and_keeps_its_lines() -> None:
+    text = warning("mtu", "too large " * 20, "first command\nsecond command").text()
+    assert text.splitlines()[-2:] == [" " * 23 + "-> first command", " " * 23 + "-> second command"]
+    assert all(len(line) <= 118 for line in text.splitlines())
+    with pytest.raises(ValueError, match="remedy"):
+        warning("mtu", "too large", "")
+
+
+def test_it_needs_no_package(tmp_path: Path) -> None:
+    write_doctor(tmp_path / "doctor")
+    deployment(tmp_path, FARANDOLE_ENGINE_SOCKET=str(tmp_path / "nowhere.sock"))
+    environment = {"PATH": os.environ["PATH"]}
+    # Without site-packages, so that what is installed beside this test is no help.
+    command = [sys.executable, "-I", "-S", str(tmp_path / "doctor")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stderr
+    assert not done.stderr
+    assert "fault    engine        No engine answers at" in done.stdout
+    assert f"{tmp_path}/.env has all that is needed" in done.stdout
+
+
+# --- settings ---
+
+
+def test_the_defaults_are_those_of_the_compose_file() -> None:
+    found = dict(re.findall(r"\$\{(FARANDOLE_[A-Z_]+):-([^${}]+)\}", COMPOSE))
+    assert {key: found.get(key) for key in DEFAULTS} == DEFAULTS
+
+
+def test_a_file_of_settings(tmp_path: Path) -> None:
+    path = tmp_path / ".env"
+    path.write_text("# A=no\nA=1 # one\nexport B = 'x # y'\nC=\nD=\"z\" # last\nE=a#b\nnonsense\n")
+    assert read_env_file(path) == {"A": "1", "B": "x # y", "C": "", "D": "z", "E": "a#b"}
+
+
+def test_the_environment_goes_before_the_file_and_empty_is_the_default(tmp_path: Path) -> None:
+    deployment(tmp_path, FARANDOLE_PORT="8001", FARANDOLE_BIND="")
+    ours = Deployment.read(tmp_path, {"FARANDOLE_PORT": "8002", "COMPOSE_PROFILES": "tls, postgres"})
+    assert (ours.get("FARANDOLE_PORT"), ours.get("FARANDOLE_BIND")) == ("8002", "127.0.0.1")
+    assert ours.profiles == {"tls", "postgres"}
+
+
+def test_good_settings(tmp_path: Path) -> None:
+    assert bad(check_settings(deployment(tmp_path))) == []
+
+
+def test_no_file_of_settings(tmp_path: Path) -> None:
+    (tmp_path / "docker-compose.yml").write_text(COMPOSE)
+    [finding] = check_settings(Deployment.read(tmp_path, {}))
+    assert finding.level is Level.FAULT
+    assert "cp .env.example .env" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"FARANDOLE_ADMIN": ""}, "FARANDOLE_ADMIN is not set"),
+        ({"FARANDOLE_ADMIN_PASSWORD": ""}, "FARANDOLE_ADMIN_PASSWORD is not set"),
+        ({"FARANDOLE_ADMIN_PASSWORD": "elevenchars"}, "it has 11 characters"),
+        ({"FARANDOLE_ADMIN_PASSWORD": "changeme-2026"}, "is an example"),
+        ({"FARANDOLE_ADMIN_PASSWORD": "before$HOMEbehind"}, "holds a \\$"),
+        ({"FARANDOLE_PROXY_TOKEN": "0123abc"}, "is not 64 hexadecimal digits"),
+        ({"FARANDOLE_INTERNET": "true"}, "FARANDOLE_INTERNET is 'true'"),
+        ({"COMPOSE_PROFILES": "caddy"}, "FARANDOLE_DOMAIN is not set"),
+        ({"COMPOSE_PROFILES": "postgres", "FARANDOLE_DATABASE": "x"}, "FARANDOLE_POSTGRES_PASSWORD is not set"),
+        (
+            {
+                "COMPOSE_PROFILES": "postgres",
+                "FARANDOLE_POSTGRES_PASSWORD": "one-good-password",
+                "FARANDOLE_DATABASE": "postgresql+psycopg://farandole:another@postgres/farandole",
+            },
+            "is not FARANDOLE_POSTGRES_PASSWORD",
+        ),
+    ],
+)
+def test_a_setting_that_cannot_work_is_one_fault(tmp_path: Path, settings: dict[str, str], words: str) -> None:
+    [(level, found)] = bad(check_settings(deployment(tmp_path, **settings)))
+    assert level is Level.FAULT
+    assert re.search(words, found)
+
+
+def test_a_dollar_in_single_quotes_or_doubled_is_no_variable(tmp_path: Path) -> None:
+    assert bad(check_settings(deployment(tmp_path, FARANDOLE_ADMIN_PASSWORD="'before$HOMEbehind'"))) == []
+    assert bad(check_settings(deployment(tmp_path, FARANDOLE_ADMIN_PASSWORD="before$$HOMEbehind"))) == []
+
+
+def test_oauth_needs_its_own_settings_and_no_password(tmp_path: Path) -> None:
+    settings = {"FARANDOLE_LOGIN": "github", "FARANDOLE_ADMIN_PASSWORD": "any", "FARANDOLE_ALLOWED_USERS": "*"}
+    found = [found for _, found in bad(check_settings(deployment(tmp_path, **settings)))]
+    assert len(found) == 3
+    assert all(words.startswith("FARANDOLE_OAUTH_") for words in found)
+
+
+def test_a_file_that_others_read_and_a_mistyped_setting_are_warnings(tmp_path: Path) -> None:
+    deployment(tmp_path)
+    with (tmp_path / ".env").open("a") as file:
+        file.write("FARANDOLE_PROT=8001\n")
+    (tmp_path / ".env").chmod(0o644)
+    levels, found = zip(*bad(check_settings(Deployment.read(tmp_path, {}))), strict=True)
+    assert set(levels) == {Level.WARNING}
+    assert "mode 0644" in found[0]
+    assert "FARANDOLE_PROT" in found[1]
+
+
+# --- engine, compose, images ---
+
+
+def test_no_engine_and_no_permission_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="No engine answers") as missing:
+        SocketEngine(tmp_path / "nowhere.sock").get("/version")
+    assert "FARANDOLE_ENGINE_SOCKET" in missing.value.remedy
+    left_over = tmp_path / "left-over.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(left_over))
+    with pytest.raises(EngineError, match="refused"):
+        SocketEngine(left_over).get("/version")
+
+
+def test_a_user_who_may_not_use_the_socket_is_told_the_group(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, socket, sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from hub.doctor.engine import EngineError, SocketEngine\n"
+        "path = pathlib.Path(sys.argv[2])\n"
+        "listener = socket.socket(socket.AF_UNIX)\n"
+        "listener.bind(str(path))\n"
+        "listener.listen()\n"
+        "path.chmod(0)\n"
+        # Nothing keeps root from a file.
+        "if os.geteuid() == 0: os.setuid(65534)\n"
+        "try: SocketEngine(path).get('/version')\n"
+        "except EngineError as exc: print(exc, exc.remedy)\n"
+    )
+    command = [sys.executable, "-c", code, str(ROOT), str(tmp_path / "engine.sock")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "You may not use the engine" in done.stdout
+    assert "usermod -aG docker" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [("19.03.15", Level.FAULT), ("20.10.24+dfsg1", Level.OK), ("29.1.0", Level.OK), ("", Level.FAULT)],
+)
+def test_the_engines_version(version: str, level: Level) -> None:
+    assert check_engine({"Version": version}, "there").level is level
+
+
+MANAGER: dict[str, Any] = {"Swarm": {"ControlAvailable": True}}
+
+
+@pytest.mark.parametrize(
+    ("info", "version", "words"),
+    [
+        (MANAGER, {"ApiVersion": "1.44"}, None),
+        (MANAGER, {"ApiVersion": "1.43"}, "engine 25"),
+        (MANAGER, {}, "engine 25"),
+        ({}, {"ApiVersion": "1.45"}, "docker swarm init"),
+        ({"Swarm": {"ControlAvailable": False}}, {"ApiVersion": "1.45"}, "docker swarm init"),
+    ],
+)
+def test_a_hub_on_a_swarm_needs_one_of_its_managers(
+    tmp_path: Path, info: dict[str, Any], version: dict[str, Any], words: str | None
+) -> None:
+    [found] = check_swarm(deployment(tmp_path, FARANDOLE_DEPLOYMENT="swarm"), info, version)
+    assert found.level is (Level.FAULT if words else Level.OK)
+    assert (words or "") in found.remedy
+    assert list(check_swarm(deployment(tmp_path), info, version)) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "level"), [("", Level.FAULT), ("2.19.1", Level.FAULT), ("v2.26.1-4\n", Level.OK), ("5.0.1", Level.OK)]
+)
+def test_the_compose_plugin(version: str, level: Level) -> None:
+    assert judge_compose(version).level is level
+
+
+def labelled(version: str) -> dict[str, Any]:
+    return {"Size": 1e9, "Config": {"Labels": {"org.opencontainers.image.version": version}}}
+
+
+def test_images_are_here_and_of_the_version(tmp_path: Path) -> None:
+    engine = Answers(
+        **{
+            "/images/farandole-hub:0.1.0/json": labelled("0.1.0"),
+            "/images/farandole-notebook:0.1.0/json": labelled("9"),
+        }
+    )
+    [(level, found)] = bad(check_images(deployment(tmp_path), engine))
+    assert level is Level.FAULT
+    assert "farandole-notebook:0.1.0 holds version 9" in found
+
+
+def test_images_that_are_missing_can_be_pulled_or_not(tmp_path: Path) -> None:
+    here = list(check_images(deployment(tmp_path, FARANDOLE_GPUS="0:a"), Answers()))
+    assert [each.level for each in here] == [Level.FAULT] * 3
+    assert "make images ACCELERATOR=cuda" in here[2].remedy
+    there = list(check_images(deployment(tmp_path, FARANDOLE_REGISTRY="registry.example.org/"), Answers()))
+    assert [each.remedy for each in there] == [
+        f"docker pull registry.example.org/farandole-{name}:0.1.0" for name in ("hub", "notebook")
+    ]
+    assert {each.level for each in there} == {Level.WARNING}
+
+
+# --- machine ---
+
+
+@pytest.mark.parametrize(
+    ("free", "missing", "level"),
+    [
+        (3e9, ["hub", "notebook"], Level.FAULT),
+        (5e9, ["hub", "notebook"], Level.WARNING),
+        (13e9, ["hub", "notebook"], Level.OK),
+        (11e9, ["hub", "notebook", "cuda"], Level.FAULT),
+        (0.5e9, [], Level.FAULT),
+        (11e9, [], Level.OK),
+    ],
+)
+def test_room_on_the_disk(free: float, missing: list[str], level: Level) -> None:
+    assert judge_disk("/var/lib/docker", free, missing).level is level
+
+
+@pytest.mark.parametrize(
+    ("memory", "cores", "level"),
+    [(1e9, 4, Level.FAULT), (2e9, 4, Level.WARNING), (8e9, 1, Level.WARNING), (8e9, 4, Level.OK)],
+)
+def test_memory_and_cores(memory: float, cores: int, level: Level) -> None:
+    assert check_memory({"MemTotal": int(memory), "NCPU": cores}).level is level
+
+
+def test_a_clock_that_nobody_sets() -> None:
+    assert [judge_clock(error).level for error in (None, 20_000, 16_000_000)] == [Level.OK, Level.OK, Level.WARNING]
+
+
+# --- GPUs ---
+
+LISTED = """GPU 0: NVIDIA H200 (UUID: GPU-5a1d-01)
+  MIG 1g.18gb Device  0: (UUID: MIG-77aa-02)
+GPU 1: NVIDIA H200 (UUID: GPU-5a1d-03)
+"""
+THERE = frozenset({"0", "1", "GPU-5a1d-01", "MIG-77aa-02", "GPU-5a1d-03"})
+WITH_RUNTIME = {"Runtimes": {"nvidia": {}}}
+ON_A_SWARM = {"FARANDOLE_DEPLOYMENT": "swarm"}
+
+
+def test_what_nvidia_smi_lists() -> None:
+    assert parse_list(LISTED) == THERE
+
+
+@pytest.mark.parametrize(
+    ("settings", "info", "there", "level", "words"),
+    [
+        ({}, {}, frozenset(), Level.OK, "is empty"),
+        ({}, WITH_RUNTIME, THERE, Level.OK, "gives nobody"),
+        ({"FARANDOLE_GPUS": "0:h200,1:h200"}, WITH_RUNTIME, THERE, Level.OK, "asked by nvidia"),
+        ({"FARANDOLE_GPUS": "0:h200,MIG-77aa-02:slice"}, {"CDISpecDirs": ["/etc/cdi"]}, THERE, Level.OK, "by cdi"),
+        ({"FARANDOLE_GPUS": "0:h200,2:h200"}, WITH_RUNTIME, THERE, Level.FAULT, "names 2"),
+        ({"FARANDOLE_GPUS": "0:h200"}, {}, THERE, Level.FAULT, "cannot give GPUs"),
+        ({"FARANDOLE_GPUS": "0:h200", "FARANDOLE_GPU_REQUEST": "nvidia"}, {}, THERE, Level.OK, "by nvidia"),
+        ({"FARANDOLE_GPUS": "0:h200", "FARANDOLE_GPU_REQUEST": "cdi"}, {}, THERE, Level.FAULT, "cannot give GPUs"),
+        ({"FARANDOLE_GPUS": "0:h200"}, WITH_RUNTIME, frozenset(), Level.WARNING, "Nothing here tells"),
+        ({"FARANDOLE_GPUS": "GPU-99:a,GPU-98:a", **ON_A_SWARM}, {}, THERE, Level.OK, "names 2, those of all machines"),
+        ({"FARANDOLE_GPUS": "first", **ON_A_SWARM}, {}, THERE, Level.FAULT, "FARANDOLE_GPUS is 'first'"),
+        ({"FARANDOLE_GPUS": "first"}, WITH_RUNTIME, THERE, Level.FAULT, "FARANDOLE_GPUS is 'first'"),
+    ],
+)
+def test_gpus(
+    tmp_path: Path, settings: dict[str, str], info: dict[str, Any], there: frozenset[str], level: Level, words: str
+) -> None:
+    finding = judge_gpus(deployment(tmp_path, **settings), info, there)
+    assert finding.level is level
+    assert words in finding.found
+
+
+# --- ports ---
+
+
+def container(name: str, project: str, port: int, address: str = "127.0.0.1") -> dict[str, Any]:
+    published = [{"PrivatePort": 8000, "PublicPort": port, "IP": address, "Type": "tcp"}]
+    return {"Names": [f"/{name}"], "Labels": {"com.docker.compose.project": project}, "Ports": published}
+
+
+def test_a_port_of_our_own_container_of_another_and_of_a_program(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        ours = deployment(tmp_path, FARANDOLE_PORT=str(port))
+        assert bad(check_ports(ours, Answers(**{"/containers/json": [container("p", "farandole", port)]}))) == []
+        other = Answers(**{"/containers/json": [container("web", "blog", port, "0.0.0.0")]})
+        assert "The container web has port" in bad(check_ports(ours, other))[0][1]
+        elsewhere = Answers(**{"/containers/json": [container("web", "blog", port, "192.0.2.7")]})
+        for engine in (elsewhere, None):
+            [(level, found)] = bad(check_ports(ours, engine))
+            assert level is Level.FAULT
+            assert f"Another program has port {port}" in found
+    assert bad(check_ports(ours, None)) == []
+
+
+def test_an_address_that_the_machine_does_not_have(tmp_path: Path) -> None:
+    [(level, found), _] = bad(check_ports(deployment(tmp_path, FARANDOLE_BIND="203.0.113.9"), None))
+    assert level is Level.FAULT
+    assert "no address of this machine" in found
+
+
+@pytest.mark.parametrize("port", ["0", "http", "70000"])
+def test_what_is_no_port(tmp_path: Path, port: str) -> None:
+    assert "FARANDOLE_PORT is" in bad(check_ports(deployment(tmp_path, FARANDOLE_PORT=port), None))[0][1]
+
+
+def test_two_services_that_want_one_port(tmp_path: Path) -> None:
+    found = bad(check_ports(deployment(tmp_path, COMPOSE_PROFILES="tls,caddy"), Answers(**{"/containers/json": []})))
+    assert (Level.FAULT, "caddy and tls both want port 443.") in found
+
+
+# --- networks ---
+
+TABLE = """Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
+eth0	00000000	010200C0	0003	0	0	0	00000000	0	0	0
+docker0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
+"""
+ETH0 = Route(interface="eth0", network=IPv4Network("0.0.0.0/0"))
+
+
+def test_the_routes_and_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "route").write_text(TABLE)
+    routes = read_routes(tmp_path / "route")
+    assert routes == [ETH0, Route(interface="docker0", network=IPv4Network("172.17.0.0/16"))]
+    (tmp_path / "eth0").mkdir()
+    (tmp_path / "eth0" / "mtu").write_text("1400\n")
+    assert read_uplinks(routes, tmp_path) == {"eth0": 1400}
+
+
+def network(name: str, subnet: str = "172.18.0.0/16", **more: Any) -> dict[str, Any]:
+    return {"Name": name, "Id": "0123456789abcdef", "IPAM": {"Config": [{"Subnet": subnet}]}, **more}
+
+
+def test_packets_that_the_way_out_does_not_carry(tmp_path: Path) -> None:
+    uplinks = {"eth0": 9000, "wg0": 1400}
+    finding = check_mtu(deployment(tmp_path), uplinks, [])
+    assert finding.level is Level.WARNING
+    assert "FARANDOLE_MTU=1400" in finding.remedy
+    fitting = deployment(tmp_path, FARANDOLE_MTU="1400")
+    assert check_mtu(fitting, uplinks, []).level is Level.OK
+    older = [network("farandole-front"), network("blog_default"), network("farandole-back", Internal=True)]
+    finding = check_mtu(fitting, uplinks, older)
+    assert finding.level is Level.WARNING
+    assert finding.found.startswith("farandole-front was made before")
+
+
+@pytest.mark.parametrize(
+    ("routes", "networks", "level", "words"),
+    [
+        ([ETH0], [], Level.OK, "nobody else's"),
+        (["10.0.0.0/8"], [], Level.FAULT, "a route of tun0"),
+        (["10.213.7.0/24"], [], Level.WARNING, "fewer users"),
+        (
+            [Route(interface="br-0123456789ab", network=IPv4Network("10.213.0.0/26"))],
+            [network("farandole-user-ada", "10.213.0.0/26", Labels={"farandole.hub": "farandole"})],
+            Level.OK,
+            "nobody else's",
+        ),
+        ([], [network("blog_default", "10.213.0.0/16")], Level.FAULT, "the engine's network blog_default"),
+        ([], [network("v6", "fd00::/64")], Level.OK, "nobody else's"),
+    ],
+)
+def test_addresses_that_are_somebody_elses(
+    tmp_path: Path, routes: list[Any], networks: list[Any], level: Level, words: str
+) -> None:
+    table = [Route(interface="tun0", network=IPv4Network(each)) if isinstance(each, str) else each for each in routes]
+    finding = check_subnets(deployment(tmp_path), table, networks)
+    assert (finding.level, words in finding.found) == (level, True), finding.found
+
+
+@pytest.mark.parametrize("subnets", ["10.213.0.1/16", "somewhere", "10.213.0.0/28"])
+def test_what_is_no_range(tmp_path: Path, subnets: str) -> None:
+    finding = check_subnets(deployment(tmp_path, FARANDOLE_SUBNETS=subnets), [], [])
+    assert finding.level is Level.FAULT
+
+
+# --- firewall ---
+
+
+def test_on_a_swarm_the_rules_are_for_the_way_out_of_every_machine(tmp_path: Path) -> None:
+    finding = check_internet(deployment(tmp_path, FARANDOLE_DEPLOYMENT="swarm"))
+    assert finding.level == Level.WARNING
+    assert "iptables -I INPUT -i docker_gwbridge" in finding.remedy
+    closed = deployment(tmp_path, FARANDOLE_DEPLOYMENT="swarm", FARANDOLE_INTERNET="no")
+    assert check_internet(closed).level == Level.OK
+
+
+OPEN = "-N DOCKER-USER\n-A DOCKER-USER -j RETURN\n"
+CLOSED = "-A DOCKER-USER -s 10.213.0.0/16 -d 169.254.0.0/16 -p tcp -m tcp ! --dport 53 -j REJECT --reject-with x\n"
+LOCKED = "-P INPUT ACCEPT\n-A INPUT -s 10.0.0.0/8 -p tcp -m tcp ! --dport 53 -m conntrack --ctstate NEW -j REJECT\n"
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "incoming", "reached"),
+    [
+        (OPEN, "-P INPUT ACCEPT\n", ["metadata", "own ports"]),
+        (CLOSED + OPEN, "-P INPUT ACCEPT\n", ["own ports"]),
+        (OPEN + CLOSED, LOCKED, ["metadata"]),
+        (CLOSED + OPEN, LOCKED, []),
+        (CLOSED.replace("10.213.0.0/16", "10.213.0.0/24"), LOCKED, ["metadata"]),
+        (CLOSED.replace("! --dport 53", "--dport 443"), LOCKED, ["metadata"]),
+        (CLOSED.replace("REJECT", "ACCEPT"), LOCKED, ["metadata"]),
+        (CLOSED, "-P INPUT DROP\n", []),
+        (CLOSED, "-P INPUT ACCEPT\n-A INPUT -p tcp --dport 25 -j DROP\n", ["own ports"]),
+        (CLOSED, LOCKED.replace("NEW", "INVALID"), ["own ports"]),
+        (CLOSED, "-P INPUT ACCEPT\n-A INPUT ! -s 10.213.0.0/16 -j DROP\n", ["own ports"]),
+    ],
+)
+def test_what_users_reach(tmp_path: Path, forwarded: str, incoming: str, reached: list[str]) -> None:
+    finding = judge_rules(deployment(tmp_path), forwarded, incoming)
+    assert finding.level is (Level.WARNING if reached else Level.OK)
+    if reached:
+        assert [words for words in ("metadata", "own ports") if words in finding.found] == reached
+        assert set(closing_commands("10.213.0.0/16")) <= set(finding.remedy.splitlines())
+
+
+def test_who_may_not_see_the_rules_is_told_them(tmp_path: Path) -> None:
+    finding = judge_rules(deployment(tmp_path), None, None)
+    assert finding.level is Level.WARNING
+    assert "Run this as root" in finding.remedy
+
+
+# --- certificate ---
+
+
+def test_a_certificate_that_the_container_can_use(tmp_path: Path) -> None:
+    folder = make_pair(tmp_path / "tls")
+    finding = judge_folder(folder, user=folder.stat().st_uid)
+    assert finding.level is Level.OK
+    assert f"{datetime.now(UTC) + timedelta(days=30):%Y}" in finding.found
+
+
+@pytest.mark.parametrize("name", [".", "tls.crt", "tls.key"])
+def test_what_the_containers_user_may_not_read(tmp_path: Path, name: str) -> None:
+    folder = make_pair(tmp_path / "tls")
+    folder.chmod(0o755)
+    (folder / "tls.key").chmod(0o644)
+    stranger = max(folder.stat().st_uid, folder.stat().st_gid) + 1
+    assert judge_folder(folder, stranger).level is Level.OK
+    (folder / name).chmod(0o700 if name == "." else 0o600)
+    finding = judge_folder(folder, stranger)
+    assert finding.level is Level.FAULT
+    assert f"may not read {folder / name}" in finding.found
+    assert "chown" in finding.remedy
+
+
+def test_a_link_that_leads_nowhere_in_the_container(tmp_path: Path) -> None:
+    folder = make_pair(tmp_path / "live")
+    outside = (make_pair(tmp_path / "archive") / "tls.key").rename(tmp_path / "archive" / "key1.pem")
+    (folder / "tls.key").unlink()
+    (folder / "tls.key").symlink_to(outside)
+    assert "leads out of its folder" in judge_folder(folder, folder.stat().st_uid).found
+
+
+def test_a_certificate_that_ends_soon_or_is_missing(tmp_path: Path) -> None:
+    user = tmp_path.stat().st_uid
+    assert judge_folder(make_pair(tmp_path / "soon", days=3), user).level is Level.WARNING
+    assert judge_folder(make_pair(tmp_path / "ended", days=-1), user).level is Level.FAULT
+    assert judge_folder(tmp_path / "nowhere", user).level is Level.FAULT

@@ -1,0 +1,398 @@
+"""What the filter admits of a swarm: services of the shape that our spawner makes, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import json
+from ipaddress import IPv4Network
+from typing import Any
+
+import pytest
+from docker.types import Mount
+
+from hub.engine_filter.admission import Admission, Call
+from hub.engine_filter.containers import rebuild_container
+from hub.engine_filter.engine import EngineError
+from hub.engine_filter.networks import rebuild_connect, rebuild_network
+from hub.engine_filter.refused import RefusedError
+from hub.engine_filter.routes import find
+from hub.engine_filter.rules import Rules
+from spawner_config.settings import SettingsError
+from spawner_config.swarm.services import Wanted, task_template
+from spawner_config.swarm.shared_home import SharedFolder
+
+IMAGE = "farandole-notebook:0.1.0"
+OURS = {"farandole.hub": "farandole"}
+HOMES = SharedFolder(server="10.0.0.5", path="/export")
+RULES = Rules(swarm=True, homes=HOMES, shared_volumes=("mnist",), addresses=IPv4Network("10.213.0.0/16"))
+
+
+class FakeEngine:
+    """Answers look-ups; ``images`` maps each image to its user."""
+
+    there: dict[str, Any] = {  # noqa: RUF012 - nobody changes it
+        "/networks/farandole-user-ada": {"Id": "net-id", "Name": "farandole-user-ada", "Labels": OURS},
+        "/networks/back": {"Id": "b", "Name": "back", "Labels": {**OURS, "farandole.role": "service"}},
+        "/services/ours": {"ID": "service-id", "Spec": {"Labels": OURS}},
+        "/services/foreign": {"ID": "other", "Spec": {"Labels": {}}},
+        f"/images/{IMAGE}/json": {"Config": {"User": "user"}},
+        "/images/farandole-notebook:root/json": {"Config": {"User": ""}},
+    }
+
+    async def inspect(self, path: str) -> Any:
+        if path not in self.there:
+            raise EngineError(404, b"")
+        return self.there[path]
+
+
+def sent() -> dict[str, Any]:
+    """The body as the spawner sends it."""
+    home = Mount(
+        "/home/user",
+        "farandole-home-ada",
+        no_copy=True,
+        labels=OURS,
+        driver_config={"Name": "local", "Options": HOMES.options("farandole-home-ada", "farandole")},
+    )
+    task = task_template(
+        image=IMAGE,
+        command=["python", "-m", "jupyterhub.singleuser"],
+        environment={"A": "1", "NVIDIA_VISIBLE_DEVICES": "void"},
+        mounts=[home, Mount("/data/mnist", "mnist", read_only=True)],
+        network="farandole-user-ada",
+        wanted=Wanted(node_labels={"disk": "fast"}),
+        constraints=["node.id==abc"],
+        memory=1 << 30,
+        cpus=2,
+    )
+    labels = {**OURS, "farandole.server": "farandole-server-ada"}
+    return {
+        "Name": "farandole-server-ada",
+        "Labels": labels,
+        "TaskTemplate": task,
+        "Mode": None,
+        "Networks": None,
+        "EndpointSpec": {"Mode": "dnsrr"},
+    }
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The same with one value changed, or left out where it is None."""
+    body = copy.deepcopy(sent())
+    *where, last = path.split(".")
+    found = body
+    for key in where:
+        found = found.setdefault(key, {})
+    found[last] = value
+    return body
+
+
+async def admit(body: dict[str, Any], rules: Rules = RULES) -> dict[str, Any]:
+    admission = Admission(rules, FakeEngine())  # type: ignore[arg-type]
+    call = Call(path="/services/create", parts={}, query={}, body=_json(body))
+    outgoing = await admission.create_service(call)
+    assert outgoing.body is not None
+    return outgoing.body
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    return json.dumps(body).encode()
+
+
+async def test_what_the_spawner_sends_is_admitted_as_it_is_but_for_the_network_by_its_id() -> None:
+    body = await admit(sent())
+    task = body["TaskTemplate"]
+    assert task["Networks"] == [{"Target": "net-id"}]
+    assert task["ContainerSpec"]["CapabilityDrop"] == ["ALL"]
+    assert task["ContainerSpec"]["Privileges"] == {"NoNewPrivileges": True}
+    assert task["ContainerSpec"]["Healthcheck"] == {"Test": ["NONE"]}
+    assert task["Placement"]["Constraints"] == ["node.labels.disk==fast", "node.id==abc"]
+    assert task["RestartPolicy"] == {"Condition": "none"}
+    home, data, memory = task["ContainerSpec"]["Mounts"]
+    assert home["VolumeOptions"]["DriverConfig"]["Options"]["device"] == ":/export/farandole-home-ada"
+    assert data["ReadOnly"]
+    assert memory["Target"] == "/dev/shm"
+    assert body["Labels"] == {**OURS, "farandole.server": "farandole-server-ada"}
+
+
+async def test_what_must_be_is_set_whatever_was_sent() -> None:
+    bare = changed("TaskTemplate.ContainerSpec", {"Image": IMAGE})
+    bare.pop("Labels")
+    bare.pop("EndpointSpec")
+    body = await admit(bare)
+    container = body["TaskTemplate"]["ContainerSpec"]
+    assert container["CapabilityDrop"] == ["ALL"]
+    assert container["Privileges"] == {"NoNewPrivileges": True}
+    assert container["Env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+    assert (body["Labels"], body["EndpointSpec"]) == (OURS, {"Mode": "dnsrr"})
+
+
+C = "TaskTemplate.ContainerSpec"
+RESERVED = "TaskTemplate.Resources.Reservations.GenericResources"
+
+
+def gpu_count(value: int) -> dict[str, Any]:
+    return {"DiscreteResourceSpec": {"Kind": "GPU", "Value": value}}
+
+
+@pytest.mark.parametrize(("asked", "extra"), [([gpu_count(2)], []), ([], ["NVIDIA_VISIBLE_DEVICES=void"])])
+async def test_who_asks_for_no_gpu_is_kept_from_all(asked: list[Any], extra: list[str]) -> None:
+    body = changed(RESERVED, asked)
+    body["TaskTemplate"]["ContainerSpec"]["Env"] = ["A=1"]
+    task = (await admit(body))["TaskTemplate"]
+    assert task["ContainerSpec"]["Env"] == ["A=1", *extra]
+    assert task["Resources"]["Reservations"]["GenericResources"] == asked
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("Name", "other-server", "not this hub's"),
+        ("Mode", {"Global": {}}, "Mode"),
+        ("Labels", {"farandole.role": "service"}, "parts of the hub"),
+        ("EndpointSpec", {"Mode": "dnsrr", "Ports": [{"PublishedPort": 22}]}, "Ports"),
+        ("EndpointSpec", {"Mode": "vip"}, "Mode"),
+        ("UpdateConfig", {"Parallelism": 2}, "UpdateConfig"),
+        ("TaskTemplate.Runtime", "plugin", "Runtime"),
+        ("TaskTemplate.RestartPolicy", {"Condition": "any"}, "Condition"),
+        ("TaskTemplate.RestartPolicy", None, "RestartPolicy"),
+        ("TaskTemplate.Networks", [], "one network"),
+        ("TaskTemplate.Networks", [{"Target": "farandole-user-ada"}, {"Target": "back"}], "one network"),
+        ("TaskTemplate.Networks", [{"Target": "farandole-user-ada", "Aliases": ["hub"]}], "Aliases"),
+        ("TaskTemplate.Networks", [{"Target": "back"}], "parts of the hub"),
+        ("TaskTemplate.Placement", {"Constraints": ["node.role==manager"]}, "only a node's id and labels"),
+        ("TaskTemplate.Placement", {"Preferences": [{"Spread": {}}]}, "Preferences"),
+        ("TaskTemplate.Resources.Limits", {"MemoryBytes": 1}, "Pids is missing"),
+        ("TaskTemplate.Resources.Limits.Pids", 0, "Pids"),
+        ("TaskTemplate.Resources.Reservations", {"GenericResources": [{"NamedResourceSpec": {"Kind": "x"}}]}, "Named"),
+        ("TaskTemplate.LogDriver", {"Name": "syslog"}, "LogDriver.Name"),
+        (f"{C}.Image", "debian", "not among the allowed"),
+        (f"{C}.Image", "farandole-notebook:root", "runs as root"),
+        (f"{C}.User", "0", "other than 0"),
+        (f"{C}.Env", ["NVIDIA_VISIBLE_DEVICES=all"], "GPUs are given"),
+        (f"{C}.Env", ["DOCKER_RESOURCE_GPU=all"], "DOCKER_RESOURCE_GPU: GPUs are given"),
+        (f"{C}.Env", ["DOCKER_RESOURCE_GPU"], "DOCKER_RESOURCE_GPU: GPUs are given"),
+        (f"{C}.CapabilityAdd", ["SYS_ADMIN"], "CapabilityAdd"),
+        (f"{C}.Sysctls", {"kernel.x": "1"}, "Sysctls"),
+        (f"{C}.Secrets", [{"SecretID": "x"}], "Secrets"),
+        (f"{C}.Configs", [{"ConfigID": "x"}], "Configs"),
+        (f"{C}.Hosts", ["1.2.3.4 hub"], "Hosts"),
+        (f"{C}.Privileges", {"CredentialSpec": {"File": "x"}}, "CredentialSpec"),
+        (f"{C}.Privileges", {"Seccomp": {"Mode": "unconfined"}}, "Seccomp"),
+        (f"{C}.Healthcheck", {"Test": ["CMD", "id"]}, "Test"),
+        (f"{C}.Mounts", [{"Type": "bind", "Source": "/", "Target": "/x"}], "Type"),
+        (f"{C}.Mounts", [{"Type": "cluster", "Source": "x", "Target": "/x"}], "Type"),
+        (f"{C}.Mounts", [{"Type": "tmpfs", "Target": "/etc"}], "Target"),
+        (f"{C}.Mounts", [{"Type": "tmpfs", "Target": "/dev/shm", "TmpfsOptions": {"Options": [["exec"]]}}], "Options"),
+        (f"{C}.Mounts", [{"Type": "volume", "Source": "other", "Target": "/x"}], "not this hub's"),
+        (f"{C}.Mounts", {}, "must be a list"),
+        (f"{C}.Mounts", [{}], "must each have Type"),
+        (f"{C}.Mounts", [None], "must be an object"),
+        (f"{C}.Mounts", [{"Source": "farandole-home-ada", "Target": "/x"}], "must each have Type"),
+        (RESERVED, [{}], "Value of 1 or more"),
+        (RESERVED, [{"DiscreteResourceSpec": {}}], "Value of 1 or more"),
+        (RESERVED, [{"DiscreteResourceSpec": None}], "Value of 1 or more"),
+        (RESERVED, [{"DiscreteResourceSpec": {"Value": 1}}], "of Kind GPU"),
+        (RESERVED, [{"DiscreteResourceSpec": {"Kind": "GPU"}}], "Value of 1 or more"),
+        (RESERVED, [gpu_count(0)], "Value of 1 or more"),
+        (RESERVED, [gpu_count(1), gpu_count(-1)], "Value of 1 or more"),
+    ],
+)
+async def test_anything_else_is_refused_by_name(path: str, value: Any, words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        await admit(changed(path, value))
+
+
+def volume(source: str, **options: str) -> list[dict[str, Any]]:
+    driver = {"Name": "local", "Options": options}
+    return [{"Type": "volume", "Source": source, "Target": "/x", "VolumeOptions": {"DriverConfig": driver}}]
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("farandole-home-ada", {"type": "none", "o": "bind", "device": "/etc"}),
+        ("farandole-home-ada", HOMES.options("farandole-home-grace", "farandole")),
+        ("farandole-home-ada", {**HOMES.options("farandole-home-ada", "farandole"), "more": "1"}),
+        ("mnist", HOMES.options("mnist", "farandole")),
+    ],
+)
+async def test_a_volume_is_where_the_administrator_says_and_nowhere_else(source: str, options: dict[str, str]) -> None:
+    with pytest.raises(RefusedError, match="only FARANDOLE_SWARM_HOMES says"):
+        await admit(changed(f"{C}.Mounts", volume(source, **options)))
+
+
+async def test_without_a_shared_folder_no_volume_has_options() -> None:
+    rules = Rules(swarm=True)
+    home = volume("farandole-home-ada", **HOMES.options("farandole-home-ada", "farandole"))
+    with pytest.raises(RefusedError, match="only FARANDOLE_SWARM_HOMES says"):
+        await admit(changed(f"{C}.Mounts", home), rules)
+
+
+def making(**changes: Any) -> dict[str, Any]:
+    """The body of the container that makes a home's folder, as `home_volumes` sends it through docker-py."""
+    driver = {"Name": "local", "Options": HOMES.options("farandole-homes", "farandole")}
+    whole = {
+        "Type": "volume",
+        "Source": "farandole-homes",
+        "Target": "/homes",
+        "ReadOnly": False,
+        "VolumeOptions": {"NoCopy": True, "Labels": OURS, "DriverConfig": driver},
+    }
+    return {
+        "Image": IMAGE,
+        "Cmd": None,
+        "Env": None,
+        "User": None,
+        "Labels": OURS,
+        "Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes/farandole-home-ada"],
+        "HostConfig": {"NetworkMode": "none", "Mounts": [whole]},
+        **changes,
+    }
+
+
+async def test_the_whole_of_the_homes_is_for_the_command_that_makes_a_folder() -> None:
+    admission = Admission(RULES, FakeEngine())  # type: ignore[arg-type]
+    call = Call(path="/containers/create", parts={}, query={}, body=_json(making()))
+    body = (await admission.create_container(call)).body
+    assert body is not None
+    assert body["Entrypoint"] == making()["Entrypoint"]
+    assert body["HostConfig"]["NetworkMode"] == "none"
+    assert body["HostConfig"]["Mounts"] == making()["HostConfig"]["Mounts"]
+
+
+FOLDER = "/homes/farandole-home-ada"
+HOME = "farandole-home-ada:/home/user"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # The link that a volume of that name would follow to the root of its machine.
+        {"Entrypoint": ["ln", "-s", "/", "/homes/farandole-home-x"]},
+        {"Entrypoint": None},
+        {"Entrypoint": None, "Cmd": ["mkdir", "--parents", "--mode=700", FOLDER]},
+        {"Entrypoint": ["mkdir", FOLDER]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "-Z", FOLDER]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "farandole-home-ada"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes/other"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", f"{FOLDER}/deeper"]},
+        {"Entrypoint": ["mkdir", "--parents", "--mode=700", "/homes/farandole-/../x"]},
+        {"Cmd": ["/homes/farandole-home-bo"]},
+        {"Env": ["LD_PRELOAD=/homes/farandole-home-x/evil.so"]},
+        {"User": "1001"},
+        {"WorkingDir": "/homes"},
+        {"Healthcheck": {"Test": ["CMD", "ln", "-s", "/", "/homes/farandole-home-x"]}},
+        {"HostConfig": {**making()["HostConfig"], "NetworkMode": "farandole-user-ada"}},
+        {"HostConfig": {**making()["HostConfig"], "Binds": [HOME]}},
+        {"HostConfig": {"NetworkMode": "none", "Binds": ["farandole-homes:/usr/bin"]}},
+        {"HostConfig": {"NetworkMode": "farandole-user-ada", "Binds": ["farandole-homes:/homes:ro"]}},
+        {"HostConfig": {"NetworkMode": "none", "Binds": [HOME]}},
+        {"HostConfig": {"NetworkMode": "none"}},
+    ],
+)
+def test_nothing_else_has_the_whole_of_the_homes(changes: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError, match="'farandole-homes' is for making a folder"):
+        rebuild_container(RULES, making(**changes))
+
+
+async def test_no_service_has_the_whole_of_the_homes() -> None:
+    whole = volume("farandole-homes", **HOMES.options("farandole-homes", "farandole"))
+    with pytest.raises(RefusedError, match="no server may have it"):
+        await admit(changed(f"{C}.Mounts", whole))
+
+
+async def test_only_our_services_are_touched_and_by_id() -> None:
+    admission = Admission(RULES, FakeEngine())  # type: ignore[arg-type]
+
+    def call(name: str) -> Call:
+        return Call(path=f"/services/{name}", parts={"name": name}, query={}, body=b"")
+
+    assert (await admission.service(call("ours"))).path == "/services/service-id"
+    with pytest.raises(RefusedError, match="not this hub's"):
+        await admission.service(call("foreign"))
+
+
+async def listed(path: str, filters: str) -> dict[str, str]:
+    route, _, call = find("GET", f"/v1.45{path}?filters={filters}", b"")
+    outgoing = await route.decide(Admission(RULES, FakeEngine()), call)  # type: ignore[arg-type]
+    return outgoing.query
+
+
+@pytest.mark.parametrize("more", ["", ',"farandole.hub"', ',"farandole.hub=other"', ',"farandole.hub=farandole"'])
+async def test_lists_are_of_ours(more: str) -> None:
+    for path in ("/services", "/tasks", "/containers/json"):
+        query = await listed(path, f'{{"label":["a=b"{more}]}}')
+        assert query == {"filters": '{"label": ["a=b", "farandole.hub=farandole"]}'}
+
+
+@pytest.mark.parametrize("labels", ['{"farandole.hub":true}', "[1]", "true"])
+async def test_labels_of_another_form_are_refused(labels: str) -> None:
+    with pytest.raises(RefusedError, match="filters.label must be a"):
+        await listed("/tasks", f'{{"label":{labels}}}')
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/swarm"),
+        ("POST", "/swarm/leave"),
+        ("GET", "/swarm/unlockkey"),
+        ("POST", "/nodes/abc/update"),
+        ("DELETE", "/nodes/abc"),
+        ("POST", "/services/ours/update"),
+        ("GET", "/services/ours/logs"),
+        ("GET", "/secrets"),
+        ("GET", "/configs"),
+        ("GET", "/tasks/abc/logs"),
+    ],
+)
+def test_nothing_else_of_a_swarm_is_within_reach(method: str, path: str) -> None:
+    with pytest.raises(RefusedError, match="not among the requests"):
+        find(method, path, b"")
+
+
+@pytest.mark.parametrize("path", ["/nodes", "/services/ours"])
+async def test_without_a_swarm_there_are_no_services(path: str) -> None:
+    route, _, call = find("GET", path, b"")
+    with pytest.raises(RefusedError, match="not swarm"):
+        await route.decide(Admission(Rules(), FakeEngine()), call)  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match="not swarm"):
+        await admit(sent(), Rules())
+
+
+def overlay(**changes: Any) -> dict[str, Any]:
+    ipam = {"Driver": "default", "Config": [{"Subnet": "10.213.0.0/25", "IPRange": "10.213.0.0/26"}]}
+    return {"Name": "farandole-user-ada", "Driver": "overlay", "Attachable": True, "IPAM": ipam, **changes}
+
+
+def test_on_a_swarm_networks_are_overlays() -> None:
+    made = rebuild_network(RULES, overlay())
+    assert (made["Driver"], made["Attachable"], made["Labels"]) == ("overlay", True, OURS)
+    for changes in ({"Driver": "bridge"}, {"Ingress": True}, {"Scope": "global"}, {"ConfigOnly": True}):
+        with pytest.raises(RefusedError):
+            rebuild_network(RULES, overlay(**changes))
+    outside = {"Driver": "default", "Config": [{"Subnet": "10.213.0.0/25", "IPRange": "192.168.0.0/26"}]}
+    with pytest.raises(RefusedError, match="must lie in FARANDOLE_SUBNETS"):
+        rebuild_network(RULES, overlay(IPAM=outside))
+
+
+def test_without_a_swarm_networks_are_bridges() -> None:
+    with pytest.raises(RefusedError, match="Driver"):
+        rebuild_network(Rules(), overlay())
+
+
+def test_hub_and_proxy_may_name_their_address_among_the_users() -> None:
+    endpoint = {"Aliases": ["hub"], "IPAMConfig": {"IPv4Address": "10.213.0.126"}}
+    assert rebuild_connect(RULES, {"Container": "c", "EndpointConfig": endpoint})["EndpointConfig"] == endpoint
+    for address in ("10.0.0.1", "hub"):
+        with pytest.raises(RefusedError, match="IPv4Address"):
+            rebuild_connect(RULES, {"EndpointConfig": {"IPAMConfig": {"IPv4Address": address}}})
+
+
+def test_the_deployment_is_one_of_two() -> None:
+    assert Rules.from_environment({"FARANDOLE_DEPLOYMENT": "swarm"}).swarm
+    assert not Rules.from_environment({}).swarm
+    with pytest.raises(SettingsError, match="FARANDOLE_DEPLOYMENT is 'swarn'"):
+        Rules.from_environment({"FARANDOLE_DEPLOYMENT": "swarn"})

@@ -1,0 +1,247 @@
+"""The manifests of hub/kubernetes: what they let whom do, and that their parts fit each other and the spawner."""
+
+from __future__ import annotations
+
+import tomllib
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+import yaml
+
+from spawner_config.kubernetes.configure import ACCESS_LABELS, GONE_NODE_SECONDS, HUB_PORT, PROXY_PORT
+from spawner_config.kubernetes.profiles import PodNeeds
+from spawner_config.kubernetes.settings import KubernetesSettings, service_url
+from spawner_config.profiles.profiles import parse_profiles
+from spawner_config.settings import ROOT
+
+FOLDER = ROOT / "hub/kubernetes"
+SERVER = {"component": "singleuser-server", **ACCESS_LABELS}
+"""Of a user's pod; the first is KubeSpawner's own."""
+SERVER_PORT = 8888
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all((FOLDER / name).read_text(encoding="utf-8")) if each]
+
+
+SITE = read("site.example/kustomization.yaml")[0]
+BASE = read("base/kustomization.yaml")[0]
+OBJECTS = [each for name in BASE["resources"] for each in read(f"base/{name}")]
+OBJECTS += [each for name in SITE["resources"] for each in read(f"site.example/{name}")]
+
+
+def one(kind: str, name: str) -> dict[str, Any]:
+    (found,) = (each for each in OBJECTS if (each["kind"], each["metadata"]["name"]) == (kind, name))
+    return found
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each["spec"]["template"] for each in OBJECTS if each["kind"] == "Deployment"}
+
+
+def labels_of(name: str) -> dict[str, str]:
+    labels: dict[str, str] = SERVER if name == "server" else pods()[name]["metadata"]["labels"]
+    return labels
+
+
+def policies(labels: dict[str, str]) -> list[dict[str, Any]]:
+    specs = [each["spec"] for each in OBJECTS if each["kind"] == "NetworkPolicy"]
+    return [spec for spec in specs if spec["podSelector"].get("matchLabels", {}).items() <= labels.items()]
+
+
+def admits(spec: dict[str, Any], direction: str, peer: dict[str, str], port: int) -> bool:
+    for rule in spec.get(direction, []):
+        ports = [each["port"] for each in rule.get("ports", [])]
+        peers = rule.get("from" if direction == "ingress" else "to")
+        if (not ports or port in ports) and (peers is None or any(_selects(each, peer) for each in peers)):
+            return True
+    return False
+
+
+def _selects(each: dict[str, Any], peer: dict[str, str]) -> bool:
+    # One that names only namespaces means all pods in them.
+    labels = each.get("podSelector", {}).get("matchLabels", {})
+    return "ipBlock" not in each and labels.items() <= peer.items()
+
+
+def reaches(one_end: str, other_end: str, port: int) -> bool:
+    here, there = labels_of(one_end), labels_of(other_end)
+    out = any(admits(spec, "egress", there, port) for spec in policies(here))
+    return out and any(admits(spec, "ingress", here, port) for spec in policies(there))
+
+
+@pytest.mark.parametrize(
+    ("one_end", "other_end", "port"),
+    [
+        ("proxy", "hub", HUB_PORT),
+        ("server", "hub", HUB_PORT),
+        ("server", "proxy", PROXY_PORT),
+        ("hub", "server", SERVER_PORT),
+        ("proxy", "server", SERVER_PORT),
+        ("hub", "proxy", 8001),
+    ],
+)
+def test_who_must_reach_whom_can(one_end: str, other_end: str, port: int) -> None:
+    assert reaches(one_end, other_end, port)
+
+
+@pytest.mark.parametrize(
+    ("one_end", "other_end", "port"),
+    [
+        ("server", "proxy", 8001),
+        ("server", "server", SERVER_PORT),
+        ("server", "server", 29500),
+        ("proxy", "server", 29500),
+        ("hub", "server", 29500),
+    ],
+)
+def test_nobody_else_is_reached(one_end: str, other_end: str, port: int) -> None:
+    assert not reaches(one_end, other_end, port)
+
+
+def test_a_peer_that_names_namespaces_alone_admits_all_their_pods() -> None:
+    rule = {"ports": [{"port": 53}], "to": [{"namespaceSelector": {}}]}
+    assert admits({"egress": [rule]}, "egress", SERVER, 53)
+    assert not admits({"egress": [rule]}, "egress", SERVER, 54)
+    assert not admits({"egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]}, "egress", SERVER, 53)
+
+
+def test_without_a_policy_nothing_is_admitted() -> None:
+    assert one("NetworkPolicy", "nobody")["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+@pytest.mark.parametrize(
+    "address", ["169.254.169.254", "168.63.129.16", "10.0.0.1", "172.16.3.4", "192.168.1.1", "100.64.0.1", "127.0.0.1"]
+)
+def test_the_way_to_the_internet_leads_to_no_private_address(address: str) -> None:
+    (rule,) = one("NetworkPolicy", "servers-to-the-internet")["spec"]["egress"]
+    block = rule["to"][0]["ipBlock"]
+    excepted = [ip_network(each) for each in block["except"]]
+    assert ip_address(address) in ip_network(block["cidr"])
+    assert any(ip_address(address) in each for each in excepted)
+    assert not any(ip_address("151.101.0.223") in each for each in excepted)
+
+
+def test_the_hub_may_do_what_it_does_and_in_its_namespace_alone() -> None:
+    allowed = {
+        (group, resource): set(rule["verbs"])
+        for rule in one("Role", "hub")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert allowed == {
+        ("", "pods"): {"get", "list", "watch", "create", "delete"},
+        ("", "persistentvolumeclaims"): {"get", "create"},
+        ("", "events"): {"get", "list", "watch"},
+        ("networking.k8s.io", "networkpolicies"): {"get", "create", "patch", "delete"},
+    }
+    binding = one("RoleBinding", "hub")
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "hub")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "hub"}]
+    assert not [each for each in OBJECTS if each["kind"].startswith("ClusterRole")]
+
+
+def test_only_the_hub_has_a_token() -> None:
+    accounts = [each for each in OBJECTS if each["kind"] == "ServiceAccount"]
+    assert [each["automountServiceAccountToken"] for each in accounts] == [False, False]
+    tokens = {name: pod["spec"]["automountServiceAccountToken"] for name, pod in pods().items()}
+    assert tokens == {"hub": True, "proxy": False}
+
+
+@pytest.mark.parametrize("name", ["hub", "proxy"])
+def test_hub_and_proxy_can_do_no_more_than_they_must(name: str) -> None:
+    spec = pods()[name]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 1000
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["imagePullPolicy"] == "IfNotPresent"
+    assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+    assert container["resources"]["limits"]["memory"]
+    assert {"livenessProbe", "readinessProbe"} <= set(container)
+
+
+@pytest.mark.parametrize("name", ["hub", "proxy", "proxy-api"])
+def test_services_lead_to_a_port_of_a_pod(name: str) -> None:
+    spec = one("Service", name)["spec"]
+    (template,) = (pod for pod in pods().values() if spec["selector"].items() <= pod["metadata"]["labels"].items())
+    ports = [port["name"] for container in template["spec"]["containers"] for port in container["ports"]]
+    assert [port["targetPort"] for port in spec["ports"] if port["targetPort"] not in ports] == []
+
+
+def test_what_pods_refer_to_is_made() -> None:
+    made = {each["name"] for kind in ("secretGenerator", "configMapGenerator") for each in SITE[kind]}
+    hub = pods()["hub"]["spec"]
+    assert {each["secretRef"]["name"] for each in hub["containers"][0]["envFrom"]} == {"settings", "proxy-token"}
+    assert {"settings", "proxy-token", "profiles"} == made
+    assert [each["configMap"]["name"] for each in hub["volumes"] if "configMap" in each] == ["profiles"]
+    assert one("PersistentVolumeClaim", "hub-state")["spec"]["accessModes"] == ["ReadWriteOnce"]
+
+
+def test_the_settings_that_operators_copy_can_be_read() -> None:
+    text = (FOLDER / "site.example/settings.env.example").read_text(encoding="utf-8")
+    lines = [line.partition("=") for line in text.splitlines() if line and not line.startswith("#")]
+    ours = KubernetesSettings.from_environment({key: value for key, _, value in lines})
+    needed = {
+        "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:0.1.0",
+        "FARANDOLE_NOTEBOOK_PRIORITY": "farandole-notebooks",
+    }
+    assert ours == KubernetesSettings.from_environment(needed)
+
+
+def test_priorities_are_in_order() -> None:
+    values = {each["metadata"]["name"]: each["value"] for each in OBJECTS if each["kind"] == "PriorityClass"}
+    assert sorted(values, key=values.__getitem__) == [
+        "farandole-training-low",
+        "farandole-training-high",
+        "farandole-notebooks",
+        "farandole-serving",
+        "farandole-hub",
+    ]
+    preempting = {each["metadata"]["name"] for each in OBJECTS if each.get("preemptionPolicy") != "Never"} & set(values)
+    assert preempting == {"farandole-training-high", "farandole-hub"}
+    assert {pod["spec"]["priorityClassName"] for pod in pods().values()} == {"farandole-hub"}
+
+
+def test_hub_and_proxy_leave_a_dead_node_as_soon_as_users_pods() -> None:
+    for pod in pods().values():
+        assert {(each["key"], each["effect"], each["tolerationSeconds"]) for each in pod["spec"]["tolerations"]} == {
+            ("node.kubernetes.io/not-ready", "NoExecute", GONE_NODE_SECONDS),
+            ("node.kubernetes.io/unreachable", "NoExecute", GONE_NODE_SECONDS),
+        }
+
+
+def test_an_operators_copy_stays_out_of_repository_and_images() -> None:
+    for name in (".gitignore", ".dockerignore"):
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if line.rstrip("/") == "hub/kubernetes/site"], name
+
+
+def test_the_charts_values_fit_our_settings() -> None:
+    (values,) = read("values.yaml")
+    environ = {key: value for key, value in values["hub"]["extraEnv"].items() if isinstance(value, str)}
+    ours = KubernetesSettings.from_environment(environ)
+    assert ours.pod_labels == {"app": "jupyterhub", "release": "farandole"}
+    services = {"hub": "FARANDOLE_HUB_ADDRESS", "proxy-api": "FARANDOLE_PROXY_API_ADDRESS"}
+    assert {service_url(environ, name, key).split("/")[2].split(":")[0] for name, key in services.items()} == set(
+        services
+    )
+    profiles = values["hub"]["extraFiles"]["profiles.toml"]
+    assert profiles["mountPath"] == environ["FARANDOLE_PROFILES_FILE"]
+    catalogue = parse_profiles(tomllib.loads(profiles["stringData"]), counted=False)
+    priorities = {each["metadata"]["name"] for each in OBJECTS if each["kind"] == "PriorityClass"}
+    asked = {PodNeeds.of(profile).priority for profile in catalogue.profiles} - {None}
+    assert asked | {environ["FARANDOLE_NOTEBOOK_PRIORITY"]} <= priorities
+
+
+def test_with_the_chart_the_hub_may_make_the_policies_of_users() -> None:
+    role, binding = read("chart-access.yaml")
+    (policies_rule,) = role["rules"]
+    assert policies_rule in one("Role", "hub")["rules"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "hub"}]

@@ -1,0 +1,262 @@
+"""What the magics make of their arguments, in a real IPython shell over a cluster that only remembers."""
+
+import pytest
+from farandole.driver.options import Elastic
+from farandole.driver.output import Block
+from farandole.exceptions import NoClusterError, RunNotFoundError, TransferError, UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+
+class RememberingCluster:
+    """Notes each call; a cell prints one line on each rank."""
+
+    name = "main"
+    size = 2
+    ended = ""
+
+    def __init__(self):
+        self.calls = []
+
+    def close(self):
+        self.calls.append(("close",))
+
+    def run(self, code, *, ranks, show):
+        self.calls.append(("run", code, ranks))
+        show(Block(ranks=(0, 1), stream="stdout", text="hi\n"))
+        show(Block(ranks=(1,), stream="stdout", text="only one\n"))
+
+    def train(self, code, *, resume, name, elastic, **_options):
+        self.calls.append(("train", code, name, resume) if elastic is None else ("elastic", code, elastic))
+
+    def push(self, values, *, ranks):
+        self.calls.append(("push", values, ranks))
+
+    def pull(self, *names, ranks):
+        self.calls.append(("pull", names, ranks))
+        return {rank: {name: f"{name}{rank}" for name in names} for rank in ranks or (0, 1)}
+
+    def scale(self, workers):
+        self.calls.append(("scale", workers))
+
+    def status(self):
+        return "status"
+
+    def check(self):
+        return "checked"
+
+    def logs(self, rank, *, lines):
+        return f"rank {rank}, {lines} lines"
+
+    def stop(self):
+        self.calls.append(("stop",))
+
+    def interrupt(self):
+        self.calls.append(("interrupt",))
+
+
+@pytest.fixture
+def shell(monkeypatch, tmp_path):
+    monkeypatch.setenv("FARANDOLE_RUNS", str(tmp_path))
+    for variable in ("FARANDOLE_HUB_URL", "JUPYTERHUB_API_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "farandole")
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def magics(shell):
+    return shell.magics_manager.registry["FarandoleMagics"]
+
+
+@pytest.fixture
+def cluster(magics):
+    magics.cluster = RememberingCluster()
+    return magics.cluster
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "line"),
+    [
+        ("cell", "distributed", ""),
+        ("cell", "distributed_train", ""),
+        ("line", "push", "x"),
+        ("line", "pull", "x"),
+        ("line", "cluster", "status"),
+        ("line", "cluster", "scale 3"),
+        ("line", "cluster", "stop"),
+        ("line", "cluster", "logs 0"),
+        ("line", "cluster", "interrupt"),
+    ],
+)
+def test_without_a_cluster_each_magic_says_how_to_get_one(shell, kind, name, line):
+    shell.user_ns["x"] = 1
+    with pytest.raises(NoClusterError, match=r"no cluster yet.*%cluster start --workers 2.*%cluster attach.*--local"):
+        shell.run_cell_magic(name, line, "pass") if kind == "cell" else shell.run_line_magic(name, line)
+
+
+def test_a_cluster_that_was_stopped_from_outside_is_let_go(shell, magics, cluster):
+    cluster.ended = "cluster 'main' was stopped from the panel"
+    with pytest.raises(NoClusterError, match="was stopped from the panel"):
+        shell.run_line_magic("cluster", "status")
+    assert (magics.cluster, cluster.calls) == (None, [("close",)])
+    magics.cluster = cluster
+    # There is no hub here either; that it leads one already would be said first.
+    with pytest.raises(NoClusterError, match="no JupyterHub here"):
+        shell.run_line_magic("cluster", "start")
+
+
+@pytest.mark.parametrize("line", ["start", "attach", "list", "stop old"])
+def test_without_a_hub_the_remedy_is_local(shell, line):
+    with pytest.raises(NoClusterError, match=r"no JupyterHub here.*%cluster start --local"):
+        shell.run_line_magic("cluster", line)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("start --workers 0", "at least 1 of workers, not 0"),
+        ("start --workers -3", "at least 1 of workers, not -3"),
+        ("start --ranks 0 --local", "at least 1 of ranks, not 0"),
+        ("start --workers many", "invalid int value: 'many'"),
+        ("start --workers 3 --local", "this machine is the one worker, not 3; ask for more `--ranks`"),
+        ("start --backend mpi --local", "no backend 'mpi'; choose one of horovod, torch, none"),
+        ("start --name Big_One --local", "'Big_One' cannot be a cluster's name; use 1 to 24 lower-case"),
+        ("start --sideways", "unrecognized arguments: --sideways"),
+        ("dance", "cannot 'dance'; it can start, status"),
+        ("", "arguments are required: action"),
+    ],
+)
+def test_a_wrong_start_is_refused_with_the_remedy(shell, magics, line, message):
+    with pytest.raises(UsageError, match=message):
+        shell.run_line_magic("cluster", line)
+    assert magics.cluster is None
+
+
+@pytest.mark.parametrize("value", ["", " many", " 1.5"])
+def test_scale_needs_a_number(shell, cluster, value):
+    with pytest.raises(UsageError, match="needs a number of workers"):
+        shell.run_line_magic("cluster", f"scale{value}")
+    assert cluster.calls == []
+
+
+@pytest.mark.parametrize("line", ["logs", "logs x", "logs 1.5"])
+def test_logs_need_a_rank(shell, cluster, line):
+    with pytest.raises(UsageError, match="needs the number of a rank"):
+        shell.run_line_magic("cluster", line)
+
+
+def test_cluster_actions_reach_the_cluster(shell, cluster, magics, capsys):
+    assert shell.run_line_magic("cluster", "scale 3") == "status"
+    assert shell.run_line_magic("cluster", "scale --workers 4") == "status"
+    assert shell.run_line_magic("cluster", "check") == "checked"
+    shell.run_line_magic("cluster", "logs 1 --lines 5")
+    shell.run_line_magic("cluster", "interrupt")
+    shell.run_line_magic("cluster", "stop")
+    assert cluster.calls == [("scale", 3), ("scale", 4), ("interrupt",), ("stop",)]
+    assert capsys.readouterr().out == "rank 1, 5 lines\ncluster 'main' is stopped\n"
+    assert magics.cluster is None
+
+
+def test_a_second_start_keeps_the_first_cluster(shell, cluster, magics):
+    with pytest.raises(UsageError, match=r"leads cluster 'main' already; `%cluster stop` it first"):
+        shell.run_line_magic("cluster", "start --local")
+    assert magics.cluster is cluster
+
+
+def test_a_cell_runs_on_the_ranks_and_its_output_is_labelled(shell, cluster, capsys):
+    shell.run_cell_magic("distributed", "--ranks 0,2-3", "print('hi')")
+    assert cluster.calls == [("run", "print('hi')", (0, 2, 3))]
+    first, hi, second, only = capsys.readouterr().out.splitlines()
+    assert (hi, only) == ("hi", "only one")
+    assert "ranks 0-1" in first
+    assert "rank 1" in second
+
+
+@pytest.mark.parametrize("ranks", ["x", "3-1", "1,,2"])
+def test_ranks_that_make_no_sense_never_reach_the_cluster(shell, cluster, ranks):
+    with pytest.raises(UsageError, match=r"write"):
+        shell.run_cell_magic("distributed", f"--ranks {ranks}", "pass")
+    assert cluster.calls == []
+
+
+@pytest.mark.parametrize("line", ["x, y", "x,y", "x y"])
+def test_push_takes_names_with_commas_or_spaces(shell, cluster, line):
+    shell.user_ns.update(x=1, y=[2])
+    shell.run_line_magic("push", line)
+    assert cluster.calls == [("push", {"x": 1, "y": [2]}, None)]
+
+
+def test_push_of_an_undefined_name_pushes_nothing(shell, cluster):
+    shell.user_ns["x"] = 1
+    with pytest.raises(TransferError, match="'nope' is not defined in this notebook; assign it before you push it"):
+        shell.run_line_magic("push", "x, nope --ranks 1")
+    assert cluster.calls == []
+
+
+def test_pull_sets_variables_of_one_rank_or_dicts_of_all(shell, cluster):
+    shell.run_line_magic("pull", "a, b --rank 1")
+    assert (shell.user_ns["a"], shell.user_ns["b"]) == ("a1", "b1")
+    shell.run_line_magic("pull", "a")
+    assert shell.user_ns["a"] == {0: "a0", 1: "a1"}
+
+
+def test_runs_lists_nothing_and_finds_nothing_in_an_empty_store(shell):
+    assert "no runs yet" in repr(shell.run_line_magic("runs", ""))
+    with pytest.raises(UsageError, match=r"`%runs show ID`"):
+        shell.run_line_magic("runs", "show")
+    with pytest.raises(UsageError, match=r"`%runs show ID`, `%runs wait ID`, `%runs stop ID`"):
+        shell.run_line_magic("runs", "delete all")
+    with pytest.raises(RunNotFoundError, match="No run 'x'"):
+        shell.run_line_magic("runs", "wait x")
+    with pytest.raises(NoClusterError):
+        shell.run_line_magic("runs", "stop x")
+
+
+def test_an_error_of_a_magic_stops_run_all(shell):
+    result = shell.run_cell("%cluster status")
+    assert isinstance(result.error_in_exec, NoClusterError)
+
+
+@pytest.mark.parametrize(
+    ("line", "elastic"),
+    [
+        ("--elastic", Elastic()),
+        ("--elastic --min-ranks 2 --max-ranks 8 --lr-rule linear", Elastic(min_ranks=2, max_ranks=8, lr_rule="linear")),
+        ("--elastic --hung 90", Elastic(hung=90.0)),
+    ],
+)
+def test_a_run_is_elastic_where_that_is_asked_for(shell, cluster, line, elastic):
+    shell.run_cell_magic("distributed_train", line, "pass")
+    assert cluster.calls == [("elastic", "pass", elastic)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--min-ranks 2", "--min-ranks is for elastic runs; add `--elastic`"),
+        ("--elastic --min-ranks 0", "at least 1 rank"),
+        ("--elastic --hung 0", "--hung 0 is no time"),
+    ],
+)
+def test_elastic_options_that_make_no_sense_are_refused(shell, cluster, line, message):
+    with pytest.raises(UsageError, match=message):
+        shell.run_cell_magic("distributed_train", line, "pass")
+    assert cluster.calls == []
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "resume"),
+    [
+        ("", None, None),
+        ("--resume", None, ""),
+        ("--resume 2026", None, "2026"),
+        ("--resume --name digits", "digits", ""),
+        ("--name digits --resume first", "digits", "first"),
+    ],
+)
+def test_a_run_goes_on_from_the_last_one_or_a_named_one(shell, cluster, line, name, resume):
+    shell.run_cell_magic("distributed_train", line, "pass")
+    assert cluster.calls == [("train", "pass", name, resume)]

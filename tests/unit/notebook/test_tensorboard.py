@@ -1,0 +1,70 @@
+"""Event files of a run, read back with TensorBoard's own reader."""
+
+import builtins
+from types import SimpleNamespace
+
+import pytest
+from farandole.exceptions import UsageError
+from farandole.notebook.tensorboard import TensorBoardWriter, check_tensorboard
+from farandole.notebook.watcher import Watcher
+from farandole.protocol import Report, Status, report_to_json
+from farandole.runs.store import RunStore
+
+
+def start(tmp_path):
+    return RunStore(tmp_path / "runs").create(code="", backend="torch", size=2, workers=["a", "b"])
+
+
+def test_event_files_hold_every_report_of_every_rank(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = start(tmp_path)
+    writer = TensorBoardWriter(run)
+    for step in range(50):
+        for rank in range(2):
+            values = {"loss": float(step * (rank + 1))}
+            run.add_record(rank, report_to_json(Report(rank=rank, time=float(step), step=step, values=values)))
+    run.finish(Status.FINISHED)
+    writer.close()
+    events = EventAccumulator(str(run.folder / "tensorboard" / "rank-1"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(step, step * 2.0) for step in range(50)]
+
+
+def test_folder_that_cannot_be_written_ends_the_event_files_only(tmp_path):
+    (tmp_path / "runs").write_text("in the way")
+    run = start(tmp_path)
+    writer = TensorBoardWriter(run)
+    for step in range(3):
+        run.add_record(0, report_to_json(Report(rank=0, time=1.0, step=step, values={"loss": 1.0})))
+    writer.close()
+    assert len(run.dataframe()) == 3
+    assert sum("TensorBoard" in text for text in run.notices) == 1
+    (tmp_path / "runs").unlink()
+    run.finish(Status.FINISHED)
+
+
+def test_missing_tensorboard_is_told_before_the_run(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith(("torch.utils.tensorboard", "tensorboard")):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UsageError, match="pip install tensorboard"):
+        check_tensorboard()
+
+
+def test_event_files_of_a_detached_run_are_closed_with_it(tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(TensorBoardWriter, "close", lambda _: closed.append(True))
+    run = start(tmp_path)
+    refresh = Watcher(SimpleNamespace(interrupt=None), tensorboard=True)(run)
+    refresh()
+    assert closed == []
+    run.finish(Status.FINISHED)
+    refresh()
+    refresh()
+    assert closed == [True]

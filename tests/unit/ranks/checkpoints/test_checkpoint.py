@@ -1,0 +1,496 @@
+"""Checkpoints on disk: whole or not there, damaged ones passed over, a full or slow disk only told of."""
+
+import json
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from farandole import checkpoint
+from farandole import state as make_state
+from farandole.exceptions import UsageError
+from farandole.ranks import run
+from farandole.ranks.checkpoints import files as checkpoint_files
+from farandole.ranks.checkpoints.checkpoint import Checkpoints, set_random_numbers
+from farandole.ranks.checkpoints.files import DamagedError
+from farandole.ranks.metrics import reporter
+from farandole.ranks.run import Caught
+from farandole.ranks.state.snapshot import copied
+from farandole.ranks.state.state import State
+from farandole.ranks.training.prepare import prepare
+from farandole.runs.checkpoints import checkpoints_of
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+DEADLINE = 60
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    told: list[str] = []
+    monkeypatch.setattr(run, "notice", told.append)
+    return told
+
+
+def _training() -> State:
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    data = TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
+    model, optimizer, loader = prepare(model, optimizer, DataLoader(data, 4, shuffle=True))
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+    scaler = torch.amp.GradScaler("cpu")
+    return make_state(model, optimizer, loader, scheduler, scaler, epoch=0, step=0, note="a")
+
+
+def _losses(state: State, steps: int) -> list[float]:
+    """Train some steps, a commit after each, with noise from every generator."""
+    losses: list[float] = []
+    for epoch in range(state.epoch, 9):
+        state.epoch = epoch
+        for x, y in state.loader:
+            noise = random.random() + float(np.random.random()) + torch.rand(1)
+            loss = nn.functional.mse_loss(state.model(x + 0.1 * noise), y)
+            state.optimizer.zero_grad()
+            loss.backward()
+            state.optimizer.step()
+            state.scheduler.step()
+            state.step += 1
+            losses.append(loss.item())
+            state.commit()
+            if len(losses) == steps:
+                return losses
+    return losses
+
+
+def _steps(folder: Path) -> list[int]:
+    return sorted(int(place.name.removeprefix("step-")) for place in checkpoint_files.places(folder))
+
+
+def _names(folder: str) -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def test_a_resumed_loop_gives_the_losses_of_one_that_was_never_interrupted(tmp_path: Path) -> None:
+    expected = _losses(_training(), 23)
+    first = _training()
+    made = checkpoint(first, every=7, folder="c")
+    first.on_commit(lambda _state: made.wait())
+    assert _losses(first, 15) == expected[:15]
+    second = _training()
+    for seed in (torch.manual_seed, random.seed, np.random.seed):
+        seed(99)
+    assert checkpoint(second, every=7, folder="d", resume="c").resumed == 14
+    assert (second.step, second.epoch, second.commits, second.note) == (14, 1, 14, "a")
+    assert _losses(second, 9) == expected[14:]
+
+
+def test_the_newest_are_kept_and_the_oldest_go(tmp_path: Path) -> None:
+    state = make_state(nn.Linear(2, 2), step=0)
+    made = checkpoint(state, every=2, keep=2)
+    for step in range(1, 12):
+        state.step = step
+        state.commit()
+        made.wait()
+    found = checkpoints_of(tmp_path)
+    assert [one.step for one in found] == [8, 10]
+    assert [one.path for one in found] == [tmp_path / "checkpoints" / f"step-{step}" for step in (8, 10)]
+    assert all(one.bytes > 0 and abs(one.time - time.time()) < 600 for one in found)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith(".")] == []
+
+
+def test_on_a_machine_whose_clock_is_behind_the_newest_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make_state(nn.Linear(2, 2), step=0)
+    made = checkpoint(state, every=1, keep=1, folder="c")
+    now = time.time()
+    for step, clock in ((1, now), (2, now - 300)):
+        monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+        state.step = step
+        state.commit()
+        made.wait()
+    assert _steps(Path("c")) == [2]
+
+
+def test_save_writes_now_and_without_a_step_the_commits_are_counted() -> None:
+    state = make_state(nn.Linear(2, 2))
+    made = checkpoint(state, every="1h", folder="c")
+    state.commit()
+    made.save()
+    assert _steps(Path("c")) == [2]
+
+
+def test_a_time_is_kept_by_asking_at_few_commits() -> None:
+    state = make_state(step=0)
+    made = checkpoint(state, every="0.2s", folder="c", keep=50)
+    patience = time.monotonic() + DEADLINE
+    while len(_steps(Path("c"))) < 3 and time.monotonic() < patience:
+        state.step += 1
+        state.commit()
+        time.sleep(0.001)
+    made.wait()
+    steps = _steps(Path("c"))
+    assert len(steps) >= 3
+    assert state.commits > len(steps)
+
+
+@pytest.mark.parametrize("every", [0, -1, True, 1.5, "", "5", "5 days", "0s", None])
+def test_a_wrong_every_is_refused(every: Any) -> None:
+    with pytest.raises(UsageError, match=r"every is .*every=100.*every='5min'"):
+        checkpoint(make_state(), every=every)
+
+
+def test_a_wrong_keep_is_refused() -> None:
+    with pytest.raises(UsageError, match="keep is 0; keep at least 1"):
+        checkpoint(make_state(), keep=0)
+
+
+def _three(folder: str = "c") -> State:
+    state = make_state(nn.Linear(3, 3), step=0)
+    made = checkpoint(state, every=1, folder=folder, keep=3)
+    for step in (1, 2, 3):
+        state.step = step
+        state.model.weight.data.fill_(step)
+        state.commit()
+        made.wait()
+    return state
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _swap_for_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _use_a_missing_module(place: Path) -> None:
+    (place / "outline.pickle").write_bytes(b"cno_such_module\nThing\n.")
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["files"]["outline.pickle"] = checkpoint_files._described(place / "outline.pickle")
+    (place / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda place: _flip(next(place.glob("*.distcp"))), "distcp is not what was written"),
+        (lambda place: _flip(place / ".metadata"), ".metadata is not what was written"),
+        (lambda place: _flip(place / "outline.pickle"), "outline.pickle is not what was written"),
+        (lambda place: (place / "outline.pickle").unlink(), "outline.pickle is missing"),
+        (lambda place: (place / "manifest.json").unlink(), "manifest.json is missing"),
+        (lambda place: (place / "manifest.json").write_text("{"), "manifest.json cannot be read"),
+        (lambda place: (place / "manifest.json").write_text("[]"), "manifest.json cannot be read"),
+        (lambda place: (place / "manifest.json").write_bytes(b"\xff"), "manifest.json cannot be read"),
+        (lambda place: _swap_for_a_folder(place / "outline.pickle"), "outline.pickle cannot be read: Is a directory"),
+        (
+            _use_a_missing_module,
+            "outline.pickle cannot be unpickled here: No module named 'no_such",
+        ),
+    ],
+    ids=["tensors", "metadata", "outline", "no-outline", "no-manifest", "torn", "list", "no-text", "folder", "module"],
+)
+def test_a_damaged_checkpoint_is_passed_over_and_named(notices: list[str], damage: Any, says: str) -> None:
+    _three()
+    damage(Path("c/step-3"))
+    state = make_state(nn.Linear(3, 3), step=0)
+    assert checkpoint(state, resume="c", folder="d").resumed == 2
+    assert (state.step, state.model.weight.mean().item()) == (2, 2)
+    assert "the checkpoint c/step-3 is damaged and left out: " in notices[0]
+    assert says in notices[0]
+    assert notices[1:] == ["resumed from step 2, c, written by 1 ranks"]
+
+
+def test_where_all_are_damaged_or_there_are_none_nothing_is_resumed(notices: list[str]) -> None:
+    _three()
+    for place in Path("c").iterdir():
+        (place / "manifest.json").unlink()
+    for source in ("c", "nowhere"):
+        with pytest.raises(UsageError, match=f"no whole checkpoint in {source} to go on from"):
+            checkpoint(make_state(nn.Linear(3, 3), step=0), resume=source)
+    assert len(notices) == 3
+
+
+def test_a_later_training_in_the_same_folder_counts_as_newer() -> None:
+    _three()
+    state = make_state(nn.Linear(3, 3), step=0)
+    made = checkpoint(state, every=1, folder="c", keep=2)
+    for _ in range(2):
+        state.step += 1
+        state.commit()
+        made.wait()
+    assert _steps(Path("c")) == [1, 2]
+    assert checkpoint(make_state(nn.Linear(3, 3), step=0), resume="c", folder="d").resumed == 2
+
+
+WRITE_FOR_EVER = """
+import torch, farandole as fd
+state = fd.state(torch.nn.Linear(1500, 1500), step=0)
+made = fd.checkpoint(state, every=1, keep=2, folder="c")
+while True:
+    state.step += 1
+    state.model.weight.data.fill_(state.step)
+    state.commit()
+    made.wait()
+    print(state.step, flush=True)
+"""
+
+
+def test_killed_in_the_middle_of_writing_the_one_before_is_whole(notices: list[str]) -> None:
+    delays = random.Random(5)
+    for _ in range(6):
+        before = max(_steps(Path("c")), default=0)
+        child = subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        try:
+            written = [int(child.stdout.readline()) for _ in range(2)]
+            time.sleep(delays.random() * 0.2)
+        finally:
+            child.send_signal(signal.SIGKILL)
+            rest, _ = child.communicate(timeout=DEADLINE)
+        last = max([*written, *map(int, rest.split())])
+        state = make_state(nn.Linear(1500, 1500), step=0)
+        found = checkpoint(state, resume="c", folder="unused").resumed
+        # One more may have been finished, and not yet told of.
+        assert found in {last, last + 1}
+        assert state.model.weight.unique().tolist() == [found]
+        assert before == 0 or _steps(Path("c"))
+    assert [text for text in notices if "resumed" not in text] == []
+
+
+def test_what_a_killed_writer_left_is_cleared_away_or_put_back() -> None:
+    _three()
+    Path("c/step-3").rename("c/.step-3.old")  # killed between its two renames
+    Path("c/.step-3.new").mkdir()
+    Path("c/step-1").rename("c/.step-1.gone")
+    found = checkpoint(make_state(nn.Linear(3, 3), step=0), resume="c", folder="unused").resumed
+    assert (found, [one.name for one in checkpoint_files.places(Path("c"))]) == (3, [".step-3.old", "step-2"])
+    checkpoint_files.tidy(Path("c"))
+    assert sorted(path.name for path in Path("c").iterdir()) == ["step-2", "step-3"]
+    assert checkpoint_files.read(Path("c/step-3")).step == 3
+
+
+def test_a_full_disk_is_told_of_and_tried_again(notices: list[str], tmp_path: Path) -> None:
+    state = make_state(nn.Linear(200, 200), step=1)
+    made = checkpoint(state, every=1, folder="c")
+    made.save()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        for _ in range(3):
+            state.step = 2
+            state.commit()
+            made.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert _steps(Path("c")) == [1]
+    assert _names("c") == ["step-1"]
+    [told] = notices
+    assert f"checkpoint of step 2 could not be written to {tmp_path / 'c'}: File too large; " in told
+    assert "the training goes on" in told
+    state.step = 3
+    state.commit()
+    made.wait()
+    assert _steps(Path("c")) == [1, 3]
+    assert len(notices) == 1
+    _fail_once(made, state, notices)
+
+
+def _fail_once(made: Checkpoints, state: State, notices: list[str]) -> None:
+    """After one that could be written, the next that cannot is told of again."""
+    made.folder.rename("elsewhere")
+    made.folder.touch()
+    state.commit()
+    made.wait()
+    assert len(notices) == 2
+
+
+def test_a_state_that_cannot_be_pickled_is_told_of(notices: list[str]) -> None:
+    class Odd:
+        def state_dict(self) -> dict[str, Any]:
+            return {"lock": Unpicklable()}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            raise NotImplementedError
+
+    state = make_state(odd=Odd())
+    made = checkpoint(state, every=1, folder="c")
+    state.commit()
+    made.wait()
+    assert "the state cannot be pickled: not this one" in notices[0]
+    assert _names("c") == []
+
+
+class Unpicklable:
+    """May be copied, and not pickled."""
+
+    def __deepcopy__(self, _memo: object) -> "Unpicklable":
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not this one")
+
+
+def test_a_slow_disk_makes_no_queue_and_the_copy_that_is_written_does_not_change(
+    notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on, writes = threading.Event(), []
+    write = checkpoint_files.write
+
+    def slowly(folder: Path, content: checkpoint_files.Content) -> Path:
+        before = copied(content.state["parts"]["model"]["weight"])
+        assert may_go_on.wait(DEADLINE)
+        writes.append((content.step, torch.equal(before, content.state["parts"]["model"]["weight"])))
+        return write(folder, content)
+
+    monkeypatch.setattr(checkpoint_files, "write", slowly)
+    state = make_state(nn.Linear(2, 2), step=0)
+    made = checkpoint(state, every=1, folder="c")
+    for step in range(1, 6):
+        state.step = step
+        state.model.weight.data.fill_(step)
+        state.commit()
+    may_go_on.set()
+    made.wait()
+    assert writes == [(1, True)]
+    assert len([text for text in notices if "is slow" in text]) == 1
+    state.step = 9
+    state.commit()
+    made.wait()
+    assert _steps(Path("c")) == [1, 9]
+
+
+def test_a_rank_that_was_not_there_gets_random_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _three()
+    drawn = []
+    for rank in (0, 1, 2, 1, 0):
+        monkeypatch.setenv("FARANDOLE_RANK", str(rank))
+        content = checkpoint_files.read(Path("c/step-3"))
+        set_random_numbers(content.seed, content.rngs)
+        drawn.append((random.random(), float(np.random.random()), float(torch.rand(1))))
+    assert (drawn[0], drawn[1]) == (drawn[4], drawn[3])
+    assert len({number for numbers in drawn[:3] for number in numbers}) == 9
+
+
+def test_under_a_run_they_lie_in_its_folder_and_its_end_waits_for_them(tmp_path: Path) -> None:
+    run.current().begin(str(tmp_path / "run"), "")
+    try:
+        state = make_state(nn.Linear(500, 500), step=0)
+        checkpoint(state, every=1)
+        state.step = 5
+        state.commit()
+    finally:
+        run.current().end()
+    assert [one.step for one in checkpoints_of(tmp_path / "run")] == [5]
+
+
+def test_a_run_that_was_to_resume_and_did_not_says_so(notices: list[str], tmp_path: Path) -> None:
+    _three(str(tmp_path / "old" / "checkpoints"))
+    run.current().begin(str(tmp_path / "new"), str(tmp_path / "old"))
+    run.current().end()
+    assert notices == ["the cell did not call fd.checkpoint(state), so nothing was resumed; call it before the loop"]
+    run.current().begin(str(tmp_path / "new"), str(tmp_path / "old"))
+    state = make_state(nn.Linear(3, 3), step=0)
+    assert checkpoint(state).resumed == 3
+    run.current().end()
+    assert notices[1:] == ["resumed from step 3, old, written by 1 ranks"]
+
+
+def test_a_rank_that_was_added_reads_what_the_run_resumed_by_itself(
+    notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three()
+    for name, value in {"RANK": "1", "SIZE": "3", "OUTSIDE": "1", "BACKEND": "torch"}.items():
+        monkeypatch.setenv(f"FARANDOLE_{name}", value)
+    state = make_state(nn.Linear(3, 3), step=0)
+    assert checkpoint(state, resume="c", folder="d").resumed == 3
+    assert state.model.weight.unique().tolist() == [3]
+    assert notices == []
+
+
+def test_catching_up_takes_the_newest_whole_one_of_this_run_that_is_ahead(
+    notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter.current(), "run", "mine")
+    advanced = _three()
+    monkeypatch.setattr(reporter.current(), "run", "another")
+    assert _caught_up() == (None, 0)
+    monkeypatch.setattr(reporter.current(), "run", "mine")
+    assert _caught_up() == (Caught(step=3, ranks=1), 3)
+    _flip(Path("c/step-3/outline.pickle"))
+    assert _caught_up() == (Caught(step=2, ranks=1), 2)
+    assert checkpoint(advanced, folder="c").catch_up() is None
+    assert [text for text in notices if "step-3 is damaged" in text]
+
+
+def _caught_up() -> tuple[Caught | None, int]:
+    state = make_state(nn.Linear(3, 3), step=0)
+    caught = checkpoint(state, folder="c").catch_up()
+    weight = state.model.weight.unique().tolist()
+    return caught, int(weight[0]) if len(weight) == 1 else 0
+
+
+def test_one_that_is_removed_while_it_is_read_is_no_damage_to_tell_of(
+    notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three()
+    verified = checkpoint_files._verified
+
+    def remove_once_it_is_verified(place: Path) -> dict[str, Any]:
+        manifest = verified(place)
+        if place.name == "step-3":
+            checkpoint_files.remove(place)
+        return manifest
+
+    monkeypatch.setattr(checkpoint_files, "_verified", remove_once_it_is_verified)
+    assert checkpoint(make_state(nn.Linear(3, 3), step=0), resume="c", folder="d").resumed == 2
+    assert [text for text in notices if "damaged" in text] == []
+
+
+def test_a_rank_that_is_added_needs_no_checkpoint_that_the_run_has_resumed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
+) -> None:
+    state = _training()
+    monkeypatch.setenv("FARANDOLE_OUTSIDE", "1")
+    made = checkpoint(state, resume=tmp_path / "gone")
+    assert (made.resumed, state.commits) == (None, 0)
+    gone = f"there is no whole checkpoint in {tmp_path / 'gone'} any more"
+    assert notices == [f"{gone}; a new rank goes on from what the others have"]
+    monkeypatch.setenv("FARANDOLE_OUTSIDE", "")
+    with pytest.raises(UsageError, match="no whole checkpoint in .*gone to go on from"):
+        checkpoint(state, resume=tmp_path / "gone")
+
+
+def test_what_ends_a_run_is_done_also_where_one_part_of_it_fails() -> None:
+    done: list[str] = []
+    run.current().begin("", "")
+    run.current().at_end(lambda: done.append("first"))
+    run.current().at_end(lambda: [].remove(1))
+    run.current().at_end(lambda: done.append("last"))
+    with pytest.raises(ValueError, match="not in list"):
+        run.current().end()
+    assert done == ["first", "last"]
+
+
+def test_reading_a_place_that_is_none_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(DamagedError, match=r"manifest\.json is missing"):
+        checkpoint_files.read(tmp_path)

@@ -1,0 +1,50 @@
+"""When checkpoints are due, by commits and by time."""
+
+from farandole.ranks.checkpoints.schedule import EveryCommits, EverySeconds, parse_every
+
+
+def _due(every: EverySeconds | EveryCommits, clock: list[float], seconds: list[float]) -> tuple[list[int], list[int]]:
+    """Commit after each of ``seconds``; return at which commits the ranks met, and at which one was due."""
+    met, due, meet = [], [], every.meet_again(0)
+    for commit, took in enumerate(seconds, 1):
+        clock[0] += took
+        if commit >= meet:
+            met.append(commit)
+            if every.due(commit):
+                due.append(commit)
+            meet = every.meet_again(commit)
+    return met, due
+
+
+def test_a_number_of_commits() -> None:
+    assert _due(EveryCommits(3), [0.0], [1.0] * 10) == ([3, 6, 9], [3, 6, 9])
+
+
+def test_a_time_is_kept_closely_and_asked_for_seldom() -> None:
+    clock = [100.0]
+    met, due = _due(EverySeconds(10, lambda: clock[0]), clock, [0.01] * 5000)
+    assert [round(commit / 100) for commit in due] == [10, 20, 30, 40]
+    assert len(met) < 80
+
+
+def test_steps_that_become_slower_make_it_late_by_less_than_two_times() -> None:
+    clock = [0.0]
+    _, due = _due(EverySeconds(10, lambda: clock[0]), clock, [0.01] * 400 + [0.02] * 2000)
+    assert due[0] <= 400 + 600 / 2 + 60
+
+
+def test_steps_longer_than_the_time_are_due_each() -> None:
+    clock = [0.0]
+    assert _due(EverySeconds(1, lambda: clock[0]), clock, [5.0] * 4) == ([1, 2, 3, 4], [1, 2, 3, 4])
+
+
+def test_a_clock_that_stands_still_is_no_error() -> None:
+    assert _due(EverySeconds(1, lambda: 0.0), [0.0], [0.0] * 3) == ([1, 2, 3], [])
+
+
+def test_durations_have_units() -> None:
+    for text, seconds in (("10s", 10), ("5min", 300), ("1.5 h", 5400), (" 2 s ", 2)):
+        schedule = parse_every(text)
+        assert isinstance(schedule, EverySeconds)
+        assert schedule._seconds == seconds
+    assert isinstance(parse_every(4), EveryCommits)

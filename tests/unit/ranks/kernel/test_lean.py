@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import os
+
+from farandole.ranks.kernel.lean import spare_empty_flushes
+
+
+class Stream:
+    """What a kernel's stream has: writing and flushing."""
+
+    def __init__(self):
+        self.texts = []
+        self.flushed = 0
+
+    def write(self, text):
+        self.texts.append(text)
+        return len(text)
+
+    def flush(self):
+        self.flushed += 1
+
+
+def lean():
+    stream = Stream()
+    spare_empty_flushes(stream)
+    stream.flush()
+    stream.flushed = 0
+    return stream
+
+
+def test_a_stream_that_holds_nothing_is_not_flushed():
+    stream = lean()
+    stream.flush()
+    assert stream.flushed == 0
+
+
+def test_what_is_written_is_flushed_once():
+    stream = lean()
+    print("step", 1, file=stream, flush=True)
+    stream.flush()
+    assert "".join(stream.texts) == "step 1\n"
+    assert stream.flushed == 1
+
+
+def test_what_was_written_before_is_flushed():
+    stream = Stream()
+    stream.write("before")
+    spare_empty_flushes(stream)
+    stream.flush()
+    assert stream.flushed == 1
+
+
+def test_another_threads_flush_in_mid_write_spares_no_flush():
+    class Interrupted(Stream):
+        def write(self, text):
+            self.flush()
+            return super().write(text)
+
+    stream = Interrupted()
+    spare_empty_flushes(stream)
+    stream.write("late")
+    before = stream.flushed
+    stream.flush()
+    assert stream.flushed == before + 1
+
+
+def test_writing_tells_how_much():
+    assert lean().write("four") == 4
+
+
+def test_ipykernel_still_has_what_is_replaced():
+    from ipykernel.kernelbase import Kernel
+
+    assert callable(Kernel._publish_execute_input)
+
+
+def test_a_forked_child_flushes_by_itself():
+    stream = lean()
+    if (child := os.fork()) == 0:
+        stream.flush()
+        os._exit(stream.flushed)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from farandole import protocol
+from farandole.ranks.metrics import usage
+
+
+def test_a_sample_holds_what_this_process_uses():
+    usage.sample(3)
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end:
+        pass
+    record = usage.sample(3)
+    assert record["kind"] == protocol.Kind.USAGE
+    assert record["rank"] == 3
+    assert 10 < record["cpu_percent"] <= 200
+    assert record["memory_bytes"] == pytest.approx(psutil.Process(os.getpid()).memory_info().rss, rel=0.2)
+    assert record["time"] == pytest.approx(time.time(), abs=5)
+    json.dumps(record, allow_nan=False)
+
+
+def cuda(**functions):
+    return SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True, **functions))
+
+
+def test_a_gpu_in_use_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", cuda(mem_get_info=lambda: (30, 100), utilization=lambda: 55))
+    record = usage.sample(0)
+    assert (record["gpu_memory_bytes"], record["gpu_memory_total_bytes"], record["gpu_percent"]) == (70, 100, 55.0)
+
+
+def test_without_nvml_the_memory_is_still_told(monkeypatch):
+    def refuse():
+        raise RuntimeError("NVML is not there")
+
+    monkeypatch.setitem(sys.modules, "torch", cuda(mem_get_info=lambda: (30, 100), utilization=refuse))
+    record = usage.sample(0)
+    assert record["gpu_memory_bytes"] == 70
+    assert "gpu_percent" not in record
+
+
+def test_a_gpu_that_nobody_uses_is_not_woken(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)))
+    assert "gpu_memory_bytes" not in usage.sample(0)

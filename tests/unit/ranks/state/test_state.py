@@ -1,0 +1,254 @@
+"""What a state keeps, restores and refuses."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from farandole import state as make_state
+from farandole.exceptions import UsageError
+from farandole.ranks import rng
+from farandole.ranks.state.snapshot import Snapshots, copied
+from farandole.ranks.training.prepare import prepare
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def _training(momentum: float = 0.9) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.randn(8, 3)).square().mean().backward()
+    optimizer.step()
+
+
+def _loader() -> Any:
+    return prepare(None, None, DataLoader(TensorDataset(torch.arange(10)), 2))[2]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor | np.ndarray):
+        return bool((one == other).all())
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
+
+
+def test_positional_parts_are_named_by_what_they_are() -> None:
+    model, optimizer = _training()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    loader = _loader()
+    state = make_state(loader, scheduler, model, optimizer, torch.amp.GradScaler("cpu"), epoch=3)
+    assert set(state.state_dict()["parts"]) == {"model", "optimizer", "loader", "scheduler", "scaler"}
+    assert (state.model, state.loader, state.epoch) == (model, loader, 3)
+
+
+class Average:
+    """An object of the user's own, with a state."""
+
+    def __init__(self) -> None:
+        self.mean = torch.zeros(2)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"mean": self.mean}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        self.mean = state["mean"]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: make_state(nn.Linear(1, 1), nn.Linear(1, 1)), "two of the kind 'model'"),
+        (lambda: make_state(nn.Linear(1, 1), model=nn.Linear(1, 1)), "two of the kind 'model'"),
+        (lambda: make_state(DataLoader([1])), "plain DataLoader.*fd.prepare"),
+        (lambda: make_state(Average()), "argument 1 is a Average, .*give it by name"),
+        (lambda: make_state(nn.Linear(1, 1), 3), r"argument 2 \(3\) is a plain value; give it by name"),
+        (lambda: make_state(lock=object()), "lock is a object, neither an object with state_dict"),
+        (lambda: make_state(kept=[1, {"a": object()}]), "kept is a list, neither"),
+        (lambda: make_state(kind=nn.Linear), "kind is a type, neither"),
+        (lambda: make_state(commit=1), "'commit' is a name of the state's own"),
+        (lambda: make_state(_x=1), "'_x' is a name of the state's own"),
+    ],
+)
+def test_what_cannot_belong_to_a_state_is_refused(make: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        make()
+
+
+def test_values_are_attributes_and_only_declared_ones() -> None:
+    state = make_state(nn.Linear(1, 1), step=0, best=None)
+    state.step += 2
+    state.best = 0.5
+    assert state.state_dict()["values"] == {"step": 2, "best": 0.5}
+    with pytest.raises(AttributeError, match=r"no value 'stepp'; declare it .*stepp="):
+        state.stepp = 1
+    with pytest.raises(AttributeError, match="no 'epoch'; it has 'best', 'model', 'step'"):
+        _ = state.epoch
+    with pytest.raises(UsageError, match="best is a object"):
+        state.best = object()
+
+
+def test_a_part_may_be_replaced_by_one_alike() -> None:
+    state, other = make_state(nn.Linear(1, 1)), nn.Linear(1, 1)
+    state.model = other
+    assert state.model is other
+    with pytest.raises(AttributeError, match="no part 'optimizer'"):
+        state.optimizer = torch.optim.SGD(other.parameters(), lr=1)
+
+
+def test_restore_goes_back_to_the_last_commit_and_trains_on_alike() -> None:
+    model, optimizer = _training()
+    state = make_state(model, optimizer, step=0, history=[])
+    _step(model, optimizer)
+    state.step, state.history = 1, ["a"]
+    state.commit()
+    committed = copied(state.state_dict())
+
+    def go_on() -> Any:
+        for _ in range(3):
+            _step(model, optimizer)
+            state.history.append(random.random() + np.random.random())
+        state.step = 4
+        return copied(state.state_dict())
+
+    first = go_on()
+    assert not _same(first, committed)
+    for _ in range(2):  # twice: what was restored must not have become the copy itself
+        state.restore()
+        assert _same(state.state_dict(), committed)
+        assert _same(go_on(), first)
+
+
+def test_without_a_commit_restore_goes_back_to_the_beginning() -> None:
+    model, optimizer = _training()
+    state = make_state(model, optimizer, step=0)
+    begun = copied(state.state_dict())
+    _step(model, optimizer)
+    state.step = 1
+    state.restore()
+    assert _same(state.state_dict(), begun)
+    assert (state.step, state.commits) == (0, 0)
+
+
+def test_commits_are_counted_and_hooks_called_in_order_after_the_copy() -> None:
+    state, seen = make_state(nn.Linear(1, 1), step=0), []
+    state.on_commit(lambda s: seen.append(("first", s.commits, s.last.state["values"]["step"])))
+    state.on_commit(lambda s: seen.append(("second", s.commits, s.last.state["commits"])))
+    for step in (1, 2):
+        state.step = step
+        state.commit()
+    assert seen == [("first", 1, 1), ("second", 1, 1), ("first", 2, 2), ("second", 2, 2)]
+
+
+def test_what_a_hook_raises_ends_the_commit_and_keeps_the_copy() -> None:
+    state = make_state(step=7)
+
+    def refuse(_state: object) -> None:
+        raise InterruptedError("the world changes")
+
+    state.on_commit(refuse)
+    with pytest.raises(InterruptedError, match="world"):
+        state.commit()
+    assert (state.commits, state.last.state["values"]) == (1, {"step": 7})
+
+
+def _pointers(value: Any) -> list[int]:
+    if isinstance(value, torch.Tensor):
+        return [value.data_ptr()]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [pointer for part in parts for pointer in _pointers(part)]
+
+
+def test_later_commits_use_the_buffers_of_earlier_ones() -> None:
+    model, optimizer = _training()
+    state = make_state(model, optimizer)
+    buffers = []
+    for _ in range(6):
+        _step(model, optimizer)
+        state.commit()
+        buffers.append(_pointers(state.last.state))
+    # Two copies in turn; the first one held no momentum yet.
+    assert buffers[2] == buffers[4] != buffers[3] == buffers[5]
+
+
+def test_a_copy_that_is_held_does_not_change() -> None:
+    snapshots, tensor = Snapshots(), torch.zeros(3)
+    held = snapshots.take({"x": tensor})
+    held.hold()
+    for number in range(1, 5):
+        snapshots.take({"x": tensor.fill_(number)})
+    assert held.state["x"].tolist() == [0, 0, 0]
+    assert snapshots.last.state["x"].tolist() == [4, 4, 4]
+    held.release()
+    seen = {id(snapshots.take({"x": tensor.fill_(number)})) for number in range(5, 11)}
+    assert id(held) in seen
+
+
+def test_an_interrupted_copy_leaves_the_last_one_whole() -> None:
+    snapshots, tensor = Snapshots(), torch.zeros(3)
+
+    class Trap:
+        def __deepcopy__(self, _memo: object) -> None:
+            raise KeyboardInterrupt
+
+    for number in (1, 2):
+        snapshots.take({"x": tensor.fill_(number), "trap": 0})
+    with pytest.raises(KeyboardInterrupt):
+        snapshots.take({"x": tensor.fill_(3), "trap": Trap()})
+    assert snapshots.last.state["x"].tolist() == [2, 2, 2]
+
+
+def test_a_wrapped_model_keeps_the_state_of_the_inner_one() -> None:
+    model = nn.Linear(2, 1)
+    plain = make_state(model).state_dict()["parts"]["model"]
+    compiled = make_state(torch.compile(model)).state_dict()["parts"]["model"]
+    assert set(compiled) == set(plain) == {"weight", "bias"}
+
+
+def test_a_state_of_other_parts_is_refused_by_name() -> None:
+    model, optimizer = _training()
+    whole, model_only = make_state(model, optimizer), make_state(model)
+    with pytest.raises(UsageError, match="has no 'optimizer'; it has 'model'"):
+        whole.load_state_dict(model_only.state_dict())
+    with pytest.raises(UsageError, match="has 'optimizer' too"):
+        model_only.load_state_dict(whole.state_dict())
+
+
+def test_parts_of_the_users_own_are_kept() -> None:
+    average = Average()
+    state = make_state(average=average)
+    average.mean = torch.ones(2)
+    state.commit()
+    average.mean += 1
+    state.restore()
+    average.mean += 5  # it goes on with the very tensor that it got
+    state.restore()
+    assert average.mean.tolist() == [1, 1]
+
+
+def test_random_numbers_go_on_where_they_were() -> None:
+    def draw() -> list[float]:
+        return [random.random(), float(np.random.random()), float(torch.rand(1))]
+
+    states = rng.capture()
+    first = draw()
+    draw()
+    rng.restore(states)
+    assert draw() == first
+
+
+def test_new_ranks_get_random_numbers_of_their_own() -> None:
+    def draw(number: int, rank: int) -> tuple[float, ...]:
+        rng.seed(number, rank)
+        return (random.random(), float(np.random.random()), float(torch.rand(1)))
+
+    drawn = {place: draw(*place) for place in [(1, 2), (1, 3), (2, 2)]}
+    assert len({value for values in drawn.values() for value in values}) == 9
+    assert draw(1, 2) == drawn[1, 2]

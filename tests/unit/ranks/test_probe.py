@@ -1,0 +1,135 @@
+"""The check's dealings with ranks that do not answer as they should, over a group that plays them."""
+
+import json
+
+import pytest
+from farandole.driver.kernels.replies import Reply
+from farandole.driver.preflight import probe
+from farandole.driver.workers.worker import WorkerInfo
+
+
+def info(number, node):
+    return WorkerInfo(
+        worker=f"c-w{number}", ranks=1, profile="", host="h", address=f"10.0.0.{number}", node=node, backends=("none",)
+    )
+
+
+DESCRIBED = {
+    "host": "h",
+    "versions": {},
+    "memory": [5, 10],
+    "disks": {},
+    "load": 0.0,
+    "cpus": 1,
+    "gpus": [],
+    "own_bytes": 0,
+    "error": "",
+}
+
+
+class Group:
+    """Ranks that answer from a table by the function that they are asked to call."""
+
+    def __init__(self, count, clock, **answers):
+        self.kernels = list(range(count))
+        self.clock = clock
+        self.answers = {"describe": DESCRIBED, "open_listener": {"port": 1}, **answers}
+        self.asked = []
+
+    async def control(self, expressions, *, what, timeout, kernels=None):
+        chosen = self.kernels if kernels is None else kernels
+        each = [expressions] * len(chosen) if isinstance(expressions, str) else expressions
+        return [self._answer(expression, kernel) for expression, kernel in zip(each, chosen, strict=True)]
+
+    def _answer(self, expression, kernel):
+        function = expression.rsplit("fromlist=['_']).", 1)[1].split("(")[0]
+        self.asked.append((function, kernel))
+        answer = self.clock() if function == "clock" else self.answers[function]
+        return answer(kernel) if callable(answer) else answer
+
+    async def run(self, cell, kernels, *, together):
+        sink = cell.sink
+        sink(0, "stream", {"name": "stderr", "text": "a warning\n"})
+        for kernel in kernels:
+            sink(kernel, "stream", {"name": "stdout", "text": f"a library's greeting\n{json.dumps([0.1, 0.4, 0.2])}"})
+            sink(kernel, "stream", {"name": "stdout", "text": "\n"})
+        return [Reply(rank=kernel, worker="w", status="ok", ended=0.0) for kernel in kernels]
+
+
+@pytest.fixture
+def time(monkeypatch):
+    """The driver's clock: round trips take 4, 2 and then always 6 s; the rank answers in their middle, 100 s ahead."""
+
+    class Time:
+        def __init__(self):
+            self.now = 0.0
+            self.trips = [4.0, 2.0]
+
+        def time(self):
+            return self.now
+
+        def monotonic(self):
+            return self.now
+
+        def answer(self):
+            trip = self.trips.pop(0) if self.trips else 6.0
+            middle = self.now + trip / 2
+            self.now += trip
+            # Only the answer of the quickest trip leaves in its middle.
+            return middle + 100 + (0 if trip == 2 else 1)
+
+    time = Time()
+    monkeypatch.setattr(probe, "time", time)
+    return time
+
+
+async def look(group, *, nodes="abc", backend="torch"):
+    infos = [info(number, node) for number, node in zip(group.kernels, nodes, strict=False)]
+    return await probe.preflight("c", group, infos, backend)
+
+
+GOOD = {"dial": {"latency": 0.001, "bytes_per_second": 9e6}, "serve": {"bytes_per_second": 7e6}}
+
+
+async def test_the_quickest_round_trip_tells_the_clock(time):
+    found = await look(Group(1, time.answer))
+    assert (found.ranks[0].skew, found.ranks[0].skew_error) == (100.0, 1.0)
+    assert (found.links, found.all_reduce) == ((), None)
+
+
+async def test_a_link_is_as_wide_as_its_slower_way(time):
+    found = await look(Group(2, time.answer, **GOOD))
+    [link] = found.links
+    assert (link.first, link.second, link.local, link.latency, link.bandwidth) == (0, 1, False, 0.001, 7e6)
+
+
+async def test_an_all_reduce_is_as_fast_as_its_median_and_none_without_a_world(time):
+    assert (await look(Group(2, time.answer, **GOOD))).all_reduce == 16 * 2**20 / 0.2
+    assert (await look(Group(2, time.answer, **GOOD), backend="none")).all_reduce is None
+
+
+async def test_a_rank_that_cannot_listen_is_asked_no_further(time):
+    refuse = {"open_listener": lambda kernel: {"error": "not its address"} if kernel == 2 else {"port": 1}}
+    group = Group(3, time.answer, **GOOD, **refuse)
+    found = await look(group)
+    errors = {(link.first, link.second): link.error for link in found.links}
+    told = "rank 2 cannot listen at 10.0.0.2: not its address"
+    assert errors == {(0, 1): "", (0, 2): told, (1, 2): told}
+    assert ("serve", 2) not in group.asked
+
+
+@pytest.mark.parametrize("end", ["dial", "serve"])
+async def test_a_pair_that_fails_leaves_the_others_measured(time, end):
+    odd = {**GOOD, end: lambda kernel: {"error": "timed out"} if kernel == 2 - (end == "dial") else GOOD[end]}
+    found = await look(Group(3, time.answer, **odd))
+    failed = {(link.first, link.second) for link in found.links if link.error == "timed out"}
+    assert failed == ({(1, 2)} if end == "dial" else {(0, 2), (1, 2)})
+
+
+async def test_when_the_time_is_over_no_pair_is_tried(time):
+    def late(_kernel):
+        time.now += probe.LINKS_SECONDS
+        return GOOD["serve"]
+
+    found = await look(Group(3, time.answer, dial=GOOD["dial"], serve=late))
+    assert [link.error for link in found.links] == ["", "no time was left to try", "no time was left to try"]

@@ -1,0 +1,222 @@
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from farandole.exceptions import UsageError
+from farandole.ranks.training.parallel import GradientWeight
+from farandole.ranks.training.prepare import prepare
+from farandole.ranks.training.shard import ShardedLoader, Share, merge, to_device
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+
+class Weights:
+    """Keeps the weights that a loader sets."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def set(self, weight: float) -> None:
+        self.seen.append(weight)
+
+
+def _numbers(count: int) -> TensorDataset:
+    return TensorDataset(torch.arange(count))
+
+
+def _be(monkeypatch: pytest.MonkeyPatch, rank: int, size: int) -> None:
+    monkeypatch.setenv("FARANDOLE_RANK", str(rank))
+    monkeypatch.setenv("FARANDOLE_SIZE", str(size))
+
+
+def _epochs(monkeypatch: pytest.MonkeyPatch, size: int, make: Any, epochs: int = 1) -> list[list[list[int]]]:
+    """Return what each rank sees: a list of batches a rank."""
+    ranks = []
+    for rank in range(size):
+        _be(monkeypatch, rank, size)
+        torch.manual_seed(rank)  # ranks have random numbers of their own
+        loader = make()
+        ranks.append([batch[0].tolist() for _ in range(epochs) for batch in loader])
+    return ranks
+
+
+def _flat(lists: list[list[Any]]) -> list[Any]:
+    return list(itertools.chain.from_iterable(lists))
+
+
+def _joined(ranks: list[list[list[int]]]) -> list[list[int]]:
+    """Return the global batches that the ranks' batches make."""
+    return [_flat(list(parts)) for parts in zip(*ranks, strict=True)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_shares_cover_a_batch_once_and_weigh_one_on_average(count: int, size: int) -> None:
+    shares = [Share(list(range(count)), rank, size) for rank in range(size)]
+    assert [index for share in shares if share.weight for index in share.indices] == list(range(count))
+    assert sum(share.weight for share in shares) == pytest.approx(size)
+    assert all(share.indices for share in shares)
+
+
+def test_merge_makes_global_batches() -> None:
+    batches = [[0, 1], [2, 3], [4, 5], [6]]
+    assert merge(batches, 2, drop_last=False) == [[0, 1, 2, 3], [4, 5, 6]]
+    assert merge(batches[:3], 2, drop_last=True) == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_share_the_batches_of_one_process(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    def make() -> ShardedLoader:
+        return ShardedLoader(DataLoader(_numbers(20), batch_size=8, shuffle=True), weight=Weights())
+
+    (alone,) = _epochs(monkeypatch, 1, make, epochs=2)
+    together = _epochs(monkeypatch, size, make, epochs=2)
+    assert _joined(together) == alone
+    assert sorted(_flat(alone[:3])) == list(range(20))
+    assert alone[:3] != alone[3:]
+
+
+def test_per_rank_keeps_the_loaders_batch_size_on_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> ShardedLoader:
+        return ShardedLoader(DataLoader(_numbers(20), batch_size=4), per_rank=True, weight=Weights())
+
+    ranks = _epochs(monkeypatch, 2, make)
+    assert [[len(batch) for batch in rank] for rank in ranks] == [[4, 4, 2], [4, 4, 2]]
+    assert len(make()) == 3
+
+
+def test_an_evaluation_loader_gives_each_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> ShardedLoader:
+        loader = DataLoader(_numbers(9), batch_size=4)
+        return prepare(None, None, loader)[2]  # type: ignore[no-any-return]
+
+    ranks = _epochs(monkeypatch, 4, make)
+    assert sorted(_flat(_flat(ranks))) == list(range(9))
+    assert [len(rank) for rank in ranks] == [3, 2, 2, 2]
+    assert len(make()) == 2
+
+
+def test_weights_follow_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    _be(monkeypatch, 1, 2)
+    weights = Weights()
+    list(ShardedLoader(DataLoader(_numbers(7), batch_size=4), weight=weights))
+    assert weights.seen == [1.0, pytest.approx(2 / 3), 1.0]
+
+
+def test_set_epoch_repeats_an_order() -> None:
+    loader = ShardedLoader(DataLoader(_numbers(50), batch_size=50, shuffle=True))
+    first = next(iter(loader))[0]
+    assert not torch.equal(next(iter(loader))[0], first)
+    loader.set_epoch(0)
+    assert torch.equal(next(iter(loader))[0], first)
+
+
+class OwnSampler(Sampler[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(random.sample(range(10), 10))
+
+    def __len__(self) -> int:
+        return 10
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DataLoader(_numbers(10), 4, sampler=OwnSampler()),
+        lambda: DataLoader(_numbers(10), 4, sampler=WeightedRandomSampler([1.0] * 10, 10)),
+        lambda: DataLoader(_numbers(10), 4, shuffle=True, generator=torch.Generator()),
+        lambda: DataLoader(_numbers(10), 4, sampler=RandomSampler(range(10), generator=torch.Generator())),
+    ],
+    ids=["python-random", "weighted", "generator", "sampler-generator"],
+)
+def test_any_sampler_is_drawn_alike(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+    (alone,) = _epochs(monkeypatch, 1, lambda: ShardedLoader(make(), weight=Weights()))
+    random.seed()
+    together = _epochs(monkeypatch, 2, lambda: ShardedLoader(make(), weight=Weights()))
+    assert _joined(together) == alone
+
+
+def test_drawing_leaves_the_users_random_numbers_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    ShardedLoader(DataLoader(_numbers(10), 4, shuffle=True))._shares(0)
+    assert torch.rand(1) == expected
+
+
+def _collate(items: list[Any]) -> list[torch.Tensor]:
+    return [torch.stack([item[0] for item in items]) + 100]
+
+
+def test_workers_and_collate_are_kept() -> None:
+    made = DataLoader(_numbers(8), 4, num_workers=1, collate_fn=_collate, persistent_workers=True, prefetch_factor=3)
+    loader = ShardedLoader(made)
+    seen = [batch[0].tolist() for _ in range(2) for batch in loader]
+    assert seen == [[100, 101, 102, 103], [104, 105, 106, 107]] * 2
+    assert (loader.num_workers, loader.prefetch_factor, loader.batch_size) == (1, 3, 4)
+    assert loader.dataset is made.dataset
+
+
+class Batch(NamedTuple):
+    x: torch.Tensor
+    meta: dict[str, Any]
+
+
+def test_nested_batches_move_and_keep_their_type() -> None:
+    batch = Batch(torch.zeros(2), {"y": [torch.zeros(1), "text"], "n": 3})
+    moved = to_device(batch, torch.device("meta"))
+    assert isinstance(moved, Batch)
+    assert moved.x.device.type == moved.meta["y"][0].device.type == "meta"
+    assert moved.meta["y"][1] == "text"
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: [1, 2], "is a list; give it a torch.utils.data.DataLoader"),
+        (lambda: DataLoader(Stream(), 2), r"IterableDataset.*fd.rank\(\)"),
+        (lambda: DataLoader(_numbers(3), batch_size=None), "batch_size=None"),
+        (lambda: DataLoader(_numbers(3), sampler=DistributedSampler(range(3), 1, 0)), "DistributedSampler already"),
+    ],
+)
+def test_a_loader_that_cannot_be_shared_out(make: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        prepare(None, None, make())
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(UsageError, match="batch_size is 'all'; it must be 'global' or 'per_rank'"):
+        prepare(None, None, None, batch_size="all")
+    with pytest.raises(UsageError, match="an optimizer needs its model"):
+        prepare(None, torch.optim.SGD([torch.zeros(1)], lr=1), None)
+
+
+def test_gradients_are_scaled_only_while_a_weight_is_set() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    weight = GradientWeight(model)
+    seen = []
+    for value in (1.0, 0.5, 0.0, 1.0):
+        weight.set(value)
+        model.zero_grad()
+        model(torch.ones(1, 1)).backward()
+        seen.append(float(model.weight.grad))
+    assert seen == [1.0, 0.5, 0.0, 1.0]
+    assert not weight._hooks
+
+
+def test_a_cell_may_be_run_again() -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    once = prepare(model, optimizer, DataLoader(_numbers(4), 2))
+    again = prepare(*once)
+    assert again[:2] == (model, optimizer)
+    assert again[2].source is once[2].source

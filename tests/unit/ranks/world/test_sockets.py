@@ -1,0 +1,180 @@
+"""Cutting the connections that were opened in a while, and no others."""
+
+import contextlib
+import ctypes
+import errno
+import os
+import select
+import socket
+import struct
+import time
+
+import pytest
+from farandole.ranks.world.sockets import OpenedSockets
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(5)
+        yield listener
+
+
+@pytest.fixture
+def connect(listener):
+    opened = []
+
+    def connect():
+        client = socket.create_connection(listener.getsockname(), timeout=5)
+        server, _ = listener.accept()
+        server.settimeout(5)
+        opened.extend([client, server])
+        return client, server
+
+    yield connect
+    for connection in opened:
+        connection.close()
+
+
+def is_open(client, server):
+    client.sendall(b"x")
+    return server.recv(1) == b"x"
+
+
+def test_what_was_opened_is_cut_for_both_ends_and_the_rest_stays(connect):
+    before, sockets = connect(), OpenedSockets()
+    with sockets.watch():
+        client, server = connect()
+    after = connect()
+    sockets.cut()
+    assert (server.recv(1), client.recv(1)) == (b"", b"")
+    assert is_open(*before)
+    assert is_open(*after)
+
+
+def test_a_connection_to_a_port_that_was_open_before_is_somebody_elses(listener):
+    sockets = OpenedSockets()
+    with sockets.watch():
+        client = socket.create_connection(listener.getsockname(), timeout=5)
+        server, _ = listener.accept()
+    client.close()
+    sockets.cut()
+    with server:
+        assert server.recv(1) == b""
+        server.getpeername()
+
+
+def test_a_descriptor_that_was_given_to_another_socket_is_left_alone(connect):
+    sockets = OpenedSockets()
+    with sockets.watch():
+        client, _ = connect()
+    other = connect()
+    os.dup2(other[0].fileno(), client.fileno())
+    sockets.cut()
+    assert is_open(*other)
+
+
+def test_what_was_opened_so_far_is_cut_while_more_is_being_opened(connect):
+    sockets = OpenedSockets()
+    with sockets.watch():
+        first = connect()
+        sockets.cut()
+        assert [end.recv(1) for end in first] == [b"", b""]
+        second = connect()
+    assert is_open(*second)
+    sockets.cut()
+    assert [end.recv(1) for end in second] == [b"", b""]
+
+
+def test_what_a_library_that_gave_up_left_open_is_cut_too(connect):
+    sockets, opened = OpenedSockets(), []
+
+    def form():
+        with sockets.watch():
+            opened.extend(connect())
+            raise RuntimeError("no peer came")
+
+    with pytest.raises(RuntimeError):
+        form()
+    sockets.cut()
+    assert [end.recv(1) for end in opened] == [b"", b""]
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_no_socket_changes_its_mode_whatever_the_default_is(connect, listener, blocking):
+    before, sockets = connect(), OpenedSockets()
+    with sockets.watch():
+        opened = connect()
+    for one in (*before, *opened, listener):
+        one.setblocking(blocking)
+    socket.setdefaulttimeout(5)
+    try:
+        with sockets.watch():
+            pass
+        sockets._inodes = {one.fileno(): os.fstat(one.fileno()).st_ino for one in opened}
+        sockets._limit()
+    finally:
+        socket.setdefaulttimeout(None)
+    assert {os.get_blocking(one.fileno()) for one in (*before, *opened, listener)} == {blocking}
+
+
+SO_ATTACH_FILTER = 26
+SILENT_SECONDS = 12.0
+"""Longer than a machine may be silent."""
+
+
+def lose_all_that_comes(connection):
+    """Have the system drop each packet for a connection unseen, as where a cable is pulled."""
+    program = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))  # a filter that takes nothing
+    connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(program)))
+
+
+def test_a_link_that_breaks_without_a_word_ends_those_who_wait_and_those_who_send(connect):
+    sockets = OpenedSockets()
+    with sockets.watch():
+        waiting, sending = connect(), connect()
+    for connection in (*waiting, *sending):
+        connection.settimeout(60)
+        lose_all_that_comes(connection)
+    sending[0].sendall(b"x")
+    with pytest.raises(OSError) as caught:
+        waiting[0].recv(1)
+    assert caught.value.errno == errno.ETIMEDOUT
+    # Shut down by this process: left to the system, it would wait for a quarter of an hour.
+    assert sending[0].recv(1) == b""
+
+
+def test_a_peer_that_is_stopped_or_slow_breaks_no_connection(connect):
+    sockets = OpenedSockets()
+    with sockets.watch():
+        sending, stopped = connect()
+    sending.setblocking(False)
+    sent = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sent += sending.send(bytes(65536))
+    began = time.monotonic()
+    hung_up = select.poll()
+    hung_up.register(sending, 0)
+    assert hung_up.poll(SILENT_SECONDS * 1000) == []
+    assert time.monotonic() - began >= SILENT_SECONDS
+    while sent:
+        sent -= len(stopped.recv(sent))
+    assert is_open(sending, stopped)
+
+
+def test_only_what_was_opened_is_probed(connect):
+    (before, _), sockets = connect(), OpenedSockets()
+    with sockets.watch():
+        opened, _ = connect()
+    assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 10
+    assert before.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+
+
+def test_nothing_opened_is_nothing_cut():
+    sockets = OpenedSockets()
+    sockets.cut()
+    with sockets.watch():
+        pass
+    sockets.cut()

@@ -1,0 +1,95 @@
+"""Which checkpoints a run has on disk, and which run is gone on from."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from farandole.exceptions import RunNotFoundError, UsageError
+from farandole.protocol import Kind, Status
+from farandole.runs.checkpoints import checkpoints_of, to_resume
+from farandole.runs.run import Run
+from farandole.runs.store import RunStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "runs")
+
+
+def _run(store: RunStore, steps: tuple[int, ...] = (), *, name: str = "", cwd: str = "/here") -> Run:
+    run = store.create(code="pass", backend="torch", size=2, workers=["w0", "w1"], name=name, cwd=cwd)
+    for order, step in enumerate(steps):
+        place = run.folder / "checkpoints" / f"step-{step}"
+        place.mkdir(parents=True)
+        manifest = {"step": step, "time": 1000.0 + order, "bytes": 10 * step, "files": {}}
+        (place / "manifest.json").write_text(json.dumps(manifest))
+    run.finish(Status.FINISHED)
+    return run
+
+
+def test_a_run_tells_its_checkpoints_oldest_first(store: RunStore) -> None:
+    run = _run(store, (9, 10, 2))
+    assert [(found.step, found.time, found.bytes) for found in run.checkpoints] == [
+        (9, 1000, 90),
+        (10, 1001, 100),
+        (2, 1002, 20),
+    ]
+    assert store.load(run.id).checkpoints == run.checkpoints
+
+
+def test_one_that_a_killed_writer_had_put_aside_counts_unless_it_was_replaced(store: RunStore) -> None:
+    run = _run(store, (3, 6))
+    folder = run.folder / "checkpoints"
+    (folder / "step-6").rename(folder / ".step-6.old")
+    assert [(found.step, found.path.name) for found in run.checkpoints] == [(3, "step-3"), (6, ".step-6.old")]
+    assert to_resume(store, run.id).id == run.id
+    shutil.copytree(folder / ".step-6.old", folder / "step-6")
+    assert [found.path.name for found in run.checkpoints] == ["step-3", "step-6"]
+
+
+def test_what_cannot_be_read_is_no_checkpoint(store: RunStore) -> None:
+    run = _run(store, (1, 2, 3))
+    folder = run.folder / "checkpoints"
+    (folder / "step-1" / "manifest.json").unlink()
+    (folder / "step-2" / "manifest.json").write_text("[1]")
+    (folder / ".step-4.new").mkdir()
+    assert [found.step for found in run.checkpoints] == [3]
+    assert checkpoints_of(folder / "nowhere") == ()
+
+
+def test_a_run_is_chosen_by_id_beginning_or_name(store: RunStore) -> None:
+    run = _run(store, (1,), name="digits")
+    _run(store, name="digits")  # newer, and without one
+    for key in (run.id, "digits"):
+        assert to_resume(store, key).id == run.id
+
+
+def test_without_a_key_it_is_the_last_one_of_the_name_or_the_folder(store: RunStore) -> None:
+    named = _run(store, (1,), name="digits", cwd="/there")
+    here = _run(store, (1,), name="other")
+    _run(store)
+    _run(store, (1,), cwd="/elsewhere")
+    assert to_resume(store, "", name="digits", cwd=Path("/here")).id == named.id
+    assert to_resume(store, "", cwd=Path("/here")).id == here.id
+
+
+def test_where_there_is_no_checkpoint_the_error_says_what_to_do(store: RunStore) -> None:
+    run = _run(store)
+    with pytest.raises(UsageError, match=f"run {run.id} has no checkpoint.*fd.checkpoint"):
+        to_resume(store, run.id)
+    with pytest.raises(UsageError, match="no run with the name 'digits' has a checkpoint"):
+        to_resume(store, "", name="digits")
+    with pytest.raises(UsageError, match="no run from /here has a checkpoint.*--resume ID"):
+        to_resume(store, "", cwd=Path("/here"))
+    with pytest.raises(RunNotFoundError):
+        to_resume(store, "nope")
+
+
+def test_a_run_says_what_it_went_on_from_and_takes_notices_of_ranks(store: RunStore) -> None:
+    run = store.create(code="pass", backend="torch", size=1, workers=["w0"], resumed_from="20260101-000000-abcd")
+    run.add_record(0, {"kind": Kind.NOTICE, "rank": 0, "time": 1.0, "text": "the disk is full"})
+    run.finish(Status.FINISHED)
+    kept = json.loads((run.folder / "run.json").read_text())
+    assert (kept["resumed_from"], kept["notices"]) == ("20260101-000000-abcd", ["the disk is full"])
+    assert store.load(run.id).resumed_from == "20260101-000000-abcd"

@@ -1,0 +1,199 @@
+"""The live side of a run: records in, series, tables and logs out."""
+
+import json
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from farandole.protocol import Report, Status, report_to_json
+from farandole.runs.run import LogTail, Run, RunInfo
+from farandole.runs.series import POINTS, Axis, Envelope
+from farandole.runs.writer import Nowhere
+
+DEADLINE = 30
+
+
+@pytest.fixture
+def run(tmp_path):
+    info = RunInfo(id="r", folder=tmp_path, size=2, workers=("c-w0", "c-w1"), backend="torch", started=100.0)
+    return Run(info, "code")
+
+
+def report(run, rank, step=None, epoch=None, **values):
+    record = report_to_json(Report(rank=rank, time=float(step or 0), step=step, epoch=epoch, values=values))
+    run.add_record(rank, json.loads(json.dumps(record)))
+
+
+def test_series_is_mean_over_ranks_with_spread(run):
+    for step in range(3):
+        report(run, 0, step=step, loss=1.0)
+        report(run, 1, step=step, loss=3.0)
+    (series,) = run.series()
+    assert (series.name, series.x_label) == ("loss", "step")
+    assert [(p.x, p.mean, p.low, p.high) for p in series.points] == [(x, 2.0, 1.0, 3.0) for x in range(3)]
+    assert [p.mean for p in series.ranks[1]] == [3.0] * 3
+
+
+def test_long_series_is_shortened_for_the_screen_but_kept_whole(run):
+    for step in range(10_000):
+        report(run, 0, step=step, loss=float(step))
+    (series,) = run.series()
+    assert POINTS / 2 <= len(series.points) <= POINTS
+    assert (series.low, series.high, series.last) == (0.0, 9999.0, 9999.0)
+    assert len(run.dataframe()) == 10_000
+
+
+def test_ranks_of_different_length_line_up(run):
+    for step in range(1000):
+        report(run, 0, step=step, loss=1.0)
+    for step in range(10):
+        report(run, 1, step=step, loss=3.0)
+    (series,) = run.series()
+    assert series.points[0].mean == 2.0
+    assert series.points[-1].mean == 1.0
+
+
+def test_nan_and_infinity_are_kept_counted_and_leave_a_gap(run):
+    for step, value in enumerate([1.0, math.nan, math.inf, 2.0]):
+        report(run, 0, step=step, loss=value)
+    (series,) = run.series()
+    assert series.bad == 2
+    assert [math.isnan(p.mean) for p in series.points] == [False, True, True, False]
+    values = run.dataframe()["loss"].tolist()
+    assert math.isnan(values[1])
+    assert values[2] == math.inf
+
+
+def test_dataframe_has_one_row_a_report(run):
+    report(run, 0, step=1, epoch=0, loss=0.5)
+    report(run, 0, epoch=1, accuracy=0.9)
+    report(run, 1, loss=0.25)
+    frame = run.dataframe()
+    assert list(frame.columns) == ["rank", "time", "step", "epoch", "loss", "accuracy"]
+    assert frame["rank"].tolist() == [0, 0, 1]
+    assert frame["step"].isna().tolist() == [False, True, True]
+    assert frame["loss"].isna().tolist() == [False, True, False]
+
+
+def test_dataframe_without_reports_is_empty(run):
+    assert list(run.dataframe().columns) == ["rank", "time", "step", "epoch"]
+    assert run.dataframe().empty
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([(None, None)] * 3, [0, 1, 2]),
+        ([(None, 4), (None, 5)], [4, 5]),
+        ([(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)], [0, 1, 2, 3, 4]),
+        ([(10, 0), (20, 0), (10, 1), (20, 1), (10, 2)], [10, 20, 30, 40, 50]),
+        ([(0, 0), (1, 0), (2, 1), (3, 1)], [0, 1, 2, 3]),
+        ([(5, None), (6, None), (3, None)], [5, 6, 3]),
+    ],
+)
+def test_axis_goes_on_where_steps_start_again_with_an_epoch(places, expected):
+    axis = Axis()
+    assert [axis.place(step, epoch) for step, epoch in places] == expected
+
+
+def test_envelope_keeps_count_and_extremes():
+    envelope = Envelope(limit=4)
+    for x in range(1000):
+        envelope.add(x, float(x % 7))
+    buckets = envelope.buckets.values()
+    assert len(buckets) <= 4
+    assert sum(bucket.count for bucket in buckets) == 1000
+    assert (min(b.low for b in buckets), max(b.high for b in buckets)) == (0.0, 6.0)
+
+
+def test_result_is_that_of_the_lowest_rank(run):
+    run.add_record(1, {"kind": "result", "rank": 1, "time": 0.0, "value": {"a": 1}})
+    assert run.result == {"a": 1}
+    run.add_record(0, {"kind": "result", "rank": 0, "time": 0.0, "value": 7})
+    assert run.result == 7
+    assert run.results == {0: 7, 1: {"a": 1}}
+
+
+def test_ranks_tell_the_latest_news(run):
+    run.add_record(1, {"kind": "usage", "rank": 1, "time": 0.0, "cpu_percent": 90.0, "memory_bytes": 5})
+    run.add_record(1, {"kind": "progress", "rank": 1, "time": 0.0, "name": "", "done": 1, "total": 2, "samples": 3})
+    run.set_rank_state(1, "dead")
+    view = run.ranks()[1]
+    assert (view.worker, view.state, view.usage["cpu_percent"], view.progress[""]["done"]) == ("c-w1", "dead", 90.0, 1)
+
+
+def test_log_tail_keeps_the_last_lines_as_a_terminal_shows_them():
+    tail = LogTail()
+    tail.add("one\ntwo\nthree\nfour\n")
+    tail.add(" 10%\r 50%\r\x1b[32m100%\x1b[0m\nfive")
+    tail.add(" and more")
+    assert tail.lines() == ["two", "three", "four", "100%", "five and more"]
+
+
+def test_listener_gets_reports(run):
+    seen = []
+    run.listen(seen.append)
+    report(run, 1, step=3, loss=1.0)
+    assert [(r.rank, r.step, r.values) for r in seen] == [(1, 3, {"loss": 1.0})]
+
+
+def test_finish_only_once(run):
+    run.finish(Status.FAILED, "boom")
+    run.finish(Status.FINISHED)
+    assert (run.status, run.error) == (Status.FAILED, "boom")
+    assert "failed" in repr(run)
+
+
+class SlowSink(Nowhere):
+    """A sink that closes only when it may, and says that it has begun to."""
+
+    def __init__(self):
+        self.closing, self.may_close = threading.Event(), threading.Event()
+
+    def close(self):
+        self.closing.set()
+        assert self.may_close.wait(DEADLINE)
+
+
+def test_who_waits_for_a_run_finds_its_end_in_its_files(tmp_path):
+    sink = SlowSink()
+    run = Run(RunInfo(id="r", folder=tmp_path), "pass", sink)
+    with ThreadPoolExecutor() as pool:
+        ending = pool.submit(run.finish, Status.FINISHED)
+        assert sink.closing.wait(DEADLINE)
+        waiting = pool.submit(run.wait)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.2)
+        assert run.wait(timeout=0) is run  # who does not want to wait is told of the end
+        sink.may_close.set()
+        assert waiting.result(timeout=DEADLINE) is run
+        ending.result(timeout=DEADLINE)
+
+
+def test_unknown_kinds_are_ignored(run):
+    run.add_record(0, {"kind": "value", "rank": 0})
+    assert run.series() == []
+
+
+def test_ranks_of_an_elastic_run_change_places(run):
+    run.assign_ranks(["c-w1"])
+    assert [(view.worker, view.state) for view in run.ranks()] == [("c-w1", "running"), ("c-w1", "dead")]
+    run.assign_ranks(["c-w1", "c-w0", "c-w2"])
+    assert [(view.worker, view.state) for view in run.ranks()] == [
+        (worker, "running") for worker in ("c-w1", "c-w0", "c-w2")
+    ]
+    assert (run.size, run.info.workers) == (3, ("c-w1", "c-w0", "c-w2"))
+
+
+def test_series_can_be_had_without_the_lines_of_the_ranks(run):
+    for step in range(1000):
+        report(run, 0, step=step, loss=step / 7)
+        # This one reports seldom: its buckets are narrower than those of the other.
+        if step % 10 == 0:
+            report(run, 1, step=step, loss=1.0)
+    with_lines = run.series()
+    assert sorted(with_lines[0].ranks) == [0, 1]
+    assert run.series(by_rank=False) == [replace(one, ranks={}) for one in with_lines]
+    assert run.series() == with_lines

@@ -1,0 +1,323 @@
+"""The run store on disk: readable files, crashes, full disks, finding runs."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from farandole.exceptions import DeadlineError, RankError, RunNotFoundError, UsageError
+from farandole.protocol import Report, Status, report_to_json
+from farandole.runs.store import RunStore, driver_is_gone, load_run, this_process
+from farandole.runs.writer import RunFiles, strict_json
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "runs")
+
+
+def create(store, **options):
+    known = {"code": "fd.report(loss=1)", "backend": "torch", "size": 2, "workers": ["c-w0", "c-w1"]}
+    return store.create(**{**known, **options})
+
+
+def report(run, rank, step, loss):
+    run.add_record(rank, report_to_json(Report(rank=rank, time=1.0, step=step, values={"loss": loss})))
+
+
+def test_run_is_readable_without_our_code(store):
+    run = create(store, name="first", options={"lr": float("nan")}, versions={"torch": "2.13.0"}, cluster="c")
+    report(run, 0, 1, 0.5)
+    report(run, 1, 1, float("inf"))
+    run.add_log(1, "hello\n")
+    run.add_record(0, {"kind": "result", "rank": 0, "time": 1.0, "value": [1, 2]})
+    run.finish(Status.FINISHED)
+    info = json.loads((run.folder / "run.json").read_text())
+    assert (info["id"], info["name"], info["status"], info["size"]) == (run.id, "first", "finished", 2)
+    assert (info["options"], info["results"]) == ({"lr": "NaN"}, {"0": [1, 2]})
+    assert info["driver"]["pid"] == os.getpid()
+    assert (run.folder / "code.py").read_text() == "fd.report(loss=1)"
+    line = json.loads((run.folder / "metrics/rank-1.jsonl").read_text())
+    assert line == {"kind": "report", "rank": 1, "time": 1.0, "step": 1, "values": {"loss": "Infinity"}}
+    assert (run.folder / "logs/rank-1.log").read_text() == "hello\n"
+
+
+def test_load_gives_the_run_back(store):
+    run = create(store, name="x")
+    for step in range(5):
+        report(run, 0, step, float(step))
+    run.add_log(0, "a\nb\n")
+    run.notice("careful")
+    run.finish(Status.INTERRUPTED, "stopped by the user")
+    again = store.load(run.id)
+    assert again.dataframe().equals(run.dataframe())
+    assert (again.status, again.error, again.notices) == (run.status, run.error, run.notices)
+    assert again.code == run.code
+    assert again.ranks()[0].log.lines() == ["a", "b"]
+    assert load_run(run.id, store.folder)["loss"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_reports_reach_the_disk_within_a_second_by_themselves(store):
+    run = create(store)
+    report(run, 0, 1, 0.5)
+    path = run.folder / "metrics/rank-0.jsonl"
+    deadline = time.monotonic() + 5
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert path.read_text().endswith("\n")
+    run.finish(Status.FINISHED)
+
+
+def test_torn_last_line_is_skipped(store):
+    run = create(store)
+    report(run, 0, 1, 0.5)
+    run.finish(Status.FINISHED)
+    with (run.folder / "metrics/rank-0.jsonl").open("a") as file:
+        file.write('{"kind": "report", "ra')
+    assert len(store.load_run(run.id)) == 1
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+from farandole.runs.store import RunStore
+from farandole.protocol import Report, report_to_json
+run = RunStore(Path(sys.argv[1])).create(code="", backend="torch", size=1, workers=["w"])
+began, step = time.monotonic(), 0
+while time.monotonic() - began < 2:
+    step += 1
+    run.add_record(0, report_to_json(Report(rank=0, time=time.monotonic() - began, step=step, values={"x": 1.0})))
+    time.sleep(0.002)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_kill_of_the_driver_loses_at_most_a_second_and_the_run_is_lost(store):
+    earlier = create(store)
+    report(earlier, 0, 1, 0.5)
+    earlier.finish(Status.FINISHED)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(store.folder)], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    newest, oldest = store.list()
+    assert (newest.status, oldest.status) == (Status.LOST, Status.FINISHED)
+    frame = store.load_run(newest.id)
+    assert frame["time"].iloc[-1] > 1.0
+    assert frame["step"].tolist() == list(range(1, len(frame) + 1))
+    assert len(store.load_run(earlier.id)) == 1
+
+
+def test_driver_is_gone_only_when_it_is():
+    me = this_process()
+    assert not driver_is_gone(me)
+    assert driver_is_gone({**me, "started": me["started"] - 60})
+    assert driver_is_gone({**me, "pid": 2**22 + 1})
+    assert not driver_is_gone({**me, "host": "elsewhere", "pid": 1})
+
+
+def test_list_is_newest_first_and_leaves_bad_folders_out(store):
+    runs = [create(store) for _ in range(3)]
+    for run in runs:
+        run.finish(Status.FINISHED)
+    (store.folder / "empty").mkdir()
+    (store.folder / "half").mkdir()
+    (store.folder / "half" / "run.json").write_text('{"id": "half"')
+    (store.folder / "odd").mkdir()
+    (store.folder / "odd" / "run.json").write_text("[]")
+    with pytest.warns(UserWarning, match="left out") as warned:
+        listed = store.list()
+    assert len(warned) == 3
+    assert [info.id for info in listed] == [run.id for run in reversed(runs)]
+
+
+def test_list_of_a_store_that_is_not_there_is_empty(store):
+    assert store.list() == []
+
+
+def test_find_by_id_beginning_and_name(store):
+    first, second = create(store, name="a"), create(store, name="a")
+    for run in (first, second):
+        run.finish(Status.FINISHED)
+    assert store.find(first.id).id == first.id
+    assert store.find("a").id == second.id
+    assert store.find(first.id[:-1] if first.id[:-1] != second.id[:-1] else first.id).id == first.id
+
+
+@pytest.mark.parametrize("key", ["nothing", "", "../runs"])
+def test_find_says_what_there_is(store, key):
+    run = create(store)
+    run.finish(Status.FINISHED)
+    with pytest.raises(RunNotFoundError, match=run.id):
+        store.find(key)
+
+
+def test_find_refuses_an_ambiguous_beginning(store):
+    for _ in range(2):
+        create(store).finish(Status.FINISHED)
+    with pytest.raises(RunNotFoundError, match="2 runs begin with '2'"):
+        store.find("2")
+
+
+def test_find_in_an_empty_store_names_the_folder(store):
+    with pytest.raises(RunNotFoundError, match="FARANDOLE_RUNS"):
+        store.find("x")
+
+
+def test_folder_that_cannot_be_written_is_told_once_and_nothing_is_lost(store, tmp_path):
+    (tmp_path / "runs").write_text("a file in place of the folder")
+    run = create(store)
+    for step in range(10):
+        report(run, 0, step, 1.0)
+    run.flush()
+    assert len(run.notices) == 1
+    assert "cannot be written: Not a directory" in run.notices[0]
+    assert len(run.dataframe()) == 10
+    (tmp_path / "runs").unlink()
+    run.finish(Status.FINISHED)
+    assert "written again" in run.notices[1]
+    assert len(store.load_run(run.id)) == 10
+    assert store.load(run.id).notices == run.notices
+
+
+def test_folder_that_works_again_after_the_end_is_still_written(tmp_path):
+    blocker = tmp_path / "r"
+    blocker.write_text("")
+    told = []
+    files = RunFiles(blocker, retry_seconds=0.05)
+    files.start(told.append)
+    files.append("metrics/rank-0.jsonl", "{}\n")
+    files.close()
+    blocker.unlink()
+    deadline = time.monotonic() + 5
+    while len(told) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert (blocker / "metrics/rank-0.jsonl").read_text() == "{}\n"
+
+
+def test_full_disk_goes_on_in_the_middle_of_a_line(tmp_path):
+    """A child under a file size limit gets EFBIG after a part of a line; once lifted, the file is whole."""
+    script = """
+import resource, signal, sys
+from pathlib import Path
+from farandole.runs.writer import RunFiles
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+told = []
+files = RunFiles(Path(sys.argv[1]))
+files.append("metrics/rank-0.jsonl", "".join(f"line {n}\\n" for n in range(50)))
+files.start(told.append)
+assert len(told) == 1 and "File too large" in told[0], told
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+files.append("metrics/rank-0.jsonl", "last\\n")
+files.close()
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "r")], check=True, timeout=60)
+    lines = (tmp_path / "r/metrics/rank-0.jsonl").read_text().splitlines()
+    assert lines == [*(f"line {n}" for n in range(50)), "last"]
+
+
+def test_a_file_is_made_once_for_all_that_was_told_before_it_is_written(tmp_path):
+    made = []
+
+    def text(number):
+        made.append(number)
+        return f"{number}\n"
+
+    files = RunFiles(tmp_path)
+    for number in range(1000):
+        files.replace("run.json", functools.partial(text, number))
+    files.flush()
+    assert made == [999]
+    assert (tmp_path / "run.json").read_text() == "999\n"
+
+
+def test_the_results_of_many_ranks_are_all_in_the_file(store):
+    run = create(store, size=600, workers=["w"] * 600)
+    for rank in range(600):
+        run.add_record(rank, {"kind": "result", "value": rank})
+    run.finish(Status.FINISHED)
+    assert store.load(run.id).results == {rank: rank for rank in range(600)}
+
+
+def test_strict_json_has_no_nan():
+    text = strict_json({"a": [float("nan"), float("-inf"), 1.5], "b": {1: object}})
+    assert json.loads(text, parse_constant=pytest.fail)["a"] == ["NaN", "-Infinity", 1.5]
+
+
+def test_git_commit_is_noted(store, tmp_path):
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=tmp_path, check=True)
+
+    git("init", "-q")
+    (tmp_path / "f").write_text("1")
+    git("add", "f")
+    git("commit", "-qm", "one")
+    assert create(store, cwd=tmp_path).info.git["dirty"] is False
+    (tmp_path / "f").write_text("2")
+    state = create(store, cwd=tmp_path).info.git
+    assert state["dirty"] is True
+    assert len(state["commit"]) == 40
+
+
+def test_a_run_that_is_told_again_is_continued_without_doubling(store):
+    run = create(store, name="again")
+    for step in range(3):
+        report(run, 0, step, float(step))
+        run.add_log(0, f"line {step}\n")
+    run.let_go()
+    metrics, log = run.folder / "metrics/rank-0.jsonl", run.folder / "logs/rank-0.log"
+    # The driver was killed in the middle of a line.
+    whole = metrics.read_bytes()
+    metrics.write_bytes(whole[:-9])
+    again = store.resume(json.loads(run.info.to_json()), run.code, write=True)
+    assert (again.id, again.name, again.status, again.code) == (run.id, "again", Status.RUNNING, run.code)
+    for step in range(5):
+        report(again, 0, step, float(step))
+        again.add_log(0, f"line {step}\n")
+    again.finish(Status.FINISHED)
+    assert metrics.read_bytes().startswith(whole)
+    assert store.load_run(run.id)["step"].tolist() == list(range(5))
+    assert log.read_text() == "".join(f"line {step}\n" for step in range(5))
+    assert store.find(run.id).status is Status.FINISHED
+
+
+def test_a_run_that_is_told_again_elsewhere_is_written_whole(store, tmp_path):
+    run, other = create(store), RunStore(tmp_path / "other")
+    run.let_go()
+    again = other.resume(json.loads(run.info.to_json()), run.code, write=True)
+    report(again, 1, 0, 0.5)
+    again.finish(Status.FINISHED)
+    assert len(other.load_run(run.id)) == 1
+    assert (other.folder / run.id / "code.py").read_text() == run.code
+
+
+def test_a_run_that_somebody_else_leads_is_not_written(store, tmp_path):
+    run, other = create(store), RunStore(tmp_path / "other")
+    again = other.resume(json.loads(run.info.to_json()), run.code, write=False)
+    report(again, 0, 0, 0.5)
+    again.finish(Status.FINISHED)
+    assert len(again.dataframe()) == 1
+    assert not other.folder.exists()
+    run.finish(Status.FINISHED)
+
+
+@pytest.mark.parametrize(("status", "error"), [(Status.FAILED, RankError), (Status.INTERRUPTED, RankError)])
+def test_waiting_for_a_run_raises_as_its_cell_would(store, status, error):
+    run = create(store)
+    with pytest.raises(DeadlineError, match="it goes on"):
+        run.wait(0.01)
+    run.finish(status, "the cell failed on rank 1")
+    for waited in (run, store.load(run.id)):
+        with pytest.raises(error, match="failed on rank 1"):
+            waited.wait(5)
+
+
+def test_waiting_for_a_run_that_is_led_elsewhere_says_what_to_do(store):
+    run = create(store)
+    with pytest.raises(UsageError, match="%cluster attach"):
+        store.load(run.id).wait()
+    run.finish(Status.FINISHED)
+    assert store.load(run.id).wait().status is Status.FINISHED

@@ -1,0 +1,172 @@
+"""The short version of a run that its driver leaves beside it."""
+
+import json
+import time
+from contextlib import suppress
+
+import pytest
+from farandole.protocol import Report, Status, report_to_json
+from farandole.runs import view_files as viewfile
+from farandole.runs.series import POINTS
+from farandole.runs.store import RunStore
+from farandole.runs.view import view_of
+from farandole.runs.view_files import LINES, VIEW, ViewFiles
+
+DEADLINE = 60
+
+
+def created(folder, size=2):
+    workers = [f"c-w{rank}" for rank in range(size)]
+    return RunStore(folder).create(code="x", backend="torch", size=size, workers=workers, name="first")
+
+
+def report(run, rank, step, **values):
+    run.add_record(rank, report_to_json(Report(rank=rank, time=1.0, step=step, values=values)))
+
+
+def read(run, name):
+    return json.loads((run.folder / name).read_text(encoding="utf-8"))
+
+
+def test_at_the_end_it_is_what_the_dashboard_shows(tmp_path):
+    run = created(tmp_path)
+    for step in range(3 * POINTS):
+        for rank in range(2):
+            report(run, rank, step, loss=1 / (step + 1), accuracy=float("nan"))
+    run.add_log(1, "done\n")
+    run.set_rank_state(1, "failed")
+    run.finish(Status.FAILED, "rank 1: oh")
+    assert read(run, VIEW) == view_of(run, time.time())
+    lines = read(run, LINES)["series"]
+    assert lines == view_of(run, time.time(), per_rank=True)["series"]
+    assert [len(lines[0]["x"]), len(lines[0]["ranks"]["0"]["x"])] == [len(lines[0]["mean"])] * 2
+    assert len(lines[0]["x"]) <= POINTS
+
+
+def test_while_a_run_goes_on_it_follows(tmp_path):
+    run = created(tmp_path)
+    report(run, 0, 1, loss=0.5)
+    give_up = time.monotonic() + DEADLINE
+    while not (run.folder / VIEW).exists() or not read(run, VIEW)["series"]:
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    assert (read(run, VIEW)["status"], read(run, VIEW)["series"][0]["last"]) == ("running", 0.5)
+    run.finish(Status.FINISHED)
+
+
+@pytest.fixture
+def breaks_at_the_second_series(monkeypatch):
+    def view(run, now, **options):
+        view = view_of(run, now, **options)
+        if len(view["series"]) > 1:
+            raise RuntimeError("a bug")
+        return view
+
+    monkeypatch.setattr(viewfile, "view_of", view)
+
+
+def until(condition):
+    give_up = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def test_a_view_that_fails_costs_the_run_nothing_and_is_told_once(tmp_path, breaks_at_the_second_series):
+    run = created(tmp_path)
+    report(run, 0, 1, loss=0.5)
+    until(lambda: (run.folder / VIEW).exists() and read(run, VIEW)["series"])
+    report(run, 0, 2, loss=0.4, accuracy=0.5)
+    until(lambda: run.notices)
+    report(run, 0, 3, loss=0.3)
+    # The thread goes on, and nobody takes an old view for the run's.
+    until(lambda: len(RunStore(tmp_path).load_run(run.id)) == 3)
+    until(lambda: (run.folder / VIEW).read_bytes() == b"")
+    run.finish(Status.FINISHED)
+    found = RunStore(tmp_path).load(run.id)
+    assert (found.status, len(found.dataframe())) == (Status.FINISHED, 3)
+    [notice] = found.notices
+    assert "no short version for the panel any more: RuntimeError('a bug')" in notice
+    assert [(run.folder / name).read_bytes() for name in (VIEW, LINES)] == [b"", b""]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), KeyboardInterrupt()])
+def test_a_last_view_that_fails_costs_the_run_nothing(tmp_path, monkeypatch, error):
+    run = created(tmp_path)
+
+    def view(*_, **__):
+        # The run's own files are there before anything is made of them.
+        assert len(RunStore(tmp_path).load_run(run.id)) == 1
+        raise error
+
+    until((run.folder / LINES).exists)
+    monkeypatch.setattr(viewfile, "view_of", view)
+    report(run, 0, 1, loss=0.5)
+    with suppress(KeyboardInterrupt):
+        run.finish(Status.FINISHED)
+    found = RunStore(tmp_path).load(run.id)
+    assert (found.status, len(found.dataframe())) == (Status.FINISHED, 1)
+    assert (run.folder / VIEW).read_bytes() == b""
+
+
+class Files:
+    def __init__(self):
+        self.written = []
+
+    def replace(self, name, text):
+        json.loads(text)
+        self.written.append(name)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 100.0
+
+        @staticmethod
+        def time():
+            return Clock.now
+
+        @staticmethod
+        def monotonic():
+            return Clock.now
+
+    monkeypatch.setattr(viewfile, "time", Clock)
+    return Clock
+
+
+def test_it_is_written_again_only_with_news_and_not_too_often(tmp_path, clock):
+    run, files = created(tmp_path), Files()
+    run.finish(Status.FINISHED)
+    views = ViewFiles(run, files)
+    views.renew(1)
+    assert files.written == [VIEW, LINES]
+    clock.now += 100
+    views.renew(1)
+    assert len(files.written) == 2
+    views.renew(2)
+    views.renew(3)
+    clock.now += 1.5
+    views.renew(3)
+    assert files.written[2:] == [VIEW, LINES, VIEW]
+    views.renew(3, last=True)
+    assert files.written[5:] == [VIEW, LINES]
+
+
+def test_what_takes_long_is_done_seldom(tmp_path, clock, monkeypatch):
+    def slow(run, now, **options):
+        clock.now += 0.2
+        return view_of(run, now, **options)
+
+    monkeypatch.setattr(viewfile, "view_of", slow)
+    run, files = created(tmp_path), Files()
+    run.finish(Status.FINISHED)
+    views = ViewFiles(run, files)
+    version, begun = 0, clock.now
+    while clock.now < begun + 1000:
+        version += 1
+        views.renew(version)
+        clock.now += 0.25
+    # 0.2 s of 5.2, and of 20.2.
+    assert files.written.count(VIEW) <= 1000 / 5
+    assert files.written.count(LINES) <= 1000 / 20

@@ -1,0 +1,53 @@
+"""What a killed process left in the temporary folder goes with the next one; what a living one has stays."""
+
+import subprocess
+import sys
+
+import pytest
+from farandole.server.journal.tempdirs import own_folder
+
+MAKE = """
+import sys
+from pathlib import Path
+from farandole.server.journal.tempdirs import own_folder
+print(own_folder("ipc", Path(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Another process with a folder of its own, and that folder."""
+    command = [sys.executable, "-c", MAKE, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process, tmp_path / process.stdout.readline().strip()
+
+
+def test_a_killed_process_leaves_its_folder_until_the_next_one_begins(other, tmp_path):
+    process, folder = other
+    (folder / "kernel-1").touch()
+    own_folder("record", tmp_path)
+    assert own_folder("ipc", tmp_path).stat().st_mode & 0o777 == 0o700
+    assert folder.is_dir()
+    process.kill()
+    process.wait()
+    assert folder.is_dir()
+    own_folder("record", tmp_path)
+    assert folder.is_dir()
+    own_folder("ipc", tmp_path)
+    assert not folder.exists()
+
+
+def test_a_process_that_ends_takes_its_folder_along(other):
+    process, folder = other
+    assert folder.is_dir()
+    process.communicate("")
+    assert not folder.exists()
+
+
+def test_what_only_looks_like_one_stays(tmp_path):
+    (tmp_path / "farandole-ipc-mine").mkdir()
+    (tmp_path / "farandole-ipc-0-1-elsewhere").mkdir()
+    own_folder("ipc", tmp_path)
+    assert (tmp_path / "farandole-ipc-mine").is_dir()
+    assert (tmp_path / "farandole-ipc-0-1-elsewhere").is_dir()

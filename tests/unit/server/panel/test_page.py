@@ -1,0 +1,178 @@
+"""A page that is slow: it holds up nobody, and is told the newest when it has room again."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+from farandole.protocol import Status
+from farandole.runs.store import RunStore
+from farandole.server.panel import page as pages
+from farandole.server.panel.page import Page
+from farandole.server.panel.panel import Panel
+from farandole.server.panel.runs import RunIndex
+
+from tests.panel import DEADLINE, panel_server
+
+
+@pytest.fixture
+async def panel(tmp_path, monkeypatch):
+    monkeypatch.setenv("FARANDOLE_RUNS", str(tmp_path / "runs"))
+    for variable in ("FARANDOLE_HUB_URL", "JUPYTERHUB_API_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    panel = Panel(root=tmp_path, log=logging.getLogger("panel"))
+    async with panel.used():
+        yield panel
+
+
+class Slow:
+    """A connection that takes a message only when it is let."""
+
+    def __init__(self):
+        self.room = asyncio.Semaphore(0)
+        self.taken = []
+        self.waiting = 0
+
+    def let(self, messages=10_000):
+        for _ in range(messages):
+            self.room.release()
+
+    async def send(self, message):
+        self.waiting += 1
+        assert self.waiting == 1, "a second message waits for the page"
+        await self.room.acquire()
+        self.waiting -= 1
+        self.taken.append(json.loads(json.dumps(message)))
+
+
+async def until(happened):
+    async with asyncio.timeout(DEADLINE):
+        while not happened():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_slow_page_gets_the_newest_and_nothing_waits_for_it(panel):
+    slow = Slow()
+    telling = asyncio.create_task(Page(panel, slow.send).tell())
+    await until(lambda: slow.waiting)
+    for number in range(1000):
+        panel._tell("runs", {"kind": "runs", "runs": [], "total": number})
+        panel.wake()
+    await asyncio.sleep(0)
+    assert slow.taken == []
+    panel._loops[1].cancel()
+    slow.let()
+    await until(lambda: {one["kind"] for one in slow.taken} >= {"clusters", "resources", "runs"})
+    totals = [one["total"] for one in slow.taken if one["kind"] == "runs"]
+    assert totals == [999]
+    telling.cancel()
+    await asyncio.wait([telling])
+
+
+async def test_a_run_that_is_looked_at_again_is_told_again(panel):
+    """What was on its way when the page ceased to look, the page has dropped."""
+    run = RunStore(panel.store.folder).create(code="", backend="torch", size=1, workers=["c-w0"])
+    run.finish(Status.FINISHED)
+    slow = Slow()
+    page = Page(panel, slow.send)
+    watch = {"seen": True, "runs": [run.id], "by_rank": False, "logs": []}
+    page.watch(watch)
+    telling = asyncio.create_task(page.tell())
+    await until(lambda: panel.topics["runs"].message)
+    slow.let(3)
+    await until(lambda: len(slow.taken) == 3 and slow.waiting)
+    page.watch({**watch, "runs": []})
+    page.watch(watch)
+    slow.let()
+    await until(lambda: [one["kind"] for one in slow.taken].count("run") == 2)
+    telling.cancel()
+    await asyncio.wait([telling])
+
+
+async def test_a_log_is_read_on_when_the_page_has_taken_what_came_before(panel, monkeypatch):
+    run = RunStore(panel.store.folder).create(code="", backend="torch", size=1, workers=["c-w0"])
+    run.add_log(0, "x" * 1_000_000)
+    run.finish(Status.FINISHED)
+    read = []
+    take = pages.log_part
+    monkeypatch.setattr(pages, "log_part", lambda *arguments: read.append(arguments) or take(*arguments))
+    slow = Slow()
+    page = Page(panel, slow.send)
+    log = {"run": run.id, "rank": 0, "worker": None, "offset": 0}
+    page.watch({"seen": True, "runs": [], "by_rank": False, "logs": [log]})
+    telling = asyncio.create_task(page.tell())
+    # What all pages are told first, and one part of the log.
+    await until(lambda: panel.topics["runs"].message)
+    slow.let(4)
+    await until(lambda: len(slow.taken) == 4 and slow.waiting)
+    await asyncio.sleep(0.2)
+    assert len(read) <= 2
+    slow.let()
+    await until(lambda: sum(len(one["part"]["text"]) for one in slow.taken if one["kind"] == "log") == 1_000_000)
+    telling.cancel()
+    await asyncio.wait([telling])
+
+
+async def test_who_goes_on_following_a_log_hears_no_part_of_it_twice(panel):
+    run = RunStore(panel.store.folder).create(code="", backend="torch", size=1, workers=["c-w0"])
+    slow = Slow()
+    slow.let()
+    page = Page(panel, slow.send)
+    log = {"run": run.id, "rank": 0, "worker": None, "offset": 0}
+    watch = {"seen": True, "runs": [], "by_rank": False, "logs": [log]}
+    page.watch(watch)
+    telling = asyncio.create_task(page.tell())
+
+    def text():
+        return "".join(one["part"]["text"] for one in slow.taken if one["kind"] == "log")
+
+    for number in range(3):
+        run.add_log(0, f"{number}\n")
+        run.flush()
+        await until(lambda number=number: text().endswith(f"{number}\n"))
+        page.watch(watch)
+    assert text() == "0\n1\n2\n"
+    run.finish(Status.FINISHED)
+    telling.cancel()
+    await asyncio.wait([telling])
+
+
+async def test_a_silent_stream_gives_a_sign_of_life(panel, monkeypatch):
+    monkeypatch.setattr(pages, "BEAT_SECONDS", 0.1)
+    slow = Slow()
+    slow.let()
+    telling = asyncio.create_task(Page(panel, slow.send).tell())
+    await until(lambda: [one["kind"] for one in slow.taken].count("beat") >= 2)
+    telling.cancel()
+    await asyncio.wait([telling])
+
+
+async def test_a_page_that_does_not_read_fills_no_memory(tmp_path, monkeypatch):
+    """Over a real connection: what the server holds for it does not grow with the news."""
+    async with panel_server(tmp_path, monkeypatch) as server, server.stream() as stream:
+        await stream.until("runs")
+        panel = panel_of(server)
+        stream.socket._reader._protocol.pause_reading()
+        big = "x" * 100_000
+        for number in range(300):
+            panel._tell("runs", {"kind": "runs", "runs": [], "total": number, "padding": big})
+            panel.wake()
+            await asyncio.sleep(0.005)
+        told = panel.topics["runs"].version
+        stream.socket._reader._protocol.resume_reading()
+        last = await stream.until("runs", lambda said: said["total"] == 299)
+        assert last["total"] == 299
+        heard = [one for one in stream.heard if one["kind"] == "runs"]
+        # The kernel's buffers hold some megabytes; all that was told is thirty.
+        assert len(heard) < told - 100
+
+
+def panel_of(server):
+    rules = [*server.app.web_app.wildcard_router.rules, *server.app.web_app.default_router.rules]
+    nested = [inner for rule in rules for inner in getattr(rule.target, "rules", [rule])]
+    return next(rule.target_kwargs["panel"] for rule in nested if "panel" in (rule.target_kwargs or {}))
+
+
+def test_a_store_that_is_not_there_has_no_runs(tmp_path):
+    index = RunIndex(tmp_path / "none", tmp_path)
+    assert index.newest(()) == {"runs": [], "offset": 0, "total": 0}

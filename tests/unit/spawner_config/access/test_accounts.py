@@ -1,0 +1,196 @@
+"""Accounts are changed in a real database, with the hub's own users; only what starts and stops servers is a fake."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from jupyterhub import orm
+from jupyterhub.objects import Server
+from jupyterhub.spawner import Spawner
+from jupyterhub.user import UserDict
+from tornado.web import HTTPError
+
+from spawner_config.access.accounts import change_account
+from spawner_config.access.logins import AccountAuthenticator
+from tests.unit.spawner_config.access.test_logins import NATIVE, configured
+
+PASSWORD = "a long one, too"
+
+
+class Hub:
+    """What the page of accounts has of a hub; ``stopped`` are the servers that its spawner was told to stop."""
+
+    def __init__(self, database):
+        self.database = database
+        self.stopped = []
+        self.fault = None
+        config = configured({**NATIVE, "FARANDOLE_SIGNUP": "approval"})
+        self.authenticator = AccountAuthenticator(db=database, config=config)
+        database.add(orm.OAuthClient(identifier="jupyterhub"))
+        database.commit()
+        self.users = UserDict(
+            lambda: database,
+            {
+                "authenticator": self.authenticator,
+                "spawner_class": self._spawner_class(),
+                "allow_named_servers": True,
+                "proxy": SimpleNamespace(delete_user=self._no_route),
+            },
+        )
+
+    async def _no_route(self, user, name):
+        pass
+
+    def _spawner_class(self):
+        hub = self
+
+        class EdgeSpawner(Spawner):
+            async def start(self):
+                raise NotImplementedError
+
+            async def poll(self):
+                return None
+
+            async def stop(self, now=False):
+                if hub.fault:
+                    raise hub.fault
+                hub.stopped.append(self.name)
+
+        return EdgeSpawner
+
+    def account(self, name, *, approved=True):
+        account = self.authenticator.create_user(name, PASSWORD)
+        account.is_authorized = approved
+        self.database.commit()
+        return account
+
+    def user(self, name):
+        """Return a user who has logged in, has a token and is in a group."""
+        self.database.add(orm.User(name=name, groups=[orm.Group(name=f"friends of {name}")]))
+        self.database.commit()
+        user = self.users[name]
+        user.new_api_token(scopes=["inherit"])
+        return user
+
+    def run_server(self, user, name):
+        spawner = user.get_or_create_spawner(name, "")
+        orm_server = orm.Server(base_url=f"/user/{user.name}/{name}/")
+        self.database.add(orm_server)
+        self.database.commit()
+        spawner.server = Server(orm_server=orm_server)
+        assert spawner.active
+        return spawner
+
+    def tokens(self):
+        return [token.user.name for token in self.database.query(orm.APIToken)]
+
+    async def change(self, account, action, *, by="ada"):
+        await change_account(self.authenticator, self.users, account, action, by=by)
+
+
+@pytest.fixture
+def hub(tmp_path):
+    session = orm.new_session_factory(f"sqlite:///{tmp_path}/hub.sqlite")()
+    yield Hub(session)
+    session.close()
+    session.bind.dispose()
+
+
+async def test_who_is_locked_out_has_neither_tokens_nor_logins_nor_servers(hub):
+    account = hub.account("grace")
+    grace, _ = hub.user("grace"), hub.user("linus")
+    cookie = grace.cookie_id
+    for name in ("", "c-w0"):
+        hub.run_server(grace, name)
+    hub.database.add(orm.OAuthCode(code="secret", user=grace.orm_user))
+    hub.database.commit()
+    await hub.change(account, "lock-out")
+    assert not account.is_authorized
+    assert hub.tokens() == ["linus"]
+    assert not hub.database.query(orm.OAuthCode).count()
+    assert grace.cookie_id != cookie
+    assert sorted(hub.stopped) == ["", "c-w0"]
+    assert not any(spawner.active for spawner in grace.spawners.values())
+
+
+async def test_a_server_that_is_starting_ends_with_the_lock_out(hub):
+    account = hub.account("grace")
+    grace = hub.user("grace")
+    spawner = grace.get_or_create_spawner("c-w0", "")
+    spawner._spawn_pending = True
+    starting = spawner._spawn_future = asyncio.ensure_future(asyncio.Event().wait())
+    # As the hub does.
+    starting.add_done_callback(lambda _: setattr(spawner, "_spawn_future", None))
+    await hub.change(account, "lock-out")
+    assert starting.cancelled()
+    assert hub.stopped == ["c-w0"]
+
+
+async def test_a_server_that_does_not_stop_is_named_and_the_lock_out_holds(hub):
+    account = hub.account("grace")
+    grace = hub.user("grace")
+    for name in ("", "c-w0"):
+        hub.run_server(grace, name)
+    hub.fault = OSError("no engine")
+    with pytest.raises(HTTPError, match=r"503.*'grace' is locked out, but .* not stopped yet: notebook, c-w0\. See"):
+        await hub.change(account, "lock-out")
+    assert not account.is_authorized
+    assert not hub.tokens()
+
+
+async def test_who_was_locked_out_can_be_approved_again(hub):
+    account = hub.account("grace")
+    await hub.change(account, "lock-out")
+    await hub.change(account, "approve")
+    assert account.is_authorized
+
+
+async def test_nobody_inherits_the_tokens_and_groups_of_a_discarded_account(hub):
+    account = hub.account("grace", approved=False)
+    hub.user("grace")
+    await hub.change(account, "discard")
+    assert hub.authenticator.get_user("grace") is None
+    assert hub.users.get("grace") is None
+    assert not hub.tokens()
+    assert not hub.database.query(orm.Group).one().users
+    assert hub.authenticator.create_user("grace", PASSWORD) is not None
+
+
+async def test_an_account_is_discarded_before_its_first_login(hub):
+    await hub.change(hub.account("grace", approved=False), "discard")
+    assert hub.authenticator.get_user("grace") is None
+
+
+async def test_no_account_is_discarded_while_its_servers_run(hub):
+    account = hub.account("grace", approved=False)
+    hub.run_server(hub.user("grace"), "")
+    with pytest.raises(HTTPError, match="400.*Servers of 'grace' are still running.*then discard"):
+        await hub.change(account, "discard")
+    assert hub.authenticator.get_user("grace") is account
+    assert hub.tokens() == ["grace"]
+
+
+async def test_an_approved_account_is_not_discarded(hub):
+    account = hub.account("grace")
+    with pytest.raises(HTTPError, match="'discard' cannot be done with the account 'grace'"):
+        await hub.change(account, "discard")
+    assert account.is_authorized
+
+
+async def test_an_unknown_action_changes_nothing(hub):
+    account = hub.account("grace")
+    with pytest.raises(HTTPError, match="'promote' cannot be done with the account 'grace'"):
+        await hub.change(account, "promote")
+    assert account.is_authorized
+
+
+@pytest.mark.parametrize("action", ["lock-out", "discard"])
+async def test_no_administrator_shuts_himself_out(hub, action):
+    account = hub.account("grace")
+    hub.user("grace")
+    with pytest.raises(HTTPError, match=f"400.*You cannot {action} your own account"):
+        await hub.change(account, action, by="grace")
+    assert account.is_authorized
+    assert hub.tokens() == ["grace"]

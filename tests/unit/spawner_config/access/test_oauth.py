@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from tornado.httpclient import HTTPClientError
+from tornado.web import HTTPError
+from traitlets.config import Config
+
+from spawner_config.access.logins import configure_logins
+from spawner_config.access.oauth import PROVIDERS
+from spawner_config.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OAUTH = {
+    "FARANDOLE_ADMIN": "root",
+    "FARANDOLE_OAUTH_CLIENT_ID": "id",
+    "FARANDOLE_OAUTH_CLIENT_SECRET": "secret",
+    "FARANDOLE_OAUTH_CALLBACK_URL": "https://hub.example.org/hub/oauth_callback",
+    "FARANDOLE_ALLOWED_USERS": "ada, grace",
+}
+GENERIC = {
+    **OAUTH,
+    "FARANDOLE_LOGIN": "generic",
+    "FARANDOLE_OAUTH_AUTHORIZE_URL": "https://id.example.org/authorize",
+    "FARANDOLE_OAUTH_TOKEN_URL": "https://id.example.org/token",
+    "FARANDOLE_OAUTH_USERDATA_URL": "https://id.example.org/userinfo",
+    "FARANDOLE_OAUTH_USERNAME_CLAIM": "preferred_username",
+}
+
+
+def configured(environment):
+    c = Config()
+    configure_logins(c, environment)
+    return c
+
+
+def authenticator(environment, answer: Callable[[str], dict] | None = None):
+    """The hub's authenticator, whose requests to the provider ``answer`` answers."""
+    c = configured(environment)
+    return c.JupyterHub.authenticator_class(config=c, http_client=Provider(answer))
+
+
+class Provider:
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def fetch(self, request, **options):
+        answer = self.answer(request.url)
+        return SimpleNamespace(body=answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
+def test_those_who_are_named_may_log_in_with_each_provider(kind):
+    c = configured({**GENERIC, "FARANDOLE_LOGIN": kind})
+    ours = c.JupyterHub.authenticator_class(config=c)
+    assert type(ours).__name__.lower().startswith(kind)
+    assert (ours.client_id, ours.client_secret) == ("id", "secret")
+    assert ours.oauth_callback_url == OAUTH["FARANDOLE_OAUTH_CALLBACK_URL"]
+    assert ours.allowed_users == {"ada", "grace"}
+    assert ours.admin_users == {"root"}
+    assert not ours.allow_all
+    assert not ours.allow_existing_users
+
+
+def test_a_star_is_everybody():
+    assert authenticator({**GENERIC, "FARANDOLE_ALLOWED_USERS": "*"}).allow_all
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "remedy"),
+    [
+        ("github", "CLIENT_ID", "https://github.com/settings/developers"),
+        ("github", "CLIENT_SECRET", "https://github.com/settings/developers"),
+        ("github", "CALLBACK_URL", "/hub/oauth_callback behind it"),
+        ("google", "CLIENT_SECRET", "https://console.cloud.google.com/apis/credentials"),
+        ("generic", "CLIENT_ID", "register there"),
+        ("generic", "AUTHORIZE_URL", "authorization_endpoint"),
+        ("generic", "TOKEN_URL", "token_endpoint"),
+        ("generic", "USERDATA_URL", "userinfo_endpoint"),
+        ("generic", "USERNAME_CLAIM", "preferred_username"),
+    ],
+)
+def test_a_setting_that_is_missing_is_named_with_where_to_get_it(kind, key, remedy):
+    name = f"FARANDOLE_OAUTH_{key}"
+    with pytest.raises(SettingsError, match=f"^{name} is not set.*{remedy}"):
+        configured({**GENERIC, "FARANDOLE_LOGIN": kind, name: ""})
+
+
+@pytest.mark.parametrize("users", ["", " , "])
+def test_nobody_allowed_is_refused(users):
+    with pytest.raises(SettingsError, match="FARANDOLE_ALLOWED_USERS is empty"):
+        configured({**GENERIC, "FARANDOLE_ALLOWED_USERS": users})
+
+
+def test_a_star_beside_names_is_refused():
+    with pytest.raises(SettingsError, match=r"has \* beside names. Write \* alone"):
+        configured({**GENERIC, "FARANDOLE_ALLOWED_USERS": "ada, *"})
+
+
+class Handler:
+    """What is asked of the hub's callback page."""
+
+    def get_argument(self, name, default=None):
+        return {"code": "a-code"}.get(name, default)
+
+    def get_state_cookie(self):
+        # {"code_verifier": "v"}
+        return "eyJjb2RlX3ZlcmlmaWVyIjogInYifQ=="
+
+
+def telling(**claims):
+    return lambda url: claims if url.startswith(GENERIC["FARANDOLE_OAUTH_USERDATA_URL"]) else TOKEN
+
+
+TOKEN = {"access_token": "a-token", "token_type": "Bearer"}
+
+
+async def test_the_claim_is_the_users_name():
+    ours = authenticator(GENERIC, telling(preferred_username="Ada", email="ada@example.org"))
+    model = await ours.authenticate(Handler())
+    assert model["name"] == "ada"
+    assert await ours.check_allowed("ada", model)
+    assert not await ours.check_allowed("mallory", {**model, "name": "mallory"})
+
+
+def failing(exc):
+    def answer(url):
+        raise exc
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (failing(HTTPClientError(401, response=None)), 403, "refused this login with HTTP 401. Log in again"),
+        (failing(HTTPClientError(502)), 503, "cannot be used now .*502.* Try again later"),
+        (failing(HTTPClientError(599, "Timeout")), 503, "cannot be used now .*Timeout.* Try again later"),
+        (failing(ConnectionRefusedError("no")), 503, "cannot be used now .ConnectionRefusedError.. Try again later"),
+        (lambda url: b"<html>", 503, "cannot be used now"),
+        (telling(email="ada@example.org"), 403, "no 'preferred_username' of you.*FARANDOLE_OAUTH_USERNAME_CLAIM"),
+    ],
+)
+async def test_what_the_provider_refuses_or_fails_at_is_told(answer, status, words):
+    with pytest.raises(HTTPError, match=words) as caught:
+        await authenticator(GENERIC, answer).authenticate(Handler())
+    assert caught.value.status_code == status
+
+
+async def stays(environment, name):
+    return await authenticator(environment).refresh_user(SimpleNamespace(name=name))
+
+
+async def test_who_was_taken_off_the_list_may_not_stay():
+    assert await stays(GENERIC, "ada")
+    assert await stays(GENERIC, "root")
+    assert not await stays({**GENERIC, "FARANDOLE_ALLOWED_USERS": "grace"}, "ada")
+    assert await stays({**GENERIC, "FARANDOLE_ALLOWED_USERS": "*"}, "ada")
+    c = configured(GENERIC)
+    assert c.Authenticator.auth_refresh_strict
+    assert c.Authenticator.refresh_pre_spawn

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+import requests
+from docker.errors import DockerException, ImageNotFound
+from farandole import __version__
+from jupyterhub.spawner import SpawnException
+
+from spawner_config.containers.images import VERSION_LABEL, ImagePulls, ImageSpawner, missing_image, wrong_version
+
+IMAGE = "farandole-notebook:0.2.0"
+SECONDS = 60.0
+
+
+def described(labels):
+    return {"Config": {"Labels": labels}}
+
+
+def test_an_image_of_the_hubs_version_is_right():
+    assert wrong_version(IMAGE, described({VERSION_LABEL: "0.2.0"}), "0.2.0") is None
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (described({VERSION_LABEL: "0.1.0"}), "is of version 0.1.0"),
+        (described({"other": "0.2.0"}), "has no version"),
+        (described(None), "has no version"),
+        ({"Config": None}, "has no version"),
+    ],
+)
+def test_another_version_is_told_with_both_and_the_remedy(found, words):
+    problem = wrong_version(IMAGE, found, "0.2.0")
+    assert problem is not None
+    for part in (IMAGE, words, "the hub is of version 0.2.0", "FARANDOLE_VERSION in .env"):
+        assert part in problem
+
+
+def test_a_missing_image_is_told_with_the_engines_reason():
+    told = missing_image(IMAGE, "no route\n")
+    assert f"{IMAGE} is not on this host, and the engine cannot pull it: no route. " in told
+
+
+class Registry:
+    """The engine's edge: one pull after another is let go on by ``gate``; all clients see the same images."""
+
+    def __init__(self, error=None):
+        self.images = set()
+        self.pulls = []
+        self.closed = 0
+        self.gate = threading.Event()
+        self._error = error
+
+    def connect(self):
+        return SimpleNamespace(pull=self._pull, inspect_image=self._inspect, close=self._close)
+
+    def _pull(self, repository, tag):
+        self.pulls.append(f"{repository}:{tag}")
+        assert self.gate.wait(SECONDS)
+        if self._error:
+            raise self._error
+        self.images.add(f"{repository}:{tag}")
+
+    def _inspect(self, image):
+        if image not in self.images:
+            raise ImageNotFound("no such image")
+        return described({VERSION_LABEL: __version__})
+
+    def _close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+async def registry():
+    made = Registry()
+    yield made
+    # Before the loop ends, which waits for its threads.
+    made.gate.set()
+
+
+def spawner_of(registry):
+    pulls = ImagePulls(registry.connect)
+    made = type("Spawner", (ImageSpawner,), {"pulls": pulls, "_client": registry.connect(), "_executor": None})()
+    made.pull_policy = "ifnotpresent"
+    return made
+
+
+async def until(condition):
+    async with asyncio.timeout(SECONDS):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_while_an_image_is_pulled_the_engine_answers_other_calls(registry):
+    spawner = spawner_of(registry)
+    registry.images.add("other:1")
+    start = asyncio.create_task(spawner.pull_image(IMAGE))
+    await until(lambda: registry.pulls)
+    async with asyncio.timeout(SECONDS / 2):
+        assert await spawner.docker("inspect_image", "other:1")
+    assert not start.done()
+    registry.gate.set()
+    await start
+    assert registry.pulls == [IMAGE]
+    assert registry.closed == 1
+
+
+async def test_starts_that_wait_for_one_image_share_a_pull_that_outlives_each_of_them(registry):
+    pulls = ImagePulls(registry.connect)
+    waiters = [asyncio.create_task(pulls.pull("image", "1")) for _ in range(20)]
+    await until(lambda: registry.pulls)
+    for waiter in waiters:
+        waiter.cancel()
+    await asyncio.wait(waiters)
+    again = asyncio.create_task(pulls.pull("image", "1"))
+    await asyncio.sleep(0)
+    registry.gate.set()
+    await again
+    assert registry.pulls == ["image:1"]
+    await pulls.pull("image", "1")
+    assert len(registry.pulls) == 2
+
+
+@pytest.mark.parametrize("error", [DockerException("no engine"), requests.ConnectionError("no engine")])
+async def test_a_pull_that_fails_is_told_and_tried_again(error):
+    registry = Registry(error)
+    registry.gate.set()
+    spawner = spawner_of(registry)
+    for _ in range(2):
+        with pytest.raises(SpawnException, match=f"{IMAGE} is not on this host, and .* pull it: no engine"):
+            await spawner.pull_image(IMAGE)
+    assert len(registry.pulls) == 2
+
+
+async def test_a_pull_that_never_ends_is_given_up(registry):
+    pulls = ImagePulls(registry.connect, seconds=0.1)
+    with pytest.raises(requests.Timeout, match="has not ended within"):
+        await pulls.pull("image", "1")

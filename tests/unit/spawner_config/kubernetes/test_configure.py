@@ -1,0 +1,248 @@
+"""The pods of users' servers, as KubeSpawner makes them from our settings and profiles."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubespawner import spawner as kubespawner
+from traitlets.config import Config
+
+from spawner_config.kubernetes.configure import (
+    ACCESS_LABELS,
+    QUEUE_COUNT,
+    QUEUE_GROUP,
+    QUEUE_NAME,
+    QUEUE_SECONDS,
+    configure_servers,
+)
+from spawner_config.kubernetes.pods import FarandoleKubeSpawner
+from spawner_config.kubernetes.settings import KubernetesSettings
+from spawner_config.profiles.profiles import ProfileError, parse_profiles
+from spawner_config.settings import SettingsError
+
+SETTINGS = {
+    "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:1",
+    "FARANDOLE_GPU_IMAGE": "farandole-notebook:1-cuda",
+    "FARANDOLE_PULL_SECRETS": "registry",
+    "FARANDOLE_SHARED_VOLUMES": "imagenet:/data/imagenet, web:/data/web",
+    "FARANDOLE_GROUP_FOLDERS": "vision",
+    "FARANDOLE_NOTEBOOK_PRIORITY": "farandole-notebooks",
+}
+PROFILES: list[dict[str, Any]] = [
+    {"name": "cpu", "description": "", "cpus": 2, "data": ["imagenet"]},
+    {
+        "name": "gpu",
+        "description": "",
+        "memory": "8G",
+        "gpus": 2,
+        "gpu_class": "NVIDIA-A100",
+        "environment": {"BRACES": '{"a": 1}'},
+        "kubernetes": {
+            "node_selector": {"disk": "fast"},
+            "prefer": {"gpus": "newer"},
+            "tolerations": ["team=vision:NoSchedule"],
+            "workers": "together",
+            "priority": "farandole-training-high",
+            "queue": "vision",
+            "cpu_request": 0.5,
+            "memory_request": "2G",
+            "shared_memory": "2G",
+        },
+    },
+]
+
+
+def configured(profiles: list[dict[str, Any]] = PROFILES) -> Config:
+    c = Config()
+    catalogue = parse_profiles({"profile": profiles}, counted=False)
+    configure_servers(c, KubernetesSettings.from_environment(SETTINGS), catalogue, proxy="http://10.96.0.9:80")
+    return c
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that returns the pod of a server, as it travels to the API server, and its spawner."""
+    monkeypatch.setattr(kubespawner, "load_config", lambda **_: None)
+    monkeypatch.setattr(kubespawner, "shared_client", lambda *_: None)
+    c = configured()
+    hub = SimpleNamespace(api_url="http://10.96.0.8:8081/hub/api", base_url="/hub/", public_host="", url="")
+
+    def make(name: str = "", user: str = "ada", groups: tuple[str, ...] = (), **options: Any) -> tuple[Any, Any]:
+        owner = SimpleNamespace(
+            name=user, id=1, url=f"/user/{user}/", spawners={}, groups=[SimpleNamespace(name=each) for each in groups]
+        )
+        row = SimpleNamespace(name=name, server=None, state=None)
+        spawner = FarandoleKubeSpawner(
+            config=c, user=owner, hub=hub, orm_spawner=row, api_token="t", namespace="farandole"
+        )
+        spawner.user_options = options
+        spawner.apply_user_options(spawner, options)
+        pod = asyncio.run(spawner.get_pod_manifest())
+        api = ApiClient.__new__(ApiClient)
+        api.configuration = Configuration()
+        return api.sanitize_for_serialization(pod), spawner
+
+    return make
+
+
+def worker(made: Any, **options: Any) -> tuple[Any, Any]:
+    found: tuple[Any, Any] = made("main-w0", role="worker", cluster="main", profile="gpu", **options)
+    return found
+
+
+def container(pod: Any) -> Any:
+    (only,) = pod["spec"]["containers"]
+    return only
+
+
+def test_a_server_can_do_no_more_than_it_must(made: Any) -> None:
+    pod, _ = made()
+    spec = pod["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in spec
+    assert (spec["restartPolicy"], spec["enableServiceLinks"]) == ("Never", False)
+    assert spec["securityContext"] == {
+        "fsGroup": 1000,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert container(pod)["securityContext"] == {
+        "runAsUser": 1000,
+        "runAsGroup": 1000,
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert spec["dnsConfig"]["options"][1] == {"name": "timeout", "value": "2"}
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert container(pod)["imagePullPolicy"] == "IfNotPresent"
+
+
+def test_a_profile_without_a_table_has_its_limits_set_apart(made: Any) -> None:
+    resources = container(made()[0])["resources"]
+    assert resources == {"limits": {"cpu": 2.0, "memory": 4 << 30}, "requests": {"cpu": 2.0, "memory": 4 << 30}}
+
+
+def test_a_worker_has_what_its_profile_says(made: Any) -> None:
+    pod, _ = worker(made)
+    spec = pod["spec"]
+    assert container(pod)["image"] == "farandole-notebook:1-cuda"
+    assert container(pod)["resources"] == {
+        "limits": {"memory": 8 << 30, "nvidia.com/gpu": "2"},
+        "requests": {"cpu": 0.5, "memory": 2 << 30},
+    }
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100", "disk": "fast"}
+    assert spec["priorityClassName"] == "farandole-training-high"
+    terms = spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    labels = terms[0]["podAffinityTerm"]["labelSelector"]["matchLabels"]
+    assert labels == {"farandole.user": "ada", "farandole.cluster": "main"}
+    assert labels.items() <= pod["metadata"]["labels"].items()
+    keys = {each["key"]: each for each in spec["tolerations"]}
+    assert keys["nvidia.com/gpu"] == {"key": "nvidia.com/gpu", "operator": "Exists"}
+    assert keys["team"]["effect"] == "NoSchedule"
+    assert keys["node.kubernetes.io/unreachable"]["tolerationSeconds"] == 30
+
+
+def test_a_profile_leaves_nothing_behind_for_the_next(made: Any) -> None:
+    _, spawner = worker(made, workers=2, together=2)
+    spawner.user_options = {"role": "worker", "cluster": "main"}
+    spawner.apply_user_options(spawner, spawner.user_options)
+    assert (spawner.extra_resource_limits, spawner.node_selector, spawner.priority_class_name) == ({}, {}, "")
+    assert (spawner.pod_affinity_preferred, spawner.node_affinity_preferred, spawner.extra_annotations) == ([], [], {})
+    assert QUEUE_NAME not in spawner.extra_labels
+
+
+def test_a_notebook_has_a_priority_of_its_own_and_stands_beside_no_worker(made: Any) -> None:
+    pod, _ = made(profile="gpu")
+    assert pod["spec"]["priorityClassName"] == "farandole-notebooks"
+    assert "podAffinity" not in pod["spec"]["affinity"]
+    assert "farandole.cluster" not in pod["metadata"]["labels"]
+
+
+def test_values_of_the_environment_are_no_templates(made: Any) -> None:
+    pod, _ = worker(made)
+    values = {each["name"]: each.get("value") for each in container(pod)["env"]}
+    assert values["BRACES"] == '{"a": 1}'
+    assert values["FARANDOLE_HUB_URL"] == "http://10.96.0.9:80"
+    notebook = {each["name"]: each.get("value") for each in container(made()[0])["env"]}
+    assert notebook["FARANDOLE_PROFILES"].startswith('[{"name": "cpu"')
+
+
+def test_all_of_a_users_servers_have_the_home_and_the_volumes_that_are_shared(made: Any) -> None:
+    pod, spawner = made(groups=("vision",))
+    claims = {each["name"]: each["persistentVolumeClaim"] for each in pod["spec"]["volumes"] if "emptyDir" not in each}
+    mounts = {each["mountPath"]: (claims.get(each["name"]) or {}) for each in container(pod)["volumeMounts"]}
+    assert {path: (claim.get("claimName"), claim.get("readOnly")) for path, claim in mounts.items()} == {
+        "/home/user": ("farandole-home-ada", False),
+        "/data/imagenet": ("imagenet", True),
+        "/groups/vision": ("farandole-group-vision", False),
+        "/dev/shm": (None, None),
+    }
+    assert spawner.get_pvc_manifest().spec.access_modes == ["ReadWriteMany"]
+    other, _ = worker(made)
+    assert other["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "farandole-home-ada"
+    assert other["spec"]["volumes"][-1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2G"}
+
+
+def test_pods_bear_the_labels_that_policies_ask_for(made: Any) -> None:
+    pod, spawner = made(user="Ada Lovelace")
+    labels = pod["metadata"]["labels"]
+    assert ACCESS_LABELS.items() <= labels.items()
+    assert labels["component"] == "singleuser-server"
+    assert spawner.user_labels.items() <= labels.items()
+    assert spawner.user_labels["farandole.user"].startswith("ada-lovelace-")
+    assert len({made(user=name)[1].user_labels["farandole.user"] for name in ("ada", "Ada", "a-da", "a.da")}) == 4
+
+
+@pytest.mark.parametrize("user", ["ada", "a" * 64, "ada.lovelace@analytical-engine.example.org"])
+def test_a_pods_name_is_a_host_name(made: Any, user: str) -> None:
+    names = {made(name, user, role="worker")[0]["metadata"]["name"] for name in ("main-w0", f"{'c' * 27}-w15")}
+    assert len(names | {made("", user)[0]["metadata"]["name"]}) == 3
+    assert max(map(len, names)) <= 63
+
+
+def test_workers_that_start_a_cluster_wait_in_line_as_one(made: Any) -> None:
+    pod, spawner = worker(made, workers=3, together=3)
+    meta = pod["metadata"]
+    assert meta["labels"][QUEUE_NAME] == "vision"
+    assert meta["labels"][QUEUE_GROUP].startswith("ada-main-")
+    assert meta["annotations"][QUEUE_COUNT] == "3"
+    assert spawner.start_timeout == QUEUE_SECONDS
+
+
+@pytest.mark.parametrize("options", [{}, {"workers": 3, "together": 1}, {"workers": 1, "together": 1}])
+def test_a_worker_that_comes_later_waits_alone(made: Any, options: dict[str, int]) -> None:
+    meta = worker(made, **options)[0]["metadata"]
+    assert meta["labels"][QUEUE_NAME] == "vision"
+    assert QUEUE_GROUP not in meta["labels"]
+    assert QUEUE_COUNT not in meta["annotations"]
+
+
+def test_without_a_queue_nothing_says_so(made: Any) -> None:
+    pod, spawner = made("main-w0", role="worker", workers=2, together=2)
+    assert not [label for label in pod["metadata"]["labels"] if "kueue" in label]
+    assert spawner.start_timeout < QUEUE_SECONDS
+
+
+def test_what_cannot_work_ends_the_hub() -> None:
+    with pytest.raises(ProfileError, match="unknown key 'nodes'"):
+        configured([{"name": "cpu", "description": "", "kubernetes": {"nodes": {}}}])
+    with pytest.raises(SettingsError, match="'mnist'"):
+        configured([{"name": "cpu", "description": "", "data": ["mnist"]}])
+
+
+def test_the_driver_waits_no_shorter_than_the_hub(made: Any) -> None:
+    pod, spawner = made()
+    values = {each["name"]: each.get("value") for each in container(pod)["env"]}
+    assert float(values["FARANDOLE_START_SECONDS"]) >= spawner.start_timeout > spawner.place_seconds
+    read = "from farandole.driver.cluster import START_SECONDS; print(START_SECONDS)"
+    environ = {**os.environ, "FARANDOLE_START_SECONDS": values["FARANDOLE_START_SECONDS"]}
+    done = subprocess.run([sys.executable, "-c", read], env=environ, capture_output=True, text=True, check=True)
+    assert float(done.stdout) >= spawner.start_timeout

@@ -1,0 +1,427 @@
+"""How the start of a pod ends; Kubernetes itself is a fake: the API's calls, and what its watches have told."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import ClientError
+from jupyterhub.spawner import SpawnException
+from kubernetes_asyncio.client.rest import ApiException
+from kubespawner import KubeSpawner
+from kubespawner import spawner as kubespawner
+
+from spawner_config.kubernetes import pods
+from spawner_config.kubernetes.pods import FarandoleKubeSpawner
+from spawner_config.kubernetes.policies import UserPolicies, user_policy
+
+KEY = "farandole/farandole-ada"
+NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+
+
+class FakeApi:
+    """Keeps pods and policies; a call that is to be refused raises."""
+
+    def __init__(self) -> None:
+        self.pods: list[str] = []
+        self.deleted: list[str] = []
+        self.policies: dict[str, Any] = {}
+        self.refusal: ApiException | None = None
+        self.slow = 0.0
+
+    async def create_namespaced_pod(self, _namespace: str, pod: Any) -> None:
+        await asyncio.sleep(self.slow)
+        if self.refusal:
+            raise self.refusal
+        self.pods.append(pod)
+
+    async def delete_namespaced_pod(self, name: str, **_: Any) -> None:
+        self.deleted.append(name)
+
+    async def create_namespaced_network_policy(self, _namespace: str, policy: dict[str, Any]) -> None:
+        if policy["metadata"]["name"] in self.policies:
+            raise ApiException(status=409)
+        self.policies[policy["metadata"]["name"]] = policy
+
+    async def patch_namespaced_network_policy(self, name: str, _namespace: str, policy: dict[str, Any]) -> None:
+        self.policies[name] = policy
+
+    async def delete_namespaced_network_policy(self, name: str, _namespace: str) -> None:
+        if name not in self.policies:
+            raise ApiException(status=404)
+        del self.policies[name]
+
+
+def pod(phase: str = "Pending", *, uid: str = "2", ip: str | None = None, **status: Any) -> dict[str, Any]:
+    container = {"name": "notebook", "image": "i", "ready": phase == "Running", "state": status.pop("state", {})}
+    return {
+        "metadata": {"name": "farandole-ada", "namespace": "farandole", "uid": uid},
+        "spec": {"containers": [{"ports": [{"name": "notebook-port", "containerPort": status.pop("port", 8888)}]}]},
+        "status": {"phase": phase, "podIP": ip, "containerStatuses": [container], **status},
+    }
+
+
+def unschedulable(message: str = NO_GPU) -> dict[str, Any]:
+    return pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}])
+
+
+def gated() -> dict[str, Any]:
+    return pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}])
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+    fake = FakeApi()
+    monkeypatch.setattr(kubespawner, "load_config", lambda **_: None)
+    monkeypatch.setattr(kubespawner, "shared_client", lambda *_: fake)
+    monkeypatch.setattr(pods, "shared_client", lambda *_: fake)
+    monkeypatch.setattr(pods, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(pods, "TELL_SECONDS", 0.01)
+    return fake
+
+
+@pytest.fixture
+def spawner(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A spawner whose watches are filled by the test: `told` holds the pods, `happened` the events."""
+    told: dict[str, Any] = {}
+    watch = SimpleNamespace(pods=told, resources=told, events=[], watch_task=None, _stopping=False)
+    monkeypatch.setattr(KubeSpawner, "_start_watching_pods", nothing)
+    monkeypatch.setattr(KubeSpawner, "_start_watching_events", nothing)
+    monkeypatch.setattr(KubeSpawner, "pod_reflector", watch)
+    monkeypatch.setattr(KubeSpawner, "event_reflector", watch)
+    monkeypatch.setattr(KubeSpawner, "get_env", lambda _: {})
+    row = SimpleNamespace(name="", server=None, state=None)
+    owner = SimpleNamespace(name="ada", id=1, url="/user/ada/", spawners={}, groups=[])
+    made = FarandoleKubeSpawner(
+        user=owner,
+        orm_spawner=row,
+        namespace="farandole",
+        hub_name="farandole",
+        pod_name_template="farandole-{user_server}",
+    )
+    made.start_timeout = 30
+    made.place_seconds = 1
+    made.told, made.happened = told, watch.events
+    return made
+
+
+class Other:
+    """A server that is starting too."""
+
+    in_queue = False
+
+
+async def until_made(api: FakeApi) -> None:
+    async with asyncio.timeout(20):
+        while not api.pods:
+            await asyncio.sleep(0.01)
+
+
+async def nothing(_self: Any, **_options: Any) -> None:
+    pass
+
+
+async def test_a_start_is_over_when_the_server_listens(spawner: Any, api: FakeApi) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        spawner.told[KEY] = pod("Running", ip="127.0.0.1", port=listener.getsockname()[1])
+        url = await asyncio.wait_for(spawner.start(), 20)
+        assert url == f"http://127.0.0.1:{listener.getsockname()[1]}"
+    assert len(api.pods) == 1
+    assert api.deleted == []
+    policy = api.policies["farandole-user-ada"]["spec"]
+    assert policy["ingress"] == [{"from": [{"podSelector": {"matchLabels": spawner.user_labels}}]}]
+    assert policy["egress"] == [{"to": [{"podSelector": {"matchLabels": spawner.user_labels}}]}]
+
+
+async def test_a_pod_without_a_place_is_withdrawn_with_the_schedulers_words(spawner: Any, api: FakeApi) -> None:
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = unschedulable()
+    with pytest.raises(SpawnException, match=r"within 1 s: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu\."):
+        await asyncio.wait_for(start, 20)
+    assert api.deleted == ["farandole-ada"]
+
+
+async def test_whoever_chose_to_wait_is_let_wait(spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pods, "WAIT_SECONDS", 2.0)
+    spawner.wait_for_gpus = True
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = unschedulable()
+    _, waiting = await asyncio.wait([start], timeout=1.5)
+    assert waiting
+    with pytest.raises(SpawnException, match="within 2 s: 0/1 nodes"):
+        await asyncio.wait_for(start, 20)
+
+
+async def test_a_claim_that_was_just_made_may_be_missing_for_a_while(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "CLAIM_SECONDS", 0.5)
+    start = spawner.start()
+    await until_made(api)
+    missing = unschedulable('persistentvolumeclaim "farandole-home-ada" not found')
+    spawner.told[KEY] = missing
+    await asyncio.wait([start], timeout=0.2)
+    spawner.told[KEY] = pod()
+    _, waiting = await asyncio.wait([start], timeout=0.7)
+    assert waiting
+    spawner.told[KEY] = missing
+    with pytest.raises(SpawnException, match="no volume claim 'farandole-home-ada'"):
+        await asyncio.wait_for(start, 20)
+
+
+async def test_a_start_waits_for_its_turn_and_not_for_those_in_a_queue(spawner: Any, api: FakeApi) -> None:
+    other = Other()
+    spawner._starting.add(other)
+    spawner.concurrent_starts = 1
+    start = spawner.start()
+    _, waiting = await asyncio.wait([start], timeout=0.3)
+    assert waiting
+    assert api.pods == []
+    other.in_queue = True
+    await until_made(api)
+    start.cancel()
+    await asyncio.wait([start])
+    assert spawner._starting == {other}
+    spawner._starting.clear()
+
+
+async def test_a_pod_in_a_queue_may_wait(spawner: Any, api: FakeApi) -> None:
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = gated()
+    _, waiting = await asyncio.wait([start], timeout=1.5)
+    assert waiting
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    assert api.deleted == ["farandole-ada"]
+
+
+async def test_a_missing_image_ends_the_start_at_once(spawner: Any, api: FakeApi) -> None:
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
+    with pytest.raises(SpawnException, match="image i cannot be had"):
+        await asyncio.wait_for(start, 20)
+    assert api.deleted == ["farandole-ada"]
+
+
+async def test_a_start_that_goes_on_sorts_no_events(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[bool] = []
+    monkeypatch.setattr(KubeSpawner, "events", property(lambda _: looks.append(True) or []))
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod()
+    before = len(looks)
+    await asyncio.wait([start], timeout=0.3)
+    assert len(looks) == before
+    start.cancel()
+    await asyncio.wait([start])
+
+
+async def test_the_pod_of_an_earlier_start_says_nothing_of_this_one(spawner: Any) -> None:
+    spawner.told[KEY] = pod("Failed", uid="1", state={"terminated": {"reason": "Error", "exitCode": 1}})
+    start = spawner.start()
+    _, waiting = await asyncio.wait([start], timeout=0.3)
+    assert waiting
+    start.cancel()
+    await asyncio.wait([start])
+
+
+async def test_a_withdrawal_is_asked_for_until_it_is_heard(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Exception | None] = [TimeoutError(), TimeoutError(), None]
+
+    async def delete(name: str, **_: Any) -> None:
+        if answer := answers.pop(0):
+            raise answer
+        api.deleted.append(name)
+
+    monkeypatch.setattr(api, "delete_namespaced_pod", delete)
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
+    with pytest.raises(SpawnException, match="image i cannot be had"):
+        await asyncio.wait_for(start, 20)
+    assert api.deleted == ["farandole-ada"]
+
+
+@pytest.mark.parametrize("failure", [TimeoutError(), ClientError("no way to the API server"), ApiException(status=500)])
+async def test_a_withdrawal_that_fails_hides_no_reason(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    async def delete(**_: Any) -> None:
+        raise failure
+
+    polls: list[bool] = []
+    monkeypatch.setattr(api, "delete_namespaced_pod", delete)
+    monkeypatch.setattr(spawner, "start_polling", lambda: polls.append(True))
+    spawner.k8s_api_request_retry_timeout = 1
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
+    with pytest.raises(SpawnException, match="image i cannot be had"):
+        await asyncio.wait_for(start, 20)
+    assert polls == [True]
+
+
+async def test_a_pod_that_is_taken_away_while_it_starts_ends_the_start(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "GONE_SECONDS", 0.3)
+    start = spawner.start()
+    await until_made(api)
+    spawner.told[KEY] = pod()
+    await asyncio.sleep(0.1)
+    del spawner.told[KEY]
+    with pytest.raises(SpawnException, match="was taken away while it started"):
+        await asyncio.wait_for(start, 5)
+
+
+async def test_a_pod_that_is_made_anew_while_it_starts_is_waited_for(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "GONE_SECONDS", 0.3)
+    start = spawner.start()
+    await until_made(api)
+    for uid in "23":
+        spawner.told[KEY] = pod(uid=uid)
+        await asyncio.sleep(0.2)
+        del spawner.told[KEY]
+        await asyncio.sleep(0.1)
+    spawner.told[KEY] = pod(uid="4")
+    _, waiting = await asyncio.wait([start], timeout=0.5)
+    assert waiting
+    start.cancel()
+    await asyncio.wait([start])
+
+
+async def test_what_the_api_server_refuses_is_told(spawner: Any, api: FakeApi) -> None:
+    api.refusal = ApiException(status=403, reason="Forbidden")
+    api.refusal.body = '{"message": "pods \\"farandole-ada\\" is forbidden: exceeded quota: all-servers"}'
+    with pytest.raises(SpawnException, match=r"quota.*is used up: pods \"farandole-ada\" is forbidden"):
+        await asyncio.wait_for(spawner.start(), 20)
+
+
+async def test_a_pod_that_is_being_made_when_its_start_is_given_up_is_deleted(spawner: Any, api: FakeApi) -> None:
+    api.slow = 0.3
+    start = spawner.start()
+    await asyncio.sleep(0.1)
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    assert len(api.pods) == 1
+    assert api.deleted == ["farandole-ada"]
+
+
+async def test_a_pod_on_a_dead_node_counts_as_gone(spawner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stops: list[bool] = []
+
+    async def stop(now: bool = False) -> None:
+        stops.append(now)
+
+    monkeypatch.setattr(spawner, "stop", stop)
+    dead = pod("Running", ip="10.0.0.1", state={"running": {}})
+    spawner.told[KEY] = dead
+    assert await spawner.poll() is None
+    gone = datetime.now(UTC) - timedelta(minutes=1)
+    dead["metadata"]["deletionTimestamp"] = gone.strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert await spawner.poll() == 1
+    assert stops == [True]
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param(pod("Succeeded", state={"terminated": {"exitCode": 0}}), id="nothing-runs-any-more"),
+        pytest.param(pod("Running", ip="10.0.0.1", state={"running": {}}), id="dead-node"),
+    ],
+)
+async def test_a_pod_that_its_node_does_not_clear_up_is_struck_off(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch, ending: dict[str, Any]
+) -> None:
+    graces: list[int] = []
+
+    async def delete(name: str, grace_period_seconds: int, **_: Any) -> None:
+        graces.append(grace_period_seconds)
+        if grace_period_seconds == 0:
+            spawner.told.clear()
+        else:
+            ending["metadata"]["deletionTimestamp"] = "2026-11-22T20:00:20Z"
+            spawner.told[KEY] = ending
+
+    monkeypatch.setattr(api, "delete_namespaced_pod", delete)
+    spawner.delete_grace_period = 5
+    spawner.told[KEY] = pod("Running", ip="10.0.0.1", state={"running": {}})
+    await asyncio.wait_for(spawner.stop(), 20)
+    assert graces == [5, 0]
+
+
+async def test_progress_tells_events_once_and_the_place_in_a_queue(spawner: Any) -> None:
+    event = {"metadata": {"uid": "e1"}, "involvedObject": {"name": "farandole-ada"}, "message": "Created container"}
+    spawner.happened.append(event)
+    spawner.told[KEY] = gated()
+    progress = spawner.progress()
+    told = [await anext(progress), await anext(progress)]
+    spawner.told[KEY] = pod()
+    told.append(await asyncio.wait_for(anext(progress), 5))
+    await progress.aclose()
+    assert [each["message"] for each in told] == [
+        "Created container",
+        "waiting in the queue until there is room for all",
+        "admitted by the queue, starting",
+    ]
+    assert [each.get("queue") for each in told] == [None, 1, 0]
+
+
+async def test_whoever_asks_while_a_server_stops_waits_for_the_same(spawner: Any) -> None:
+    spawner._stop_pending = True
+    first, second = spawner._stop_future, spawner._stop_future
+    assert first is second
+    assert not first.done()
+    spawner._stop_pending = False
+    await asyncio.wait_for(first, 5)
+    own: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    spawner._stop_future = own
+    assert spawner._stop_future is own
+
+
+async def test_a_users_policy_goes_with_the_user(spawner: Any, api: FakeApi) -> None:
+    await spawner._ensure_policy()
+    await spawner._ensure_policy()
+    assert set(api.policies) == {"farandole-user-ada"}
+    await spawner.delete_forever()
+    assert api.policies == {}
+    await spawner.delete_forever()
+
+
+async def test_a_policy_that_is_refused_is_no_policy(api: FakeApi) -> None:
+    async def refuse(*_: Any) -> None:
+        raise ApiException(status=403)
+
+    api.create_namespaced_network_policy = refuse  # type: ignore[method-assign]
+    with pytest.raises(ApiException):
+        await UserPolicies(api, "farandole").ensure(user_policy("p", {"a": "b"}), 5)
+
+
+async def test_a_server_that_runs_and_stays_mute_is_told(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "LISTEN_SECONDS", 0.2)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        spawner.told[KEY] = pod("Running", ip="127.0.0.1", port=bound.getsockname()[1])
+        with pytest.raises(SpawnException, match="did not listen"):
+            await asyncio.wait_for(spawner.start(), 20)
+    assert api.deleted == ["farandole-ada"]

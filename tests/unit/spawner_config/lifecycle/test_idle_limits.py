@@ -1,0 +1,275 @@
+"""Which servers the hub stops for being idle: the decision, its settings, and what the culler asks the hub."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jupyterhub.proxy import ConfigurableHTTPProxy
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.web import Application, RequestHandler
+from traitlets.config import Config, PyFileConfigLoader
+
+from spawner_config.lifecycle.culler import Arbiter, Watch
+from spawner_config.lifecycle.idle import SERVICE, IdleLimits, QuietProxy, configure_idle, is_idle, tell_limits
+from spawner_config.settings import ROOT, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+LIMITS = IdleLimits(worker_minutes=30, server_minutes=120)
+
+
+def idle(server: str, ages: dict[str, float], *, watched: float = 1000, limits: IdleLimits = LIMITS) -> bool:
+    """Decide for servers that were last of use so many minutes ago."""
+    uses = {name: NOW - timedelta(minutes=age) for name, age in ages.items()}
+    return is_idle(server, uses, limits, now=NOW, watched_since=NOW - timedelta(minutes=watched))
+
+
+@pytest.mark.parametrize(
+    ("server", "age", "expected"),
+    [("c-w0", 29, False), ("c-w0", 30, True), ("", 119, False), ("", 120, True), ("mine", 119, False)],
+)
+def test_workers_and_notebook_servers_have_a_limit_each(server: str, age: float, expected: bool) -> None:
+    assert idle(server, {server: age}) == expected
+
+
+def test_a_notebook_server_is_in_use_while_a_worker_of_its_user_is() -> None:
+    assert not idle("", {"": 500, "c-w0": 0, "c-w1": 200})
+    assert idle("c-w1", {"": 0, "c-w0": 0, "c-w1": 200})
+    assert idle("", {"": 500, "mine": 0})
+    assert idle("", {"": 500, "c-w0": 130})
+
+
+def test_nobody_is_idle_before_the_hub_has_listened_for_so_long() -> None:
+    assert not idle("c-w0", {"c-w0": 500}, watched=29)
+    assert idle("c-w0", {"c-w0": 500}, watched=30)
+
+
+def test_zero_turns_one_off() -> None:
+    limits = IdleLimits.from_environment({"FARANDOLE_IDLE_MINUTES": "0"})
+    assert limits.server_minutes == 120
+    assert not idle("c-w0", {"c-w0": 999}, limits=limits)
+    assert idle("", {"": 999}, limits=limits)
+    assert not idle("", {"": 999}, limits=IdleLimits(server_minutes=0))
+
+
+def test_a_server_that_is_gone_by_now_is_not_idle() -> None:
+    assert not idle("c-w0", {})
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
+@pytest.mark.parametrize("key", ["FARANDOLE_IDLE_MINUTES", "FARANDOLE_IDLE_SERVER_MINUTES"])
+def test_a_bad_time_is_named(key: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=f"{key} is '{text}'. It must be a number of minutes"):
+        IdleLimits.from_environment({key: text})
+
+
+def test_an_empty_variable_is_the_default_and_the_environment_says_the_same() -> None:
+    assert IdleLimits.from_environment({"FARANDOLE_IDLE_MINUTES": ""}) == IdleLimits()
+    limits = IdleLimits(worker_minutes=0.25, server_minutes=0)
+    assert IdleLimits.from_environment(limits.environment) == limits
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [(30, 60), (1, 12), (0.01, 1), (0, 60)])
+def test_servers_report_well_within_the_time(minutes: float, seconds: int) -> None:
+    assert IdleLimits(worker_minutes=minutes, server_minutes=120).interval == seconds
+
+
+def test_every_server_is_told_and_keeps_what_it_has() -> None:
+    spawner = SimpleNamespace(environment={"OWN": "1"})
+    tell_limits(LIMITS, spawner)
+    assert spawner.environment == {
+        "OWN": "1",
+        "FARANDOLE_IDLE_MINUTES": "30",
+        "FARANDOLE_IDLE_SERVER_MINUTES": "120",
+        "JUPYTERHUB_ACTIVITY_INTERVAL": "60",
+    }
+
+
+def test_the_service_has_no_more_than_it_needs_and_none_runs_when_all_is_off() -> None:
+    c = Config()
+    configure_idle(c, LIMITS)
+    (role,) = c.JupyterHub.load_roles
+    assert role["services"] == [SERVICE]
+    assert set(role["scopes"]) == {"list:users", "read:users:activity", "read:servers", "delete:servers"}
+    (service,) = c.JupyterHub.services
+    assert "admin" not in service
+    off = Config()
+    configure_idle(off, IdleLimits(worker_minutes=0, server_minutes=0))
+    assert "services" not in off.JupyterHub
+
+
+async def test_the_proxys_word_on_activity_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def routes(_: object) -> dict[str, Any]:
+        return {"/user/ada/": {"target": "t", "data": {"user": "ada", "last_activity": "now"}}}
+
+    monkeypatch.setattr(ConfigurableHTTPProxy, "get_all_routes", routes)
+    assert await QuietProxy().get_all_routes() == {"/user/ada/": {"target": "t", "data": {"user": "ada"}}}
+
+
+class Clock:
+    """The clocks of a machine, and a watch that began when they did."""
+
+    def __init__(self, wall: datetime = NOW) -> None:
+        self.wall, self.monotonic = wall, 0.0
+        self.watch = Watch(timedelta(minutes=2), wall=lambda: self.wall, monotonic=lambda: self.monotonic)
+
+    def passes(self, minutes: float) -> None:
+        self.wall += timedelta(minutes=minutes)
+        self.monotonic += 60 * minutes
+
+    def jumps(self, minutes: float) -> None:
+        """What a suspend does, or a new time: the wall clock moves alone."""
+        self.wall += timedelta(minutes=minutes)
+
+    def idle(self, server: str, use: datetime) -> bool:
+        now, since = self.watch.look()
+        return is_idle(server, {server: use}, LIMITS, now=now, watched_since=since)
+
+
+def test_a_busy_server_is_not_idle_after_a_suspend_until_it_had_its_whole_time_to_report() -> None:
+    clock = Clock()
+    clock.passes(600)
+    used = clock.wall
+    clock.jumps(480)
+    assert not clock.idle("c-w0", used)
+    clock.passes(29)
+    assert not clock.idle("c-w0", used)
+    clock.passes(1)
+    assert clock.idle("c-w0", used)
+
+
+@pytest.mark.parametrize("minutes", [-600, 3])
+def test_a_watch_begins_anew_when_the_clock_is_set(minutes: float) -> None:
+    clock = Clock()
+    clock.passes(60)
+    clock.jumps(minutes)
+    assert clock.watch.look() == (clock.wall, clock.wall)
+
+
+def test_small_corrections_of_the_clock_end_no_watch_but_their_sum_does() -> None:
+    clock = Clock()
+    clock.jumps(1.5)
+    clock.passes(60)
+    assert clock.watch.look() == (clock.wall, NOW)
+    clock.jumps(1.5)
+    assert clock.watch.look() == (clock.wall, clock.wall)
+
+
+def test_the_watch_of_this_machine_goes_on() -> None:
+    watch = Watch(timedelta(days=1))
+    began = watch.look()[1]
+    now, since = watch.look()
+    assert since == began <= now
+
+
+class Engine(BaseHTTPRequestHandler):
+    """The part of a container engine that the hub's configuration asks: its version, and which networks there are."""
+
+    def do_GET(self) -> None:
+        answer = json.dumps({"ApiVersion": "1.41"} if self.path == "/version" else []).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def engine() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Engine) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"tcp://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("minutes", ["0.5", "0"])
+@pytest.mark.parametrize("deployment", ["docker", "local"])
+def test_in_every_deployment_the_proxy_of_the_whole_configuration_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deployment: str, minutes: str
+) -> None:
+    with engine() as address:
+        for key, value in {
+            "FARANDOLE_DEPLOYMENT": deployment,
+            "FARANDOLE_STATE": str(tmp_path),
+            "FARANDOLE_IDLE_MINUTES": minutes,
+            "FARANDOLE_IDLE_SERVER_MINUTES": minutes,
+            "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:0.1.0",
+            "FARANDOLE_ADMIN": "ada",
+            "FARANDOLE_ADMIN_PASSWORD": "a long enough one",
+            "CONFIGPROXY_AUTH_TOKEN": "0123456789abcdef" * 4,
+            "DOCKER_HOST": address,
+        }.items():
+            monkeypatch.setenv(key, value)
+        # The file puts the repository's folder in front.
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        c = PyFileConfigLoader("jupyterhub_config.py", path=str(ROOT / "hub")).load_config()
+    assert issubclass(c.JupyterHub.proxy_class, QuietProxy)
+
+
+class Hub(RequestHandler):
+    """The part of the hub's API that the arbiter asks for."""
+
+    def initialize(self, servers: dict[str, Any]) -> None:
+        self.servers = servers
+
+    def get(self) -> None:
+        assert self.request.headers["Authorization"] == "token secret"
+        self.finish(json.dumps({"servers": self.servers}))
+
+
+def model(user: str, name: str, minutes: float) -> dict[str, Any]:
+    where = f"servers/{name}" if name else "server"
+    time = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
+    return {
+        "name": name,
+        "last_activity": time,
+        "started": time,
+        "progress_url": f"/hub/api/users/{user}/{where}/progress",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "then", "now", "expected"),
+    [
+        ("c-w0", {"c-w0": 40}, {"c-w0": 40}, True),
+        ("c-w0", {"c-w0": 40}, {"c-w0": 0}, False),
+        ("c-w0", {"c-w0": 40}, {}, False),
+        ("", {"": 200}, {"": 200, "c-w0": 1}, False),
+        ("servers1", {"servers1": 200}, {"servers1": 200, "": 0}, True),
+    ],
+)
+async def test_the_culler_looks_again_at_all_servers_of_the_user(
+    name: str, then: dict[str, float], now: dict[str, float], expected: bool
+) -> None:
+    user = "%2e%2f%20x"
+    servers = {each: model(user, each, age) for each, age in now.items()}
+    listener, port = bind_unused_port()
+    application = Application([(f"/hub/api/users/{user}", Hub, {"servers": servers})])
+    web = HTTPServer(application)
+    web.add_socket(listener)
+    clock = Clock(datetime.now(UTC) - timedelta(days=1))
+    clock.passes(60 * 24)
+    arbiter = Arbiter(
+        limits=LIMITS,
+        api_url=f"http://127.0.0.1:{port}/hub/api",
+        token="secret",
+        watch=clock.watch,
+    )
+    try:
+        assert await arbiter(server=model(user, name, then[name]), inactive=None, inactive_limit=600) == expected
+    finally:
+        web.stop()

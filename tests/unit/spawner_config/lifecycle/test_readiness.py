@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import SimpleNamespace
+
+import pytest
+from dockerspawner import DockerSpawner
+from jupyterhub.spawner import SpawnException
+
+from spawner_config.lifecycle import readiness as watched
+from spawner_config.lifecycle.readiness import WatchedSpawner, listens
+
+
+@pytest.fixture
+def closed_port():
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@pytest.fixture
+def spawner(monkeypatch, closed_port):
+    """A spawner whose container starts and is as `poll` says; nothing listens in it."""
+
+    async def start(self):
+        return "127.0.0.1", closed_port
+
+    monkeypatch.setattr(DockerSpawner, "start", start)
+    monkeypatch.setattr(watched, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(watched, "LISTEN_SECONDS", 0.2)
+    return WatchedSpawner()
+
+
+async def test_a_server_that_listens_late_has_started():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        waiting = asyncio.create_task(listens(*listener.getsockname(), 60))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        listener.listen()
+        assert await waiting
+
+
+async def test_nobody_listens(closed_port):
+    assert not await listens("127.0.0.1", closed_port, 0.3)
+
+
+@pytest.mark.parametrize("status", ["ExitCode=137, Error='', FinishedAt=now", 0])
+async def test_a_server_that_ends_is_told_with_its_status(spawner, monkeypatch, status):
+    async def poll():
+        return status
+
+    monkeypatch.setattr(spawner, "poll", poll)
+    with pytest.raises(SpawnException, match=r"ended while it started \((ExitCode=137|its container is gone)"):
+        await spawner.start()
+
+
+async def test_a_server_that_stays_mute_is_told(spawner, monkeypatch):
+    async def poll():
+        return None
+
+    monkeypatch.setattr(spawner, "poll", poll)
+    with pytest.raises(SpawnException, match="did not listen"):
+        await spawner.start()
+
+
+@pytest.mark.parametrize(
+    ("status", "pending", "ended"),
+    [(0, False, [""]), (0, True, []), (None, False, [])],
+    ids=["given up", "starting anew", "running"],
+)
+async def test_a_start_that_was_given_up_does_not_count_as_a_server(monkeypatch, status, pending, ended):
+    async def poll(self):
+        return status
+
+    async def stop(name):
+        stopped.append(name)
+
+    monkeypatch.setattr(DockerSpawner, "poll", poll)
+    stopped: list[str] = []
+    spawner = WatchedSpawner(user=SimpleNamespace(stop=stop, name="ada"))
+    monkeypatch.setattr(WatchedSpawner, "server", object())
+    spawner._spawn_pending = pending
+    assert await spawner.poll_and_notify() == status
+    assert stopped == ended

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from farandole.server.worker.args import WORKER_ARGS
+from tornado.web import HTTPError
+
+from spawner_config.form import options_form, options_from_form
+from spawner_config.gpus.pool import GpuPool, GpuRequest
+from spawner_config.profiles.options import OptionsHook, plan_server
+from spawner_config.profiles.profiles import parse_profiles
+from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES, is_worker, server_token_scopes
+
+CATALOGUE = parse_profiles(
+    {
+        "limits": {"workers_per_user": 2, "ranks_per_worker": 4},
+        "profile": [
+            {"name": "cpu", "description": "<b>plain</b>"},
+            {"name": "pair", "description": "two", "ranks": 2, "cpus": 2, "memory": "1G"},
+        ],
+    }
+)
+
+
+def spawner(name: str, *, active: tuple[str, ...] = ()) -> Any:
+    servers = {other: SimpleNamespace(active=True) for other in active}
+    servers["old-w0"] = SimpleNamespace(active=False)
+    return SimpleNamespace(name=name, user=SimpleNamespace(spawners=servers), user_options={})
+
+
+@pytest.mark.parametrize(
+    ("name", "worker"),
+    [("digits-w0", True), ("a-b-w12", True), ("", False), ("digits", False), ("digits-w", False), ("-w0", False)],
+)
+def test_the_name_decides_the_scopes(name: str, worker: bool) -> None:
+    assert is_worker(name) == worker
+    assert server_token_scopes(spawner(name)) == (WORKER_SCOPES if worker else NOTEBOOK_SCOPES)
+
+
+def test_a_worker_gets_its_cluster_profile_and_ranks() -> None:
+    plan = plan_server(CATALOGUE, "digits-w1", {"role": "worker", "profile": "pair", "cluster": "digits"})
+    assert plan.args == WORKER_ARGS
+    assert plan.environment["FARANDOLE_CLUSTER"] == "digits"
+    assert plan.environment["FARANDOLE_WORKER"] == "digits-w1"
+    assert plan.environment["FARANDOLE_PROFILE"] == "pair"
+    assert plan.environment["FARANDOLE_RANKS"] == "2"
+    assert plan.environment["OMP_NUM_THREADS"] == "1"
+    assert plan.environment["FARANDOLE_CLUSTER_BACKEND"] == ""
+
+
+def test_a_worker_keeps_the_backend_for_whoever_attaches_its_cluster() -> None:
+    plan = plan_server(CATALOGUE, "digits-w1", {"role": "worker", "backend": "torch"})
+    assert plan.environment["FARANDOLE_CLUSTER_BACKEND"] == "torch"
+
+
+def test_a_notebook_server_learns_the_profiles_and_limits() -> None:
+    plan = plan_server(CATALOGUE, "", {})
+    assert plan.args == []
+    assert [each["name"] for each in json.loads(plan.environment["FARANDOLE_PROFILES"])] == ["cpu", "pair"]
+    assert json.loads(plan.environment["FARANDOLE_LIMITS"])["workers_per_user"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("notebook", {"role": "worker"}, "cannot have the role 'worker'"),
+        ("", {"role": "worker"}, "cannot have the role 'worker'"),
+        ("digits-w0", {}, "cannot have the role 'notebook'"),
+        ("digits-w0", {"role": "admin"}, "cannot have the role 'admin'"),
+        ("digits-w0", {"role": "worker", "profile": "big"}, "Choose one of: cpu, pair"),
+        ("digits-w0", {"role": "worker", "profile": ["cpu"]}, "Choose one of: cpu, pair"),
+        ("digits-w0", {"role": "worker", "cluster": "other"}, "by its name"),
+        ("digits-w0", {"role": "worker", "ranks": 5}, "allows 1 to 4"),
+        ("digits-w0", {"role": "worker", "ranks": 0}, "allows 1 to 4"),
+        ("digits-w0", {"role": "worker", "ranks": "2"}, "allows 1 to 4"),
+        ("digits-w0", {"role": "worker", "backend": "mpi"}, "no backend 'mpi'. Choose one of: horovod, torch, none"),
+        ("digits-w0", {"role": "worker", "cmd": "sh"}, "no server option 'cmd'"),
+        ("", {"profile": "big"}, "Choose one of: cpu, pair"),
+    ],
+)
+def test_what_is_refused_says_why(name: str, options: dict[str, Any], reason: str) -> None:
+    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+    with pytest.raises(HTTPError) as error:
+        hook(spawner(name), options)
+    assert error.value.status_code == 400
+    assert reason in str(error.value)
+
+
+def test_the_limit_counts_other_workers_that_are_active() -> None:
+    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+    hook(spawner("a-w1", active=("a-w0", "a-w1", "")), {"role": "worker"})
+    with pytest.raises(HTTPError, match="allows 2 for each user"):
+        hook(spawner("a-w2", active=("a-w0", "a-w1")), {"role": "worker"})
+
+
+def test_the_limit_counts_other_notebooks_that_are_active() -> None:
+    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+    hook(spawner("d", active=("", "b", "d", "a-w0")), {})
+    with pytest.raises(HTTPError, match="You have 3 notebook servers and this hub allows 3"):
+        hook(spawner("d", active=("", "b", "c")), {})
+
+
+def test_a_cluster_that_will_be_too_large_is_refused_at_its_first_worker() -> None:
+    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+    hook(spawner("a-w0"), {"role": "worker", "workers": 2})
+    hook(spawner("a-w1", active=("a-w0",)), {"role": "worker", "workers": 2})
+    with pytest.raises(HTTPError, match="That makes 3 workers"):
+        hook(spawner("a-w0"), {"role": "worker", "workers": 3})
+    with pytest.raises(HTTPError, match="That makes 3 workers"):
+        hook(spawner("b-w0", active=("a-w0",)), {"role": "worker", "workers": 2})
+
+
+def test_a_second_start_forgets_the_first_ones_options() -> None:
+    hook = OptionsHook(CATALOGUE, python="python3", environment={"PATH": "/bin"}, args=["--flag"])
+    server = spawner("")
+    hook(server, {"profile": "pair"})
+    assert (server.mem_limit, server.cpu_limit, server.environment["OMP_NUM_THREADS"]) == ("1G", 2, "2")
+    hook(server, {"profile": "cpu"})
+    assert (server.mem_limit, server.cpu_limit) == (None, None)
+    assert server.args == ["--flag"]
+    assert server.environment["PATH"] == "/bin"
+    assert "OMP_NUM_THREADS" not in server.environment
+
+
+def test_the_form_escapes_and_marks_the_default() -> None:
+    form = options_form(CATALOGUE, spawner(""))
+    assert 'value="cpu" checked' in form
+    assert "&lt;b&gt;plain" in form
+    assert "2 ranks per worker · 2 CPUs · 1G memory" in form
+    assert options_from_form({"profile": ["pair"], "_xsrf": ["x"]}) == {"profile": "pair"}
+    assert options_from_form({}) == {}
+
+
+def test_the_form_says_when_the_last_profile_is_gone() -> None:
+    asked = spawner("")
+    asked.user_options = {"profile": "<big>"}
+    form = options_form(CATALOGUE, asked)
+    assert "Your last server had the profile &lt;big&gt;, which this hub does not have any more" in form
+    assert 'value="cpu" checked' in form
+    assert "does not have any more" not in options_form(CATALOGUE, spawner(""))
+
+
+async def test_the_form_says_how_many_gpus_are_free() -> None:
+    catalogue = parse_profiles(
+        {
+            "gpu": [{"id": "0", "class": "big"}, {"id": "1", "class": "big"}],
+            "profile": [{"name": "gpu", "description": "one GPU", "gpus": 1, "gpu_class": "big"}],
+        }
+    )
+    pool = GpuPool(catalogue.gpus)
+    asked = spawner("")
+    assert "wait" not in options_form(catalogue, asked)
+    asked.gpu_pool = pool
+    await pool.acquire(GpuRequest(user="alice", server="", count=1))
+    form = options_form(catalogue, asked)
+    assert "1 GPU big · 1 of 2 free" in form
+    assert 'name="wait" value="yes">' in form
+    assert options_from_form({"profile": ["gpu"], "wait": ["yes"]}) == {"profile": "gpu", "wait": True}
+    asked.user_options = {"wait": True}
+    assert 'value="yes" checked' in options_form(catalogue, asked)
+
+
+def test_the_hook_tells_the_spawner_of_its_gpus() -> None:
+    hook = OptionsHook(CATALOGUE, python="python", environment={}, args=[])
+    asked = spawner("")
+    hook(asked, {"profile": "cpu", "wait": True})
+    assert (asked.gpus, asked.gpu_class, asked.wait_for_gpus) == (0, None, True)
+    worker = spawner("digits-w0")
+    for together in (0, True, "2"):
+        with pytest.raises(HTTPError, match="at least 1"):
+            hook(worker, {"role": "worker", "together": together})
+    with pytest.raises(HTTPError, match="must be true or false"):
+        hook(asked, {"profile": "cpu", "wait": "yes"})
+
+
+def test_a_worker_runs_the_quick_server_and_a_notebook_the_full_one() -> None:
+    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+    worker, notebook = spawner("a-w0"), spawner("")
+    hook(worker, {"role": "worker"})
+    hook(notebook, {})
+    assert worker.cmd == ["python3", "-m", "farandole.server.worker.main"]
+    assert notebook.cmd == ["python3", "-m", "jupyterhub.singleuser"]

@@ -1,0 +1,121 @@
+"""The networks of a swarm's users, on an engine that is a dictionary."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+
+import pytest
+
+from spawner_config.containers.networks import AddressRange
+from spawner_config.swarm import overlays
+from spawner_config.swarm.overlays import NETWORK_LABEL, PREFIX, UserOverlays
+from tests.unit.spawner_config.containers.test_networks import SERVICES, Engine, refused
+
+NETWORK = "farandole-user-ada"
+
+
+class SwarmEngine(Engine):
+    """The edge of a swarm's manager: networks, who is in them on its own machine, and services on all machines."""
+
+    def __init__(self):
+        super().__init__()
+        self.service_labels = []
+        self.made = []
+        self.addresses = {}
+        self.busy = 0
+
+    def create_network(self, name, **options):
+        self.made.append(options)
+        super().create_network(name, **{"internal": False, **options})
+        # Until a container of this machine is in it.
+        next(network for network in self.networks_by_id.values() if network["Name"] == name)["Containers"] = None
+
+    def connect_container_to_network(self, container, key, aliases=(), ipv4_address=None):
+        network = self.networks_by_id[key]
+        network["Containers"] = network["Containers"] or {"lb": {"Name": f"{network['Name']}-endpoint"}}
+        super().connect_container_to_network(container, key, aliases)
+        self.addresses[container] = ipv4_address
+
+    def services(self, filters):
+        return [each for each in self.service_labels if all(wanted in each for wanted in filters["label"])]
+
+    def remove_network(self, key):
+        if self.busy:
+            self.busy -= 1
+            raise refused(400, "network is in use by task")
+        del self.networks_by_id[key]
+
+
+def make(engine, **options):
+    settings = {"name": "farandole", "services": SERVICES, "internet": True, "mtu": 1500, **options}
+    addresses = AddressRange(whole=IPv4Network("10.213.0.0/24"), prefix=PREFIX)
+    return UserOverlays(engine, addresses=addresses, **settings)
+
+
+async def test_a_network_is_over_all_machines_and_leaves_room_in_its_packets():
+    engine = SwarmEngine()
+    await make(engine).hold("ada", "")
+    [made] = engine.made
+    assert (made["driver"], made["attachable"], made["internal"]) == ("overlay", True, False)
+    assert made["options"] == {"com.docker.network.driver.mtu": "1450"}
+    assert made["ipam"]["Config"][0]["Subnet"] == "10.213.0.0/25"
+
+
+async def test_hub_and_proxy_have_addresses_that_no_server_is_given():
+    engine = SwarmEngine()
+    networks = make(engine)
+    await networks.hold("ada", "")
+    assert engine.addresses == {"farandole-hub": "10.213.0.126", "farandole-proxy": "10.213.0.125"}
+    assert engine.made[0]["ipam"]["Config"][0]["IPRange"] == "10.213.0.0/26"
+
+
+async def test_a_hub_made_anew_has_the_address_that_it_had():
+    engine = SwarmEngine()
+    await make(engine).hold("ada", "")
+    engine.disconnect_container_from_network("farandole-hub", "id-0", force=True)
+    del engine.addresses["farandole-hub"]
+    make(engine).rejoin()
+    assert engine.addresses["farandole-hub"] == "10.213.0.126"
+
+
+async def test_a_network_stays_while_a_server_on_another_machine_is_in_it():
+    engine = SwarmEngine()
+    await make(engine).hold("ada", "")
+    engine.service_labels = [["farandole.hub=farandole", f"{NETWORK_LABEL}={NETWORK}"]]
+    # A hub that was restarted remembers nobody, and the network names only containers of this machine.
+    networks = make(engine)
+    await networks.release("ada", "main-w0")
+    assert set(engine.networks_by_id["id-0"]["Containers"]) == {"lb", *SERVICES}
+    engine.service_labels = []
+    await networks.release("ada", "main-w1")
+    assert not engine.networks_by_id
+
+
+async def test_a_network_is_removed_once_the_swarm_lets_go_of_it(monkeypatch):
+    monkeypatch.setattr(overlays, "REMOVAL_PAUSE", 0.01)
+    engine = SwarmEngine()
+    networks = make(engine)
+    await networks.hold("ada", "")
+    engine.busy = 3
+    await networks.release("ada", "")
+    assert (engine.busy, engine.networks_by_id) == (0, {})
+
+
+async def test_a_network_that_stays_in_use_is_told_and_taken_up_again(monkeypatch, caplog):
+    monkeypatch.setattr(overlays, "REMOVAL_SECONDS", 0.05)
+    monkeypatch.setattr(overlays, "REMOVAL_PAUSE", 0.01)
+    engine = SwarmEngine()
+    networks = make(engine)
+    await networks.hold("ada", "")
+    engine.busy = 1000
+    await networks.release("ada", "")
+    assert f"The network {NETWORK} could not be removed: network is in use by task" in caplog.text
+    await networks.hold("ada", "")
+    assert set(engine.networks_by_id["id-0"]["Containers"]) == {"lb", *SERVICES}
+
+
+@pytest.mark.parametrize("internet", [True, False])
+async def test_without_internet_the_network_is_internal(internet):
+    engine = SwarmEngine()
+    await make(engine, internet=internet).hold("ada", "")
+    assert engine.made[0]["internal"] is not internet

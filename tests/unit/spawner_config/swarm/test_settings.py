@@ -1,0 +1,71 @@
+"""What a hub on a swarm refuses before it starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spawner_config.containers.docker_settings import DockerSettings
+from spawner_config.profiles.profiles import Profile, ProfileError
+from spawner_config.settings import SettingsError
+from spawner_config.swarm.services import Wanted
+from spawner_config.swarm.settings import check_engine, check_groups, wanted_node, with_overlay_addresses
+from spawner_config.swarm.shared_home import SharedFolder
+
+MANAGER: dict[str, Any] = {"Swarm": {"NodeID": "n1", "ControlAvailable": True}}
+
+
+def settings(**more: str) -> DockerSettings:
+    return DockerSettings.from_environment({"FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:1", **more})
+
+
+def profile(**more: Any) -> Profile:
+    return Profile(name="fast", description="", **more)
+
+
+def test_pieces_are_of_128_addresses() -> None:
+    assert with_overlay_addresses(settings()).addresses.prefix == 25
+
+
+def test_a_range_that_holds_no_piece_is_refused() -> None:
+    with pytest.raises(SettingsError, match="FARANDOLE_SUBNETS: 10.0.0.0/26 is too small, it must be /25 or larger"):
+        with_overlay_addresses(settings(FARANDOLE_SUBNETS="10.0.0.0/26"))
+
+
+def test_the_engine_must_be_a_manager_of_engines_that_are_new_enough() -> None:
+    check_engine(MANAGER, "1.44")
+    with pytest.raises(SettingsError, match="engine 25 or newer"):
+        check_engine(MANAGER, "1.43")
+    for info in ({}, {"Swarm": {"NodeID": "n2", "ControlAvailable": False}}):
+        with pytest.raises(SettingsError, match="docker swarm init"):
+            check_engine(info, "1.45")
+
+
+def test_groups_need_a_folder_that_is_the_same_everywhere() -> None:
+    ours = settings(FARANDOLE_GROUP_FOLDERS="nlp")
+    check_groups(ours, SharedFolder(path="/mnt/homes"))
+    check_groups(settings(), None)
+    with pytest.raises(SettingsError, match="FARANDOLE_GROUP_FOLDERS needs FARANDOLE_SWARM_HOMES"):
+        check_groups(ours, None)
+
+
+def test_a_profile_says_what_its_node_must_have() -> None:
+    found = wanted_node(profile(gpus=2, gpu_class="big", swarm={"labels": {"disk": "fast"}}))
+    assert found == Wanted(gpus=2, gpu_class="big", node_labels={"disk": "fast"})
+    assert wanted_node(profile()) == Wanted()
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"label": {}}, "unknown key 'label'"),
+        ({"labels": "fast"}, "table of texts"),
+        ({"labels": {"disk": 1}}, "table of texts"),
+        ({"labels": {"a b": "x"}}, "table of texts"),
+        ({"labels": {"disk": "fast || true"}}, "table of texts"),
+    ],
+)
+def test_what_no_node_could_have_is_refused(table: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProfileError, match=words):
+        wanted_node(profile(swarm=table))

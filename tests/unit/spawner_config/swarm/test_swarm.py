@@ -1,0 +1,299 @@
+"""The spawner of a swarm, with a swarm that is a dictionary of services."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import requests
+from docker.errors import NotFound
+from jupyterhub.spawner import SpawnException
+
+from spawner_config.shares import Shares
+from spawner_config.swarm import spawner as swarm
+from spawner_config.swarm.home_volumes import SwarmVolumes
+from spawner_config.swarm.services import Wanted
+from spawner_config.swarm.spawner import FarandoleSwarmSpawner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NO_NODE = "no suitable node (insufficient resources on 2 nodes)"
+NETWORK = "farandole-user-ada"
+SERVER = "farandole-server-ada--main-w0-1dedeb1f"
+
+
+def absent() -> NotFound:
+    return NotFound("", response=requests.Response())
+
+
+class Swarm:
+    """A swarm's edge: what the engine's client would be asked. ``fits`` says which of its nodes a task may have."""
+
+    def __init__(self) -> None:
+        self.made: list[dict[str, Any]] = []
+        self.services: dict[str, dict[str, Any]] = {}
+        self.leaving: list[dict[str, Any]] = []
+        self.fits: Callable[[list[str]], str | None] = lambda constraints: self.named(constraints) or "node-a"
+        self.state = "running"
+        self.err = ""
+        self.down: set[str] = set()
+
+    @staticmethod
+    def named(constraints: list[str]) -> str | None:
+        return next((each.removeprefix("node.id==") for each in constraints if each.startswith("node.id==")), None)
+
+    async def ask(self, method: str, *args: Any, **options: Any) -> Any:
+        return getattr(self, f"_{method}")(*args, **options)
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "ID": key,
+                "Spec": {"Availability": "active"},
+                "Status": {"State": "down" if key in self.down else "ready"},
+                "Description": {"Hostname": f"pc-{key[-1]}", "Resources": {}},
+            }
+            for key in ("node-a", "node-b")
+        ]
+
+    def _services(self, filters: dict[str, Any]) -> list[dict[str, Any]]:
+        assert filters == {"label": ["farandole.hub=farandole"]}
+        return [{"Spec": {"Labels": service["labels"]}} for service in self.services.values()]
+
+    def _create_service(self, template: Any, *, name: str, **options: Any) -> dict[str, str]:
+        assert name not in self.services
+        self.made.append({"template": template, "name": name, **options})
+        self.services[name] = self.made[-1]
+        return {"ID": f"id-{len(self.made)}"}
+
+    def _inspect_service(self, name: str) -> dict[str, Any]:
+        return {"ID": "old"} if name in self.services else self._absent()
+
+    def _remove_service(self, name: str) -> None:
+        if name not in self.services:
+            raise absent()
+        del self.services[name]
+
+    def _tasks(self, filters: dict[str, Any]) -> list[dict[str, Any]]:
+        if "label" in filters:
+            return [self.leaving.pop()] if self.leaving else []
+        if filters["service"] not in self.services:
+            raise absent()
+        return [self.task(self.services[filters["service"]])]
+
+    def task(self, service: dict[str, Any]) -> dict[str, Any]:
+        node = self.fits(service["template"]["Placement"]["Constraints"])
+        status = {"State": self.state, "Err": self.err} if node else {"State": "pending", "Err": NO_NODE}
+        return {
+            "CreatedAt": "2026-11-22",
+            "Status": status,
+            "DesiredState": "running",
+            "NodeID": node or "",
+            "NetworksAttachments": [{"Network": {"Spec": {"Name": NETWORK}}, "Addresses": ["10.213.0.3/25"]}],
+        }
+
+    @staticmethod
+    def _absent() -> Any:
+        raise absent()
+
+
+class Networks:
+    async def release(self, *_: Any) -> None:
+        return None
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Swarm:
+    for name, value in (("LOOK_SECONDS", 0.01), ("CHOSEN_SECONDS", 0.05), ("PATIENCE_SECONDS", 0.05)):
+        monkeypatch.setattr(swarm, name, value)
+    return Swarm()
+
+
+def spawner_of(engine: Swarm, server: str = "main-w0", **more: Any) -> Any:
+    shared = SwarmVolumes(None, Shares(), None, name="farandole")  # type: ignore[arg-type]
+    common = {
+        "shared_volumes": shared,
+        "networks": Networks(),
+        "hub_label": "farandole",
+        "hub_node": "node-hub",
+        "choosing": asyncio.Lock(),
+        "placing": set(),
+        "docker": lambda _self, method, *args, **options: engine.ask(method, *args, **options),
+        "get_env": lambda _self: {"A": "1"},
+    }
+    user = SimpleNamespace(name="ada", groups=[], escaped_name="ada")
+    orm_spawner = SimpleNamespace(name=server, state=None, server=None)
+    made: Any = type("Spawner", (FarandoleSwarmSpawner,), common)(user=user, orm_spawner=orm_spawner)
+    made.prefix, made.image = "farandole-server", "farandole-notebook:1"
+    made.cmd, made.network_name = ["python"], NETWORK
+    made.volumes = {"farandole-home-ada": "/home/user"}
+    for key, value in more.items():
+        setattr(made, key, value)
+    return made
+
+
+async def start(spawner: Any) -> Any:
+    """Start as dockerspawner does, which the hub's own waiting for the server would follow."""
+    made = await spawner.create_object()
+    spawner.object_id = made["ID"]
+    await spawner.start_object()
+    return await spawner.get_ip_and_port()
+
+
+async def test_a_worker_starts_in_its_users_network_and_has_its_tasks_address(engine: Swarm) -> None:
+    assert await start(spawner_of(engine)) == ("10.213.0.3", 8888)
+    [made] = engine.made
+    assert made["name"] == SERVER
+    assert made["endpoint_spec"] == {"Mode": "dnsrr"}
+    assert made["labels"] == {
+        "farandole.hub": "farandole",
+        "farandole.network": NETWORK,
+        "farandole.server": SERVER,
+        "farandole.node": "node-a",
+        "farandole.cluster": "ada/main",
+    }
+
+
+async def test_two_workers_that_start_together_have_two_nodes(engine: Swarm) -> None:
+    spawners = [spawner_of(engine, f"main-w{index}") for index in range(2)]
+    for each in spawners:
+        each.__class__.choosing = spawners[0].choosing
+    await asyncio.gather(*(start(each) for each in spawners))
+    assert {made["labels"]["farandole.node"] for made in engine.made} == {"node-a", "node-b"}
+
+
+async def test_a_worker_for_whom_the_chosen_node_has_no_room_starts_on_any_other(engine: Swarm) -> None:
+    engine.fits = lambda constraints: None if engine.named(constraints) else "node-b"
+    await start(spawner_of(engine))
+    first, second = engine.made
+    assert first["template"]["Placement"]["Constraints"] == ["node.id==node-a"]
+    assert second["template"]["Placement"]["Constraints"] == []
+    assert "farandole.node" not in second["labels"]
+
+
+async def test_a_server_without_a_place_fails_soon_with_the_swarms_reason(engine: Swarm) -> None:
+    engine.fits = lambda _constraints: None
+    with pytest.raises(SpawnException, match=r"no suitable node \(insufficient resources on 2 nodes\)") as refused:
+        await asyncio.wait_for(start(spawner_of(engine)), 20)
+    assert "%cluster start --wait" in refused.value.jupyterhub_message
+
+
+async def test_who_waits_is_told_why_and_starts_when_there_is_a_place(engine: Swarm) -> None:
+    engine.fits = lambda _constraints: None
+    spawner = spawner_of(engine, wait_for_gpus=True)
+    starting = asyncio.create_task(start(spawner))
+    events = spawner.progress()
+    told = [await anext(events), await anext(events)]
+    assert (told[1]["queue"], told[1]["message"]) == (1, f"Waiting for a place in the swarm: {NO_NODE}")
+    engine.fits = lambda _constraints: "node-b"
+    last = await anext(events)
+    assert last["queue"] == 0
+    assert await starting == ("10.213.0.3", 8888)
+
+
+async def test_a_node_without_the_image_is_told(engine: Swarm) -> None:
+    engine.state, engine.err = "rejected", "No such image: farandole-notebook:1"
+    with pytest.raises(SpawnException, match=r"on pc-a \(rejected: No such image: farandole-notebook:1\).*loads it on"):
+        await start(spawner_of(engine))
+
+
+@pytest.mark.parametrize(
+    ("state", "err", "status"),
+    [("running", "", None), ("starting", "", None), ("failed", "non-zero exit (137)", "failed: non-zero exit (137)")],
+)
+async def test_poll_tells_how_the_task_ended(engine: Swarm, state: str, err: str, status: str | None) -> None:
+    spawner = spawner_of(engine)
+    await start(spawner)
+    engine.state, engine.err = state, err
+    assert await spawner.poll() == status
+
+
+async def test_poll_of_a_server_that_has_no_service_says_so(engine: Swarm) -> None:
+    assert await spawner_of(engine).poll() == 0
+
+
+async def test_a_task_that_ended_by_itself_leaves_no_service(engine: Swarm) -> None:
+    spawner = spawner_of(engine)
+    await start(spawner)
+    engine.state = "failed"
+    await spawner.run_post_stop_hook()
+    assert engine.services == {}
+
+
+async def test_a_name_is_free_once_the_old_container_is_gone(engine: Swarm) -> None:
+    spawner = spawner_of(engine)
+    await start(spawner)
+    engine.leaving = [engine.task(engine.made[0])] * 3
+    await spawner.remove_object()
+    assert (engine.leaving, engine.services) == ([], {})
+
+
+async def test_a_node_that_does_not_answer_keeps_nobody_waiting_for_ever(
+    engine: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swarm, "GONE_SECONDS", 0.05)
+    spawner = spawner_of(engine)
+    await start(spawner)
+    engine.leaving = [engine.task(engine.made[0])] * 10_000
+    await asyncio.wait_for(spawner.remove_object(), 20)
+    assert engine.leaving
+
+
+async def test_nobody_waits_for_a_node_that_is_down(engine: Swarm) -> None:
+    spawner = spawner_of(engine)
+    await start(spawner)
+    engine.leaving = [engine.task(engine.made[0])] * 10_000
+    engine.down = {"node-a"}
+    await asyncio.wait_for(spawner.remove_object(), 5)
+    assert engine.leaving
+
+
+@pytest.mark.parametrize(("server", "constraints"), [("", ["node.id==node-hub"]), ("main-w0", ["node.id==node-a"])])
+async def test_a_notebook_stays_where_its_home_is(engine: Swarm, server: str, constraints: list[str]) -> None:
+    await start(spawner_of(engine, server))
+    assert engine.made[0]["template"]["Placement"]["Constraints"] == constraints
+
+
+async def test_memory_that_a_profile_names_is_kept_for_its_servers(engine: Swarm) -> None:
+    spawner = spawner_of(engine, "", mem_limit=4 << 30, cpu_limit=1.5)
+    profile = SimpleNamespace(name="big", memory="2G")
+    swarm.set_place({"big": Wanted(gpus=1)}, spawner, profile)  # type: ignore[arg-type]
+    await start(spawner)
+    resources = engine.made[0]["template"]["Resources"]
+    assert resources["Limits"] == {"MemoryBytes": 4 << 30, "NanoCPUs": 1_500_000_000, "Pids": 4096}
+    assert resources["Reservations"] == {
+        "MemoryBytes": 2 << 30,
+        "GenericResources": [{"DiscreteResourceSpec": {"Kind": "GPU", "Value": 1}}],
+    }
+
+
+async def test_who_waits_for_a_place_does_not_count_as_starting(engine: Swarm) -> None:
+    engine.fits = lambda _: None
+    waiting = spawner_of(engine, "main", wait_for_gpus=True)
+    queued = asyncio.create_task(start(waiting))
+    async with asyncio.timeout(5):
+        while not waiting.only_waiting:
+            await asyncio.sleep(0.01)
+    pending = {"spawn_pending": 3}
+    waiting.user.settings = {"users": SimpleNamespace(count_active_users=lambda: pending)}
+    waiting.concurrent_starts = 2
+    await waiting.run_pre_spawn_hook()
+    pending["spawn_pending"] = 4
+    with pytest.raises(SpawnException, match="2 servers are starting. Try again") as caught:
+        await waiting.run_pre_spawn_hook()
+    assert caught.value.status_code == 429
+
+    engine.fits = lambda _: "node-a"
+    await queued
+    assert waiting.only_waiting == 0
+
+
+async def test_who_was_given_up_waits_no_more(engine: Swarm) -> None:
+    engine.fits = lambda _: None
+    refused = spawner_of(engine, "main")
+    with pytest.raises(SpawnException, match="no place"):
+        await start(refused)
+    assert refused.only_waiting == 0

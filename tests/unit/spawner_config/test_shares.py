@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from docker.errors import NotFound
+
+from hub.engine_filter.rules import Rules
+from spawner_config.containers.shared_volumes import SharedVolumeError, SharedVolumes
+from spawner_config.settings import SettingsError
+from spawner_config.shares import DataSet, Shares, parse_data, parse_folders
+
+SHARES = Shares(data=parse_data("mnist:/data/mnist", "farandole"), folders=parse_folders("vision: Ada grace, nlp"))
+
+
+class FakeEngine:
+    """Remembers the volumes there are, and which it made at which folder of the image."""
+
+    def __init__(self, *volumes: str) -> None:
+        self.volumes = set(volumes)
+        self.containers: list[Any] = []
+        self.removed: list[str] = []
+
+    def inspect_volume(self, name: str) -> dict[str, str]:
+        if name not in self.volumes:
+            raise NotFound("no such volume")
+        return {"Name": name}
+
+    def create_host_config(self, **options: Any) -> dict[str, Any]:
+        return options
+
+    def create_container(self, image: str, *, host_config: dict[str, Any], labels: dict[str, str]) -> dict[str, str]:
+        self.volumes |= set(host_config["binds"])
+        self.containers.append((image, host_config, labels))
+        return {"Id": str(len(self.containers))}
+
+    def remove_container(self, name: str) -> None:
+        self.removed.append(name)
+
+
+def ensure(engine: FakeEngine, user: str, groups: set[str]) -> None:
+    shared = SharedVolumes(engine, SHARES, name="farandole")  # type: ignore[arg-type]
+    asyncio.run(shared.ensure(user, groups, None, image="farandole-notebook:1", network="farandole-user-ada"))
+
+
+def test_data_sets_are_volumes_with_a_folder() -> None:
+    found = parse_data(" mnist:/data/mnist, web:/mnt/text/web,", "farandole")
+    assert found == (DataSet(volume="mnist", path="/data/mnist"), DataSet(volume="web", path="/mnt/text/web"))
+    assert parse_data("", "farandole") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mnist",
+        "mnist:data",
+        "mnist:/etc",
+        "mnist:/data",
+        "mnist:/data/../etc",
+        "mnist:/data/a:rw",
+        "/etc:/data/etc",
+        "farandole-state:/data/state",
+        "mnist:/data/a,web:/data/a",
+        "mnist:/data/a,mnist:/data/b",
+    ],
+)
+def test_what_is_no_data_set_is_refused_by_hub_and_filter(text: str) -> None:
+    with pytest.raises(SettingsError, match="FARANDOLE_SHARED_VOLUMES"):
+        parse_data(text, "farandole")
+    with pytest.raises(SettingsError, match="FARANDOLE_SHARED_VOLUMES"):
+        Rules.from_environment({"FARANDOLE_SHARED_VOLUMES": text})
+
+
+def test_members_are_listed_or_those_of_the_hubs_group() -> None:
+    def groups_of(user: str, groups: set[str]) -> list[str]:
+        return [folder.group for folder in SHARES.folders_of(user, groups)]
+
+    assert groups_of("ada", set()) == ["vision"]
+    assert groups_of("emmy", {"nlp", "vision"}) == ["nlp"]
+    assert groups_of("emmy", set()) == []
+
+
+@pytest.mark.parametrize("text", ["a b", "Vision", "../x: ada", "nlp,nlp: ada", ": ada"])
+def test_what_is_no_group_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="FARANDOLE_GROUP_FOLDERS"):
+        parse_folders(text)
+
+
+def test_the_filter_admits_the_volumes_of_the_same_setting() -> None:
+    rules = Rules.from_environment({"FARANDOLE_SHARED_VOLUMES": "mnist:/data/mnist"})
+    assert rules.shares_volume("mnist")
+    assert not rules.shares_volume("mnist2")
+
+
+def test_a_server_gets_data_to_read_and_its_users_groups_to_write() -> None:
+    shared = SharedVolumes(FakeEngine(), SHARES, name="farandole")  # type: ignore[arg-type]
+    data = {"mnist": {"bind": "/data/mnist", "mode": "ro"}}
+    vision = {"farandole-group-vision": {"bind": "/groups/vision", "mode": "rw"}}
+    assert shared.binds("ada", set(), None) == {**data, **vision}
+    assert shared.binds("emmy", set(), None) == data
+    assert shared.binds("ada", set(), []) == vision
+
+
+def test_a_profile_has_some_of_the_data_sets() -> None:
+    shares = Shares(data=parse_data("mnist:/data/mnist,web:/data/web", "farandole"))
+    shared = SharedVolumes(FakeEngine("web"), shares, name="farandole")  # type: ignore[arg-type]
+    assert shared.binds("ada", set(), ["web"]) == {"web": {"bind": "/data/web", "mode": "ro"}}
+    # The other one is missing, and this profile does without.
+    asyncio.run(shared.ensure("ada", set(), ["web"], image="farandole-notebook:1", network="farandole-user-ada"))
+    with pytest.raises(SharedVolumeError, match="mnist"):
+        asyncio.run(shared.ensure("ada", set(), None, image="farandole-notebook:1", network="farandole-user-ada"))
+
+
+def test_a_profile_with_data_that_nobody_shares_is_refused() -> None:
+    SHARES.check("cpu", None)
+    SHARES.check("cpu", ["mnist"])
+    with pytest.raises(SettingsError, match=r"profile 'cpu' has 'imagenet'.* names: mnist"):
+        SHARES.check("cpu", ["imagenet"])
+
+
+def test_a_groups_volume_is_made_once_by_a_container_that_goes_again() -> None:
+    engine = FakeEngine("mnist")
+    ensure(engine, "ada", set())
+    ensure(engine, "grace", set())
+    [(image, host, labels)] = engine.containers
+    assert image == "farandole-notebook:1"
+    assert host["binds"] == {"farandole-group-vision": {"bind": "/groups", "mode": "rw"}}
+    assert host["network_mode"] == "farandole-user-ada"
+    assert labels == {"farandole.hub": "farandole"}
+    assert engine.removed == ["1"]
+
+
+def test_a_data_set_that_is_missing_is_named() -> None:
+    with pytest.raises(SharedVolumeError, match="docker volume create mnist"):
+        ensure(FakeEngine(), "ada", set())

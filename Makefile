@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
-# Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them, with an empty SELECT.
+# Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them, with SELECT=release.
 SELECT := not release
 JAVASCRIPT := eslint.config.mjs "extension/farandole/notebook/**/*.js"
 LAB := extension/labextension
@@ -46,10 +46,10 @@ test-kubernetes: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests that
 	$(BIN)/python -m tests.kubernetes.node.programs
 	$(BIN)/python -m pytest tests/kubernetes -m "$(SELECT)" $(PYTEST_ARGS)
 
-release: ## run everything before a release: .ci/run, soaks, rebuilds, load tests, benchmark of scale, audit; up to 4 hours, as root
+release: ## run everything before a release: .ci/run, soaks, rebuilds, load tests, bench-scale, audit; as root, up to 4 hours
 	bash .ci/run release
 
-chaos: setup $(VENV)/stamp-test ## hit training runs with 100 faults and look what is lost; SEED=1, CHAOS_ARGS="--only 37"
+chaos: setup $(VENV)/stamp-test ## inject 100 faults into training runs and check that nothing is lost; SEED=1, CHAOS_ARGS="--only 37"
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) $(CHAOS_ARGS)
 
 images: $(VENV)/stamp-images $(VENV)/stamp-labextension ## build the container images and print their sizes; ACCELERATOR=cuda for GPUs

@@ -75,7 +75,7 @@ def main() -> int:
     except (BuildError, EngineError, PublishError) as exc:
         print(exc, file=sys.stderr)
         return 1
-    print(f"{tag}\nFor a profile of its own add to the hub's profiles.toml (docs/how-to/profiles.md says how):\n\n{profile(name, tag)}")
+    print(f"{tag}\nAdd this to the hub's profiles.toml; docs/how-to/profiles.md says how:\n\n{profile(name, tag)}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""docs/how-to/containers.md as a newcomer follows it, in a real browser: log in, start a server, train in containers."""
+"""docs/how-to/containers.md as a newcomer follows it, in a real browser: log in, start a server, train."""
 
 from __future__ import annotations
 

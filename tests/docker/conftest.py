@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.docker.engines.second import SecondEngine
 
 PROFILES = Path(__file__).with_name("small.toml")
+WORKERS = 4
+"""As many as the hub of the fixture `stack` allows each user."""
 TIMEOUT_SECONDS = 900
 """For a test and the fixtures that it is the first to need, an engine and a stack among them."""
 
@@ -52,24 +54,23 @@ def data_set() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory, data_set: str) -> Iterator[Stack]:
+    """A hub with more profiles than the repository's own, on which each user may have `WORKERS` workers."""
     settings = {
         "FARANDOLE_ALLOWED_IMAGES": "farandole-notebook*,127.0.0.1:1/farandole-notebook*",
         "FARANDOLE_SHARED_VOLUMES": f"{data_set}:/data/answers",
         "FARANDOLE_GROUP_FOLDERS": "vision: ada grace, nlp",
     }
     with running(tmp_path_factory.mktemp("stack"), subnets="10.214.0.0/20", **settings) as stack:
+        give_profiles(stack, f"{limited_profiles()}\n{PROFILES.read_text()}")
         yield stack
 
 
-@pytest.fixture(scope="module")
-def small_stack(stack: Stack) -> Iterator[Stack]:
-    """The same one, with more profiles and a smaller limit of workers for one module's tests."""
+def limited_profiles() -> str:
+    """Return the repository's profiles with a limit of `WORKERS` workers."""
     profiles = (ROOT / "hub" / "profiles.toml").read_text()
-    limited = profiles.replace("workers_per_user = 16", "workers_per_user = 4")
+    limited = profiles.replace("workers_per_user = 16", f"workers_per_user = {WORKERS}")
     assert limited != profiles
-    give_profiles(stack, f"{limited}\n{PROFILES.read_text()}")
-    yield stack
-    give_profiles(stack, profiles)
+    return limited
 
 
 def give_profiles(stack: Stack, text: str) -> None:

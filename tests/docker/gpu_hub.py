@@ -130,6 +130,14 @@ class GpuHub:
         assert self.request("DELETE", f"users/{user}/server").status_code in {202, 204}
         wait_until(lambda: "" not in self.request("GET", f"users/{user}").json()["servers"], START_SECONDS)
 
+    def stop_all(self) -> None:
+        """Stop all servers and return when the hub has, and when no container is left."""
+        users = [user["name"] for user in self.request("GET", "users?state=active").json()]
+        for user in users:
+            self.request("DELETE", f"users/{user}/server")
+        wait_until(lambda: not self.request("GET", "users?state=active").json(), START_SECONDS)
+        wait_until(lambda: not self.containers(every=True), START_SECONDS)
+
     def holders(self) -> dict[str, int]:
         """Return what the hub says who holds."""
         held: dict[str, int] = self.request("GET", "farandole/gpus").json()["stand-in"]["held"]

@@ -26,15 +26,22 @@ if TYPE_CHECKING:
 SOON = 180.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine(gpu_engine: SecondEngine) -> str:
     return gpu_engine.url
 
 
-@pytest.fixture
-def hub(engine: str, tmp_path: Path) -> Iterator[GpuHub]:
-    with gpu_hub(tmp_path, engine) as running:
+@pytest.fixture(scope="module")
+def shared_hub(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuHub]:
+    with gpu_hub(tmp_path_factory.mktemp("gpu-hub"), engine) as running:
         yield running
+
+
+@pytest.fixture
+def hub(shared_hub: GpuHub) -> Iterator[GpuHub]:
+    """A hub without servers."""
+    yield shared_hub
+    shared_hub.stop_all()
 
 
 def test_two_gpus_and_three_users(hub: GpuHub) -> None:
@@ -111,16 +118,17 @@ def test_fifty_starts_at_once_never_share_a_gpu(hub: GpuHub) -> None:
     assert hub.containers(every=True) == []
 
 
-def test_a_long_queue_keeps_nobody_else_from_starting(hub: GpuHub) -> None:
-    assert hub.spawn("alice")["ready"]
-    assert hub.spawn("bob")["ready"]
-    # More than JupyterHub lets start at once, if nobody tells it better.
-    for number in range(101):
-        hub.ask(f"user{number}", wait=True)
-    wait_until(lambda: hub.request("GET", "farandole/gpus").json()["stand-in"]["waiting"] == 101, SOON)
-    assert hub.spawn("dan", profile="cpu")["ready"]
-    hub.stop("alice")
-    wait_until(lambda: hub.holders() == {"bob": 1, "user0": 1}, SOON)
+def test_a_long_queue_keeps_nobody_else_from_starting(engine: str, tmp_path: Path) -> None:
+    with gpu_hub(tmp_path, engine) as hub:
+        assert hub.spawn("alice")["ready"]
+        assert hub.spawn("bob")["ready"]
+        # More than JupyterHub lets start at once, if nobody tells it better.
+        for number in range(101):
+            hub.ask(f"user{number}", wait=True)
+        wait_until(lambda: hub.request("GET", "farandole/gpus").json()["stand-in"]["waiting"] == 101, SOON)
+        assert hub.spawn("dan", profile="cpu")["ready"]
+        hub.stop("alice")
+        wait_until(lambda: hub.holders() == {"bob": 1, "user0": 1}, SOON)
 
 
 async def test_two_clusters_that_wait_get_their_gpus_one_after_the_other(hub: GpuHub) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from hub.process import wait_until
 from hub.remote_kernel import CellError
+from tests.docker.conftest import WORKERS
 from tests.docker.hub_api import STOP_SECONDS, HubApi
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 USER = "lily"
 CELL_SECONDS = 240.0
 MIB = 1 << 20
-WORKERS = 4
-"""As many as the fixture `small_stack` allows each user."""
 
 EAT = """
 import subprocess, sys
@@ -42,25 +41,25 @@ print((times.children_user + times.children_system) / (time.monotonic() - start)
 
 
 @pytest.fixture(scope="module")
-def api(small_stack: Stack) -> HubApi:
-    return HubApi(small_stack, USER)
+def api(stack: Stack) -> HubApi:
+    return HubApi(stack, USER)
 
 
 @pytest.fixture(scope="module")
-def kernel(small_stack: Stack, api: HubApi) -> Iterator[RemoteKernel]:
+def kernel(stack: Stack, api: HubApi) -> Iterator[RemoteKernel]:
     """A notebook of the profile "small" with a worker of the same."""
-    with small_stack.kernel(USER, "small") as kernel:
+    with stack.kernel(USER, "small") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 1 --profile small --backend torch --name eaten", deadline=CELL_SECONDS)
         yield kernel
     api.stop(USER, "")
 
 
-def test_the_engine_enforces_what_the_profile_says(small_stack: Stack, kernel: RemoteKernel) -> None:
-    names = [name for name in small_stack.containers() if f"-{USER}" in name]
+def test_the_engine_enforces_what_the_profile_says(stack: Stack, kernel: RemoteKernel) -> None:
+    names = [name for name in stack.containers() if f"-{USER}" in name]
     assert len(names) == 2
     for name in names:
-        host = small_stack.inspect(name)["HostConfig"]
+        host = stack.inspect(name)["HostConfig"]
         assert host["Memory"] == host["MemorySwap"] == 700 * MIB
         assert host["CpuQuota"] / host["CpuPeriod"] == 0.5
         assert host["PidsLimit"] == 4096
@@ -82,19 +81,19 @@ def test_a_rank_that_exceeds_the_memory_is_told_to_the_driver(kernel: RemoteKern
     )
 
 
-def test_a_server_whose_profile_names_no_memory_has_a_limit_too(small_stack: Stack) -> None:
-    with small_stack.kernel("ada"):
-        assert small_stack.inspect(f"{small_stack.name}-server-ada")["HostConfig"]["Memory"] == 4096 * MIB
+def test_a_server_whose_profile_names_no_memory_has_a_limit_too(stack: Stack) -> None:
+    with stack.kernel("ada"):
+        assert stack.inspect(f"{stack.name}-server-ada")["HostConfig"]["Memory"] == 4096 * MIB
 
 
-def test_too_many_workers_and_ranks_are_refused_before_any_starts(small_stack: Stack, kernel: RemoteKernel) -> None:
-    before = small_stack.containers()
+def test_too_many_workers_and_ranks_are_refused_before_any_starts(stack: Stack, kernel: RemoteKernel) -> None:
+    before = stack.containers()
     start = "from farandole import Cluster; Cluster.start({}, name='many')"
     with pytest.raises(CellError, match=f"That makes {WORKERS + 1} workers and this hub allows {WORKERS}"):
         kernel.execute(start.format(WORKERS), deadline=CELL_SECONDS)
     with pytest.raises(CellError, match="9 ranks on one worker are not possible: this hub allows 1 to 8"):
         kernel.execute(start.format("1, ranks=9"), deadline=CELL_SECONDS)
-    assert small_stack.containers() == before
+    assert stack.containers() == before
 
 
 def test_requests_at_the_same_moment_get_no_more_workers_than_one_after_the_other(api: HubApi) -> None:
@@ -110,7 +109,7 @@ def test_requests_at_the_same_moment_get_no_more_workers_than_one_after_the_othe
         api.stop(USER, *admitted)
 
 
-def test_a_user_cannot_open_ever_more_notebook_servers(small_stack: Stack, api: HubApi, kernel: RemoteKernel) -> None:
+def test_a_user_cannot_open_ever_more_notebook_servers(stack: Stack, api: HubApi, kernel: RemoteKernel) -> None:
     names = [f"more{number}" for number in range(4)]
     answers = [api.ask(USER, name, profile="small") for name in names]
     admitted = [name for name, answer in zip(names, answers, strict=True) if answer.status_code in {201, 202}]
@@ -119,4 +118,4 @@ def test_a_user_cannot_open_ever_more_notebook_servers(small_stack: Stack, api: 
         assert "allows 3 for each user" in answers[2].json()["message"]
     finally:
         api.stop(USER, *admitted)
-    wait_until(lambda: len([name for name in small_stack.containers() if f"-{USER}" in name]) == 2, STOP_SECONDS)
+    wait_until(lambda: len([name for name in stack.containers() if f"-{USER}" in name]) == 2, STOP_SECONDS)

@@ -27,14 +27,14 @@ OLD = "farandole-notebook-test-old:1"
 
 
 @pytest.fixture(scope="module")
-def api(small_stack: Stack) -> HubApi:
-    return HubApi(small_stack, USER)
+def api(stack: Stack) -> HubApi:
+    return HubApi(stack, USER)
 
 
 @pytest.fixture(scope="module")
-def ines(small_stack: Stack) -> HubApi:
+def ines(stack: Stack) -> HubApi:
     """A user who never has a server."""
-    return HubApi(small_stack, "ines")
+    return HubApi(stack, "ines")
 
 
 def answers(stack: Stack, user: str, token: str) -> bool:
@@ -49,24 +49,24 @@ def answers(stack: Stack, user: str, token: str) -> bool:
 @pytest.mark.parametrize(
     "command", [("up", "-d", "--force-recreate", "proxy"), ("restart", "proxy")], ids=["made anew", "restarted"]
 )
-def test_a_proxy_gets_its_routes_and_networks_back(small_stack: Stack, command: tuple[str, ...]) -> None:
-    with small_stack.kernel(USER, "small") as kernel:
-        token = small_stack.browser(USER).make_token()
-        small_stack.compose(*command)
-        wait_until(lambda: answers(small_stack, USER, token), AGAIN_SECONDS)
-        [network] = networks(small_stack, f"{small_stack.name}-server-{USER}")
-        assert network in networks(small_stack, f"{small_stack.name}-proxy")
-    with small_stack.kernel(USER) as kernel:
+def test_a_proxy_gets_its_routes_and_networks_back(stack: Stack, command: tuple[str, ...]) -> None:
+    with stack.kernel(USER, "small") as kernel:
+        token = stack.browser(USER).make_token()
+        stack.compose(*command)
+        wait_until(lambda: answers(stack, USER, token), AGAIN_SECONDS)
+        [network] = networks(stack, f"{stack.name}-server-{USER}")
+        assert network in networks(stack, f"{stack.name}-proxy")
+    with stack.kernel(USER) as kernel:
         assert kernel.execute("print(6 * 7)", deadline=60).strip() == "42"
 
 
-def test_a_users_network_goes_with_the_last_server(small_stack: Stack, api: HubApi) -> None:
-    network = f"{small_stack.name}-user-{USER}"
+def test_a_users_network_goes_with_the_last_server(stack: Stack, api: HubApi) -> None:
+    network = f"{stack.name}-user-{USER}"
 
     def there() -> bool:
-        return network in small_stack.docker("network", "ls", "--format", "{{.Name}}").split()
+        return network in stack.docker("network", "ls", "--format", "{{.Name}}").split()
 
-    with small_stack.kernel(USER, "small") as kernel:
+    with stack.kernel(USER, "small") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 1 --profile small --backend none", deadline=CELL_SECONDS)
         assert there()
@@ -76,20 +76,20 @@ def test_a_users_network_goes_with_the_last_server(small_stack: Stack, api: HubA
     wait_until(lambda: not there(), AGAIN_SECONDS)
 
 
-def test_a_start_that_is_given_up_while_the_engine_is_slow_leaves_no_server(small_stack: Stack, api: HubApi) -> None:
-    path, container = f"users/{USER}/servers/late", f"{small_stack.name}-server-{USER}--late"
+def test_a_start_that_is_given_up_while_the_engine_is_slow_leaves_no_server(stack: Stack, api: HubApi) -> None:
+    path, container = f"users/{USER}/servers/late", f"{stack.name}-server-{USER}--late"
 
     def there() -> bool:
-        return any(name.startswith(container) for name in small_stack.containers())
+        return any(name.startswith(container) for name in stack.containers())
 
     assert api.ask(USER, "late", profile="small").status_code in {201, 202}
     wait_until(there, AGAIN_SECONDS)
-    small_stack.docker("pause", f"{small_stack.name}-engine")
+    stack.docker("pause", f"{stack.name}-engine")
     try:
         # The hub cancels the start, waits for a second, and refuses to stop what is still about to end.
         assert api.request("DELETE", path, {"remove": True}).status_code == 500
     finally:
-        small_stack.docker("unpause", f"{small_stack.name}-engine")
+        stack.docker("unpause", f"{stack.name}-engine")
     wait_until(lambda: "late" not in api.servers(USER), AGAIN_SECONDS)
     assert not there()
     assert api.request("DELETE", path, {"remove": True}).status_code == 204
@@ -118,12 +118,12 @@ def test_a_missing_image_is_told_at_spawn(ines: HubApi) -> None:
     assert "make images" in end["message"]
 
 
-def test_an_unknown_profile_in_a_saved_form_is_told(small_stack: Stack, ines: HubApi) -> None:
+def test_an_unknown_profile_in_a_saved_form_is_told(stack: Stack, ines: HubApi) -> None:
     answer = ines.ask("ines", profile="long-gone")
     assert answer.status_code == 400
     assert "There is no profile 'long-gone' here. Choose one of: cpu, cpu-2, lean, small" in answer.json()["message"]
     with pytest.raises(BrowserError, match="HTTP 400"):
-        small_stack.browser("ines").start_notebook("long-gone")
+        stack.browser("ines").start_notebook("long-gone")
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension ## insta
 setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium
 
 demo: setup ## start a hub, log in, run the first notebook on two workers, stop everything
-	@$(BIN)/python -m hub.demo
+	@$(BIN)/python -m tests.demo
 
 up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE move it
 	@$(BIN)/python -m hub.up

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hub.browser import Browser
 from hub.process import CONFIG, HubProcess
 from spawner_config.local import free_port
 from spawner_config.settings import Settings
+from tests.clients.browser import Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,11 +6,11 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hub.browser import Browser
 from hub.process import HubProcess, local_session, processes_of
 from spawner_config.local import free_port
 from spawner_config.roles import NOTEBOOK_SCOPES
 from spawner_config.settings import ROOT, Settings
+from tests.clients.browser import Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from tornado.log import app_log
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from spawner_config.gpus.pool import Key
+    from spawner_config.gpus.model import Key
 
 Remove: TypeAlias = "Callable[[], Awaitable[str | None]]"
 """Tries once to remove a container; returns None once it is gone, before that its name and why it is not."""

@@ -9,47 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from spawner_config.gpus.gpu_release import Endings
-from spawner_config.roles import is_worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
+    from spawner_config.gpus.model import GpuRequest, Key
     from spawner_config.profiles.profiles import Gpu
-
-Key: TypeAlias = tuple[str, str]
-"""A server: its user's name and its own."""
 
 
 class NoGpuError(RuntimeError):
     """Raised when a server asks for GPUs that are not free, or that this host does not have."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuRequest:
-    """What a server asks for: ``count`` GPUs of a class (None: of any), with ``together`` workers in one start.
-
-    Workers of a cluster that wait are served together: were each served alone, two clusters could hold half of what
-    they need and wait for each other for ever.
-    """
-
-    user: str
-    server: str
-    count: int
-    gpu_class: str | None = None
-    together: int = 1
-
-    @property
-    def key(self) -> Key:
-        """The server that asks."""
-        return self.user, self.server
-
-    @property
-    def cluster(self) -> Key:
-        """What is served together: the worker's cluster, or the server alone."""
-        return _cluster(self.key)
 
 
 @dataclass(frozen=True)
@@ -230,11 +202,6 @@ class GpuPool:
             f"Of {_gpus(self.total(gpu_class), gpu_class)} {holders or 'nobody holds any'}."
             f"{f' The engine does not remove the last container of {stuck}: tell the administrator.' if stuck else ''}"
         )
-
-
-def _cluster(key: Key) -> Key:
-    user, server = key
-    return (user, server.rpartition("-w")[0] + "-w") if is_worker(server) else key
 
 
 def _compete(one: str | None, other: str | None) -> bool:

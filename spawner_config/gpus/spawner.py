@@ -14,7 +14,8 @@ from jupyterhub.utils import maybe_future
 from tornado.web import HTTPError
 from traitlets import Bool, Enum, Integer, Unicode
 
-from spawner_config.gpus.pool import GpuPool, GpuRequest, Key, NoGpuError
+from spawner_config.gpus.model import GpuRequest, Key
+from spawner_config.gpus.pool import GpuPool, NoGpuError
 from spawner_config.gpus.requests import REFUSALS, device_requests, offered_form
 from spawner_config.lifecycle.spawn_throttle import BurstSpawner
 from spawner_config.refusals import refused_start

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from hub.process import local_session, wait_until
-from hub.remote_kernel import RemoteKernel
+from tests.clients.kernel import RemoteKernel
 
 if TYPE_CHECKING:
     import requests

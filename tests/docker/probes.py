@@ -15,7 +15,7 @@ import psutil
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hub.remote_kernel import RemoteKernel
+    from tests.clients.kernel import RemoteKernel
     from tests.docker.stack import Stack
 
 Target = tuple[str, int]

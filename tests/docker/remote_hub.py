@@ -6,9 +6,9 @@ import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hub.browser import Browser
 from hub.process import local_session, wait_until
-from hub.remote_kernel import RemoteKernel
+from tests.clients.browser import Browser
+from tests.clients.kernel import RemoteKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

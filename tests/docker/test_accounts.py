@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hub.browser import Browser, BrowserError
 from hub.process import local_session
+from tests.clients.browser import Browser, BrowserError
 from tests.docker.hub_api import HubApi
 from tests.docker.stack import ADMIN
 

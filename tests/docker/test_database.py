@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hub.browser import Browser, BrowserError
 from hub.process import wait_until
 from images.build import run_build
 from spawner_config.settings import ROOT
+from tests.clients.browser import Browser, BrowserError
 from tests.docker.stack import docker, fill_in, run, running
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hub.browser import BrowserError
 from hub.process import wait_until
-from hub.remote_kernel import CellError
 from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, version
+from tests.clients.browser import BrowserError
+from tests.clients.kernel import CellError
 from tests.docker.stack import Stack, running
 
 if TYPE_CHECKING:

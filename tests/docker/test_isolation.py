@@ -13,7 +13,7 @@ from tests.docker.stack import ADMIN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hub.remote_kernel import RemoteKernel
+    from tests.clients.kernel import RemoteKernel
     from tests.docker.probes import Target
     from tests.docker.stack import Stack
 

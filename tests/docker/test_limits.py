@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hub.process import wait_until
-from hub.remote_kernel import CellError
+from tests.clients.kernel import CellError
 from tests.docker.conftest import WORKERS
 from tests.docker.hub_api import STOP_SECONDS, HubApi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hub.remote_kernel import RemoteKernel
+    from tests.clients.kernel import RemoteKernel
     from tests.docker.stack import Stack
 
 USER = "lily"

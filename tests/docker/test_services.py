@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import requests
 
-from hub.browser import BrowserError
 from hub.process import local_session, wait_until
 from images.names import NOTEBOOK, version
+from tests.clients.browser import BrowserError
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import networks
 from tests.docker.stack import ADMIN

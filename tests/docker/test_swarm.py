@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hub.process import wait_until
-from hub.remote_kernel import CellError
 from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, version
 from spawner_config.settings import ROOT
 from tests.cells import SUM
+from tests.clients.kernel import CellError
 from tests.docker.conftest import give_profiles
 from tests.docker.engines.swarm import GPU_CLASS, Swarm, swarm
 from tests.docker.hub_api import HubApi
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from hub.remote_kernel import RemoteKernel
+    from tests.clients.kernel import RemoteKernel
 
 CELL_SECONDS = 240.0
 STOP_SECONDS = 180

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from hub.browser import BrowserError
 from hub.process import HubProcess, HubProcessError
 from spawner_config.settings import ROOT, Settings
+from tests.clients.browser import BrowserError
 from tests.hub import RunningHub, run_hub
 
 WORKER = {"role": "worker"}

@@ -13,8 +13,8 @@ from farandole.protocol import Status
 from farandole.runs.store import RunStore
 
 from hub.process import HubProcessError, wait_until
-from hub.remote_kernel import RemoteKernel
 from tests.cells import SUM, text
+from tests.clients.kernel import RemoteKernel
 from tests.hub import run_hub
 from tests.lost import EPOCHS, Lost, LostElastic, assert_none_left_out, assert_whole, steps_on_disk
 

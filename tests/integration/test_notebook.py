@@ -2,7 +2,7 @@
 
 import re
 
-from hub.demo import run_notebook
+from tests.demo import run_notebook
 
 
 def test_the_first_notebook_trains_on_two_ranks_on_both_backends(hub, capsys):

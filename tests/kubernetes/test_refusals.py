@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hub.process import wait_until
-from hub.remote_kernel import CellError
+from tests.clients.kernel import CellError
 from tests.docker.hub_api import HubApi
 from tests.docker.test_stack import CELL_SECONDS
 from tests.kubernetes.site import GPU

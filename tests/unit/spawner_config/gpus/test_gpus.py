@@ -12,7 +12,8 @@ import requests
 from dockerspawner import DockerSpawner
 from jupyterhub.spawner import SpawnException
 
-from spawner_config.gpus.pool import GpuPool, GpuRequest, NoGpuError
+from spawner_config.gpus.model import GpuRequest
+from spawner_config.gpus.pool import GpuPool, NoGpuError
 from spawner_config.gpus.requests import offered_form
 from spawner_config.gpus.spawner import GpuSpawner
 from spawner_config.profiles.profiles import parse_gpus

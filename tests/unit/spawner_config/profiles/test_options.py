@@ -9,7 +9,8 @@ from farandole.server.worker.args import WORKER_ARGS
 from tornado.web import HTTPError
 
 from spawner_config.form import options_form, options_from_form
-from spawner_config.gpus.pool import GpuPool, GpuRequest
+from spawner_config.gpus.model import GpuRequest
+from spawner_config.gpus.pool import GpuPool
 from spawner_config.profiles.options import OptionsHook, plan_server
 from spawner_config.profiles.profiles import parse_profiles
 from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES, is_worker, server_token_scopes

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hub.browser import Browser, BrowserError
 from hub.process import is_healthy
+from tests.clients.browser import Browser, BrowserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ def test_the_reason_of_a_start_that_failed_is_told() -> None:
 
 
 def test_a_hub_that_never_tells_is_given_up_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hub.browser.STOP_DEADLINE", 0.5)
+    monkeypatch.setattr("tests.clients.browser.STOP_DEADLINE", 0.5)
     with hub(NOT_STARTING) as url, pytest.raises(BrowserError, match="HTTP 400.*ada is not starting"):
         Browser(url, "ada", "secret").start_notebook()
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from requests import RequestException
 from websocket import WebSocketException
 
-from hub.browser import Browser, BrowserError
 from hub.process import HubProcess, HubProcessError
-from hub.remote_kernel import CellError, RemoteKernel
 from hub.up import NOTEBOOK, stop_on_signals
 from spawner_config.local import free_port
 from spawner_config.settings import Settings, SettingsError
+from tests.clients.browser import Browser, BrowserError
+from tests.clients.kernel import CellError, RemoteKernel
 
 USER = "demo"
 CELL_DEADLINE = 300.0

@@ -1,4 +1,4 @@
-"""Cells that tests send to ranks, and how a test presses Ctrl-C."""
+"""Cells that tests send to ranks, and a function that presses Ctrl-C."""
 
 import _thread
 import time
@@ -9,13 +9,13 @@ SUM = {
     "horovod": "import horovod.torch as hvd, torch\nprint(int(hvd.allreduce(torch.ones(1), op=hvd.Sum)))",
     "torch": "import torch, torch.distributed as dist\nx = torch.ones(1); dist.all_reduce(x); print(int(x))",
 }
-"""Prints the number of ranks, over the backend itself."""
+"""Prints the number of ranks, counted with the backend itself."""
 
 STUCK = {
     "horovod": "import horovod.torch as hvd, torch\nprint('in', flush=True)\nhvd.allreduce(torch.ones(1))",
     "torch": "import torch, torch.distributed as dist\nprint('in', flush=True)\ndist.all_reduce(torch.ones(1))",
 }
-"""For a cell that some rank does not take part in: those that do wait for it."""
+"""Ranks that run this cell wait for those that do not."""
 
 TRAIN = """
 import os, signal, torch, farandole as fd
@@ -39,17 +39,17 @@ fd.result([step, sum(float(parameter.sum()) for parameter in model.parameters())
 
 
 def train(epochs=2, fault="pass"):
-    """Return a cell that trains; `fault` is a statement that each step ends with."""
+    """Return a training cell; each step ends with the statement `fault`."""
     return TRAIN.format(epochs=epochs, fault=fault)
 
 
 def text(blocks):
-    """Return all that was printed."""
+    """Return all printed text."""
     return "".join(block.text for block in blocks)
 
 
 def interrupt_when_it_prints(work):
-    """Call `work(show)`, press Ctrl-C once its cell prints, return the seconds from there to the KeyboardInterrupt."""
+    """Call `work(show)`, press Ctrl-C when its cell prints, return the seconds until the KeyboardInterrupt."""
     pressed = []
 
     def press(block):
@@ -106,15 +106,15 @@ fd.result({{"step": state.step, "size": fd.size(), "seen": list(state.seen), "lr
 
 
 def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass", before=""):
-    """Return an elastic cell; `fault` is what each step begins with, `kill(RANK, STEP)` say, marked in `folder`.
+    """Return an elastic cell; each step begins with `fault`, e.g. `kill(RANK, STEP)`, which leaves a mark in `folder`.
 
-    `before` stands before the loop, where the state is there.
+    `before` runs before the loop, when the state exists.
     """
     return ELASTIC.format(folder=str(folder), epochs=epochs, samples=samples, every=every, fault=fault, before=before)
 
 
 CHECKPOINTS = "made = fd.checkpoint(state, every=10)"
-"""Stands before the loop of an elastic cell."""
+"""A statement to run before the loop of an elastic cell."""
 
 VANISH = (
     CHECKPOINTS
@@ -136,7 +136,7 @@ def vanish(step):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 )
-"""The same; at `vanish(STEP)` all ranks are killed once, and no copy of a commit is left in shared memory."""
+"""The same with `vanish(STEP)`, which kills all ranks once and removes the commits from shared memory."""
 
 LEARN = """
 import os, signal, torch, farandole as fd
@@ -181,5 +181,5 @@ with torch.no_grad():
 
 
 def learn(folder, *, fault="pass"):
-    """Return an elastic cell whose result is the accuracy on samples that it was not trained with; 128 steps."""
+    """Return an elastic cell of 128 steps whose result is the accuracy on samples that were not trained."""
     return LEARN.format(folder=str(folder), fault=fault)

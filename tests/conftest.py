@@ -1,4 +1,4 @@
-"""Fixtures that all tests share, and two rules: failures show logs, a skipped test fails the run."""
+"""Fixtures for all tests, and two rules: failures show logs, a skipped test fails the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-# No service of the browser's maker is asked for anything, and the hub is reached without a proxy.
+# Chromium contacts no service of its vendor, and reaches the hub without a proxy.
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -30,20 +30,20 @@ CHROMIUM_ARGUMENTS = [
 
 
 def pytest_sessionstart() -> None:
-    # What runs in a shell's background is born deaf to Ctrl-C, and with it the tests that press it.
+    # A shell's background processes ignore SIGINT, and the tests that press Ctrl-C inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """A hub with the profiles of the repository."""
+    """A hub with the repository's profiles."""
     with run_hub(tmp_path_factory.mktemp("hub")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A chromium for one module's tests: while it is open an event loop runs here, in which no async test can."""
+    """A Chromium for one module; its event loop runs in this thread, so no async test can run beside it."""
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert path, "the browser tests need chromium; `make test` installs it"
     with sync_playwright() as playwright:

@@ -1,4 +1,4 @@
-"""Each test has a page of its own; one that fails leaves a picture of it."""
+"""Each test gets a new page; a failed test saves a screenshot."""
 
 from __future__ import annotations
 

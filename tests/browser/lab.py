@@ -1,4 +1,4 @@
-"""What a user does with the mouse and the keyboard, from the login page to the notebook."""
+"""A user's actions with mouse and keyboard, from the login page to the notebook."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ARTIFACTS = Path(__file__).parent.parent / "artifacts"
 
 
 class Hub(Protocol):
-    """What a browser needs of a hub."""
+    """The parts of a hub that a browser needs."""
 
     url: str
     password: str
@@ -35,7 +35,7 @@ class Lab:
 
     def _take(self, page: Page) -> None:
         self.page = page
-        # "Leave site?": yes.
+        # Accept the question "Leave site?".
         page.on("dialog", lambda dialog: dialog.accept())
 
     def reopen(self) -> None:
@@ -49,7 +49,7 @@ class Lab:
         self.page.screenshot(path=ARTIFACTS / f"{name}.png")
 
     def picture(self, name: str) -> None:
-        """Take a picture that docs/ shows; it is put there where FARANDOLE_PICTURES names that folder."""
+        """Take a screenshot for docs/; FARANDOLE_PICTURES names the folder to write it to."""
         self.shoot(name)
         if wanted := os.environ.get("FARANDOLE_PICTURES"):
             shutil.copy(ARTIFACTS / f"{name}.png", wanted)
@@ -77,12 +77,12 @@ class Lab:
         expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
 
     def run_all(self) -> None:
-        """Run all cells, by the menu."""
+        """Run all cells from the menu."""
         self.page.locator(".lm-MenuBar-itemLabel", has_text="Run").click()
         self.page.locator(".lm-Menu-itemLabel").get_by_text("Run All Cells", exact=True).click()
 
     def run_cell(self, index: int) -> Locator:
-        """Run one cell by the keyboard and return it."""
+        """Run one cell with the keyboard and return it."""
         cell = self.cell(index)
         cell.locator(".cm-content").click()
         self.page.keyboard.press("Shift+Enter")
@@ -98,7 +98,7 @@ class Lab:
 
 
 def shoot_failure(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Leave a picture of the page of a test that failed."""
+    """Save a screenshot of the page of a failed test."""
     lab = getattr(item, "funcargs", {}).get("lab")
     if report.failed and lab is not None and not lab.page.is_closed():
         lab.shoot(f"failed-{item.name}")
@@ -106,12 +106,12 @@ def shoot_failure(item: pytest.Item, report: pytest.TestReport) -> None:
 
 
 def points(cell: Locator, series: str) -> int:
-    """Return how many points the cell's chart of a series shows, 0 where there is none yet."""
+    """Return the number of points in the cell's chart of a series, 0 if there is no chart yet."""
     return len(places(cell, series))
 
 
 def places(cell: Locator, series: str) -> list[float]:
-    """Return where on the x axis, in pixels, the cell's chart of a series has its points."""
+    """Return the x positions, in pixels, of the points in the cell's chart of a series."""
     line = cell.locator(".fd-chart", has_text=series).locator("polyline.fd-mean").first
     if not line.count():
         return []
@@ -119,12 +119,12 @@ def places(cell: Locator, series: str) -> list[float]:
 
 
 def wait_for_points(cell: Locator, series: str, least: int, deadline: float = 60.0) -> None:
-    """Return when a chart has at least so many points."""
+    """Wait until a chart has at least this many points."""
     wait_until(lambda: points(cell, series) >= least, deadline)
 
 
 def show(element: Locator) -> None:
-    """Scroll until all of an element is seen; JupyterLab draws cells late, and what was in view moves away."""
+    """Scroll until the whole element is visible; JupyterLab renders cells late, which moves the content."""
 
     def seen() -> bool:
         element.evaluate("element => element.scrollIntoView({block: 'end'})")

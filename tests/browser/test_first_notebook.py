@@ -1,4 +1,4 @@
-"""The whole path as a user sees it: from the hub's login page to a training cell that is watched, reloaded, stopped."""
+"""The user's whole path: log in at the hub, train, watch the run, reload the page, stop."""
 
 from __future__ import annotations
 

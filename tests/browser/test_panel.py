@@ -1,4 +1,4 @@
-"""The panel in JupyterLab: who knows no magic trains with it, and a page that comes back shows what went on."""
+"""The panel in JupyterLab: training without magics, and a page that shows the past after a reload."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ AXE = Path(__file__).parents[2] / "extension/labextension/node_modules/axe-core/
 FAULTS = """async (parts) => (await axe.run(document.querySelectorAll(parts))).violations
     .filter(({impact}) => impact === "serious" || impact === "critical")
     .map(({id, nodes}) => `${id}: ${nodes.map((node) => node.html).join("; ")}`)"""
-"""What axe-core finds amiss in parts of the page, in words."""
+"""Return the accessibility faults that axe-core finds in parts of the page, as text."""
 
 PARTS = "#farandole-panel, .fd-cell-mark, .fd-statusbar"
-"""All that this extension puts into the page."""
+"""The elements that this extension adds to the page."""
 
 CUT_OFF = """panel => {
     const view = panel.querySelector(".fd-tabpanel");
@@ -39,24 +39,24 @@ CUT_OFF = """panel => {
         .filter((part) => part.getBoundingClientRect().right > edge + 1)
         .map((part) => part.outerHTML.slice(0, 200));
 }"""
-"""What of the panel is beyond its right edge; what scrolls in itself may be wider inside."""
+"""Return the elements that overflow the panel on the right; elements that scroll may have wider content."""
 
 TONE = "status => getComputedStyle(status).getPropertyValue('--fd-tone')"
 """The colour of a status."""
 
 WIDTH = 320
-"""Pixels that the panel needs at most."""
+"""The smallest width of the panel, in pixels."""
 
 PLAIN = "import os\nname = f'{os.getpid()}'  # who\nfor step in range(3): print(step)"
 ASKING = "%%distributed_train\nthe_"
 NAMES = "%%distributed\nthe_answer = 42\nthe_question = None"
 TOKENS = """(cell, skipped) => [...cell.querySelectorAll(".cm-line")].slice(skipped).map(
     (line) => [...line.querySelectorAll("span")].map((token) => [token.textContent, token.className]))"""
-"""How a cell's lines are coloured, but for so many at its beginning."""
+"""Return the syntax colours of a cell's lines, without the given number of tokens at its start."""
 
 
 def open_panel(lab: Lab) -> Locator:
-    """Show the panel by its icon in the left bar, unless it is there already."""
+    """Show the panel by its icon in the left bar, unless it is visible already."""
     panel = lab.page.locator("#farandole-panel")
     if not panel.is_visible():
         lab.page.locator('.jp-SideBar [data-id="farandole-panel"]').click()
@@ -65,7 +65,7 @@ def open_panel(lab: Lab) -> Locator:
 
 
 def reload(lab: Lab) -> Locator:
-    """Load the page anew; the panel is where it was."""
+    """Reload the page; the panel keeps its place."""
     lab.page.reload()
     panel = lab.page.locator("#farandole-panel")
     expect(panel).to_be_visible(timeout=60_000)
@@ -86,7 +86,7 @@ def choose_theme(lab: Lab, name: str) -> None:
 
 
 def narrow(lab: Lab) -> None:
-    """Make the panel as narrow as it may be, by the handle beside it."""
+    """Drag the handle beside the panel until it has its smallest width."""
     panel, mouse = lab.page.locator("#farandole-panel"), lab.page.mouse
     box = panel.bounding_box()
     assert box is not None
@@ -101,13 +101,13 @@ def narrow(lab: Lab) -> None:
 
 
 def assert_no_faults(lab: Lab, parts: str) -> None:
-    """Check what axe-core says of parts of the page."""
+    """Check parts of the page with axe-core."""
     lab.page.evaluate(AXE.read_text(encoding="utf-8"))
     assert lab.page.evaluate(FAULTS, parts) == []
 
 
 def assert_accessible(lab: Lab) -> None:
-    """Check all that this extension shows, and that nothing of the panel is cut off where it is narrow."""
+    """Check all elements of the extension with axe-core, and that the narrow panel cuts nothing off."""
     narrow(lab)
     assert_no_faults(lab, PARTS)
     assert lab.page.locator("#farandole-panel").evaluate(CUT_OFF) == []
@@ -125,12 +125,12 @@ def assert_accessible_in_all_tabs(lab: Lab, name: str) -> None:
 
 def save(lab: Lab) -> None:
     lab.page.keyboard.press("Control+s")
-    # The picture of a failure after 5 s, beside other tests, said "Saving completed".
+    # JupyterLab still said "Saving completed" in the screenshot of a failure after 5 s beside other tests.
     expect(lab.page.locator(".jp-mod-dirty")).to_have_count(0, timeout=30_000)
 
 
 def compare_and_filter(lab: Lab, panel: Locator) -> None:
-    """Show two runs in one chart, and look for one that is not there."""
+    """Show two runs in one chart, and search for a run that does not exist."""
     rows = panel.get_by_role("list", name="Runs")
     expect(rows.locator('.fd-status[data-status="finished"]')).to_have_count(2, timeout=120_000)
     for box in rows.get_by_role("checkbox").all():
@@ -149,7 +149,7 @@ def compare_and_filter(lab: Lab, panel: Locator) -> None:
 
 
 def assert_edited_as_a_plain_cell(lab: Lab) -> None:
-    """Check that a distributed cell is coloured as a plain one, and completes what an earlier one defines."""
+    """Check that a distributed cell has syntax colours, and completes names of earlier cells."""
     expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
     lab.cell(5).locator(".cm-content").click()
     lab.page.keyboard.press("Control+End")
@@ -161,7 +161,7 @@ def assert_edited_as_a_plain_cell(lab: Lab) -> None:
             offered.first.wait_for(timeout=3000)
         return offered.count() > 0
 
-    # The kernel's first answer takes longer than JupyterLab waits for it.
+    # The kernel's first reply takes longer than JupyterLab waits for it.
     wait_until(asked, 60)
     for name in ("the_answer", "the_question"):
         expect(offered.filter(has_text=name)).to_be_visible()
@@ -238,7 +238,7 @@ def test_a_newcomer_trains_without_a_magic_known(hub: RunningHub, lab: Lab):
 
 @pytest.mark.timeout(400)
 def test_a_run_is_there_live_when_the_browser_comes_back(hub: RunningHub, lab: Lab):
-    # Long enough for all that is looked at, on a slow machine too.
+    # Long enough for all the checks, on a slow machine too.
     cells = START.format("none"), CELL.replace("290", "1200"), NAMES, PLAIN, f"%%distributed_train\n{PLAIN}", ASKING
     write_notebook(home_of(hub, "kovalevskaya") / "survivor.ipynb", *cells)
     lab.log_in("kovalevskaya")
@@ -248,7 +248,7 @@ def test_a_run_is_there_live_when_the_browser_comes_back(hub: RunningHub, lab: L
     assert_edited_as_a_plain_cell(lab)
     wait_for_points(lab.run_cell(1), "loss", 5)
 
-    # No cell is executed in the page that comes after it.
+    # The page that follows executes no cell.
     lab.reopen()
     lab.page.goto(f"{hub.url}/user/kovalevskaya/lab/tree/survivor.ipynb")
     expect(lab.page.locator(".fd-cell-mark")).to_be_visible(timeout=60_000)
@@ -265,7 +265,7 @@ def test_a_run_is_there_live_when_the_browser_comes_back(hub: RunningHub, lab: L
     wait_for_points(panel, "loss", seen + 6)
     assert_accessible(lab)
 
-    # The log follows, and a rank that is killed is marked; the run's end says so.
+    # The log follows, a killed rank is marked, and the end of the run is shown.
     show_tab(panel, "Clusters")
     worker = panel.get_by_role("listitem", name="main-w1")
     expect(worker).to_contain_text("rank 1")
@@ -287,7 +287,7 @@ def test_a_run_is_there_live_when_the_browser_comes_back(hub: RunningHub, lab: L
     expect(lab.page.get_by_role("dialog")).to_contain_text("A run goes on there")
     assert_no_faults(lab, ".jp-Dialog")
     lab.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-    # The other rank needs nobody and goes on; it is the user who ends the run.
+    # The other rank continues alone; the user ends the run.
     show_tab(panel, "Runs")
     panel.get_by_role("button", name="Stop the run").click()
     expect(panel.locator(".fd-detail .fd-status").first).to_have_text("interrupted", timeout=60_000)

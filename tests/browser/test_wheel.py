@@ -1,4 +1,4 @@
-"""The wheel alone, on a machine without Node, brings the panel to JupyterLab and to Notebook 7."""
+"""The wheel brings the panel to JupyterLab and to Notebook 7 on a machine without Node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ END_SECONDS = 20
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment into which somebody has installed the wheel, JupyterLab and Notebook, and nothing else."""
+    """An environment with the wheel, JupyterLab and Notebook, and nothing else."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ROOT / "extension"]
@@ -42,7 +42,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["lab", "notebook"])
 def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: Browser) -> Iterator[Page]:
-    """A notebook in a page of JupyterLab or Notebook 7, whose server finds nothing but that environment."""
+    """A notebook in JupyterLab or Notebook 7; its server finds only that environment."""
     program = request.param
     write_notebook(tmp_path / "first.ipynb", "")
     own = {"HOME": str(tmp_path), "PATH": str(bare / "bin"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
@@ -66,7 +66,7 @@ def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: B
         try:
             server.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            # Stopped amid a request it may wait for ever, for a thread of anyio's that waits for its loop.
+            # A server that is stopped during a request may never end: a thread of anyio waits for its event loop.
             server.kill()
             server.wait()
 
@@ -85,14 +85,14 @@ def test_the_panel_is_there_and_inserts_a_training_cell(page: Page) -> None:
     panel.get_by_role("button", name="Insert training cell").click()
     expect(page.locator(".jp-Notebook")).to_contain_text("%cluster start --local --ranks 2")
     expect(page.locator(".jp-Notebook")).to_contain_text("%%distributed_train")
-    # A server that is stopped while a kernel starts may stay for ever.
+    # A server that is stopped while a kernel starts may never end.
     expect(page.locator(".jp-Notebook-ExecutionIndicator")).to_have_attribute("data-status", "idle")
     if "/notebooks/" in page.url:
         assert_told_on_the_page_of_files(page)
 
 
 def assert_told_on_the_page_of_files(page: Page) -> None:
-    """Check what Notebook 7 says where there is no notebook to insert into."""
+    """Check the message of Notebook 7 if there is no notebook to insert into."""
     page.goto(page.url.replace("/notebooks/first.ipynb", "/tree"))
     open_in_notebook(page)
     page.locator("#farandole-panel").get_by_role("button", name="Insert training cell").click()
@@ -101,6 +101,6 @@ def assert_told_on_the_page_of_files(page: Page) -> None:
 
 
 def open_in_notebook(page: Page) -> None:
-    """Show the panel by the menu: Notebook 7 has no bar at its side."""
+    """Show the panel from the menu: Notebook 7 has no side bar."""
     for name in ("View", "Left Sidebar", re.compile("Farandole")):
         page.locator(".lm-MenuBar-itemLabel, .lm-Menu-itemLabel").get_by_text(name).click()

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --seed 1 --faults 100`: what holds of runs, whatever is killed, stopped, cut or full."""
+"""`python -m tests.chaos --seed 1 --faults 100`: inject faults and check the runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKERS = 3
 
 
 def main() -> int:
-    """Do the faults and print what came of them; 1 where something broke, and the folder that tells of it is kept."""
+    """Inject the faults and print the outcome; return 1 and keep the folder if a check fails."""
     asked = _arguments()
     stop_on_signals()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))

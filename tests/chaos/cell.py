@@ -1,4 +1,4 @@
-"""The training that a soak disturbs, and the journal that its ranks keep of it, which no fault reaches."""
+"""The training that a soak disturbs, and the journal of its ranks, which no fault reaches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLES = 248
 COMMIT_EVERY = 2
 CHECKPOINT_EVERY = 20
 END = "end"
-"""A file of this name in the folder ends the training."""
+"""A file with this name in the folder ends the training."""
 
 CELL = """
 import json, os, time, torch, farandole as fd
@@ -70,7 +70,7 @@ note(ended=True, step=state.step)
 
 
 def cell(folder: str) -> str:
-    """Return the cell; its ranks find ``folder``, where they keep their journals."""
+    """Return the cell; its ranks keep their journals in ``folder``."""
     return CELL.format(
         folder=folder,
         samples=SAMPLES,
@@ -81,13 +81,13 @@ def cell(folder: str) -> str:
 
 
 def memory_mark(folder: str, rank: int) -> str:
-    """Return the file that has a rank take more memory than it may have."""
+    """Return the file that makes a rank allocate more memory than its limit."""
     return f"{folder}/memory-{rank}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step that a rank has done, and reported before it wrote this down."""
+    """A step of a rank; the rank reports it before it writes it to its journal."""
 
     rank: int
     size: int
@@ -100,14 +100,14 @@ class Step:
 
 @dataclass(kw_only=True)
 class Life:
-    """The steps of one process, in their order; ``ended`` once it has seen the end of the training."""
+    """The steps of one process in order; ``ended`` is true once it has seen the end of the training."""
 
     steps: list[Step] = field(default_factory=list)
     ended: bool = False
 
 
 class Journals:
-    """The journals in a folder, read on from where they were read to."""
+    """The journals in a folder; each read continues where the last one stopped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -115,7 +115,7 @@ class Journals:
         self._read: dict[str, int] = {}
 
     def read(self) -> list[Life]:
-        """Return what the processes have written so far; of a last line that is torn, nothing yet."""
+        """Return what the processes have written so far, without an incomplete last line."""
         for path in sorted(self._folder.glob("journal-*")):
             self._read_on(path)
         return [life for life in self._lives.values() if life.steps]
@@ -140,7 +140,7 @@ def _take(life: Life, line: dict[str, Any]) -> None:
 
 
 def in_order(lives: Iterable[Life]) -> list[Step]:
-    """Return all steps of all processes by the time at which they were done."""
+    """Return all steps of all processes, by time."""
     return sorted((step for life in lives for step in life.steps), key=lambda step: step.at)
 
 
@@ -151,6 +151,6 @@ def longest_gap(steps: Iterable[Step]) -> float:
 
 
 def steps_lost(steps: Iterable[Step]) -> int:
-    """Return how many steps rank 0 has done again at most, whichever process it was."""
+    """Return the largest number of steps that rank 0 has repeated, in any process."""
     done = [step.step for step in steps if step.rank == 0]
     return max([0, *(before - after + 1 for before, after in pairwise(done))])

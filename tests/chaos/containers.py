@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 USER = "chaos"
 RUNS = "/home/user/farandole/runs"
-"""In the user's home, which may be full."""
+"""In the user's home, which a fault may fill."""
 GROUP = "journals"
 JOURNALS = f"/groups/{GROUP}"
-"""Where there is always room for what the soak itself writes."""
+"""A place that always has room for the soak's own files."""
 MEMORY = "2G"
 SUBNETS = "10.214.48.0/20"
 GONE_SECONDS = 60.0
@@ -46,7 +46,7 @@ python driver.py <told >>driver.log 2>&1 &
 echo $! >pid
 wait $! || { [ $? = 137 ] || touch driver.ended; }
 """
-"""Notes where a driver ended by itself, and not by the kill -9 that it may be told."""
+"""Records that a driver ended by itself, and not by a kill -9 of the soak."""
 STOP = """
 import sys
 from farandole import Cluster
@@ -59,7 +59,7 @@ except NoClusterError:
 
 
 class DockerSite(Site):
-    """Faults by signals inside containers and to whole ones; the files of a run are looked at in a copy."""
+    """Faults by signals inside containers and to whole containers; a run's files are read from a copy."""
 
     def __init__(self, folder: Path, stack: Stack, home: Volume) -> None:
         self._folder = folder
@@ -73,12 +73,12 @@ class DockerSite(Site):
 
     @property
     def kinds(self) -> Sequence[str]:
-        """The kinds of faults that can be done here."""
+        """The kinds of faults that this site can inject."""
         possible = {"cut": Blackhole.possible(), "disk": self._home.small}
         return (*ALWAYS, *(kind for kind, can_be in possible.items() if can_be))
 
     def begin(self, name: str, backend: str, workers: int) -> None:
-        """Have a driver start a cluster of this name, and the training on it."""
+        """Let a driver start a cluster with this name and train on it."""
         self._name, self._work, self._copied = name, f"{JOURNALS}/{name}", 0.0
         self._journals = Journals(self._at(self._work))
         told = {
@@ -96,7 +96,7 @@ class DockerSite(Site):
         self._start_driver()
 
     def hit(self, fault: Fault, ranks: Sequence[Step]) -> None:
-        """Do a fault."""
+        """Inject a fault."""
         target = ranks[fault.rank]
         match fault.kind:
             case "rank" | "rank-0":
@@ -115,7 +115,7 @@ class DockerSite(Site):
             case "memory":
                 mark = memory_mark(self._work, fault.rank)
                 self._exec(self._notebook, "touch", mark)
-                # Who has taken it reports no more; before, it might still be seen to train, and die in the next fault.
+                # A rank that has taken it reports no more. Earlier, it could still train and die during the next fault.
                 gone = f"test -e {mark} || echo gone"
                 wait_until(lambda: bool(self._exec(self._notebook, "sh", "-c", gone)), TAKEN_SECONDS)
             case "cut":
@@ -130,26 +130,26 @@ class DockerSite(Site):
             self._home.fill(fault.share)
 
     def heal(self, fault: Fault) -> None:
-        """Connect the network again, free the disk."""
+        """Connect the network and free the disk."""
         if fault.kind == "disk":
             self._home.free()
         if self._cut is not None:
-            self._cut.reconcile()
+            self._cut.restore()
             self._cut = None
 
     def lives(self) -> list[Life]:
-        """Return what the ranks of the run have done so far."""
+        """Return the steps that the run's ranks have done so far."""
         self._copy()
         return self._journals.read()
 
     def run_folder(self) -> Path | None:
-        """Return a copy of the run's folder, or None before there is one."""
+        """Return a copy of the run's folder, or None if there is none yet."""
         self._copy()
         name = self._at(self._work) / driver.RUN
         return self._at(RUNS) / name.read_text() if name.exists() else None
 
     def outcome(self) -> str | None:
-        """Return how the run has ended, or None. Raises: RuntimeError where its driver ended before it."""
+        """Return how the run ended, or None while it runs. Raises: RuntimeError if its driver ended before it."""
         self._copy()
         work = self._at(self._work)
         if (work / driver.OUTCOME).exists():
@@ -160,23 +160,23 @@ class DockerSite(Site):
         return None
 
     def ask_to_end(self) -> None:
-        """Have the training end at its next step."""
+        """End the training at its next step."""
         self._exec(self._notebook, "touch", f"{self._work}/{END}")
 
     def give_up(self) -> None:
-        """Stop driver and cluster, whatever they do."""
+        """Stop driver and cluster in any state."""
         self._kill_driver()
         self._exec(self._notebook, "python", "-c", STOP, self._name)
         self._copy(all_of_it=True)
 
     def left(self) -> list[str]:
-        """Return the workers' containers that are left."""
+        """Return the workers' containers that still exist."""
         with suppress(TimeoutError):
             wait_until(lambda: not self._workers(), GONE_SECONDS)
         return [f"container {name}" for name in self._workers()]
 
     def keep(self, folder: Path) -> None:
-        """Copy all that tells of the run there."""
+        """Copy all evidence of the run to that folder."""
         shutil.copytree(self._folder / "copy", folder)
         (folder / "containers.log").write_text(self._stack.logs())
 
@@ -207,8 +207,8 @@ class DockerSite(Site):
         return [name for name in self._stack.containers() if name.startswith(f"{self._notebook}--")]
 
     def _container(self, target: Step) -> str:
-        """Return the container of a rank. Raises: KeyError where there is none any more."""
-        # The spawner puts a hash behind the name.
+        """Return the container of a rank. Raises: KeyError if it no longer exists."""
+        # The spawner adds a hash to the name.
         return {name.rpartition("--")[2].rpartition("-")[0]: name for name in self._workers()}[target.worker]
 
     def _pid_and_address(self, container: str) -> tuple[int, str]:
@@ -219,12 +219,12 @@ class DockerSite(Site):
         return self._folder / "copy" / Path(path).relative_to("/")
 
     def _copy(self, *, all_of_it: bool = False) -> None:
-        """Copy the journals and the run's files, without the checkpoints' content unless all of it is wanted."""
+        """Copy the journals and the run's files; the checkpoints' contents only on demand."""
         if time.monotonic() - self._copied < LOOK_SECONDS and not all_of_it:
             return
         places = [str(Path(path).relative_to("/")) for path in (self._work, RUNS)]
         left_out = [] if all_of_it else ["--exclude=*.distcp"]
-        # Files change and go meanwhile, which tar calls an error.
+        # Files change and vanish meanwhile, which tar reports as an error.
         pack = ["tar", "-C", "/", "--ignore-failed-read", *left_out, "-c", *places]
         packed = subprocess.run(["docker", "exec", self._notebook, *pack], capture_output=True, check=False).stdout
         shutil.rmtree(self._folder / "copy", ignore_errors=True)
@@ -235,7 +235,7 @@ class DockerSite(Site):
 
 @contextmanager
 def docker_site(folder: Path) -> Iterator[DockerSite]:
-    """Do as `site_on`, as the only one on this machine's engine."""
+    """As `site_on`, while no other session uses this machine's engine."""
     first.check_local()
     with alone(), site_on(folder) as site:
         yield site
@@ -243,7 +243,7 @@ def docker_site(folder: Path) -> Iterator[DockerSite]:
 
 @contextmanager
 def site_on(folder: Path) -> Iterator[DockerSite]:
-    """Run a hub in containers for a soak; nothing of it may be left but what the compose file names."""
+    """Run a hub in containers for a soak; afterwards only what the compose file names may remain."""
     shares = {"FARANDOLE_GROUP_FOLDERS": f"{GROUP}: {USER}"}
     with (
         Volume.open(folder / "home") as home,
@@ -260,7 +260,7 @@ def site_on(folder: Path) -> Iterator[DockerSite]:
 
 
 def _lend(stack: Stack, home: Volume) -> None:
-    """Make the user's home from a folder of this machine, before a server does it."""
+    """Create the user's home from a folder of this machine, before a server creates it."""
     options = {"type": "none", "o": "bind", "device": str(home.folder)}
     given = [word for key, value in options.items() for word in ("--opt", f"{key}={value}")]
     stack.docker("volume", "create", *given, "--label", f"{LABEL}={stack.name}", f"{stack.name}-home-{USER}")

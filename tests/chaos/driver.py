@@ -1,4 +1,4 @@
-"""Leads a run as a notebook's kernel does: `python -m tests.chaos.driver`, told by a line of JSON what to do."""
+"""Leads a run as a notebook's kernel does: `python -m tests.chaos.driver` reads its task as a line of JSON."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ OUTCOME = "outcome"
 
 
 def lead(told: dict[str, Any]) -> None:
-    """Begin the run, or take it up where it was begun already; stop its cluster once it has ended."""
+    """Begin the run, or attach to it if it runs already; stop its cluster when it has ended."""
     folder = Path(told["folder"])
     where = {"store": RunStore(Path(told["store"])), **told["where"]}
     if (folder / RUN).exists():
         cluster = Cluster.attach(told["cluster"], **where)
         run_id = (folder / RUN).read_text()
         known = cluster.background.get(run_id)
-        # Where the run has ended before its driver was killed, its files say so already.
+        # If the run ended before its driver was killed, its files record the end already.
         run = known.run if known else cluster.store.load(run_id)
     else:
         cluster = Cluster.start(told["workers"], name=told["cluster"], backend=told["backend"], **where)

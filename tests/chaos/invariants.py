@@ -1,4 +1,4 @@
-"""What has to hold of a run's files after any fault; each check returns a sentence for what does not."""
+"""The invariants of a run's files after any fault; each check returns a sentence for each violation."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from tests.chaos.cell import Life
 
 QUEUED_SECONDS = 5.0
-"""What a process said so shortly before it was killed may have been in no hands but its own and its worker's."""
+"""A process that was killed within this time may have held its last records alone with its worker."""
 LINE = re.compile(r"step \d+ at \d+\.\d+(e[+-]?\d+)?")
 REASON = re.compile(r"was given up|fewer than the|could not be reached")
-"""What the reasons say for which a run may fail: every error of a cell names a rank too."""
+"""Words in the allowed reasons for a failure: every error of a cell names a rank too."""
 
 
 def broken(folder: Path, lives: Sequence[Life]) -> list[str]:
-    """Return what is wrong with a run that has ended; ``lives`` is what its ranks know of it."""
+    """Return the faults of a run that has ended; ``lives`` is the knowledge of its ranks."""
     found = [*_record(folder), *_lines(folder), *_checkpoints(folder)]
-    # The rest is read from what these have found whole.
+    # The later checks rely on files that these checks found whole.
     return found or [*_reports(folder, lives), *_logs(folder, lives), *_samples(folder)]
 
 
 def read_info(folder: Path) -> RunInfo:
-    """Return what ``run.json`` says. Raises: OSError, ValueError and the like."""
+    """Return the content of ``run.json``. Raises: OSError, ValueError and the like."""
     return RunInfo.from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")), folder)
 
 
@@ -89,7 +89,7 @@ def _logs(folder: Path, lives: Sequence[Life]) -> Iterator[str]:
     lines = [line for path in folder.glob("logs/*.log") for line in path.read_text(encoding="utf-8").splitlines()]
     ours = Counter(line for line in lines if line.startswith("step"))
     yield from (f"a line of a log is damaged: {line[:80]!r}" for line in ours if not LINE.fullmatch(line))
-    # Two ranks may say the same, in the same microsecond.
+    # Two ranks may report in the same microsecond.
     said = Counter(f"step {step.step} at {step.at!r}" for step in in_order(lives))
     for line, count in ours.items():
         if count > max(1, said[line]):
@@ -107,7 +107,7 @@ def _missing(lives: Sequence[Life], there: Any, what: str) -> Iterator[str]:
 
 
 def _samples(folder: Path) -> Iterator[str]:
-    """Each epoch takes every sample once; the last one may have ended before it took all."""
+    """Each epoch contains every sample once; the last epoch may be incomplete."""
     for rank, result in read_info(folder).results.items():
         seen = Counter(result["seen"])
         counts = {seen[sample] for sample in range(SAMPLES)}

@@ -1,4 +1,4 @@
-"""What a run on the local hub leaves behind: processes, copies in shared memory, temporary folders."""
+"""The remains of a run on the local hub: processes, copies in shared memory, temporary folders."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Leftovers:
-    """Looks after the workers and ranks of the hub whose state is in that folder."""
+    """Watches the workers and ranks of the hub that has its state in that folder."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._temporary: set[Path] = set()
 
     def note(self) -> None:
-        """Note the temporary folders that are in use: their names do not say whose they are."""
+        """Record the temporary folders in use: their names do not show who owns them."""
         for process in self._servers():
             with suppress(psutil.Error):
                 paths = [*process.cmdline(), *(file.path for file in process.open_files())]
                 self._temporary |= {folder for path in paths for folder in _temporary_folder(path)}
 
     def left(self, run: str | None) -> list[str]:
-        """Return what there still is."""
+        """Return what remains."""
         processes = [f"process {one.pid}: {_command(one)}" for one in self._servers()]
         copies = sorted(SHARED_MEMORY.glob(f"farandole-{run}-*")) if run else []
         folders = sorted(path for path in self._temporary if path.exists())
@@ -51,7 +51,7 @@ def _command(process: psutil.Process) -> str:
 
 
 def _temporary_folder(path: str) -> Iterator[Path]:
-    """Yield the temporary folder of ours that a path lies in."""
+    """Yield the temporary folder of Farandole that contains a path."""
     place = Path(tempfile.gettempdir())
     with suppress(ValueError, IndexError):
         name = Path(path).relative_to(place).parts[0]

@@ -1,4 +1,4 @@
-"""What a fault may cost at most, and what has to come of it."""
+"""The most that a fault may cost, and its required effects."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from tests.chaos.soak import Hit
 
 STOP_SECONDS = 60.0
-"""For how long nobody may train after a rank has been stopped: it is taken for lost after about half of that."""
+"""Seconds without training after a rank is stopped; the driver treats it as lost after about half of them."""
 NOTICED_SECONDS = 5.0
-"""A cut network was noticed where nobody trained for so long, or a rank was lost."""
+"""A network cut took effect if training paused this long or a rank was lost."""
 SPARING = ("hub", "proxy", "driver", "disk")
 """The kinds of faults that stop no rank."""
 GIVEN_UP = 10
-"""Of so many runs one may be given up; of fewer one as well, but not all."""
+"""One of this many runs may be given up, and one of fewer runs as well, unless it is the only one."""
 
 
 def exceeded(hit: Hit, before: Sequence[Step], after: Sequence[Step], notices: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for whatever is not as it should be.
+    """Yield a sentence for each violation.
 
-    ``before`` and ``after`` are the ranks, ``notices`` what users were told in between.
+    ``before`` and ``after`` are the ranks, ``notices`` the messages to users in between.
     """
     fault, seconds = hit.fault, hit.seconds or 0.0
     if fault.kind in SPARING and _processes(before) != _processes(after):
@@ -35,7 +35,7 @@ def exceeded(hit: Hit, before: Sequence[Step], after: Sequence[Step], notices: S
 
 
 def too_many(given_up: int, runs: int) -> Iterator[str]:
-    """Yield a sentence where more runs were given up than may be."""
+    """Yield a sentence if more runs than allowed were given up."""
     if given_up > max(1, runs // GIVEN_UP) or given_up == runs:
         yield f"{given_up} of {runs} runs were given up"
 

@@ -41,7 +41,7 @@ ALWAYS = ("rank", "rank-0", "worker", "stop", "driver", "hub", "proxy")
 
 
 class LocalSite(Site):
-    """Faults by signals to local processes; for root a full disk, dropped packets, and a limit for memory too."""
+    """Faults by signals to local processes; for root also a full disk, dropped packets and a memory limit."""
 
     def __init__(self, folder: Path, hub: RunningHub, volume: Volume) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class LocalSite(Site):
 
     @cached_property
     def kinds(self) -> Sequence[str]:
-        """The kinds of faults that can be done here."""
+        """The kinds of faults that this site can inject."""
         possible = {"disk": self._volume.small, "cut": Cut.possible(), "memory": MemoryLimit.possible()}
         return (*ALWAYS, *(kind for kind, can_be in possible.items() if can_be))
 
@@ -66,7 +66,7 @@ class LocalSite(Site):
         return Path(self._told["folder"])
 
     def begin(self, name: str, backend: str, workers: int) -> None:
-        """Have a driver start a cluster of this name, and the training on it."""
+        """Let a driver start a cluster with this name and train on it."""
         work = self._folder / name
         work.mkdir()
         self._leftovers = Leftovers(self._hub.state)
@@ -83,7 +83,7 @@ class LocalSite(Site):
         self._start_driver()
 
     def hit(self, fault: Fault, ranks: Sequence[Step]) -> None:
-        """Do a fault."""
+        """Inject a fault."""
         self._leftovers.note()
         target = ranks[fault.rank]
         match fault.kind:
@@ -109,7 +109,7 @@ class LocalSite(Site):
                 self._limit.set(target.pid)
                 mark = Path(memory_mark(str(self._work), fault.rank))
                 mark.touch()
-                # Who has taken it reports no more; before, it might still be seen to train.
+                # A rank that has taken it reports no more. Earlier, it could still train.
                 wait_until(lambda: not mark.exists(), TAKEN_SECONDS)
 
     def hold(self, fault: Fault) -> None:
@@ -118,26 +118,26 @@ class LocalSite(Site):
             self._volume.fill(fault.share)
 
     def heal(self, fault: Fault) -> None:
-        """Free the disk, let packets pass again, remove the limit of who was killed by it."""
+        """Free the disk, admit packets, and remove the limit of a process that it has killed."""
         if fault.kind == "disk":
             self._volume.free()
         if self._cut is not None:
-            self._cut.reconcile()
+            self._cut.restore()
             self._cut = None
         if fault.kind == "memory":
             self._limit.lift()
 
     def lives(self) -> list[Life]:
-        """Return what the ranks of the run have done so far."""
+        """Return the steps that the run's ranks have done so far."""
         return self._journals.read()
 
     def run_folder(self) -> Path | None:
-        """Return the run's own folder, or None before there is one."""
+        """Return the run's folder, or None if there is none yet."""
         name = self._work / driver.RUN
         return Path(self._told["store"]) / name.read_text() if name.exists() else None
 
     def outcome(self) -> str | None:
-        """Return how the run has ended, or None. Raises: RuntimeError where its driver ended before it."""
+        """Return how the run ended, or None while it runs. Raises: RuntimeError if its driver ended before it."""
         assert self._driver is not None
         ended = self._driver.poll() is not None
         path = self._work / driver.OUTCOME
@@ -150,19 +150,19 @@ class LocalSite(Site):
         return None
 
     def ask_to_end(self) -> None:
-        """Have the training end at its next step."""
+        """End the training at its next step."""
         (self._work / END).touch()
 
     def give_up(self) -> None:
-        """Stop driver and cluster, whatever they do."""
+        """Stop driver and cluster in any state."""
         self._leftovers.note()
         self._kill_driver()
-        # A run that ended well has stopped it itself.
+        # A run that ended well has stopped it already.
         with suppress(NoClusterError):
             Cluster.stop_named(self._told["cluster"], **self._where)
 
     def left(self) -> list[str]:
-        """Return the run's processes and temporary files that are left."""
+        """Return the run's processes and temporary files that still exist."""
         with suppress(TimeoutError):
             wait_until(lambda: not self._left(), GONE_SECONDS)
         return self._left()
@@ -172,7 +172,7 @@ class LocalSite(Site):
         return self._leftovers.left(run.name if run is not None else None)
 
     def keep(self, folder: Path) -> None:
-        """Copy all that tells of the run there."""
+        """Copy all evidence of the run to that folder."""
         shutil.copytree(self._work, folder / "work")
         shutil.copytree(self._hub.state / "logs", folder / "server-logs")
         shutil.copy(self._hub.process.log_path, folder)

@@ -1,4 +1,4 @@
-"""A limit for the memory of a single process, as a container has one; needs root and the kernel's memory controller."""
+"""A memory limit for one process, as a container has; needs root and the kernel's memory controller."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from hub.process import wait_until
 
 ROOT = Path("/sys/fs/cgroup")
 FIRST = "memory"
-"""The controller's folder where each controller has a hierarchy of its own (cgroup v1), and its name in v2."""
+"""The controller's folder if each controller has its own hierarchy (cgroup v1), and its name in v2."""
 LIMITS = {
     "memory.limit_in_bytes": "{size}",
     "memory.memsw.limit_in_bytes": "{size}",
     "memory.max": "{size}",
     "memory.swap.max": "0",
 }
-"""Of both versions, in the order in which they must be set; a group has those of its version.
+"""The settings of both versions, in the order in which they must be written; a group has those of its version.
 
 Source: Linux, Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
 """
 NEEDED = ("memory.limit_in_bytes", "memory.max")
 SIZE = 256 * 2**20
-"""Bytes that the process may take beyond what it has."""
+"""Bytes that the process may allocate beyond its current memory."""
 GONE_SECONDS = 30.0
 
 
 class MemoryLimit:
-    """What holds for a process from `set` until `lift`: the kernel kills it where it takes `SIZE` bytes more."""
+    """The limit of a process from `set` to `lift`: the kernel kills it when it allocates `SIZE` more bytes."""
 
     def __init__(self, name: str, *, root: Path = ROOT) -> None:
         hierarchy = root / FIRST
-        # At the top, where groups beside each other have the controller without being given it.
+        # At the top level, where groups have the controller without delegation.
         self._group = (hierarchy if hierarchy.is_dir() else root) / name
 
     def set(self, pid: int) -> None:
-        """Limit a process. Raises: ProcessLookupError where there is none; RuntimeError where no limit can be set."""
+        """Limit a process. Raises: ProcessLookupError if it does not exist; RuntimeError if no limit can be set."""
         self._group.mkdir(exist_ok=True)
         found = [name for name in LIMITS if (self._group / name).exists()]
         if not set(NEEDED).intersection(found):
@@ -45,7 +45,7 @@ class MemoryLimit:
         (self._group / "cgroup.procs").write_text(str(pid))
 
     def lift(self) -> None:
-        """Take the limit away, once its process has gone. Raises: TimeoutError where that lives on."""
+        """Remove the limit after the process has ended. Raises: TimeoutError if it stays alive."""
         wait_until(self._lifted, GONE_SECONDS)
 
     def _lifted(self) -> bool:
@@ -59,7 +59,7 @@ class MemoryLimit:
 
     @classmethod
     def possible(cls, *, root: Path = ROOT) -> bool:
-        """Whether this user may set limits here."""
+        """Return whether this user may set limits here."""
         trial = cls(f"farandole-chaos-{os.getpid()}-trial", root=root)
         try:
             trial._group.mkdir()

@@ -1,4 +1,4 @@
-"""A network that is cut: between two processes of one machine, and between two containers."""
+"""Network cuts: between two processes of one machine, and between two containers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import subprocess
 import psutil
 
 MARK = "farandole-chaos"
-"""The comment by which rules of ours are known, also those of a soak that was killed."""
+"""The comment that marks the rules of soaks, also of killed ones."""
 
 
 class Cut:
-    """A cut between two processes, from `make` until `reconcile`; needs root and iptables.
+    """A cut between two processes, from `make` to `restore`; needs root and iptables.
 
-    Connections that they make later are left alone, since on one machine nothing but their ports tells them apart.
+    Connections that they open later are not cut, as only ports distinguish processes of one machine.
     """
 
     def __init__(self, one: int, other: int) -> None:
         self._pairs = _pairs(one, other)
 
     def make(self) -> None:
-        """Let no packet pass any more. Raises: RuntimeError where the two have no connection."""
+        """Drop all packets. Raises: RuntimeError if the two have no connection."""
         if not self._pairs:
             raise RuntimeError("there is no connection between the two processes that could be cut")
         for pair in self._pairs:
@@ -31,20 +31,20 @@ class Cut:
 
     @staticmethod
     def possible() -> bool:
-        """Whether this user may set rules for packets here."""
+        """Return whether this user may set packet rules here."""
         if os.geteuid() != 0 or shutil.which("iptables") is None:
             return False
         return subprocess.run(["iptables", "-w", "-L", "INPUT"], capture_output=True, check=False).returncode == 0
 
-    def reconcile(self) -> None:
-        """Let the packets pass again."""
+    def restore(self) -> None:
+        """Admit the packets again."""
         for pair in self._pairs:
-            # Not all are there where making them has failed.
+            # If `make` failed, some rules are missing.
             _rule("-D", *_match(pair), check=False)
 
     @staticmethod
     def mend_all() -> None:
-        """Let pass what soaks have cut that were killed."""
+        """Remove the cuts of killed soaks."""
         listed = subprocess.run(["iptables", "-w", "-S", "INPUT"], capture_output=True, text=True, check=True).stdout
         for rule in map(shlex.split, listed.splitlines()):
             if MARK in rule:
@@ -52,9 +52,9 @@ class Cut:
 
 
 class Blackhole:
-    """A cut between two containers, given their process ids and addresses, until `reconcile`; needs root and nsenter.
+    """A cut between two containers, given their process ids and addresses, until `restore`; needs root and nsenter.
 
-    Neither finds a way to the other any more, while both keep their addresses and all others reach them.
+    They cannot reach each other; both keep their addresses, and all others reach them.
     """
 
     def __init__(self, one_pid: int, one_address: str, other_pid: int, other_address: str) -> None:
@@ -64,11 +64,11 @@ class Blackhole:
 
     @staticmethod
     def possible() -> bool:
-        """Whether this user may enter a container's network here."""
+        """Return whether this user may enter a container's network here."""
         return os.geteuid() == 0 and None not in {shutil.which("nsenter"), shutil.which("ip")}
 
-    def reconcile(self) -> None:
-        """Let them find each other again; a container that has gone took its part along."""
+    def restore(self) -> None:
+        """Remove the cut; a container that has ended took its routes with it."""
         for way in self._ways:
             _route("del", *way, check=False)
 
@@ -79,7 +79,7 @@ def _route(what: str, pid: int, address: str, *, check: bool) -> None:
 
 
 def _pairs(one: int, other: int) -> list[tuple[int, int]]:
-    """Return the ports (from, to) of all connections between two processes, each in both directions."""
+    """Return the ports (from, to) of all connections between two processes, in both directions."""
     theirs = {(found.laddr.port, found.raddr.port) for found in _connections(other)}
     ours = {(found.laddr.port, found.raddr.port) for found in _connections(one)}
     return sorted({pair for near, far in ours if (far, near) in theirs for pair in ((near, far), (far, near))})

@@ -1,4 +1,4 @@
-"""Which faults a soak does: the same ones for the same seed and kinds, however many there are."""
+"""The schedule of faults: the same seed and kinds give the same faults for any count."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PER_RUN = 10
-"""So many faults hit one run before the next one begins, on the other backend."""
+"""The faults of one run; the next run uses the other backend."""
 MOST_STEPS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault: what is hit, and at which step after the run was whole again."""
+    """One fault: its target, and the step after the run's recovery at which it strikes."""
 
     number: int
     kind: str
     backend: str
     rank: int
-    """The rank that is hit, or whose worker is, where the kind hits one."""
+    """The target rank, or the rank whose worker is the target."""
     steps: int
     share: float
-    """Of a checkpoint's size, how much a full disk still takes: it fails in the middle."""
+    """The share of a checkpoint that a full disk still holds: the write fails in the middle."""
 
     def __str__(self) -> str:
         where = f" {self.rank}" if self.kind in {"rank", "worker", "stop", "cut", "memory"} else ""
@@ -33,7 +33,7 @@ class Fault:
 
 
 def schedule(seed: int, count: int, kinds: Sequence[str], backends: Sequence[str], size: int) -> list[Fault]:
-    """Return the faults 0, 1, ... for runs of ``size`` ranks; each kind comes once before any comes again."""
+    """Return the faults 0, 1, ... for runs of ``size`` ranks; each kind occurs once before any repeats."""
     source = random.Random(seed)
     order = _shuffled(source, kinds)
     return [
@@ -41,7 +41,7 @@ def schedule(seed: int, count: int, kinds: Sequence[str], backends: Sequence[str
             number=number,
             kind=(kind := next(order)),
             backend=backends[number // PER_RUN % len(backends)],
-            # Rank 0 is a kind of its own.
+            # Rank 0 is a separate kind.
             rank=_rank(source, kind, size),
             steps=source.randint(1, MOST_STEPS),
             share=source.random(),

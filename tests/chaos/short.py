@@ -1,4 +1,4 @@
-"""A short soak, for the tests: each of some kinds of faults once, in one run."""
+"""A short soak for the tests: some kinds of faults, once each, in one run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKERS = 2
 
 
 def assert_survives(site: Site, kinds: Sequence[str], kept: Path) -> None:
-    """Check that a run on two workers is hit by all kinds and ends well, and that nothing of it is damaged or left."""
+    """Inject each kind of fault into a run on two workers; check that the run ends well and leaves nothing."""
     faults = schedule(SEED, len(kinds), kinds, site.backends, WORKERS)
     report = soak(site, faults, workers=WORKERS, kept=kept, say=print)
     print(summary(report))

@@ -1,4 +1,4 @@
-"""Where a soak takes place: what can be hit there, and what is left behind."""
+"""The site of a soak: the faults that it can inject, and what remains afterwards."""
 
 from __future__ import annotations
 
@@ -14,58 +14,58 @@ if TYPE_CHECKING:
 
 
 class Site(ABC):
-    """A hub, and one run after another on it; what a fault of each kind does is a method named after it."""
+    """A hub with one run after another; each kind of fault is a method with its name."""
 
     backends: ClassVar[tuple[str, ...]] = ("horovod", "torch")
 
     @property
     @abstractmethod
     def kinds(self) -> Sequence[str]:
-        """The kinds of faults that can be done here, in an order that never changes."""
+        """The kinds of faults that this site can inject, in a fixed order."""
 
     @abstractmethod
     def begin(self, name: str, backend: str, workers: int) -> None:
-        """Have a driver start a cluster of this name, and the training on it."""
+        """Let a driver start a cluster with this name and train on it."""
 
     @abstractmethod
     def hit(self, fault: Fault, ranks: Sequence[Step]) -> None:
-        """Do a fault; ``ranks`` are the last steps of the ranks 0, 1, ...
+        """Inject a fault; ``ranks`` are the last steps of the ranks 0, 1, ...
 
-        Raises: KeyError, ProcessLookupError where the one that is hit is no more.
+        Raises: KeyError, ProcessLookupError if the target no longer exists.
         """
 
     @abstractmethod
     def hold(self, fault: Fault) -> None:
-        """Keep a fault up that lasts: a disk stays full although files are removed from it."""
+        """Keep up a lasting fault: a disk stays full although files are removed from it."""
 
     @abstractmethod
     def heal(self, fault: Fault) -> None:
-        """Undo what a fault has done for a time: free the disk, connect the network again."""
+        """Undo a lasting fault: free the disk, connect the network."""
 
     @abstractmethod
     def lives(self) -> list[Life]:
-        """Return what the ranks of the run have done so far."""
+        """Return the steps that the run's ranks have done so far."""
 
     @abstractmethod
     def run_folder(self) -> Path | None:
-        """Return the run's own folder as it is now, or None before there is one."""
+        """Return the run's folder as it is now, or None if there is none yet."""
 
     @abstractmethod
     def outcome(self) -> str | None:
-        """Return how the run has ended, or None. Raises: RuntimeError where its driver ended before it."""
+        """Return how the run ended, or None while it runs. Raises: RuntimeError if its driver ended before it."""
 
     @abstractmethod
     def ask_to_end(self) -> None:
-        """Have the training end at its next step."""
+        """End the training at its next step."""
 
     @abstractmethod
     def give_up(self) -> None:
-        """Stop driver and cluster, whatever they do; nothing happens where they have ended."""
+        """Stop driver and cluster, unless they have ended."""
 
     @abstractmethod
     def left(self) -> list[str]:
-        """Return what is left of the run besides its folder, once it had time to go."""
+        """Return what remains of the run besides its folder, after time to clean up."""
 
     @abstractmethod
     def keep(self, folder: Path) -> None:
-        """Copy all that tells of the run there: its folder, journals and logs."""
+        """Copy all evidence of the run to that folder: its folder, journals and logs."""

@@ -1,4 +1,4 @@
-"""Runs one after another, each hit by some faults, and looked at once it has ended."""
+"""One run after another, each with some faults and checked when it has ended."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from tests.chaos.site import Site
 
 PATIENCE_SECONDS = 180.0
-"""For all ranks to train again after a fault, one that hangs and has to be noticed among them; for a begin, an end."""
+"""Seconds until all ranks train again after a fault, with time to detect a hung rank; also for a start and an end."""
 CUT_SECONDS = 15.0
-"""Long enough to be noticed."""
+"""Long enough to be detected."""
 FULL = "could not be written"
 TAIL_BYTES = 4_000
 
 
 class EndedError(Exception):
-    """Raised where a run has ended before it should have."""
+    """Raised if a run ends too early."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """A fault that was done: for how long nobody trained, when all did again, how many steps were done again.
+    """An injected fault: seconds without training, seconds until all ranks trained again, repeated steps.
 
-    ``seconds`` and ``whole`` are None where the run has ended of it.
+    ``seconds`` and ``whole`` are None if it ended the run.
     """
 
     fault: Fault
@@ -51,11 +51,11 @@ class Hit:
 
 @dataclass(kw_only=True)
 class Report:
-    """What came of a soak."""
+    """The outcome of a soak."""
 
     hits: list[Hit] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
-    """The reasons of runs that ended before they were asked to."""
+    """The reasons of the runs that ended early."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -68,7 +68,7 @@ def soak(
     say: Callable[[str], None],
     patience: float = PATIENCE_SECONDS,
 ) -> Report:
-    """Do faults, and return what came of them; of runs with problems all that tells of them is in ``kept``."""
+    """Inject faults and return the outcome; runs with problems leave their evidence in ``kept``."""
     report, number = Report(), 0
     for group in runs(faults):
         left = list(group)
@@ -84,7 +84,7 @@ def soak(
 
 
 class Disturbed:
-    """One run, from its beginning until nothing of it is left."""
+    """One run, from its start until nothing remains of it."""
 
     def __init__(
         self, site: Site, name: str, workers: int, report: Report, say: Callable[[str], None], patience: float
@@ -98,7 +98,7 @@ class Disturbed:
         self._patience = patience
 
     def go(self, faults: Sequence[Fault]) -> int:
-        """Have the faults done, as long as the run lasts; return how many were."""
+        """Inject the faults while the run lasts; return how many were injected."""
         done = len(self._report.hits)
         self._site.begin(self._name, faults[0].backend, self._workers)
         try:
@@ -132,7 +132,7 @@ class Disturbed:
             self._until(self._whole_since(time.time()), f"not all ranks train again after {fault}")
             if fault.kind == "disk":
                 self._until(lambda: self._is_told(told), "nobody was told that the disk is full")
-                # Until then a disk that is full again is the same fault for users, who are told once.
+                # A disk that fills again before this is the same fault to users, who get one message.
                 self._until(self._written_after(self._last_step()), "no checkpoint is written although there is room")
         except (EndedError, TimeoutError, RuntimeError):
             self._report.hits.append(Hit(fault=fault))
@@ -144,7 +144,7 @@ class Disturbed:
             self._problem(problem)
 
     def _hit(self, fault: Fault) -> list[Step]:
-        """Do a fault, and return the ranks that there were; tried twice, where one has died in between."""
+        """Inject a fault and return the ranks before it; try twice, as a rank may die in between."""
         for _ in range(2):
             try:
                 ranks = self._ranks()
@@ -156,7 +156,7 @@ class Disturbed:
         raise RuntimeError(f"whom {fault} was to hit had died before, twice")
 
     def _endure(self, fault: Fault) -> None:
-        """Let a fault that lasts go on for a while."""
+        """Let a lasting fault last for a while."""
         if fault.kind == "disk":
             later = self._step_is(self._last_step() + 2 * CHECKPOINT_EVERY)
 
@@ -171,7 +171,7 @@ class Disturbed:
 
     def _note(self, fault: Fault, began: float) -> Hit:
         whole = time.time()
-        # From a little before, so that the gap which the fault makes has a beginning.
+        # Start a little earlier, so that the gap has a beginning.
         steps = [step for step in in_order(self._site.lives()) if step.at > began - 1.0]
         hit = Hit(fault=fault, seconds=longest_gap(steps), whole=whole - began, lost=steps_lost(steps))
         self._report.hits.append(hit)
@@ -180,7 +180,7 @@ class Disturbed:
 
     def _look(self) -> None:
         folder = self._site.run_folder()
-        # A run that had to be stopped by force has no end to be judged.
+        # A run that was stopped by force has no end to check.
         if folder is not None and not self.problems:
             for problem in broken(folder, self._site.lives()):
                 self._problem(problem)
@@ -204,7 +204,7 @@ class Disturbed:
             raise TimeoutError(f"{what} (for {self._patience:g} s)") from exc
 
     def _whole_since(self, since: float) -> Callable[[], bool]:
-        """Return whether the run's files have a report of each rank of the whole world from after that time."""
+        """Return whether the run's files have a later report of each rank of the whole world."""
 
         def whole() -> bool:
             folder = self._site.run_folder()
@@ -241,7 +241,7 @@ class Disturbed:
 
 
 def _last_report(folder: Path, rank: int) -> dict[str, Any] | None:
-    """Return the last report in a rank's file that is whole, or None."""
+    """Return the last complete report in a rank's file, or None."""
     path = folder / f"metrics/rank-{rank}.jsonl"
     if not path.exists():
         return None

@@ -14,7 +14,7 @@ HEAD = ("fault", "count", "median s", "worst s", "all again s", "steps lost")
 
 
 def summary(report: Report) -> str:
-    """Return the table: of each kind how many, seconds without a step, until all ranks trained again, steps lost."""
+    """Return the table: count of each kind, seconds without a step, seconds until all trained, steps lost."""
     kinds = list(dict.fromkeys(hit.fault.kind for hit in report.hits))
     rows = [HEAD, *(_row(kind, [hit for hit in report.hits if hit.fault.kind == kind]) for kind in sorted(kinds))]
     if len(kinds) > 1:

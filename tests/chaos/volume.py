@@ -1,4 +1,4 @@
-"""A small file system for the runs of a soak, so that it can be full without harm to the machine."""
+"""A small file system for the runs of a soak: it can be full without harm to the machine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 SIZE = 192 * 2**20
 CHECKPOINT_BYTES = 500_000
-"""A little less than a checkpoint of the soak's training takes."""
+"""A little less than the size of a checkpoint of the soak's training."""
 FILL_SECONDS = 30.0
 
 
 class Volume:
-    """A folder, on a small file system of its own where this user may mount one."""
+    """A folder, on a small file system if this user may mount one."""
 
     def __init__(self, folder: Path, *, small: bool) -> None:
         self.folder = folder
@@ -37,24 +37,24 @@ class Volume:
         try:
             small = subprocess.run(command, capture_output=True, check=False).returncode == 0
         except OSError:
-            # There is no such program here.
+            # This machine lacks the program.
             small = False
         try:
             yield cls(folder, small=small)
         finally:
             if small:
-                # Also where a process of the soak still has a file open there: the report matters more.
+                # A process of the soak may still have a file open there: the report matters more.
                 subprocess.run(["umount", "-l", str(folder)], check=True)
 
     def fill(self, share: float) -> None:
-        """Leave only so much of a checkpoint's size free: the next one fails in the middle.
+        """Leave this share of a checkpoint's size free: the next checkpoint fails in the middle.
 
-        To be repeated: a checkpoint that was just being written makes room when it takes an older one's place.
+        Repeat it: a checkpoint that is being written frees space when it replaces an older one.
         """
         wait_until(lambda: self._filled(share), FILL_SECONDS)
 
     def _filled(self, share: float) -> bool:
-        """Fill it; returns whether nobody else took room in between."""
+        """Fill it; return whether no other process took space in between."""
         found = os.statvfs(self.folder)
         more = found.f_bavail * found.f_frsize - int(share * CHECKPOINT_BYTES)
         with self._filler.open("ab") as file:
@@ -68,5 +68,5 @@ class Volume:
         return True
 
     def free(self) -> None:
-        """Make the room free again."""
+        """Free the space."""
         self._filler.unlink(missing_ok=True)

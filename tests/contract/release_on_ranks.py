@@ -1,4 +1,4 @@
-"""One rank of the contract test of Horovod's release: rank 0 waits in a backward pass for one that never comes."""
+"""One rank of the contract test of Horovod's release: rank 0 waits in a backward pass for a rank that never comes."""
 
 import contextlib
 import sys
@@ -24,7 +24,7 @@ def main(told: Path) -> None:
     if fd.rank() == 0:
         threading.Timer(0.5, world.current().leave).start()
         error = error_of(model)
-        # The next cell begins so; what the pass had begun is no reason to refuse it.
+        # The next cell begins this way; the interrupted pass must not be a reason to refuse it.
         optimizer.zero_grad(set_to_none=True)
         assert all(parameter.grad is None for parameter in model.parameters())
         told.write_text(error)
@@ -34,7 +34,7 @@ def main(told: Path) -> None:
 
 
 def refuses_while_it_is_averaged(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """A pass that breaks off in a world that goes on leaves averages behind that the others will take part in."""
+    """An interrupted pass in a world that continues leaves averages that the other ranks will join."""
     hooks = [parameter.register_post_accumulate_grad_hook(broken_off) for parameter in model.parameters()]
     with contextlib.suppress(BrokenOffError):
         model(torch.randn(3, 4)).sum().backward()

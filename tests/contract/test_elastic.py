@@ -1,4 +1,4 @@
-"""An elastic run on either backend: ranks are killed at a given step, and no sample is trained twice or left out."""
+"""An elastic run on both backends: ranks die at given steps, and each sample is trained exactly once."""
 
 from collections import Counter
 from itertools import pairwise
@@ -25,7 +25,7 @@ def cluster(request, tmp_path_factory):
 
 
 def whole(run, *, epochs=EPOCHS):
-    """The run has trained each sample once an epoch, and all ranks end alike."""
+    """The run has trained each sample once an epoch, and all ranks end with equal parameters."""
     assert run.status == Status.FINISHED
     for result in run.results.values():
         assert result["step"] == STEPS * epochs
@@ -34,13 +34,13 @@ def whole(run, *, epochs=EPOCHS):
 
 
 def steps_lost(run):
-    """How far the steps of rank 0, as reported, ever went back."""
+    """Return the largest step back in the reports of rank 0."""
     steps = run.dataframe().query("rank == 0")["step"].to_list()
     return max((before - now + 1 for before, now in pairwise(steps)), default=0)
 
 
 def told(run, *texts):
-    """Whether one notice of the run has all of these texts; a lookout may have others in between."""
+    """Return whether one notice of the run contains all these texts; liveness may add others in between."""
     return any(all(text in notice for text in texts) for notice in run.notices)
 
 
@@ -65,7 +65,7 @@ def test_when_no_copy_is_left_either_new_ranks_go_on_from_the_newest_checkpoint(
     whole(run)
     assert told(run, "going on from the checkpoint of step 20, no rank was left")
     assert not told(run, "from the beginning")
-    # None as far as is known, where rank 0 is killed before it has reported a step beyond the checkpoint's.
+    # Unknown (None) if rank 0 dies before it reports a step after the checkpoint.
     assert steps_lost(run) <= 5
 
 

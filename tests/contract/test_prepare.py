@@ -1,4 +1,4 @@
-"""fd.prepare gives what one process with the whole batch gives, on every backend and any number of ranks."""
+"""fd.prepare matches a single process with the whole batch, on every backend and number of ranks."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A rank that waits for another in vain is let go by its control thread, with an error that tells what it waited in."""
+"""The control thread releases a rank that waits in vain for another, with an error that names the call."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A run goes on from another one's checkpoint, on a cluster of this machine, with either backend."""
+"""A run resumes another run's checkpoint, on a cluster of this machine with either backend."""
 
 import pytest
 from farandole import Cluster
@@ -39,7 +39,7 @@ def cell(fault="pass"):
 
 
 def losses(run):
-    """Return the mean loss of the ranks at each step: shares are of one size."""
+    """Return the mean loss of the ranks at each step; all shares have one size."""
     return means(run, "loss")
 
 
@@ -77,10 +77,10 @@ def test_resuming_gives_the_losses_of_an_uninterrupted_run(cluster, broken, key)
     assert f"resumed from step 8, {broken.id}, written by 2 ranks" in run.notices
     expected = {step: loss for step, loss in losses(whole).items() if step > 8}
     assert losses(run) == pytest.approx(expected, rel=1e-6)
-    # A power of two changes no loss.
+    # A power of two leaves the loss exact.
     assert means(run, "scale") == {step: 2.0 ** (1 + step // 2) for step in expected}
     assert [checkpoint.step for checkpoint in run.checkpoints] == [12, 16]
-    for made in (whole, run):  # so that the newest run with a checkpoint is the broken one again
+    for made in (whole, run):  # the newest run with a checkpoint is the failed one again
         for checkpoint in made.checkpoints:
             (checkpoint.path / "manifest.json").unlink()
 

@@ -1,4 +1,4 @@
-"""One rank of the contract test of fd.prepare: trains every case and saves the parameters; run as a script."""
+"""One rank of the contract test of fd.prepare: a script that trains every case and saves the parameters."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ CASES = [
     *[(name, samples) for name in ("sgd", "adamw") for samples in (64, 66, 70)],
     *[(name, 70) for name in ("clip", "scaler", "accumulate", "again")],
 ]
-"""What is trained and samples: with 16 a batch the last batch has 16, 2 or 6, so shares are equal, empty or uneven."""
+"""Samples of each case: batches of 16 leave a last batch of 16, 2 or 6, so shares are equal, empty or uneven."""
 
 
 def data(samples: int) -> TensorDataset:
@@ -51,17 +51,17 @@ def endless(loader: DataLoader) -> Iterator[list[torch.Tensor]]:
 
 
 def train(name: str, samples: int) -> dict[str, torch.Tensor]:
-    # A start of its own on each rank: only the broadcast makes them equal.
+    # Each rank starts with other values: only the broadcast makes them equal.
     model = model_for(fd.rank())
     optimizer = optimizer_for(name, model)
-    if fd.rank() == 0:  # optimizer state that only rank 0 has, as after loading a checkpoint there
+    if fd.rank() == 0:  # optimizer state on rank 0 only, as after a checkpoint is loaded there
         warm_up(model, optimizer)
     loader = DataLoader(data(samples), batch_size=BATCH, shuffle=True)
-    # Looked at in an earlier cell: its graph stays, and must not keep what Horovod hooks there.
+    # Used in an earlier cell: its graph remains and must not keep Horovod's hooks.
     kept = model(torch.zeros(1, 6))
     model, optimizer, loader = fd.prepare(model, optimizer, loader)
     train_on(model, optimizer, loader, STEP.get(name, plain_step)())
-    if name == "again":  # as a cell does that is run twice and makes its optimizer anew, not its model
+    if name == "again":  # as a cell that runs twice and makes a new optimizer for the same model
         model, other, _ = fd.prepare(model, optimizer_for(name, model))
         train_on(model, other, loader, plain_step())
         train_on(model, optimizer, loader, plain_step())
@@ -93,7 +93,7 @@ def clipped_step() -> Step:
 
 
 def scaled_step() -> Step:
-    """As in torch's recipe for mixed precision with clipping."""
+    """Follows torch's recipe for mixed precision with clipping."""
     scaler = torch.amp.GradScaler("cpu", init_scale=4096.0, growth_interval=3)
 
     def step(loss: Loss, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -151,9 +151,9 @@ def leave_world() -> None:
 
 
 def end_process() -> None:
-    """End without Python's finalization, in which a rank was once aborted after its work was done.
+    """Exit without Python's finalization, which once aborted a rank after its work was done.
 
-    Why is not proven: one of Gloo's threads, perhaps, that let go of a tensor of a wrapped model in the midst of it.
+    The cause is not proven; a thread of Gloo may have released a tensor of a wrapped model at that moment.
     """
     sys.stdout.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Worlds of ranks that are plain processes of this machine, for the contract tests of what runs on the ranks."""
+"""Worlds of plain processes on this machine, for the contract tests of rank code."""
 
 import contextlib
 import os
@@ -56,8 +56,8 @@ def _horovod_environments(size: int, server: RendezvousServer) -> list[dict[str,
 
 
 def run(environments: list[dict[str, str]], module: str, *arguments: object) -> None:
-    """Run a module as a script on all ranks of a world; what a rank that failed printed is the error."""
-    # What torch gives up would be told in red in users' cells.
+    """Run a module as a script on all ranks of a world; a failed rank's output becomes the error."""
+    # Users' cells would show torch's deprecation warnings in red.
     script = [sys.executable, "-W", "error::FutureWarning", "-m", module, *map(str, arguments)]
     ranks = [
         subprocess.Popen(script, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -74,7 +74,7 @@ def run(environments: list[dict[str, str]], module: str, *arguments: object) -> 
 
 @contextlib.contextmanager
 def world(backend: str, size: int) -> Iterator[list[dict[str, str]]]:
-    """Yield the environment of each rank."""
+    """Yield each rank's environment."""
     if backend == "horovod":
         server = RendezvousServer(verbose=0)
         try:

@@ -1,4 +1,4 @@
-"""A machine that has nothing: an engine without images, and what an operator does there first."""
+"""A machine without images, and an operator's first steps there."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 CABLE = IPv4Network("10.216.255.0/30")
 SUBNETS = "10.216.128.0/20"
-"""For the networks of a hub's users there."""
+"""Addresses for the user networks of a hub there."""
 
 
 @contextmanager
 def bare_engine() -> Iterator[second.SecondEngine]:
-    """Run an engine that reaches registries of this machine at `HERE`, without TLS."""
+    """Run an engine that accepts registries of this machine at `HERE` without TLS."""
     engine = second.SecondEngine(
         name="farandole-n",
         cable=CABLE,
@@ -30,7 +30,7 @@ def bare_engine() -> Iterator[second.SecondEngine]:
 
 
 HERE = str(CABLE[1])
-"""This machine, as that one sees it."""
+"""The address of this machine, seen from there."""
 
 
 def empty(engine: second.SecondEngine) -> None:

@@ -1,4 +1,4 @@
-"""For the tests of a session: one hub in containers (those that break it run their own), and an engine with GPUs."""
+"""Fixtures of a session: one hub in containers (tests that break it run another), and an engine with GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROFILES = Path(__file__).with_name("small.toml")
 WORKERS = 4
 """As many as the hub of the fixture `stack` allows each user."""
 TIMEOUT_SECONDS = 900
-"""For a test and the fixtures that it is the first to need, an engine and a stack among them."""
+"""Seconds for a test and the fixtures that it is the first to need, an engine and a stack among them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def engine_alone() -> Iterator[None]:
-    """This machine's engine, for one session at a time, without what a killed one left there."""
+    """This machine's engine, for one session at a time, without the remains of killed sessions."""
     first.check_local()
     with alone():
         yield
@@ -44,7 +44,7 @@ def engine_alone() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def data_set() -> Iterator[str]:
-    """A volume with a data set, as an administrator makes and fills one."""
+    """A volume with a data set, created and filled as an administrator does."""
     volume = f"farandole-test-data-{secrets.token_hex(3)}"
     fill = "echo 42 >/to/answer.txt"
     docker("run", "--rm", "--user=0", "--volume", f"{volume}:/to", NOTEBOOK.tag(version()), "sh", "-c", fill)
@@ -74,7 +74,7 @@ def limited_profiles() -> str:
 
 
 def give_profiles(stack: Stack, text: str) -> None:
-    """Give them as docs/how-to/profiles.md says."""
+    """Install them as docs/how-to/profiles.md says."""
     (stack.folder / "profiles.toml").write_text(text)
     stack.compose("cp", "profiles.toml", "hub:/srv/farandole/")
     stack.compose("restart", "hub")
@@ -83,7 +83,7 @@ def give_profiles(stack: Stack, text: str) -> None:
 
 @pytest.fixture(scope="session")
 def closed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A second one, where accounts wait for approval and nobody reaches the internet."""
+    """A second hub, where accounts need approval and containers have no internet."""
     settings = {
         "FARANDOLE_SIGNUP": "approval",
         "FARANDOLE_INTERNET": "no",
@@ -96,7 +96,7 @@ def closed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def gpu_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondEngine]:
-    """An engine that gives two stand-in GPUs, 0 and 1."""
+    """An engine with two stand-in GPUs, 0 and 1."""
     with gpus.gpu_engine(tmp_path_factory.mktemp("gpus")) as engine:
         yield engine
 

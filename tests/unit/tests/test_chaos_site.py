@@ -70,7 +70,7 @@ def test_a_cut_is_marked_and_mended(programs, connection):
     made = programs.calls("iptables")
     assert len(made) == 2
     assert all(f"-m comment --comment {MARK}" in call for call in made)
-    cut.reconcile()
+    cut.restore()
     assert [call.replace("-D", "-I") for call in programs.calls("iptables")[2:]] == made
 
 
@@ -80,7 +80,7 @@ def test_a_cut_that_fails_half_way_can_be_mended(programs, connection):
     cut = cut_of(connection)
     with pytest.raises(subprocess.CalledProcessError):
         cut.make()
-    cut.reconcile()
+    cut.restore()
     assert sum("-D INPUT" in call for call in programs.calls("iptables")) == 2
 
 

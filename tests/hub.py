@@ -1,4 +1,4 @@
-"""A real hub for tests: free ports, a state folder of its own, nothing left behind."""
+"""A real hub for tests: free ports, a separate state folder, nothing left behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_DEADLINE = 120.0
 
 
 class RunningHub:
-    """A hub that runs, and what tests do with it."""
+    """A running hub, and the tests' actions on it."""
 
     def __init__(self, process: HubProcess) -> None:
         self.process = process
@@ -36,11 +36,11 @@ class RunningHub:
         return Browser(self.url, user, self.password)
 
     def token_for(self, user: str, scopes: list[str] | None = None) -> str:
-        """Return a new token of ``user``, with the scopes of a notebook server unless told."""
+        """Return a new token of ``user``, by default with the scopes of a notebook server."""
         return self.browser(user).make_token(NOTEBOOK_SCOPES if scopes is None else scopes)
 
     def start_notebook(self, user: str, profile: str = "cpu") -> str:
-        """Start the user's notebook server and return its address, without a slash at its end."""
+        """Start the user's notebook server and return its address, without a trailing slash."""
         return self.browser(user).start_notebook(profile)
 
     def api(self, token: str, method: str, path: str, body: Any = None) -> requests.Response:
@@ -68,7 +68,7 @@ class RunningHub:
         return self._server(user, server).environ()
 
     def kill_server(self, user: str, server: str) -> None:
-        """End a server as kill -9 does; its kernels look to themselves."""
+        """Kill a server as kill -9 does; its kernels notice it themselves."""
         self._server(user, server).kill()
 
     def _server(self, user: str, server: str) -> psutil.Process:
@@ -80,17 +80,17 @@ class RunningHub:
         raise AssertionError(f"no process of {user}'s server {server!r}")
 
     def kill_proxy(self) -> None:
-        """End the proxy as kill -9 does; the hub starts another."""
+        """Kill the proxy as kill -9 does; the hub starts another."""
         for proxy in self._processes("configurable-http-proxy"):
             proxy.kill()
             proxy.wait(10)
 
     def kill_and_restart(self) -> None:
-        """Kill the hub with its proxy and its service, and start another one in its place."""
+        """Kill the hub, its proxy and its service, and start another hub in its place."""
         self.process.process.kill()
         self.process.process.wait(10)
         self.kill_proxy()
-        # A killed hub cannot end its service; the next one starts its own.
+        # A killed hub cannot end its service; the next hub starts another.
         for culler in self._processes("spawner_config.lifecycle.culler"):
             culler.kill()
         self.process._lock.close()
@@ -112,12 +112,12 @@ def _tail(path: Path, lines: int = 40) -> str:
 
 @contextmanager
 def run_hub(state: Path, profiles: Path = ROOT / "hub" / "profiles.toml") -> Iterator[RunningHub]:
-    """Run a hub; afterwards nothing of it is left, or the test fails."""
+    """Run a hub; the test fails if anything of it remains."""
     running = RunningHub(HubProcess(Settings(port=free_port(), state=state, profiles=profiles)))
     try:
         running.process.wait_ready()
         yield running
     finally:
-        # A test may have put another one in its place.
+        # A test may have replaced it.
         leftovers = running.process.stop()
     assert not leftovers, f"processes outlived their hub and had to be killed: {leftovers}"

@@ -1,4 +1,4 @@
-"""A run whose driver is killed, for tests of what becomes of it."""
+"""A run whose driver is killed, for tests of its fate."""
 
 import json
 import re
@@ -33,7 +33,7 @@ TOGETHER = CELL.replace(
     """from farandole.ranks.world.collectives import gather_bytes
 while b"end" not in gather_bytes(b"end" if pathlib.Path({end!r}).exists() else b"on"):""",
 )
-"""The same, over the backend: each step is a collective."""
+"""The same with the backend: each step is a collective."""
 DRIVER = """
 import json, sys
 from pathlib import Path
@@ -52,11 +52,11 @@ FAULT = """time.sleep(0.01 if (marks / "hurry").exists() else 0.1)
             if fd.rank() == 1 and (marks / "kill").exists():
                 (marks / "kill").unlink()
                 os.kill(os.getpid(), signal.SIGKILL)"""
-"""What each step of an elastic cell begins with: it is slow, until the file "hurry" is there."""
+"""The beginning of each step of an elastic cell: it is slow until the file "hurry" exists."""
 
 
 def steps_on_disk(store):
-    """Return how many reports each rank has in the newest run's files."""
+    """Return the number of reports of each rank in the newest run's files."""
     return [len(path.read_text().splitlines()) for path in sorted(store.folder.glob("*/metrics/*.jsonl"))]
 
 
@@ -65,7 +65,7 @@ def all_have(store, least):
 
 
 def assert_whole(store, run):
-    """Check that each report and each line of both ranks is in the run's files, once and in order."""
+    """Check that each report and line of both ranks is in the run's files, once and in order."""
     frame = store.load_run(run.id)
     for rank, count in run.results.items():
         assert frame[frame["rank"] == rank]["step"].to_list() == list(range(count))
@@ -77,13 +77,13 @@ def assert_whole(store, run):
 
 
 def assert_none_left_out(store, run, epochs=EPOCHS):
-    """Check that an elastic run was trained with each sample once an epoch, and that its files tell of each step."""
+    """Check that an elastic run trained each sample once an epoch, and that its files have each step."""
     assert run.status is Status.FINISHED
     for result in run.results.values():
         assert Counter(result["seen"]) == dict.fromkeys(range(248), epochs)
     told, kept = run.dataframe(), store.load_run(run.id)
     assert len(told) == len(kept) == len(kept.drop_duplicates(["rank", "time"]))
-    # The cell reports after its commits, where ranks part for a world with more of them.
+    # The cell reports after its commits, and at a commit ranks may leave for a larger world.
     parted = {int(step) for notice in run.notices for step in re.findall(r"from step (\d+)", notice)}
     assert set(range(1, 31 * epochs + 1)) - set(kept[kept["rank"] == 0]["step"]) <= parted
 
@@ -113,11 +113,11 @@ class Lost:
         assert self.store.list()[0].status is Status.LOST
 
     def wait_for_the_end_of(self, hub, rank):
-        """Return once a rank's worker has seen it end; a dying kernel cannot be attached to."""
+        """Return when a rank's worker has seen it end; a dying kernel cannot be attached to."""
         wait_until(lambda: self.record(hub, rank)["ended"], PATIENCE)
 
     def record(self, hub, rank):
-        """Return what a rank's worker says of its record of the run."""
+        """Return the state of a rank's journal of the run, from its worker."""
         path = f"/user/lost/{self.name}-w{rank}/farandole/records"
         return hub.api(self.where["token"], "GET", path).json()["records"][0]
 
@@ -125,20 +125,20 @@ class Lost:
         return Cluster.attach(self.name, store=store or self.store, **self.where)
 
     def stop(self):
-        # A test that ended well has stopped it itself.
+        # A test that ended well has stopped it already.
         with suppress(NoClusterError):
             Cluster.stop_named(self.name, **self.where)
 
 
 class LostElastic(Lost):
-    """The same of an elastic run, which is slow until `hurry`."""
+    """The same for an elastic run, which is slow until `hurry`."""
 
     def __init__(self, hub, folder, name, backend):
         self._folder = folder
         self._lose(hub, folder, name, backend, elastic(folder, epochs=EPOCHS, fault=FAULT), {"lr_rule": "linear"})
 
     def kill_rank(self):
-        """Have rank 1 end as kill -9 does, at its next step."""
+        """Kill rank 1 as kill -9 does, at its next step."""
         (self._folder / "kill").touch()
 
     def hurry(self):

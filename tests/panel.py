@@ -1,4 +1,4 @@
-"""A notebook server with the panel's routes, and a hub that is only its REST API and that of its workers."""
+"""A notebook server with the panel's routes, and a hub that is only its REST API and its workers'."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PanelHub(FakeHub):
         return web.Response(status=503) if self.away else await handler(request)
 
     def has(self, name, **options):
-        """Let a worker run."""
+        """Start a worker."""
         model = {"ready": True, "pending": None, "url": f"/user/ada/{name}/", "user_options": options}
         self.servers[name] = {"name": name, "stopped": False, **model}
 
@@ -122,7 +122,7 @@ class PanelServer:
 
     @asynccontextmanager
     async def stream(self, *, seen=True):
-        """Open the stream as a page that shows the panel, or does not; yields something to hear it with."""
+        """Open the stream as a page with a visible or hidden panel; yields a reader of its messages."""
         async with self.session.ws_connect(self.url + "events", headers=self._headers) as socket:
             stream = Stream(socket, self.answers)
             await stream.watch(seen=seen)
@@ -139,16 +139,16 @@ class Stream:
         await self.socket.send_json({"kind": "watch", "seen": seen, **rest})
 
     def log(self):
-        """Return all that was heard of a log."""
+        """Return all parts of a log received so far."""
         return "".join(message["part"]["text"] for message in self.heard if message["kind"] == "log")
 
     async def known(self, kind, wanted=lambda _message: True):
-        """Return the last message of a kind, or the next one that is as wanted."""
+        """Return the last message of a kind, or the next one that matches."""
         last = next((message for message in reversed(self.heard) if message["kind"] == kind), None)
         return last if last is not None and wanted(last) else await self.until(kind, wanted)
 
     async def until(self, kind, wanted=lambda _message: True, *, seconds=DEADLINE):
-        """Return the next message of a kind that is as wanted."""
+        """Return the next message of a kind that matches."""
         async with asyncio.timeout(seconds):
             while True:
                 received = await self.socket.receive()
@@ -162,7 +162,7 @@ class Stream:
 
 @asynccontextmanager
 async def panel_server(folder, monkeypatch, hub=None):
-    """Run a notebook server with a store in ``folder``, and a hub where one is given."""
+    """Run a notebook server with a store in ``folder``, and optionally a hub."""
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
     monkeypatch.setenv("JUPYTER_NO_CONFIG", "1")
     monkeypatch.setenv("FARANDOLE_RUNS", str(folder / "runs"))

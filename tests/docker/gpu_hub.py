@@ -1,4 +1,4 @@
-"""A hub on this machine whose servers are containers on an engine with GPUs, or with what stands in for them."""
+"""A hub on this machine whose servers are containers on an engine with real or stand-in GPUs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPAWN_SECONDS = 240.0
 
 
 class GpuHub:
-    """The hub, its API as a service with all rights, and a look into its containers."""
+    """The hub, a service of it with all rights, and a view into its containers."""
 
     def __init__(self, state: Path, engine: str, gpus: str, form: str = "auto") -> None:
         self.engine = docker.DockerClient(base_url=engine, version="auto", timeout=120)
@@ -65,7 +65,7 @@ class GpuHub:
         wait_until(self._answers, START_SECONDS)
 
     def kill(self) -> None:
-        """Kill the hub as a crash would; the next one ends its proxy."""
+        """Kill the hub as in a crash; the next one ends its proxy."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -88,26 +88,26 @@ class GpuHub:
         return local_session().request(method, f"{self.api_url}/{path}", json=body, headers=headers, timeout=60)
 
     def ask(self, user: str, profile: str = "gpu", **options: Any) -> None:
-        """Ask for the user's server."""
+        """Request the user's server."""
         assert self.request("POST", f"users/{user}").status_code in {201, 409}
         answer = self.request("POST", f"users/{user}/server", {"profile": profile, **options})
         assert answer.status_code in {201, 202}, answer.text
 
     def token_for(self, user: str) -> str:
-        """Return a token as the user's notebook server has it."""
+        """Return a token with the scopes of the user's notebook server."""
         assert self.request("POST", f"users/{user}").status_code in {201, 409}
         token: str = self.request("POST", f"users/{user}/tokens", {"scopes": NOTEBOOK_SCOPES}).json()["token"]
         return token
 
     def events(self, user: str) -> Iterator[dict[str, Any]]:
-        """Yield what the hub tells of a start until it is over."""
+        """Yield the progress events of a start until it is over."""
         with self._progress(user) as answer:
             for line in answer.iter_lines():
                 if line.startswith(b"data: "):
                     yield json.loads(line.removeprefix(b"data: "))
 
     def _progress(self, user: str) -> Any:
-        """Open the events of a start; while the hub cleans up after one that failed it answers 400."""
+        """Open the events of a start; the hub answers 400 while it cleans up after a failed one."""
         headers = {"Authorization": f"token {self._token}"}
         url = f"{self.api_url}/users/{user}/server/progress"
         answers: list[Any] = []
@@ -121,12 +121,12 @@ class GpuHub:
         return answers[-1]
 
     def spawn(self, user: str, profile: str = "gpu", **options: Any) -> dict[str, Any]:
-        """Ask for the user's server and return the last event of its start."""
+        """Request the user's server and return the last event of its start."""
         self.ask(user, profile, **options)
         return list(self.events(user))[-1]
 
     def stop(self, user: str) -> None:
-        """Stop the user's server and return when the hub has."""
+        """Stop the user's server and return when the hub has stopped it."""
         assert self.request("DELETE", f"users/{user}/server").status_code in {202, 204}
         wait_until(lambda: "" not in self.request("GET", f"users/{user}").json()["servers"], START_SECONDS)
 
@@ -139,7 +139,7 @@ class GpuHub:
         wait_until(lambda: not self.containers(every=True), START_SECONDS)
 
     def holders(self) -> dict[str, int]:
-        """Return what the hub says who holds."""
+        """Return the hub's answer about who holds the GPUs."""
         held: dict[str, int] = self.request("GET", "farandole/gpus").json()["stand-in"]["held"]
         return held
 
@@ -150,7 +150,7 @@ class GpuHub:
         return self.engine.containers.get(f"{self.name}-{user}")
 
     def devices(self, user: str) -> list[str]:
-        """Return the names of the GPU nodes that the user's container sees."""
+        """Return the names of the GPU nodes in the user's container."""
         _, output = self.container(user).exec_run(["ls", "/dev"])
         return [name for name in output.decode().split() if name.startswith("nvidia") and name[6:].isdigit()]
 
@@ -165,7 +165,7 @@ class GpuHub:
 
 @contextmanager
 def gpu_hub(state: Path, engine: str, gpus: str = "0:stand-in,1:stand-in", form: str = "auto") -> Iterator[GpuHub]:
-    """Run a hub; its log is shown when the test in it fails."""
+    """Run a hub; a failed test shows its log."""
     hub = GpuHub(state, engine, gpus, form)
     try:
         hub.start()

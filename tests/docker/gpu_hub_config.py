@@ -1,6 +1,6 @@
 """Configuration of a hub whose servers are containers with GPUs, small enough to start fifty of them.
 
-The server inside is a few lines of Perl, which Debian's base image has; what is tested is the hub's side.
+The server inside is a few lines of Perl, which Debian's base image has: the tests are about the hub.
 """
 
 import os

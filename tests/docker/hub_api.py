@@ -1,4 +1,4 @@
-"""What a user, or the administrator, does at a stack's hub with a token."""
+"""Requests of a user or the administrator to a stack's hub, with a token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STOP_SECONDS = 180.0
 
 
 class HubApi:
-    """The hub's API with a token that may do all that ``user`` may."""
+    """The hub's API with a token that has all rights of ``user``."""
 
     def __init__(self, stack: RemoteHub, user: str) -> None:
         self._stack = stack
@@ -33,17 +33,17 @@ class HubApi:
         return local_session().request(method, url, json=body, headers=self._headers, timeout=60)
 
     def ask(self, user: str, server: str = "", **options: Any) -> requests.Response:
-        """Ask for a server; returns the hub's answer, which comes before the server does."""
+        """Request a server; returns the hub's answer, which precedes the server."""
         return self.request("POST", _path(user, server), options)
 
     def start(self, user: str, server: str = "", **options: Any) -> dict[str, Any]:
-        """Ask for a server and return the last event of its start."""
+        """Request a server and return the last event of its start."""
         answer = self.ask(user, server, **options)
         assert answer.status_code in {201, 202}, answer.text
         return self.last_event(user, server)
 
     def last_event(self, user: str, server: str = "") -> dict[str, Any]:
-        """Return the last event of a server's start; while the hub cleans up after one that failed it answers 400."""
+        """Return the last event of a server's start; the hub answers 400 while it cleans up after a failed one."""
         answers: list[requests.Response] = []
         url = f"{self._stack.url}/hub/api/{_path(user, server)}/progress"
 
@@ -64,9 +64,9 @@ class HubApi:
         return found
 
     def stop(self, user: str, *servers: str) -> None:
-        """Stop servers, all at once, and return when the hub has."""
+        """Stop servers all at once, and return when the hub has stopped them."""
         for server in servers:
-            # A server that is still starting cannot be stopped: 400.
+            # The hub refuses to stop a server that is still starting: 400.
             wait_until(partial(self._delete, _path(user, server)), STOP_SECONDS)
         wait_until(lambda: not set(servers) & set(self.servers(user)), STOP_SECONDS)
 
@@ -75,7 +75,7 @@ class HubApi:
         return answer.status_code in {202, 204, 404}
 
     def kernel(self, user: str) -> RemoteKernel:
-        """Return a kernel on a user's notebook server that runs, for whoever may enter it."""
+        """Return a kernel on a user's running notebook server, with this token's rights."""
         address = f"{self._stack.url}/user/{quote(user, safe='@')}"
         return RemoteKernel(address, self._token, "scratch.ipynb")
 

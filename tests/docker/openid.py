@@ -1,4 +1,4 @@
-"""A stand-in OpenID provider: it logs in whom a test names, and refuses what RFC 6749 and RFC 7636 tell it to."""
+"""A stand-in OpenID provider: it logs in the user that a test names, and refuses what RFC 6749 and RFC 7636 refuse."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 CLAIM = "preferred_username"
 Answer = tuple[int, dict[str, Any]]
-"""Status, and what goes into the body as JSON."""
+"""The status, and the content of the body as JSON."""
 
 
 @dataclass
 class Provider:
-    """Runs at ``url`` for one client, whose logins come back to ``callback``.
+    """Runs at ``url`` for one client, whose logins return to ``callback``.
 
-    ``claims`` are those of whoever logs in next, ``denies`` what the log-in page says instead; ``broken`` are paths and
+    ``claims`` are those of the next login, ``denies`` is an error of the login page; ``broken`` maps paths to
     the status that they answer.
     """
 
@@ -40,7 +40,7 @@ class Provider:
     tokens: set[str] = field(default_factory=set)
 
     def settings(self) -> dict[str, str]:
-        """Return what an operator writes into .env."""
+        """Return the lines that an operator writes into .env."""
         return {
             "FARANDOLE_LOGIN": "generic",
             "FARANDOLE_OAUTH_CLIENT_ID": self.client_id,
@@ -53,7 +53,7 @@ class Provider:
         }
 
     def authorize(self, query: dict[str, str]) -> str | None:
-        """Return where the log-in page sends the browser; None where the request is not this client's."""
+        """Return the address to which the login page sends the browser; None for another client's request."""
         wanted = {"response_type": "code", "client_id": self.client_id, "redirect_uri": self.callback}
         if not wanted.items() <= query.items() or "openid" not in query["scope"].split():
             return None
@@ -65,7 +65,7 @@ class Provider:
         return f"{self.callback}?{urlencode({**back, 'state': query['state']})}"
 
     def token(self, form: dict[str, str]) -> Answer:
-        """Return a token for a code, which serves once and only who asked for it."""
+        """Return a token for a code, once, to the client that asked for the code."""
         wanted = {"client_id": self.client_id, "client_secret": self.client_secret}
         if not wanted.items() <= form.items():
             return 401, {"error": "invalid_client"}
@@ -84,7 +84,7 @@ class Provider:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Gives requests to the `Provider`."""
+    """Passes requests to the `Provider`."""
 
     provider: Provider
 
@@ -112,12 +112,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(body).encode())
 
     def log_message(self, *args: Any) -> None:
-        """Say nothing: pytest's output is not for it."""
+        """Log nothing: pytest's output is not the place."""
 
 
 @contextmanager
 def running(address: str, *, callback: str) -> Iterator[Provider]:
-    """Run a provider on an address of this machine that the browser and the hub reach."""
+    """Run a provider on an address of this machine that browser and hub reach."""
     handler = type("Handler", (Handler,), {})
     with ThreadingHTTPServer((address, 0), handler) as server:
         handler.provider = Provider(f"http://{address}:{server.server_port}", callback)

@@ -1,4 +1,4 @@
-"""Ports for what is published minutes after the port was chosen, or anew."""
+"""Ports for services that publish them minutes after the choice, or again after a restart."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import random
 import socket
 
 HTTP, HTTPS = range(20_000, 26_000), range(26_000, 32_000)
-"""Below 32768, where the system takes the ports of clients' connections from; apart, as not all are taken at once."""
+"""Below 32768, where the system takes ports for clients' connections; random, as tests choose before they use them."""
 
 
 def quiet_port(among: range) -> int:
-    """Return a port that nobody listens on now; raises OSError when that is true of none of a hundred."""
+    """Return a port without a listener; raises OSError after a hundred ports in use."""
     for port in random.sample(among, 100):
         with socket.socket() as listener:
-            # As a service does: connections that ended a minute ago are no hindrance.
+            # As servers do: connections that ended a minute ago do not block the port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if not _refused(listener, port):
                 return port

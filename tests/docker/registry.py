@@ -1,4 +1,4 @@
-"""A registry in a container, from Debian's package, so that no registry of others need be reachable."""
+"""A registry in a container, from Debian's package, so that no public registry is needed."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ VOLUME /srv
 CMD ["docker-registry", "serve", "/etc/registry.yml"]
 """
 SENT = re.compile(r'"GET /v2/\S* HTTP/[0-9.]+" 200 ([0-9]+) ')
-"""A line of its log: how many bytes it sent."""
+"""A line of its log with the number of bytes sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registry:
-    """A registry that runs in ``container``; ``here`` and ``there`` are its host:port for this and another machine."""
+    """A registry in ``container``; ``here`` and ``there`` are its host:port for this machine and the other."""
 
     container: str
     here: str
     there: str
 
     def publish(self) -> dict[str, str]:
-        """Do what `make publish` does, and return the settings that it prints, as the other machine has them."""
+        """Run `make publish` and return the settings that it prints, as the other machine sees them."""
         environment = {**os.environ, "REGISTRY": self.here, "ACCELERATOR": CPU}
         command = [sys.executable, "-m", "images.publish"]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -53,7 +53,7 @@ class Registry:
         return dict(line.split("=", 1) for line in lines)
 
     def sent(self) -> int:
-        """Return how many bytes it has sent since it was started."""
+        """Return the bytes that it has sent since its start."""
         log = run("docker", "logs", self.container)
         return sum(int(size) for size in SENT.findall(log.stdout + log.stderr))
 
@@ -67,7 +67,7 @@ class Registry:
 
 @contextmanager
 def running(address: str) -> Iterator[Registry]:
-    """Run a registry that another machine reaches at ``address``, one of this machine's own."""
+    """Run a registry that another machine reaches at ``address``, which belongs to this machine."""
     run_build(["--tag", NAME, "-"], context=RECIPE)
     container = f"{NAME}-{secrets.token_hex(3)}"
     ports = ("--publish", "127.0.0.1::5000", "--publish", f"{address}::5000")
@@ -85,13 +85,13 @@ def running(address: str) -> Iterator[Registry]:
 
 
 def place(container: str, host: str) -> str:
-    """Return the host:port where a container's port is published on that host."""
+    """Return the host:port at which the host publishes a container's port."""
     places = docker("port", container, "5000/tcp").splitlines()
     return next(each for each in places if each.startswith(f"{host}:"))
 
 
 def forget(prefix: str) -> None:
-    """Take away the names that a push gave to images of this machine; the images keep their own."""
+    """Remove the names that a push gave to images of this machine; their original names stay."""
     names = docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
     ours = [name for name in names if name.startswith(prefix)]
     if ours:

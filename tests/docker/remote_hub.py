@@ -1,4 +1,4 @@
-"""A hub that runs elsewhere, and what its users do there over HTTP."""
+"""A hub on another machine, and its users' actions over HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_SECONDS = 120
 
 
 class RemoteHub:
-    """The hub at ``url``, where everybody may sign up; ``passwords`` are those of whoever has, by user."""
+    """The hub at ``url`` with open sign-up; ``passwords`` maps users who signed up to their passwords."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -35,7 +35,7 @@ class RemoteHub:
             return False
 
     def sign_up(self, user: str) -> None:
-        """Make an account by the form."""
+        """Create an account with the form."""
         session = local_session()
         session.get(f"{self.url}/hub/signup", timeout=30).raise_for_status()
         password = self.passwords[user] = secrets.token_urlsafe(18)
@@ -49,14 +49,14 @@ class RemoteHub:
         assert answer.ok, answer.text
 
     def browser(self, user: str) -> Browser:
-        """Return a logged-in browser, with an account made where there is none."""
+        """Return a logged-in browser, after creating the account if there is none."""
         if user not in self.passwords:
             self.sign_up(user)
         return Browser(self.url, user, self.passwords[user])
 
     @contextmanager
     def kernel(self, user: str, profile: str = "cpu") -> Iterator[RemoteKernel]:
-        """Start a kernel on the user's notebook server, which is started where it does not run."""
+        """Start a kernel on the user's notebook server, after starting the server if needed."""
         browser = self.browser(user)
         address = f"{self.url}/user/{user}" if browser.has_notebook() else browser.start_notebook(profile)
         with RemoteKernel(address, browser.make_token(), "scratch.ipynb") as kernel:

@@ -21,7 +21,7 @@ PATIENCE_MILLISECONDS = 120_000
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """A hub and the password of the one who logs in there."""
+    """A hub and the administrator's password."""
 
     url: str
     password: str

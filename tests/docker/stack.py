@@ -1,4 +1,4 @@
-"""The compose file's hub on a real engine, under a name of its own; afterwards nothing of it is left."""
+"""The compose file's hub on a real engine, under a separate name; nothing of it remains afterwards."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ S = TypeVar("S", bound="Stack")
 
 
 class Stack(RemoteHub):
-    """A copy of docker-compose.yml and .env in ``folder``, as an operator has them, from the folder ``source``.
+    """An operator's copy of docker-compose.yml and .env in ``folder``, taken from the folder ``source``.
 
-    It runs on this machine's own engine, or on ``engine``.
+    It runs on this machine's engine, or on ``engine``.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Stack(RemoteHub):
         (folder / ".env").write_text(fill_in((source / ".env.example").read_text(), given))
 
     def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run docker compose there; raises AssertionError with what it said."""
+        """Run docker compose there; raises AssertionError with its output."""
         done = self._run("docker", "compose", *arguments, cwd=self.folder)
         assert not (check and done.returncode), f"docker compose {' '.join(arguments)}\n{done.stdout}{done.stderr}"
         return done
 
     def docker(self, *arguments: str) -> str:
-        """Return what a docker command prints on the stack's engine; raises AssertionError with its error."""
+        """Return a docker command's output on the stack's engine; raises AssertionError with its error."""
         return docker(*arguments, host=self.engine.url if self.engine else None)
 
     def _run(self, *command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -73,14 +73,14 @@ class Stack(RemoteHub):
         self.wait_ready()
 
     def containers(self, *, everything: bool = False) -> list[str]:
-        """Return the names of the servers' containers, or of all."""
+        """Return the names of the servers' containers, or of all containers."""
         format_ = '{{.Names}} {{.Label "farandole.role"}}'
         lines = self.docker("ps", "-a", "--filter", f"label={LABEL}={self.name}", "--format", format_).splitlines()
         parts = [line.split() for line in lines]
         return sorted(words[0] for words in parts if everything or len(words) == 1)
 
     def inspect(self, container: str) -> dict[str, Any]:
-        """Return what the engine says of a container."""
+        """Return the engine's description of a container."""
         found: dict[str, Any] = json.loads(self.docker("inspect", container))[0]
         return found
 
@@ -93,10 +93,10 @@ class Stack(RemoteHub):
         return done.stdout + done.stderr
 
     def down(self) -> None:
-        """Remove everything that carries its name."""
+        """Remove everything with its name."""
         for name in self.containers():
             self._run("docker", "rm", "--force", "--volumes", name)
-        # The users' networks hold the hub and the proxy; compose removes those.
+        # Hub and proxy still use the users' networks; compose removes hub and proxy.
         self.compose("--profile", "*", "down", "--volumes", "--timeout", "3", check=False)
         for kind in ("network", "volume"):
             found = self.docker(kind, "ls", "--filter", f"name={self.name}-", "--format", "{{.Name}}").split()
@@ -107,7 +107,7 @@ class Stack(RemoteHub):
 
 
 def fill_in(template: str, given: dict[str, str]) -> str:
-    """Return a .env file with values filled in; each must be one that the template names."""
+    """Return a .env file with these values; the template must name each of them."""
     lines = template.splitlines()
     for key, value in given.items():
         [number] = [index for index, line in enumerate(lines) if line.startswith(f"{key}=")]
@@ -118,9 +118,9 @@ def fill_in(template: str, given: dict[str, str]) -> str:
 def run(
     *command: str, cwd: Path | None = None, host: str | None = None, typed: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command, without the FARANDOLE_ variables of the caller: compose would prefer them to .env.
+    """Run a command without the caller's FARANDOLE_ variables: compose would prefer them to .env.
 
-    ``host`` is the engine's address where it is another than the caller's, ``typed`` what the command reads.
+    ``host`` is the address of another engine, ``typed`` the command's input.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith("FARANDOLE_")}
     if host:
@@ -138,20 +138,20 @@ def run(
 
 
 def docker(*arguments: str, host: str | None = None) -> str:
-    """Return what a docker command prints; raises AssertionError with its error."""
+    """Return a docker command's output; raises AssertionError with its error."""
     done = run("docker", *arguments, host=host)
     assert not done.returncode, f"docker {' '.join(arguments)}\n{done.stderr}"
     return done.stdout.strip()
 
 
 def running(folder: Path, **options: Any) -> AbstractContextManager[Stack]:
-    """Run a `Stack` of these options."""
+    """Run a `Stack` with these options."""
     return while_up(Stack(folder, **options))
 
 
 @contextmanager
 def while_up(stack: S) -> Iterator[S]:
-    """Bring the hub up and take it down; where something fails, print what it said."""
+    """Start the hub and remove it at the end; print its logs if a test fails."""
     try:
         stack.up()
         yield stack

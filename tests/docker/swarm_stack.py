@@ -1,4 +1,4 @@
-"""The compose file's hub on the manager of a swarm, and users' servers as they are found on all its machines."""
+"""The compose file's hub on the manager of a swarm, and users' servers on all its machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GONE_SECONDS = 60.0
 
 
 class SwarmStack(Stack):
-    """A `Stack` whose users' homes are folders in ``homes``, which both machines have."""
+    """A `Stack` whose users' homes are folders in ``homes``, a folder on both machines."""
 
     def __init__(self, folder: Path, swarm: Swarm, homes: Path, **settings: str) -> None:
         os.chown(homes, USER_ID, USER_ID)
@@ -37,13 +37,13 @@ class SwarmStack(Stack):
         self.swarm = swarm
 
     def servers(self, user: str) -> dict[str, Server]:
-        """Return the user's servers that run, by the names of their services."""
+        """Return the user's running servers by the names of their services."""
         found = [server for engine in self.swarm.engines for server in self._servers_on(engine)]
         network = f"{self.name}-user-{slug(user)}"
         return {server.service: server for server in found if server.network == network}
 
     def workers(self, user: str) -> list[Server]:
-        """Return those of them that are workers, by their names."""
+        """Return the user's workers by name."""
         return [server for name, server in sorted(self.servers(user).items()) if "--" in name]
 
     def notebook(self, user: str) -> Server:
@@ -51,18 +51,18 @@ class SwarmStack(Stack):
         return self.servers(user)[container_name(f"{self.name}-server", user, "")]
 
     def services(self) -> list[str]:
-        """Return the names of all servers' services, also of those that do not run."""
+        """Return the names of all servers' services, including stopped ones."""
         return sorted(self.docker("service", "ls", "--format", "{{.Name}}").split())
 
     def logs(self) -> str:
-        """Return the ends of the logs, those of the servers too, and what the swarm says of them."""
+        """Return the ends of the logs, of servers too, and the swarm's view of them."""
         servers = [server for engine in self.swarm.engines for server in self._servers_on(engine)]
         said = [f"--- {server.service}\n{server.log()}" for server in servers]
         tasks = [self.docker("service", "ps", "--no-trunc", name) for name in self.services()]
         return "\n".join([super().logs(), *said, *tasks])
 
     def down(self) -> None:
-        """Remove everything that carries its name."""
+        """Remove everything with its name."""
         for name in self.services():
             self._run("docker", "service", "rm", name)
         wait_until(lambda: not any(map(self._servers_on, self.swarm.engines)), GONE_SECONDS)
@@ -76,7 +76,7 @@ class SwarmStack(Stack):
 
 
 class Server:
-    """A server's container, and the engine that it is on."""
+    """A server's container, and the engine that runs it."""
 
     def __init__(self, engine: SecondEngine, container: str, service: str, network: str) -> None:
         self.engine = engine
@@ -85,15 +85,15 @@ class Server:
         self.network = network
 
     def run(self, *command: str) -> str:
-        """Return what a command prints in it."""
+        """Return the output of a command inside it."""
         return docker("exec", self.container, *command, host=self.engine.url)
 
     def kill(self) -> None:
-        """End it as a machine without memory would."""
+        """Kill it as the kernel does on a machine without memory."""
         docker("kill", self.container, host=self.engine.url)
 
     def inspect(self) -> dict[str, Any]:
-        """Return what its engine says of it."""
+        """Return its engine's description of it."""
         found: dict[str, Any] = json.loads(docker("inspect", self.container, host=self.engine.url))[0]
         return found
 
@@ -103,7 +103,7 @@ class Server:
         return address
 
     def addresses(self) -> list[str]:
-        """Return all its addresses: the one by which it leaves its machine too."""
+        """Return all its addresses, including the one by which it reaches other machines."""
         return self.run("hostname", "--all-ip-addresses").split()
 
     def log(self) -> str:

@@ -1,4 +1,4 @@
-"""Who gets in where sign-up waits for approval or is closed, and that no other page can approve an account."""
+"""Logins with sign-up that needs approval or is closed; no other page can approve an account."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page(stack: Stack, path: str, session: requests.Session | None = None) -> re
 
 
 def submit(stack: Stack, session: requests.Session, path: str, **fields: str) -> requests.Response:
-    """Send a form as the page at ``path`` would, with the token of this session."""
+    """Send a form as the page at ``path`` does, with this session's XSRF token."""
     session.get(f"{stack.url}/hub/{path}", timeout=30)
     token = next(cookie.value or "" for cookie in session.cookies if cookie.name == "_xsrf")
     return session.post(f"{stack.url}/hub/{path}", data={"_xsrf": token, **fields}, timeout=30)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DRAWN_SECONDS = 180
 CELL_MILLISECONDS = 240_000
 REST_MILLISECONDS = 480_000
-"""For the cells after the first training: two more trainings, and each took minutes on a machine with other work."""
+"""Seconds for the cells after the first training: two more trainings, each of minutes on a busy machine."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_the_first_notebook_trains_over_two_worker_containers(stack: Stack, lab:
 
 
 def train_in_the_first_notebook(lab: Lab, places: Callable[[], int]) -> None:
-    """Log in, start a server, run the notebook and read its results; in ``places`` its two workers are two."""
+    """Log in, start a server, run the notebook and read its results; its two workers have two different ``places``."""
     lab.log_in(ADMIN)
     lab.start_server(ADMIN, "cpu")
     lab.page.locator(".jp-DirListing-item", has_text=NOTEBOOK).dblclick()

@@ -1,4 +1,4 @@
-"""From this machine to one that has nothing: from a registry by digest, or in one file; there, two workers train."""
+"""From this machine to a machine without images, by a registry or in one file; two workers train there."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_bundle_brings_everything_and_trains(
 
 @pytest.mark.parametrize(
     ("call", "room"),
-    # A small image stands for ours: the engine packs all of an image before it writes the first byte.
+    # A small image replaces ours: the engine packs all of an image before it writes the first byte.
     [("write_bundle(folder)", 1_000), (f"write([{BASE_IMAGE!r}], folder)", 5_000_000)],
     ids=["settings", "images"],
 )

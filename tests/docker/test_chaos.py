@@ -1,4 +1,4 @@
-"""A short soak of the hub in containers, where each worker has an address of its own."""
+"""A short soak of the hub in containers, where each worker has its own address."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The hub with the compose file's PostgreSQL, whose image alone is another: one made of Debian's packages."""
+"""The hub with the compose file's PostgreSQL; only its image differs, built from Debian packages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 IMAGE = "farandole-test-postgres"
 RECIPE = Path(__file__).with_name("postgres")
 EXAMPLE = re.compile(r"^# FARANDOLE_DATABASE=(\S+)$", re.MULTILINE)
-"""How .env.example says that the address is to be written."""
+"""The form of the address in .env.example."""
 REMEDY = re.compile(r"`(docker compose exec [^`]+)`")
 AGAIN_SECONDS = 120.0
 
 
 def postgres_settings(password: str) -> dict[str, str]:
-    """Return what .env.example tells to set."""
+    """Return the settings that .env.example names."""
     [address] = EXAMPLE.findall((ROOT / ".env.example").read_text())
     return {
         "COMPOSE_PROFILES": "postgres",
@@ -41,7 +41,7 @@ def postgres_settings(password: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One of this module's own, in place of the session's."""
+    """A hub for this module, in place of the session's."""
     run_build(["--tag", IMAGE, str(RECIPE)])
     try:
         folder = tmp_path_factory.mktemp("database")
@@ -53,7 +53,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def rows(stack: Stack, query: str) -> set[str]:
-    """Return what a query finds, asked inside the database's container."""
+    """Return the result of a query, run inside the database's container."""
     done = stack.compose("exec", "-T", "postgres", "psql", "-U", "farandole", "-tAc", query)
     return set(done.stdout.split())
 
@@ -62,7 +62,7 @@ def may_log_in(stack: Stack, user: str) -> bool:
     try:
         Browser(stack.url, user, stack.passwords[user])
     except (BrowserError, OSError):
-        # What a hub raises too that has just lost its database, or is not up yet.
+        # Errors that a hub also raises if it has just lost its database, or is not up yet.
         return False
     return True
 
@@ -120,7 +120,7 @@ def test_a_password_changed_in_env_alone_is_told_with_a_remedy_that_works(stack:
     without_terminal = remedy[1].replace(" exec ", " exec -T ")
     done = run(*shlex.split(without_terminal), cwd=stack.folder, typed=f"{password}\n{password}\n")
     assert not done.returncode, done.stderr
-    # The engine starts the hub again by itself.
+    # The engine restarts the hub.
     stack.wait_ready()
     stack.sign_up("pia")
     assert may_log_in(stack, "pia")

@@ -1,4 +1,4 @@
-"""`make doctor` on the real engine, and what the hub itself says to the same faults."""
+"""`make doctor` on the real engine, and the hub's own messages for the same faults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def doctor(stack: Stack) -> subprocess.CompletedProcess[str]:
 
 
 def of_level(level: str, done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Return the findings of a level, each with its continued lines as one."""
+    """Return the findings of a level, each with its continued lines joined."""
     found = re.split(r"\n(?=\w)", done.stdout)
     return [" ".join(text.split()) for text in found if text.startswith(f"{level} ")]
 
@@ -154,7 +154,7 @@ def test_an_unreadable_certificate_is_named_before_and_in_the_log(tmp_path: Path
         stack.compose("up", "-d", "--no-deps", "tls")
         wait_until(lambda: says("No HTTPS: /run/tls/tls.key cannot be read (Permission denied)"), LOG_SECONDS)
         assert not says("Traceback")
-        # Mended, it serves without anybody's help.
+        # Once the fault is gone, it serves without further action.
         (folder / "tls.key").chmod(0o644)
         wait_until(lambda: says("The certificate is good until"), LOG_SECONDS)
     finally:
@@ -163,7 +163,7 @@ def test_an_unreadable_certificate_is_named_before_and_in_the_log(tmp_path: Path
 
 @contextmanager
 def container_in(subnet: str) -> Iterator[str]:
-    """A container as a user has one, in a network of its own in that range; yields its name."""
+    """A user's container, in a network of that range; yields its name."""
     name = f"farandole-test-{secrets.token_hex(3)}"
     docker("network", "create", "--subnet", subnet, name)
     try:

@@ -1,4 +1,4 @@
-"""What killed sessions leave, and that the next one removes it: tried on an engine of its own."""
+"""The next session removes the remains of killed ones: tested on a separate engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def engine() -> Iterator[second.SecondEngine]:
 
 
 def processes(word: str) -> list[int]:
-    """Return the processes that have a word in their command."""
+    """Return the processes with a word in their command line."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

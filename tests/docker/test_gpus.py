@@ -1,4 +1,4 @@
-"""GPUs end to end on a real engine, with a hub that is small enough to start fifty servers."""
+"""GPUs end to end on a real engine, with a hub small enough to start fifty servers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_two_gpus_and_three_users(hub: GpuHub) -> None:
     assert hub.devices("dan") == []
     assert "NVIDIA_VISIBLE_DEVICES=void" in hub.container("dan").attrs["Config"]["Env"]
 
-    # A queue, its place told; the first to come is served when a server stops, the second when one crashes.
+    # A queue with visible positions; the first in it is served when a server stops, the second when one crashes.
     hub.ask("carol", wait=True)
     carol = hub.events("carol")
     assert any("place 1 of 1" in event["message"] for event in carol if event.get("queue"))
@@ -70,7 +70,7 @@ def test_two_gpus_and_three_users(hub: GpuHub) -> None:
     assert hub.devices("erin") == ["nvidia1"]
     assert hub.holders() == {"carol": 1, "erin": 1}
 
-    # Respawn at once after a stop, and leave the queue.
+    # A start right after a stop, and leaving the queue.
     hub.stop("carol")
     assert hub.spawn("carol")["ready"]
     hub.ask("bob", wait=True)
@@ -89,7 +89,7 @@ def test_a_hub_that_was_killed_knows_who_holds_what(hub: GpuHub) -> None:
     assert hub.spawn("carol")["ready"]
     assert hub.devices("carol") == ["nvidia0"]
 
-    # One that crashed while there was no hub.
+    # A server that crashed while the hub was down.
     hub.kill()
     hub.container("bob").kill()
     hub.start()

@@ -1,4 +1,4 @@
-"""The hub in containers stops idle workers too, although its proxy sees the driver's pings."""
+"""The hub in containers stops idle workers, although its proxy sees the driver's pings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images that `make images` built, and a course's image that is made of them."""
+"""The images of `make images`, and a course's image based on them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def docker(*arguments: str) -> str:
 
 def run(image: Image | str, *command: str) -> str:
     tag = image if isinstance(image, str) else image.tag(version())
-    # Horovod looks up the host's name, which a container without a network has no address for.
+    # Horovod resolves the host's name, which has no address in a container without a network.
     return docker("run", "--rm", "--network=none", "--hostname=localhost", tag, *command)
 
 
@@ -89,9 +89,9 @@ def test_debian_packages_are_compared_with_those_that_are_recorded(
 
 
 def build_base(folder: Path, archive: str) -> str:
-    """Build what `make images DEBIAN=archive` builds first, with a context in ``folder``; return the image's id."""
+    """Build the first stage of `make images DEBIAN=archive`, with a context in ``folder``; return the image's id."""
     gather(archive, folder / "build" / "images" / "debian")
-    # A kept layer would be of another archive, perhaps.
+    # A cached layer may come from another archive.
     return run_build(["--no-cache", "--target=base", f"--file={HUB.dockerfile}", str(folder)])
 
 
@@ -118,7 +118,7 @@ def test_an_archive_that_is_named_is_the_only_one_and_no_layer_keeps_it(tmp_path
 
 @pytest.mark.release
 def test_an_archive_that_does_not_answer_fails_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """As it would not if apt had any other source."""
+    """The build would fail if apt had no other source."""
     address = "http://127.0.0.1:9/debian"
     with pytest.raises(BuildError, match="reason is above"):
         build_base(tmp_path, address)

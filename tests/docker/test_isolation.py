@@ -1,4 +1,4 @@
-"""What a program in a notebook or on a rank can reach: its own user's servers, the hub and the proxy, nothing else."""
+"""A program in a notebook or on a rank reaches its own user's servers, the hub and the proxy, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ print("ANSWERS", json.dumps([status(method, url) for method, url in {requests!r}
 
 @pytest.fixture(scope="module")
 def grace(stack: Stack) -> Iterator[RemoteKernel]:
-    """Another user, who listens on a port of her notebook and of her worker."""
+    """Another user, with listeners on a port of her notebook and of her worker."""
     with stack.kernel("grace") as kernel:
         lead(kernel, workers=1)
         kernel.execute(LISTEN, deadline=60)
@@ -62,7 +62,7 @@ def lead(kernel: RemoteKernel, workers: int) -> None:
 
 
 def containers(stack: Stack, user: str) -> list[str]:
-    """Return the user's containers, the notebook server's first."""
+    """Return the user's containers, the notebook server first."""
     notebook = f"{stack.name}-server-{user}"
     found = [name for name in stack.containers() if name == notebook or name.startswith(f"{notebook}--")]
     assert found[0] == notebook, found
@@ -153,6 +153,6 @@ def test_without_internet_neither_the_host_nor_metadata_is_reached(closed_stack:
     with closed_stack.kernel(ADMIN) as kernel, listening_host() as port:
         [name] = closed_stack.containers()
         host = [(address, port) for address in host_addresses(closed_stack, name)]
-        # Nobody answers at the addresses of metadata on this machine. They lie behind the host, as all that is outside:
-        # where the host itself cannot be reached, nothing there can.
+        # No metadata service answers on this machine. Its addresses lie behind the host, like all addresses outside:
+        # if the host itself cannot be reached, nothing there can.
         assert reached(kernel, [*METADATA, *host, ("proxy", 8000)]) == [("proxy", 8000)]

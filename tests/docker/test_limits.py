@@ -1,4 +1,4 @@
-"""What a server, and a user, cannot exceed."""
+"""Limits that a server and a user cannot exceed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ code = "held = [b'x' * (1 << 20) for _ in range(2000)]; print('all of it')"
 done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 print(done.returncode, done.stdout)
 """
-# Two programs want all they can get for some seconds; what they got is compared with the time that went by.
+# Two programs use all CPU time they get for some seconds; it is compared with the elapsed time.
 BURN = """
 import os, subprocess, sys, time
 code = "import time; end = time.monotonic() + 4\\nwhile time.monotonic() < end: pass"
@@ -102,7 +102,7 @@ def test_requests_at_the_same_moment_get_no_more_workers_than_one_after_the_othe
         answers = list(pool.map(lambda name: api.ask(USER, name, role="worker", profile="small"), names))
     admitted = [name for name, answer in zip(names, answers, strict=True) if answer.status_code in {201, 202}]
     try:
-        # One worker of this user runs already. Each of those that are refused counts as well while it is looked at.
+        # One worker of this user runs already. Each refused one counts as well while the hub examines it.
         assert 1 <= len(admitted) <= WORKERS - 1, [answer.text for answer in answers]
         assert {answer.status_code for answer in answers} <= {201, 202, 400}
     finally:

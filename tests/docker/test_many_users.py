@@ -1,4 +1,4 @@
-"""Twenty users at the same moment, among them some whose names are those of the hub's own parts."""
+"""Twenty users at the same moment, some with the names of the hub's own parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins by an OpenID provider: who gets in, and what those are told who do not."""
+"""Logins with an OpenID provider: who gets in, and the messages for all others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def change(stack: Stack, env: str) -> None:
 
 @pytest.fixture(scope="module")
 def provider_runs(closed_stack: Stack) -> Iterator[Provider]:
-    """The provider of that hub's logins, where only olga and oskar may log in; afterwards it has accounts again."""
+    """The provider of that hub's logins; only olga and oskar may log in. Afterwards the hub has accounts again."""
     [network] = json.loads(closed_stack.docker("network", "inspect", f"{closed_stack.name}-front"))
     gateway = network["IPAM"]["Config"][0]["Gateway"]
     before = (closed_stack.folder / ".env").read_text()
@@ -51,7 +51,7 @@ def provider(provider_runs: Provider) -> Provider:
 
 
 def log_in(stack: Stack, session: requests.Session, *, follow: bool = True) -> requests.Response:
-    """Press the button of the log-in page; returns the last page, or the provider's way back to the hub."""
+    """Press the button of the login page; returns the last page, or the provider's redirect to the hub."""
     page = session.get(f"{stack.url}/hub/login", timeout=30)
     button = BUTTON.search(page.text)
     assert button, page.text
@@ -72,7 +72,7 @@ def test_who_is_named_logs_in(closed_stack: Stack, provider: Provider, claim: st
     session = local_session()
     answer = log_in(closed_stack, session)
     assert answer.ok, answer.text
-    # The last is where one comes whose server runs, from another module's test.
+    # The last page is that of a user whose server already runs, from another module's test.
     assert urlsplit(answer.url).path.startswith(("/hub/home", "/hub/spawn", f"/user/{name}/")), answer.url
     user = whoami(closed_stack, session).json()
     assert (user["name"], user["admin"]) == (name, admin)
@@ -92,7 +92,7 @@ def test_a_state_that_does_not_fit_is_refused(closed_stack: Stack, provider: Pro
     mine = local_session()
     back = log_in(closed_stack, mine, follow=False).headers["Location"]
     query = {key: values[0] for key, values in parse_qs(urlsplit(back).query).items()}
-    # The code of one login in another's browser, which has a state of its own or none.
+    # The code of one login in another browser, which has its own state or none.
     victim, stranger = local_session(), local_session()
     log_in(closed_stack, victim, follow=False)
     forged = back.replace(urlencode({"state": query["state"]}), urlencode({"state": "eyJzdGF0ZV9pZCI6ICJ4In0="}))

@@ -1,4 +1,4 @@
-"""The hub's own parts: a proxy made anew, HTTPS, users' networks; and images that do not fit the hub."""
+"""The hub's own parts: a replaced proxy, HTTPS, users' networks; and images that do not fit the hub."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ines(stack: Stack) -> HubApi:
 
 
 def answers(stack: Stack, user: str, token: str) -> bool:
-    """Whether the user's server answers through the proxy."""
+    """Return whether the user's server answers through the proxy."""
     headers = {"Authorization": f"token {token}"}
     try:
         return local_session().get(f"{stack.url}/user/{user}/api/kernels", headers=headers, timeout=10).ok
@@ -86,7 +86,7 @@ def test_a_start_that_is_given_up_while_the_engine_is_slow_leaves_no_server(stac
     wait_until(there, AGAIN_SECONDS)
     stack.docker("pause", f"{stack.name}-engine")
     try:
-        # The hub cancels the start, waits for a second, and refuses to stop what is still about to end.
+        # The hub cancels the start, waits for a second, and refuses to stop a server that is about to end.
         assert api.request("DELETE", path, {"remove": True}).status_code == 500
     finally:
         stack.docker("unpause", f"{stack.name}-engine")
@@ -128,7 +128,7 @@ def test_an_unknown_profile_in_a_saved_form_is_told(stack: Stack, ines: HubApi) 
 
 @pytest.fixture
 def https(closed_stack: Stack) -> Iterator[tuple[str, str]]:
-    """The address of the same hub with HTTPS, and the file of its certificate; afterwards it is as it was."""
+    """The address of the same hub with HTTPS, and its certificate's file; afterwards the hub is as before."""
     folder = closed_stack.folder / "tls"
     folder.mkdir(mode=0o755)
     subprocess.run(
@@ -168,6 +168,6 @@ def test_https_with_an_own_certificate(closed_stack: Stack, https: tuple[str, st
     assert answer.headers["Location"].startswith(("/", f"{url}/"))
     assert session.get(f"{url}/hub/home", allow_redirects=False, timeout=30).ok
     assert [cookie.name for cookie in session.cookies if not cookie.secure] == []
-    # Nothing is served unencrypted there, and no password is asked for.
+    # Nothing is served unencrypted there, no login page either.
     with pytest.raises(requests.ConnectionError):
         local_session().get(url.replace("https", "http", 1), timeout=10)

@@ -1,4 +1,4 @@
-"""What users share: a data set that all read, folders that the members of a group write and others never see."""
+"""Shared data: a data set that all users read, and folders that only the members of a group see and write."""
 
 from __future__ import annotations
 

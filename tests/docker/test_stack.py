@@ -27,7 +27,7 @@ for step in range(6000):
     time.sleep(0.1)
 fd.result(step)
 """
-"""Trains until one of the ranks finds a file."""
+"""Trains until a rank finds a file."""
 
 LONG_NAME = "ada.lovelace-of-the-analytical-engine"
 OWN_ADDRESS = "import socket\nprint(socket.gethostbyname(socket.gethostname()))"
@@ -65,7 +65,7 @@ def test_the_ranks_of_a_user_with_a_long_name_find_each_other_at_once(stack: Sta
         addresses = kernel.execute(f"%%distributed\n{OWN_ADDRESS}", deadline=CELL_SECONDS).split()
         peers = [word for word in addresses if word.count(".") == 3]
         assert len(peers) == 2
-        # Who asks for a name that the engine cannot tell waits 10 s.
+        # A name that the engine cannot resolve takes 10 s.
         output = kernel.execute(f"%%distributed\n{LOOK_UP.format(peers=peers)}", deadline=CELL_SECONDS)
         seconds = [float(word) for word in output.split() if "." in word]
         assert seconds
@@ -96,7 +96,7 @@ def test_training_goes_on_while_the_hub_is_killed_and_restarted(stack: Stack) ->
 
 
 def reported(stack: Stack, user: str) -> int:
-    """Return how many reports of rank 0 the user's runs have on disk."""
+    """Return the number of rank 0's reports on disk in the user's runs."""
     count = "cat /home/user/farandole/runs/*/metrics/rank-0.jsonl 2>/dev/null | wc -l"
     return int(docker("exec", f"{stack.name}-server-{user}", "sh", "-c", count))
 

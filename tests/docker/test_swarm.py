@@ -1,4 +1,4 @@
-"""The hub on a swarm of two machines: training over both, placement, isolation, restarts, what dies and what stays."""
+"""The hub on a swarm of two machines: training over both, placement, isolation, restarts, failures."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def train(state):
 train(state)
 fd.result(state.step)
 """
-"""Trains until one of the ranks finds a file in the home that all of them have."""
+"""Trains until a rank finds a file in the home that all ranks share."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def machines() -> Iterator[Swarm]:
         both.manager.copy(HUB.tag(version()))
         both.copy(NOTEBOOK.tag(version()))
         for engine in both.engines:
-            # The image for GPUs, which no stand-in could run, is the one for CPUs under that name.
+            # The CPU image gets the name of the GPU image, which stand-ins cannot run.
             engine.docker("tag", NOTEBOOK.tag(version()), NOTEBOOK_CUDA.tag(version()))
         yield both
 
@@ -158,7 +158,7 @@ def test_a_profile_names_the_labels_of_its_machines(swarm_stack: SwarmStack) -> 
     assert refused["failed"]
     assert "no suitable node (scheduling constraints not satisfied on 2 nodes)" in refused["message"]
     api.stop("emmy", *names)
-    # The network goes with the user's last server.
+    # The network is removed with the user's last server.
     wait_until(lambda: not swarm_stack.docker("network", "ls", "-q", "--filter", "name=-user-emmy"), STOP_SECONDS)
 
 
@@ -204,7 +204,7 @@ def test_training_goes_on_while_the_hub_is_killed_and_started_again(swarm_stack:
     ada.finish(request, REPORTING, deadline=CELL_SECONDS)
     found = "print(run.status, sorted(set(run.dataframe().step)) == list(range(run.result)))"
     assert ada.execute(found, deadline=60).split() == ["finished", "True"]
-    # A server that knows the hub from before asks it for another.
+    # A server that knows the hub's old address asks it for another server.
     ada.execute("%cluster scale 3", deadline=CELL_SECONDS)
     # The last test of this cluster: later ones need the machines for themselves.
     ada.execute("%cluster stop", deadline=CELL_SECONDS)
@@ -217,7 +217,7 @@ def addresses(stack: SwarmStack, container: str) -> list[str]:
 
 
 def reported(stack: SwarmStack, user: str) -> int:
-    """Return how many reports of rank 0 the user's runs have on disk."""
+    """Return the number of rank 0's reports on disk in the user's runs."""
     count = "cat /home/user/farandole/runs/*/metrics/rank-0.jsonl 2>/dev/null | wc -l"
     return int(stack.notebook(user).run("sh", "-c", count))
 
@@ -248,7 +248,7 @@ def back(stack: SwarmStack, user: str, victim: Server) -> bool:
 
 
 def told(stack: SwarmStack, user: str) -> str:
-    """Return what the user's newest run has told so far."""
+    """Return the notices of the user's newest run."""
     return stack.notebook(user).run("sh", "-c", "cat $(ls -td /home/user/farandole/runs/*/ | head -1)run.json")
 
 
@@ -267,7 +267,7 @@ def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
 
 def test_a_run_goes_on_without_a_machine_that_is_gone(swarm_stack: SwarmStack) -> None:
     machines = swarm_stack.swarm
-    # What rank 0 said last before its own machine was gone would be gone as well.
+    # The last reports of rank 0 would be lost together with its machine.
     with machines.resting(), swarm_stack.kernel("lise") as lise:
         lise.execute("%load_ext farandole\n%cluster start --workers 1 --backend torch", deadline=CELL_SECONDS)
     with swarm_stack.kernel("lise") as lise:

@@ -1,4 +1,4 @@
-"""The scale bench in small: a real hub and its proxy, real drivers, stand-ins for servers and ranks."""
+"""A small scale bench: a real hub and its proxy, real drivers, stand-ins for servers and ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short soak: faults of different kinds hit one elastic run, and nothing of it is damaged or left."""
+"""A short soak: faults of several kinds hit one elastic run, and nothing of it is damaged or left."""
 
 import pytest
 
@@ -12,5 +12,5 @@ KINDS = ("rank-0", "worker", "driver", "disk", "memory", "proxy")
 @pytest.mark.timeout(900)
 def test_a_run_outlives_faults_of_different_kinds(tmp_path):
     with local_site(tmp_path / "site") as site:
-        # Only root can make a small file system that may be full, and limit memory.
+        # Only root can mount a small file system and limit memory.
         assert_survives(site, [kind for kind in KINDS if kind in site.kinds], tmp_path / "kept")

@@ -199,7 +199,7 @@ def test_stop_leaves_no_server_and_no_process(hub, where):
     processes = [psutil.Process(pid) for pid in found]
     cluster.stop()
     assert "short-w0" not in servers(hub, where)
-    # A rank looks for its parent once a second.
+    # A rank checks its parent once a second.
     assert psutil.wait_procs(processes, timeout=5)[1] == []
 
 

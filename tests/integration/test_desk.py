@@ -1,4 +1,4 @@
-"""A driver that waits for its cell is seen, and obeys, at its desk; ranks on this machine."""
+"""A driver that waits for its cell shows its status and takes requests in its mailbox; ranks on this machine."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ async def sign(store, wanted):
 
 
 async def test_a_cell_that_blocks_is_stopped_and_then_the_cluster(cluster, store):
-    # While the cluster starts its ranks are there already.
+    # While the cluster starts, its ranks exist already.
     here = await sign(store, lambda said: len(said.ranks) == 2 and not said.busy)
     assert (here.cluster, here.local, here.busy, here.runs) == ("desk", True, False, ())
     cell = asyncio.create_task(asyncio.to_thread(cluster.train, SLEEP))
@@ -60,13 +60,13 @@ async def test_a_cell_that_blocks_is_stopped_and_then_the_cluster(cluster, store
 
 
 async def test_a_cluster_that_starts_is_led_already_and_can_be_stopped(store):
-    # Enough ranks for the word to come before they are all there.
+    # Enough ranks that the request arrives before all of them are ready.
     start = asyncio.create_task(
         asyncio.to_thread(Cluster.start, local=True, ranks=4, backend="none", name="early", store=store)
     )
     here = await sign(store, lambda said: said.workers)
     assert (here.workers, here.ranks, here.backend, here.busy) == (("early-w0",), (), "none", True)
-    # The answer may be cleared away with the desk.
+    # The answer may be removed together with the mailbox.
     stop = asyncio.create_task(ask(here, "stop", seconds=DEADLINE))
     with pytest.raises(NoClusterError, match="cluster 'early' was stopped from the panel"):
         await start

@@ -1,4 +1,4 @@
-"""Elastic runs on a real hub: a whole worker is killed, and workers come and go while the run goes on."""
+"""Elastic runs on a real hub: a whole worker is killed, and workers join and leave during the run."""
 
 import threading
 from collections import Counter
@@ -60,7 +60,7 @@ def test_workers_come_and_go_while_the_run_goes_on(cluster, tmp_path):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_other_goes_on_without_a_rank_that_is_killed(cluster, tmp_path, rank):
-    # How soon is measured by `make bench`.
+    # `make bench` measures how long this takes.
     run = cluster.train(elastic(tmp_path, epochs=4, fault=f"kill({rank}, 20)"), elastic=Elastic())
     whole(run, epochs=4)
     lost = f"rank {rank} (worker e-w{rank}) was lost: killed by "

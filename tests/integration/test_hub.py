@@ -26,7 +26,7 @@ description = "Tiny"
 
 @pytest.fixture(scope="module")
 def alice(hub: RunningHub) -> str:
-    """A token of alice, who has the worker ring-w0 and a notebook server."""
+    """A token of alice, who has a worker ring-w0 and a notebook server."""
     hub.start_notebook("alice")
     token = hub.token_for("alice")
     hub.start_worker(token, "alice", "ring-w0", profile="cpu-2")
@@ -134,7 +134,7 @@ def test_workers_stop_with_the_notebook_server_of_their_user(hub: RunningHub) ->
     token = hub.token_for("edsger")
     for name in ("main-w0", "main-w1"):
         hub.start_worker(token, "edsger", name)
-    # One that is still starting goes as well.
+    # A server that is still starting stops as well.
     late = hub.api(token, "POST", "/hub/api/users/edsger/servers/main-w2", {"role": "worker"})
     assert late.status_code == 202, late.text
     browser.stop_notebook()

@@ -1,4 +1,4 @@
-"""Idle servers are stopped on a real hub, whoever is attached to them; those that compute in silence are not."""
+"""Idle servers stop on a real hub, regardless of attached clients; servers that compute silently do not."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ from tests.hub import run_hub
 from tests.lost import EPOCHS, Lost, LostElastic, assert_none_left_out, assert_whole, steps_on_disk
 
 LIMIT = 30.0
-"""Seconds; long enough for a server to start in on a busy machine, beside one that must not go meanwhile."""
+"""Seconds; enough for a server to start in on a busy machine, beside one that must not stop meanwhile."""
 SILENCE = 1.5 * LIMIT
 DEADLINE = 150.0
 
@@ -36,14 +36,14 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def flag(tmp_path):
-    """A file for which `silent` waits; it is there in the end, so that no cell waits for ever."""
+    """The file that `silent` waits for; it exists in the end, so that no cell waits for ever."""
     path = tmp_path / "flag"
     yield path
     path.touch()
 
 
 def silent(flag):
-    """A cell that sends nothing until the file is there."""
+    """A cell that sends nothing until the file exists."""
     return f"import time, pathlib\nwhile not pathlib.Path({str(flag)!r}).exists(): time.sleep(0.05)\nkept = 1"
 
 
@@ -57,7 +57,7 @@ def lead(hub, user, folder, workers, said, backend="none"):
 
 
 def stopped(said):
-    """The workers of whose end the notebook was told."""
+    """The workers whose end the notebook was notified of."""
     return sorted(line.split()[1] for line in said if "is stopped: it had been idle for" in line)
 
 
@@ -69,7 +69,7 @@ def test_an_attached_idle_worker_goes_a_silent_busy_one_stays_and_the_next_cell_
         cell = pool.submit(cluster.run, silent(flag), ranks=[0])
         begun = time.monotonic()
         wait_until(lambda: servers(hub, user, token) == {"main-w0"}, DEADLINE)
-        # The notebook hears of it at once, not with its next cell.
+        # The notebook is notified at once, not with its next cell.
         wait_until(lambda: stopped(said) == ["main-w1"], DEADLINE)
         wait_until(lambda: time.monotonic() - begun > SILENCE, DEADLINE)
         assert servers(hub, user, token) == {"main-w0"}
@@ -78,12 +78,12 @@ def test_an_attached_idle_worker_goes_a_silent_busy_one_stays_and_the_next_cell_
         assert states[1].startswith("stopped: it had been idle for")
         flag.touch()
         cell.result(timeout=DEADLINE)
-        # The one that was busy keeps its variables, the other one is new.
+        # The busy rank keeps its variables, the other one is new.
         assert text(cluster.run("import farandole as fd\nprint(fd.rank(), 'kept' in globals())")) == "0 True\n1 False\n"
         assert text(cluster.run(SUM[backend])) == "2\n"
         assert [line for line in said if "starting it anew" in line and "main-w1 had been idle for" in line], said
         assert all("stopped at" in row[-1] for row in cluster.status().rows)
-        # After a longer pause all are gone, and come back together.
+        # After a longer pause all have stopped, and start again together.
         said.clear()
         wait_until(lambda: servers(hub, user, token) == set(), DEADLINE)
         wait_until(lambda: stopped(said) == ["main-w0", "main-w1"], DEADLINE)
@@ -118,7 +118,7 @@ def test_a_rank_that_waits_for_a_driver_stays_until_one_leads_it_on(hub, tmp_pat
         lost.kill_rank()
         lost.wait_for_the_end_of(hub, 1)
         begun, workers = time.monotonic(), {"waiting-w0", "waiting-w1"}
-        # Where the rank was lost nothing goes on; the other one cannot go on alone, and waits to be told so.
+        # Without the lost rank nothing continues; the other cannot train alone and waits for the driver.
         wait_until(lambda: servers(hub, "lost", lost.where["token"]) & workers == {"waiting-w0"}, DEADLINE)
         wait_until(lambda: time.monotonic() - begun > 2 * LIMIT, DEADLINE)
         assert servers(hub, "lost", lost.where["token"]) & workers == {"waiting-w0"}
@@ -133,7 +133,7 @@ def test_a_rank_that_waits_for_a_driver_stays_until_one_leads_it_on(hub, tmp_pat
             run.wait(DEADLINE)
             assert_none_left_out(lost.store, run)
         steps = lost.store.load_run(run.id).query("rank == 1")["step"].to_list()
-        # A new worker has taken the place of the one that was stopped; what that has left is told as well.
+        # A new worker has replaced the stopped one, whose last records are delivered as well.
         before = sum(number == step for number, step in enumerate(steps, 1))
         assert known < before < len(steps)
         assert steps == [*range(1, before + 1), *range(steps[before], 31 * EPOCHS + 1)]
@@ -143,14 +143,14 @@ def test_a_rank_that_waits_for_a_driver_stays_until_one_leads_it_on(hub, tmp_pat
 
 @contextmanager
 def open_page(hub, address, token):
-    """A page that shows a notebook with an idle kernel and asks for news, as JupyterLab does."""
+    """A page that shows a notebook with an idle kernel and polls, as JupyterLab does."""
     closed = threading.Event()
 
     def ask():
         path = address.removeprefix(hub.url)
         while not closed.wait(1):
             for what in ("kernels", "sessions", "contents"):
-                # A server that is being stopped may leave a request unanswered: a page asks again.
+                # A server that is being stopped may leave a request unanswered: pages repeat it.
                 with suppress(requests.RequestException):
                     hub.api(token, "GET", f"{path}/api/{what}")
 
@@ -173,7 +173,7 @@ def test_a_notebook_server_goes_with_its_workers_unless_a_kernel_or_a_worker_is_
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor())
         stack.callback(flag.touch)
-        # A run goes on and the notebook that started it is idle: its kernel was restarted, say.
+        # A run continues while the notebook that started it is idle, for example after a kernel restart.
         hub.start_notebook("worker")
         busy = stack.enter_context(lead(hub, "worker", tmp_path / "worker", 1, []))
         cells = [pool.submit(busy.train, silent(flag))]
@@ -190,7 +190,7 @@ def test_a_notebook_server_goes_with_its_workers_unless_a_kernel_or_a_worker_is_
         flag.touch()
         for cell in cells:
             cell.result(timeout=DEADLINE)
-        # What was busy goes as well once it is idle.
+        # A server that was busy stops as well once it is idle.
         wait_until(lambda: names("cell") == names("worker") == set(), DEADLINE)
 
 

@@ -1,4 +1,4 @@
-"""A rank whose process is stopped is told of in a run that is not elastic, and left alone."""
+"""In a run that is not elastic, a rank with a stopped process is reported and left alone."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""Where a notice lands that the driver's thread prints while no cell runs."""
+"""Where notices of the driver's thread appear while no cell runs."""
 
 import time
 
@@ -17,7 +17,7 @@ def client():
 
 
 def message(client, wanted):
-    """The next message of which `wanted` is true."""
+    """Return the next message for which `wanted` is true."""
     end = time.monotonic() + DEADLINE
     while True:
         found = client.get_iopub_msg(timeout=max(0.1, end - time.monotonic()))

@@ -1,4 +1,4 @@
-"""The panel's routes on a real hub: a cluster from its start to its end, runs that are led elsewhere, or by nobody."""
+"""The panel's routes on a real hub: a cluster from start to end, and runs led by other drivers or by none."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from tests.unit.server.panel.test_wire import misfit
 
 @asynccontextmanager
 async def page_of(hub, user):
-    """Start a user's notebook server and reach its panel; the hub's token must not."""
+    """Start a user's notebook server and reach its panel; the hub's token must not be enough."""
     address = await asyncio.to_thread(hub.start_notebook, user)
     secret = hub.environment_of(user, "")["JUPYTERHUB_API_TOKEN"]
     async with aiohttp.ClientSession() as session:

@@ -1,4 +1,4 @@
-"""A run outlives its driver, the proxy and the hub: nothing that a rank says is missing or there twice."""
+"""A run outlives its driver, the proxy and the hub: no output of a rank is missing or doubled."""
 
 import pytest
 from farandole import Cluster
@@ -139,7 +139,7 @@ def test_a_worker_that_could_leave_nothing_costs_what_its_rank_said_last(hub, lo
     lost.end.touch()
     lost.wait_for_the_end_of(hub, 1)
     Cluster.stop_named(lost.name, **lost.where)
-    # A worker that has left nothing may go on: only who knows that none is there tells of its death.
+    # A worker that has left nothing may still run: only the hub's answer that it is gone shows its death.
     assert shell.run_line_magic("runs", "").rows()[0][2] == "lost"
     with pytest.raises(NoClusterError):
         lost.attach()

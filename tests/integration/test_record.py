@@ -1,4 +1,4 @@
-"""One rank on this machine whose connections break in mid-run: its worker goes on recording, and nothing is missed."""
+"""One rank on this machine whose connections break during a run: its worker keeps the journal, nothing is lost."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ print("all", step)
 
 
 class Rank:
-    """A kernel, what it said, and the run that goes on there."""
+    """A kernel, its messages, and the run that continues there."""
 
     def __init__(self, worker, kernel_id):
         self.text = ""
@@ -63,7 +63,7 @@ class Rank:
                 await asyncio.sleep(0.02)
 
     def cut(self):
-        """Break the websocket as a proxy does that is killed."""
+        """Break the websocket as a killed proxy does."""
         self.kernel._connection._socket._conn.transport.abort()
 
     def assert_whole(self):
@@ -100,7 +100,7 @@ async def test_a_connection_that_breaks_again_and_again_costs_nothing(worker, ra
     assert (await work).status == "ok"
     rank.assert_whole()
     assert (await rank.kernel.evaluate(call("identity"))).value["pid"] > 0
-    # The record has ended, and with it the connections that only recorded; the next run is recorded anew.
+    # The journal has ended, and with it its connections; the next run gets a new journal.
     rank.text, rank.reports = "", []
     assert (await rank.run(CELL.format(end=str(end), last=""), "20260101-000000-beef")).status == "ok"
     assert rank.text == "all 0\n"
@@ -147,7 +147,7 @@ async def test_a_bad_end_that_nobody_saw_is_on_record(worker, rank, tmp_path, la
     [record] = (await worker.records()).records
     reply = await other.kernel.follow(record, other.take)
     assert (reply.status, reply.evalue) == (status, says)
-    # What a killed process had not sent yet nobody can have; what it sent is there once and in order.
+    # Messages that a killed process had not sent are lost; sent ones exist once and in order.
     assert other.reports == list(range(len(other.reports)))
     assert len(other.reports) >= 20
     assert other.text.startswith("line 0\nline 1\n")

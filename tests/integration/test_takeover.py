@@ -1,4 +1,4 @@
-"""An elastic run whose driver was killed, or whose proxy, goes on: ranks are replaced and no sample is left out."""
+"""An elastic run whose driver or proxy was killed continues: ranks are replaced, no sample is left out."""
 
 import pytest
 from farandole import Cluster, Elastic
@@ -23,7 +23,7 @@ def test_another_driver_leads_a_run_on(hub, tmp_path, backend, alone):
         [background] = cluster.background.values()
         run = background.run
         if not alone:
-            # The record of what its rank says is being read through the proxy, which does not tell that it has ended.
+            # The driver reads the rank's journal through the proxy, which does not report the connection's end.
             hub.kill_server("lost", f"t-{backend}-w1")
         wait_until(lambda: any("joined: going on with 2 ranks" in notice for notice in run.notices), PATIENCE)
         lost.hurry()

@@ -1,4 +1,4 @@
-"""One cluster and one hub on it for all tests of a session; what a test breaks it mends."""
+"""One cluster and one hub on it for all tests of a session; each test repairs what it breaks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 COUNT_SECONDS = 60
 TIMEOUT_SECONDS = 900
-"""For a test and the cluster, whose programs are built before (`make test-kubernetes`)."""
+"""Seconds for a test and the cluster; its programs are built earlier (`make test-kubernetes`)."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,7 +41,7 @@ def node() -> Iterator[OneNode]:
 
 @pytest.fixture(scope="session")
 def site(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """A hub that is installed; the whole cluster goes at the end."""
+    """An installed hub; the whole cluster is removed at the end."""
     site = Site(node, tmp_path_factory.mktemp("site"))
     try:
         site.install()
@@ -53,14 +53,14 @@ def site(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(autouse=True)
 def no_workers_left(site: Site) -> Iterator[None]:
-    """After a test that failed, too: the next one starts its own cluster."""
+    """After a failed test too: the next one starts another cluster."""
     yield
     site.kubectl("delete", "pods", "--selector=farandole.cluster")
 
 
 @pytest.fixture
 def gpus(site: Site) -> Iterator[None]:
-    """Two GPUs in the node's books: no program could use them, the scheduler counts them."""
+    """Two GPUs in the node's status: the scheduler counts them, no program could use them."""
     site.node.patch_status(capacity={GPU: "2"})
     wait_until(lambda: site.get("node", NODE)["status"]["allocatable"].get(GPU) == "2", COUNT_SECONDS)
     yield

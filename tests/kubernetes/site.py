@@ -26,7 +26,7 @@ PLACE_SECONDS = 20
 INSTALL_SECONDS = 180
 GONE_SECONDS = 120.0
 SMALLER = {"cpu_request = 0.5": "cpu_request = 0.1", 'memory_request = "1G"': 'memory_request = "256M"'}
-"""Two users' clusters are to have room on two CPUs."""
+"""Two users' clusters must fit on two CPUs."""
 GPU_PROFILE = """
 [[profile]]
 name = "{}"
@@ -56,7 +56,7 @@ memory = "512M"
 
 
 class Site(RemoteHub):
-    """The namespace `farandole` of a cluster; ``folder`` is what its operator keeps."""
+    """The namespace `farandole` of a cluster; ``folder`` has the operator's files."""
 
     def __init__(self, node: OneNode, folder: Path) -> None:
         super().__init__("")
@@ -99,7 +99,7 @@ class Site(RemoteHub):
         self.wait_ready()
 
     def kubectl(self, *arguments: str, typed: str | None = None) -> str:
-        """Return what a kubectl command prints of its namespace; raises `SetUpError`."""
+        """Return a kubectl command's output in its namespace; raises `SetUpError`."""
         return self.node.kubectl("--namespace", NAMESPACE, *arguments, typed=typed)
 
     def get(self, *what: str) -> dict[str, Any]:
@@ -108,15 +108,15 @@ class Site(RemoteHub):
         return found
 
     def pods(self, user: str) -> dict[str, dict[str, Any]]:
-        """Return the pods of a user's servers, those that end too, by server; the notebook server's name is empty."""
+        """Return the pods of a user's servers by server, ending ones included; the notebook server's name is empty."""
         items = self.get("pods", f"--selector={USERS_PODS}")["items"]
         notes = ((pod["metadata"]["annotations"], pod) for pod in items)
-        # Not by its label, which a name with hyphens is in only with a hash behind it.
+        # The pod's label is not the name: it has a hash after a name with hyphens.
         own = ((note, pod) for note, pod in notes if note["hub.jupyter.org/username"] == user)
         return {note.get("hub.jupyter.org/servername", ""): pod for note, pod in own}
 
     def workers(self, user: str) -> list[str]:
-        """Return the names of the workers that have pods."""
+        """Return the names of the workers with pods."""
         return sorted(filter(None, self.pods(user)))
 
     def pod_name(self, user: str, server: str = "") -> str:
@@ -124,26 +124,26 @@ class Site(RemoteHub):
         return str(self.pods(user)[server]["metadata"]["name"])
 
     def execute(self, user: str, *command: str, server: str = "") -> str:
-        """Return what a command in a server's pod prints; raises `SetUpError`."""
+        """Return a command's output in a server's pod; raises `SetUpError`."""
         return self.kubectl("exec", self.pod_name(user, server), "--", *command)
 
     def component(self, name: str) -> str:
-        """Return the name of the pod of the hub or the proxy."""
+        """Return the name of the hub's or the proxy's pod."""
         items = self.get("pods", f"--selector=app=farandole,component={name}")["items"]
         [pod] = [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
         return str(pod["metadata"]["name"])
 
     def wait_gone(self, user: str, *servers: str) -> None:
-        """Return once servers have no pods any more; without ``servers``: all the user's workers."""
+        """Return when servers have no pods any more; without ``servers``: all the user's workers."""
         wait_until(lambda: not set(servers or self.workers(user)) & set(self.pods(user)), GONE_SECONDS)
 
     def reports(self, user: str) -> list[dict[str, Any]]:
-        """Return the reports of rank 0 in the user's newest run, as they lie on disk."""
+        """Return the reports of rank 0 on disk in the user's newest run."""
         lines = self._of_newest_run(user, "metrics/rank-0.jsonl").splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def run_record(self, user: str) -> dict[str, Any]:
-        """Return what is written of the user's newest run."""
+        """Return the record of the user's newest run."""
         record: dict[str, Any] = json.loads(self._of_newest_run(user, "run.json"))
         return record
 
@@ -165,6 +165,6 @@ class Site(RemoteHub):
 
 
 def claim(name: str) -> dict[str, Any]:
-    """Return a volume claim as an administrator makes it for a data set."""
+    """Return a volume claim as an administrator creates it for a data set."""
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}

@@ -1,4 +1,4 @@
-"""The manifests as a cluster takes them, and what the hub's account may do there."""
+"""The manifests on a real cluster, and the rights of the hub's account there."""
 
 from __future__ import annotations
 

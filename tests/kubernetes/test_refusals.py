@@ -1,4 +1,4 @@
-"""Servers that cannot be: what users are told, in the scheduler's own words, and that nothing of them is left."""
+"""Servers that cannot start: users get the scheduler's own words, and nothing of them remains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNT_SECONDS = 60
 
 @contextmanager
 def quota(site: Site, **hard: str) -> Iterator[None]:
-    """Let the namespace have no more than this."""
+    """Limit the namespace to these resources."""
     before = site.get("resourcequota", "all-servers")["spec"]["hard"]
     _set_quota(site, before | hard)
     try:

@@ -1,4 +1,4 @@
-"""A user's pods: their rights, their home, and their policy, which is only looked at: this network enforces none."""
+"""A user's pods: their rights, their home, and their policy, which is only read: this network enforces none."""
 
 from __future__ import annotations
 

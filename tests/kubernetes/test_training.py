@@ -1,4 +1,4 @@
-"""Clusters of worker pods: both backends, two users at once, and a hub and a proxy that are made anew meanwhile."""
+"""Clusters of worker pods: both backends, two users at once, and a hub and a proxy that are replaced meanwhile."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_run_goes_on_while_the_proxy_is_made_anew(site: Site) -> None:
         wait_for_more(site, ("ada",), {"ada": before})
         site.execute("ada", "touch", ENOUGH, server="main-w0")
         wait_until(lambda: site.run_record("ada")["status"] == "finished", CELL_SECONDS)
-        # The routes too: the hub gives them back to the new one.
+        # The routes too: the hub sends them to the new proxy.
         site.wait_ready()
         steps = [report["step"] for report in site.reports("ada")]
         assert steps == list(range(len(steps)))
@@ -77,6 +77,6 @@ def test_a_run_goes_on_while_the_proxy_is_made_anew(site: Site) -> None:
 
 
 def wait_for_more(site: Site, users: tuple[str, ...], before: dict[str, int]) -> None:
-    """Return once the newest run of each user has so many reports, and some more."""
+    """Return when the newest run of each user has this many reports, and some more."""
     for user in users:
         wait_until(lambda user=user: len(site.reports(user)) >= before[user] + REPORTED, CELL_SECONDS)

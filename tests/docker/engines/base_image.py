@@ -1,4 +1,4 @@
-"""The image `debian:bookworm-slim` where no registry can be asked for it: made by debootstrap."""
+"""The image `debian:bookworm-slim`, built with debootstrap on machines that reach no registry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.docker.engines.debian import RELEASE, SetUpError, install, mirror, ru
 NAME = f"debian:{RELEASE}-slim"
 SHIPPED = Path("/usr/share/ca-certificates")
 WORK = Path("/var/tmp")
-# As in the image of that name: no manuals and translations, neither now nor of what is installed later.
+# The official image has no manuals or translations either, and installs none later.
 SLIM = """path-exclude /usr/share/doc/*
 path-include /usr/share/doc/*/copyright
 path-exclude /usr/share/locale/*
@@ -24,7 +24,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def ensure() -> None:
-    """Make the image unless it is there; raises `SetUpError`."""
+    """Build the image unless it exists; raises `SetUpError`."""
     if subprocess.run(["docker", "image", "inspect", NAME], capture_output=True, check=False).returncode == 0:
         return
     install({"debootstrap": "debootstrap"})
@@ -56,7 +56,7 @@ def _remove(root: Path, pattern: str) -> None:
 
 
 def _carry_certificates(folder: Path) -> int:
-    """Write the authorities that this machine trusts beyond Debian's: builds may go through a proxy that has one."""
+    """Write this machine's certificate authorities beyond Debian's: builds may pass an intercepting proxy."""
     folder.mkdir(parents=True, exist_ok=True)
     shipped = {ssl.PEM_cert_to_DER_cert(path.read_text()) for path in SHIPPED.glob("**/*.crt")}
     trusted = ssl.create_default_context().get_ca_certs(binary_form=True)

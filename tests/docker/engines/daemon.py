@@ -1,4 +1,4 @@
-"""Programs in the background that outlive the one who started them, and are ended by their process ids."""
+"""Background programs that outlive their starter and are stopped by process id."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def wait_for(happened: Callable[[], bool], what: str, seconds: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Daemon:
-    """A program whose command names its ``folder``, by which it is known again, as its id alone may be another's."""
+    """A program whose command line contains its ``folder``, which identifies it: process ids are reused."""
 
     name: str
     folder: Path
@@ -39,7 +39,7 @@ class Daemon:
 
     @property
     def log(self) -> Path:
-        """Where its output goes."""
+        """The file for its output."""
         return self.folder / f"{self.name}.log"
 
     @property
@@ -49,7 +49,7 @@ class Daemon:
     def start(self, ready: Callable[[], bool], environment: Mapping[str, str] | None = None) -> None:
         """Start it and return when it is ready; raises `SetUpError` with the end of its log."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        # What it said before a restart may be why a test fails after it.
+        # The log of a previous start may explain why a test fails after a restart.
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 self.command,
@@ -72,7 +72,7 @@ class Daemon:
             raise SetUpError(f"{exc}\n{self.log_tail()}") from exc
 
     def stop(self) -> bool:
-        """End it, if it runs, and return whether it did; raises `SetUpError` when it does not go."""
+        """Stop it if it runs; return whether it ran. Raises `SetUpError` if it does not stop."""
         pid = self.pid()
         if pid is None:
             return False
@@ -87,7 +87,7 @@ class Daemon:
             text = self._pid_file.read_text()
         except FileNotFoundError:
             return None
-        # Empty when who started it was killed in that moment.
+        # The file is empty if its writer was killed at that moment.
         return int(text) if text.isdigit() and self._runs(int(text)) else None
 
     def log_tail(self, lines: int = 40) -> str:
@@ -98,7 +98,7 @@ class Daemon:
 
     def _runs(self, pid: int) -> bool:
         try:
-            # Empty for a process that is over and that its parent, maybe this one, has not asked for yet.
+            # Empty for a process that has ended and whose parent, maybe this process, has not collected it yet.
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
         except FileNotFoundError:
             return False

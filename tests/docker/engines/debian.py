@@ -1,4 +1,4 @@
-"""Packages of Debian: installed on this machine, or only unpacked, maybe of a newer release."""
+"""Debian packages, installed on this machine or only unpacked, possibly from a newer release."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farandole" / "engines"
-"""What was unpacked; kept, so that the next run needs no download."""
+"""Unpacked packages are kept, so that the next run downloads nothing."""
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 RELEASE, NEWER = "bookworm", "trixie"
 
 
 class SetUpError(RuntimeError):
-    """Raised when an engine for the tests cannot be set up here; says what is missing and what to do."""
+    """Raised if an engine for the tests cannot be set up; names the missing part and the remedy."""
 
 
 def run(*command: str, folder: Path | None = None, **environment: str) -> str:
-    """Return what a command prints; raises `SetUpError` with its last lines."""
+    """Return a command's output; raises `SetUpError` with its last lines."""
     variables = {**os.environ, **environment}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=variables)
     if done.returncode:
@@ -32,7 +32,7 @@ def run(*command: str, folder: Path | None = None, **environment: str) -> str:
 
 
 def install(programs: dict[str, str]) -> None:
-    """Install the packages of programs that are not there; ``programs`` maps each program to its package."""
+    """Install the packages of missing programs; ``programs`` maps each program to its package."""
     missing = sorted({package for program, package in programs.items() if not shutil.which(program)})
     if not missing:
         return
@@ -44,7 +44,7 @@ def install(programs: dict[str, str]) -> None:
 
 
 def mirror() -> str:
-    """Return the address from which apt gets this machine's release."""
+    """Return the address from which apt fetches this machine's release."""
     targets = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages")
     for line in targets.splitlines():
         address, release = line.split()
@@ -54,12 +54,12 @@ def mirror() -> str:
 
 
 def unpack_newer(*packages: str) -> Path:
-    """Return a folder with files of the newer release's packages, which are not installed."""
+    """Return a folder with files of packages of the newer release, which are not installed."""
     return unpack(NEWER, *packages)
 
 
 def unpack(release: str, *packages: str) -> Path:
-    """Return a folder with files of a release's packages, which are not installed."""
+    """Return a folder with files of packages of a release, which are not installed."""
 
     def fetch(part: Path) -> None:
         apt = own_apt(part / "apt", release)
@@ -71,7 +71,7 @@ def unpack(release: str, *packages: str) -> Path:
 
 
 def kept(name: str, make: Callable[[Path], None]) -> Path:
-    """Return what is kept under a name; where there is nothing, ``make(part)`` leaves it in ``part / "files"``."""
+    """Return the folder that is kept under a name; if there is none, ``make(part)`` creates ``part / "files"``."""
     folder = CACHE / name
     if folder.exists():
         return folder
@@ -86,7 +86,7 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def own_apt(folder: Path, release: str) -> list[str]:
-    """Return an apt-get for a release: its lists and state are in ``folder``, settings for proxies this machine's."""
+    """Return an apt-get for a release: lists and state are in ``folder``, proxy settings are this machine's."""
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()

@@ -1,7 +1,7 @@
 """An engine for the tests on this machine: `python -m tests.docker.engines.first up`, and `down` at the end.
 
-Where one answers already nothing is started, and nothing stopped afterwards. Where systemd runs, the engine is a
-service of the machine and stays one.
+If an engine answers already, none is started or stopped. On a machine with systemd the engine becomes
+one of its services and stays.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ FOLDER = Path("/var/tmp/farandole-engine")
 PID_FILE = "dockerd.pid"
 CONTAINERD_PID = Path("/var/run/docker/containerd/containerd.pid")
 LOCAL = {"unix:///var/run/docker.sock", "unix:///run/docker.sock"}
-"""What DOCKER_HOST may be: this is the socket that the compose file gives to the hub."""
+"""The accepted values of DOCKER_HOST: the compose file gives this socket to the hub."""
 SYSTEMD = Path("/run/systemd/system")
 PROGRAMS = {"docker": "docker.io", "dockerd": "docker.io", "iptables": "iptables", "ip": "iproute2", "ps": "procps"}
 PLUGINS = {"buildx": "docker-buildx", "compose": "docker-compose"}
-"""Not in bookworm; those of the newer release run here."""
+"""Packages that bookworm lacks; those of the newer release run here."""
 
 
 def up() -> None:
-    """Return when an engine answers that builds, composes and has the base image; raises `SetUpError`."""
+    """Return when an engine answers that can build and compose and has the base image; raises `SetUpError`."""
     check_local()
     if not _answers():
         _start()
@@ -38,14 +38,14 @@ def up() -> None:
 
 
 def down() -> None:
-    """Stop the engine that `up` started, if it did."""
+    """Stop the engine if `up` started it."""
     if _daemon().stop():
         shutil.rmtree(FOLDER)
         print("engine stopped", flush=True)
 
 
 def check_local() -> None:
-    """Raise `SetUpError` where the docker command talks to another engine than this machine's."""
+    """Raise `SetUpError` if the docker command talks to another engine than this machine's."""
     host = os.environ.get("DOCKER_HOST")
     if host and host not in LOCAL:
         raise SetUpError(
@@ -69,9 +69,9 @@ def _start() -> None:
 
 
 def forget_killed(dockerd: Path, containerd: Path) -> None:
-    """Remove the files with the process ids of daemons that were killed: a new engine believes them.
+    """Remove the pid files of killed daemons, because a new engine trusts them.
 
-    It refuses to start when any process has the first id, and waits in vain for a containerd with the second.
+    It refuses to start if any process has the first id, and waits in vain for a containerd with the second.
     """
     dockerd.unlink(missing_ok=True)
     if containerd.exists() and not _is_containerd(containerd.read_text().strip()):
@@ -90,7 +90,7 @@ def _daemon() -> Daemon:
 
 
 def _answers() -> bool:
-    # Absent too: the client comes with the engine.
+    # The file may also be missing: the client is installed together with the engine.
     return bool(shutil.which("docker")) and _works("info")
 
 

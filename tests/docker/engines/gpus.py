@@ -1,7 +1,7 @@
-"""A second engine with two GPUs to give, which are stand-ins: nodes of NVIDIA's kind with no device behind them.
+"""A second engine with two stand-in GPUs: device nodes of NVIDIA's kind without a device behind them.
 
-Both forms of a request work. CDI: the engine reads in a file which nodes a GPU is. NVIDIA's own: the engine finds a
-program named nvidia-container-runtime-hook, and runs it before a container starts.
+Both forms of a request work. CDI: the engine reads the nodes of a GPU from a file. NVIDIA's runtime: the engine
+finds a program named nvidia-container-runtime-hook and runs it before a container starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOOK = "nvidia-container-runtime-hook"
 
 @contextmanager
 def gpu_engine(folder: Path) -> Iterator[second.SecondEngine]:
-    """Run the engine, with Debian's base image; ``folder`` is an empty one, for what tells it of the GPUs."""
+    """Run the engine with Debian's base image; ``folder`` is an empty folder for its description of the GPUs."""
     specifications, programs = folder / "cdi", folder / "bin"
     specifications.mkdir()
     (specifications / "stand-ins.json").write_text(json.dumps(_specification()))
@@ -46,7 +46,7 @@ def _specification() -> dict[str, Any]:
         "cdiVersion": "0.5.0",
         "kind": "nvidia.com/gpu",
         "devices": [{"name": gpu, "containerEdits": {"deviceNodes": [_node(gpu)]}} for gpu in hook.GPUS],
-        # As NVIDIA's own files have it.
+        # The same as in NVIDIA's files.
         "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
     }
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 GPUS = ("0", "1")
 MAJOR = 195
-"""The number of NVIDIA's own nodes. To open one answers ENXIO in a container that has it, EPERM in another."""
+"""The major number of NVIDIA's nodes. A container that has one gets ENXIO when it opens it, others get EPERM."""
 
 
 def main() -> None:
-    """Serve one container; an unknown GPU ends this, and with it the container's start, in NVIDIA's words."""
+    """Serve one container; an unknown GPU ends the hook and the container's start, with NVIDIA's message."""
     state = json.load(sys.stdin)
     bundle = Path(state["bundle"])
     config = json.loads((bundle / "config.json").read_text())
@@ -40,7 +40,7 @@ def _give(pid: int, root: Path, gpu: str) -> None:
 
 
 def _admit(pid: int, gpu: str) -> None:
-    """Tell the first version of control groups; with the second, opening the node stays forbidden."""
+    """Admit the node in the first version of control groups; in the second, opening it stays forbidden."""
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers == "devices":

@@ -1,6 +1,6 @@
-"""This machine's engine for one test session at a time, without what a killed one left there.
+"""This machine's engine for one test session at a time, without the remains of a killed session.
 
-Stacks of the compose file start again with the engine, hold their ports and networks, and make servers of their own.
+Stacks of the compose file restart with the engine, hold their ports and networks, and start servers.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PREFIX = "farandole-test-"
-"""What the names of all containers, networks and volumes of the tests begin with, or the names of their hubs."""
+"""The prefix of the names of all containers, networks and volumes of the tests, or of their hubs."""
 FIREWALLED = "10.217.0.0/20"
-"""The addresses that tests write firewall rules about; nothing else here has any."""
+"""The addresses of the tests' firewall rules; nothing else here uses them."""
 SWEEP_SECONDS = 240.0
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Have this machine's engine for oneself, swept; raises `SetUpError`."""
+    """Hold this machine's engine alone, and clean it first; raises `SetUpError`."""
     with locked("farandole-test"):
         sweep()
         yield
 
 
 def sweep() -> None:
-    """Remove all that the tests' names are on, and their firewall rules; raises `SetUpError`.
+    """Remove everything with the tests' names, and their firewall rules; raises `SetUpError`.
 
-    Again and again until nothing is found: as long as one of the hubs runs, it may start what was just removed.
+    Repeats until nothing is found: a hub that still runs may start again what was just removed.
     """
     said: list[str] = []
     try:
@@ -48,7 +48,7 @@ def sweep() -> None:
 
 
 def _remove_found(said: list[str]) -> bool:
-    """Remove what there is now; returns whether there was anything, and adds to ``said`` what the engine refused."""
+    """Remove what exists now; return whether there was anything, and add the engine's refusals to ``said``."""
     removals = (
         (("rm", "--force", "--volumes"), _containers()),
         (("network", "rm"), _named("network")),
@@ -56,7 +56,7 @@ def _remove_found(said: list[str]) -> bool:
     )
     for command, found in removals:
         if found:
-            # What goes by itself meanwhile is an error here too.
+            # An object that vanishes meanwhile is an error here too.
             done = subprocess.run(["docker", *command, *found], capture_output=True, text=True, check=False)
             said.append(done.stderr)
     return any(found for _, found in removals)
@@ -75,7 +75,7 @@ def _named(kind: str) -> list[str]:
 
 
 def open_firewall() -> None:
-    """Take away all rules about `FIREWALLED`; raises `SetUpError`."""
+    """Remove all rules about `FIREWALLED`; raises `SetUpError`."""
     for chain in ("DOCKER-USER", "INPUT"):
         for line in run("iptables", "-w", "60", "-S", chain).splitlines():
             words = shlex.split(line)

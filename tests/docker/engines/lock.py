@@ -1,4 +1,4 @@
-"""What only one test session at a time may have on this machine."""
+"""Locks on resources of this machine that one test session at a time may use."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WAIT_SECONDS = 300.0
 
 @contextmanager
 def locked(name: str, seconds: float = WAIT_SECONDS, folder: Path = LOCKS) -> Iterator[None]:
-    """Hold the lock ``name``; raises `SetUpError` when another process holds it for that long.
+    """Hold the lock ``name``; raises `SetUpError` if another process holds it for that long.
 
-    The operating system takes it back when its holder ends, however that comes about. No child inherits it.
+    The operating system releases it when its holder ends for any reason. No child inherits it.
     """
     path = folder / f"{name}.lock"
     with path.open("w") as lock:

@@ -1,7 +1,7 @@
-"""A network of its own for a second engine, with a cable to this machine.
+"""A network namespace for a second engine, with a cable to this machine.
 
-Two engines in one network namespace do not get along: the second takes away the bridge docker0 of the first, and both
-write the same firewall chains.
+Two engines cannot share a network namespace: the second removes the bridge docker0 of the first, and both write
+the same firewall chains.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.docker.engines.debian import run
 
 @dataclass(frozen=True, kw_only=True)
 class Namespace:
-    """The namespace ``name`` (at most 12 characters); ``cable`` is a network of four addresses for both its ends."""
+    """The namespace ``name`` (at most 12 characters); ``cable`` is a network of four addresses for both ends."""
 
     name: str
     cable: IPv4Network
@@ -28,24 +28,24 @@ class Namespace:
 
     @property
     def there(self) -> IPv4Interface:
-        """The engine's end: what containers publish is reached at this address."""
+        """The engine's end: ports that containers publish are at this address."""
         return IPv4Interface(f"{self.cable[2]}/{self.cable.prefixlen}")
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """What goes before a command that is to run inside.
+        """The prefix of a command that is to run inside.
 
-        Not `ip netns exec`, which gives the command other mounts too: an engine and its containerd must share them.
+        Not `ip netns exec`, which changes the mounts as well: an engine and its containerd must share them.
         """
         return ("nsenter", f"--net=/run/netns/{self.name}")
 
     @property
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Return whether it exists."""
         return Path(f"/run/netns/{self.name}").exists()
 
     def make(self) -> None:
-        """Make it; raises `SetUpError`."""
+        """Create it; raises `SetUpError`."""
         outside, inside = self._ends
         run("ip", "netns", "add", self.name)
         run("ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", self.name)
@@ -55,13 +55,13 @@ class Namespace:
         run("ip", "-n", self.name, "link", "set", "lo", "up")
 
     def lead_to(self, network: IPv4Network) -> None:
-        """Let this machine reach the containers in a network of the engine, on ports that they do not publish."""
+        """Let this machine reach containers in a network of the engine, on unpublished ports as well."""
         _, inside = self._ends
         run("ip", "route", "replace", str(network), "via", str(self.there.ip))
         run(*self.enter, "iptables", "-I", "DOCKER-USER", "-i", inside, "-j", "ACCEPT")
 
     def remove(self) -> None:
-        """Remove it, with the cable and the routes over it."""
+        """Remove it with its cable and routes."""
         outside, _ = self._ends
         if self.exists:
             subprocess.run(["ip", "link", "delete", outside], capture_output=True, check=False)

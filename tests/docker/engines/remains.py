@@ -1,4 +1,4 @@
-"""What daemons that were killed leave of their containers: processes, mounts, control groups."""
+"""The remains of killed daemons' containers: processes, mounts, control groups."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, kw_only=True)
 class Remains:
-    """What lies in the control groups ``name`` and in ``folder``; ``containerd`` is the socket of who held it."""
+    """The remains in the control groups ``name`` and in ``folder``; ``containerd`` is the socket of their daemon."""
 
     name: str
     folder: Path
     containerd: Path
 
     def end_containers(self) -> None:
-        """Kill the containers, and the shims above them, of daemons that died before they could."""
+        """Kill the containers of dead daemons, and the shims above them."""
 
         def over() -> bool:
             found = {*self._grouped(), *self._shims()}
@@ -40,7 +40,7 @@ class Remains:
         wait_for(over, f"The end of the containers of {self.name}", STOP_SECONDS)
 
     def unmount(self) -> None:
-        """Unmount what is mounted in the folder, what came last first."""
+        """Unmount the mounts in the folder, the newest first."""
         points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         for point in reversed([point for point in points if point.startswith(f"{self.folder}/")]):
             run("umount", point)
@@ -50,7 +50,7 @@ class Remains:
         wait_for(self._groups_gone, f"The end of the control groups {self.name}", STOP_SECONDS)
 
     def _groups(self) -> list[Path]:
-        """Return the control groups, those inside others first."""
+        """Return the control groups, inner ones first."""
         roots = [*CGROUPS.glob(self.name), *CGROUPS.glob(f"*/{self.name}")]
         return [folder for root in roots for folder in sorted(root.glob("**/"), reverse=True)]
 
@@ -58,11 +58,11 @@ class Remains:
         """Yield the processes in the control groups."""
         for group in self._groups():
             with suppress(FileNotFoundError):
-                # 0 stands for a process that cannot be seen from here, and to `os.kill` for all of one's own.
+                # 0 stands for a process that is invisible from here; `os.kill` takes it for all of one's own processes.
                 yield from (pid for word in (group / "cgroup.procs").read_text().split() if (pid := int(word)))
 
     def _shims(self) -> Iterator[int]:
-        """Yield the processes by which containerd holds containers: in no group of their own, they name it."""
+        """Yield containerd's shims: they have no common group, but their command lines name the socket."""
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(FileNotFoundError, ProcessLookupError):
                 program, *words = (process / "cmdline").read_bytes().split(b"\0")
@@ -70,7 +70,7 @@ class Remains:
                     yield int(process.name)
 
     def _groups_gone(self) -> bool:
-        """Return whether they are; one whose last process has only just ended is still busy."""
+        """Return whether they are removed; a group stays busy just after its last process ends."""
         for group in self._groups():
             try:
                 group.rmdir()

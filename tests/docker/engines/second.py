@@ -1,4 +1,4 @@
-"""A second engine beside this machine's own: another machine to the tests, which needs none."""
+"""A second engine beside this machine's: another machine to the tests."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PROGRAMS = {"iptables": "iptables", "ip": "iproute2", "runc": "runc"}
 
 @dataclass(frozen=True, kw_only=True)
 class SecondEngine:
-    """Debian's newer engine (26), unpacked and never installed, in a network of its own and a folder of its own.
+    """Debian's newer engine (26), unpacked and never installed, with its own network and folder.
 
-    ``name`` has at most 12 characters. ``cable`` and ``containers`` are ranges of addresses that nothing else uses;
-    the containers of the engine's default network are reached from here. ``settings`` go into its daemon.json,
-    ``programs`` is a folder that it finds programs in before all others. Its `runc` is this machine's own: the newer
-    one needs a newer C library.
+    ``name`` has at most 12 characters. ``cable`` and ``containers`` are ranges of unused addresses; containers of
+    the engine's default network are reachable from here. ``settings`` go into its daemon.json, ``programs`` is a
+    folder that comes first in its path. Its `runc` is this machine's, as the newer one needs a newer C
+    library.
     """
 
     name: str
@@ -43,12 +43,12 @@ class SecondEngine:
 
     @property
     def folder(self) -> Path:
-        """All that it keeps, gone after `down`."""
+        """All its files, gone after `down`."""
         return STATE / self.name
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """Its socket."""
         return self.folder / "docker.sock"
 
     @property
@@ -58,11 +58,11 @@ class SecondEngine:
 
     @property
     def address(self) -> str:
-        """Where this machine reaches what its containers publish."""
+        """The address at which this machine reaches its containers' published ports."""
         return str(self._namespace.there.ip)
 
     def up(self) -> None:
-        """Start it, after what an interrupted run left is taken away; raises `SetUpError`."""
+        """Start it after removing the remains of an interrupted run; raises `SetUpError`."""
         if os.geteuid():
             raise SetUpError("A second engine for the tests needs root: run them as root.")
         install(PROGRAMS)
@@ -79,11 +79,11 @@ class SecondEngine:
         self._namespace.lead_to(self.containers)
 
     def down(self) -> None:
-        """Stop it and remove all that it had; raises `SetUpError`."""
+        """Stop it and remove all its files; raises `SetUpError`."""
         containerd, dockerd = self._daemons
         if dockerd.pid() and containerd.pid() and self._works("version"):
             ids = self.docker("ps", "--all", "--quiet").split()
-            # Killed: the engine itself would let each of them end by itself, for ten seconds.
+            # The containers are killed: the engine would give each of them ten seconds to end.
             if ids:
                 self._works("rm", "--force", "--volumes", *ids)
         dockerd.stop()
@@ -97,11 +97,11 @@ class SecondEngine:
             shutil.rmtree(self.folder)
 
     def docker(self, *arguments: str) -> str:
-        """Return what a docker command prints there; raises `SetUpError`."""
+        """Return a docker command's output there; raises `SetUpError`."""
         return run("docker", "--host", self.url, *arguments)
 
     def copy(self, *images: str) -> None:
-        """Copy images from this machine's own engine, those that it has not yet."""
+        """Copy images from this machine's engine, unless they are there already."""
         missing = [image for image in images if not self._works("image", "inspect", image)]
         if not missing:
             return
@@ -152,7 +152,7 @@ class SecondEngine:
             "exec-root": f"{self.folder}/run",
             "pidfile": f"{self.folder}/dockerd.pid",
             "containerd": str(self._containerd_socket),
-            # A name of its own, by which what is left of its containers' groups is found.
+            # A unique name, which identifies the remains of its containers' groups.
             "cgroup-parent": f"/{self.name}",
             "exec-opts": ["native.cgroupdriver=cgroupfs"],
             "bip": str(bridge),
@@ -163,7 +163,7 @@ class SecondEngine:
 
 @contextmanager
 def running(engine: SecondEngine) -> Iterator[SecondEngine]:
-    """Run an engine; only one test session at a time has one of that name."""
+    """Run an engine; one test session at a time has one with this name."""
     with locked(engine.name):
         try:
             engine.up()

@@ -22,7 +22,7 @@ NODES_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Swarm:
-    """Its engines: the hub runs on ``manager``, which has no GPU; ``other`` has one, a name without a device."""
+    """The hub runs on ``manager``, which has no GPU; ``other`` has one, a name without a device."""
 
     manager: SecondEngine
     other: SecondEngine
@@ -33,13 +33,13 @@ class Swarm:
         return self.manager, self.other
 
     def copy(self, *images: str) -> None:
-        """Copy images from this machine's own engine to both."""
+        """Copy images from this machine's engine to both."""
         for engine in self.engines:
             engine.copy(*images)
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Let the swarm put nothing more on the other machine."""
+        """Keep the swarm from placing anything else on the other machine."""
         self._offer("pause")
         try:
             yield
@@ -48,7 +48,7 @@ class Swarm:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Pull the cable between the two, and plug it in again: meanwhile each takes the other for dead."""
+        """Pull the cable between the two, and plug it in at the end: meanwhile each takes the other for dead."""
         self._plug("down")
         try:
             yield
@@ -69,7 +69,7 @@ class Swarm:
 
 @contextmanager
 def swarm() -> Iterator[Swarm]:
-    """Run both engines as one swarm; the first is its manager, the node labels and GPUs are those of `Swarm`."""
+    """Run both engines as one swarm: the first is its manager, node labels and GPUs are those of `Swarm`."""
     manager = SecondEngine(
         name="farandole-s1", cable=IPv4Network("10.216.255.0/30"), containers=IPv4Network("10.216.0.0/24")
     )
@@ -106,7 +106,7 @@ def _ready(manager: SecondEngine) -> int:
 
 
 def _connect(one: SecondEngine, another: SecondEngine) -> tuple[IPv4Interface | str, str]:
-    """Lay a cable between the two; returns their addresses."""
+    """Connect the two with a cable; returns their addresses."""
     here, there = CABLE_ENDS
     run("ip", "link", "add", here, "netns", one.name, "type", "veth", "peer", "name", there, "netns", another.name)
     addresses = str(CABLE[1]), str(CABLE[2])

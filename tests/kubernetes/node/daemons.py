@@ -1,4 +1,4 @@
-"""The daemons of a one-node cluster: their commands, their certificates, and when each is ready."""
+"""The daemons of a one-node cluster: their commands, certificates and readiness."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CERTIFICATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Commands:
-    """What runs in the network that ``enter`` leads into; ``address`` is the node's there, ``folder`` has all files."""
+    """Daemons in the network behind ``enter``; ``address`` is the node's address there, ``folder`` has all files."""
 
     folder: Path
     keys: Keys
@@ -43,7 +43,7 @@ class Commands:
 
     @property
     def socket(self) -> Path:
-        """Where containerd listens."""
+        """containerd's socket."""
         return self.folder / "containerd.sock"
 
     @property
@@ -52,7 +52,7 @@ class Commands:
         return f"https://{self.address}:{API_PORT}"
 
     def make_keys(self, first_service: str) -> None:
-        """Make all certificates and kubeconfigs; pods know the API server by ``first_service``."""
+        """Create all certificates and kubeconfigs; ``first_service`` is the API server's address for pods."""
         self.keys.make_authority()
         for name, subject in CERTIFICATES.items():
             self.keys.make(name, subject)
@@ -64,7 +64,7 @@ class Commands:
             self.keys.kubeconfig(name, self.url)
 
     def all(self) -> list[Daemon]:
-        """Return all daemons, in the order of their starts."""
+        """Return all daemons in their starting order."""
         return [*self.control_plane(), *self.node_daemons()]
 
     def control_plane(self) -> list[Daemon]:
@@ -77,7 +77,7 @@ class Commands:
         ]
 
     def node_daemons(self) -> list[Daemon]:
-        """Return those that each node has."""
+        """Return the daemons of each node."""
         return [
             self._daemon("containerd", "--config", str(self.folder / "containerd.toml")),
             self._daemon("kubelet", *self._kubelet()),
@@ -85,12 +85,12 @@ class Commands:
         ]
 
     def ready(self, daemon: Daemon) -> Callable[[], bool]:
-        """Return what says that a daemon may be counted on by the next one."""
+        """Return the sign that other daemons may rely on a daemon."""
         checks: dict[str, Callable[[], bool]] = {
             "kube-apiserver": self._api_answers,
             "containerd": lambda: _listens(self.socket),
         }
-        # The others try again until whom they need answers.
+        # The other daemons retry until their peers answer.
         return checks.get(daemon.name, lambda: True)
 
     def _api_answers(self) -> bool:
@@ -110,7 +110,7 @@ class Commands:
             f"--listen-peer-urls={ETCD_PEERS}",
             f"--initial-advertise-peer-urls={ETCD_PEERS}",
             f"--initial-cluster=default={ETCD_PEERS}",
-            # What is lost when the machine stops would be thrown away anyway.
+            # Durability is useless here: a stop of the machine discards the data anyway.
             "--unsafe-no-fsync",
         ]
 
@@ -124,7 +124,7 @@ class Commands:
             f"--tls-cert-file={keys.crt('api')}",
             f"--tls-private-key-file={keys.key('api')}",
             f"--client-ca-file={keys.authority}",
-            # Nobody speaks for others; who asks at the daemons looks for it all the same.
+            # There is no aggregation layer; clients look for its certificate all the same.
             f"--requestheader-client-ca-file={keys.authority}",
             "--requestheader-allowed-names=nobody",
             f"--kubelet-certificate-authority={keys.authority}",
@@ -178,7 +178,7 @@ class Commands:
             f"--hostname-override={self.node}",
             f"--cluster-cidr={self.pods}",
             "--bind-address=127.0.0.1",
-            # The limits of the machine's table of connections are not for a network of one's own to set.
+            # A network namespace may not set the machine's limits on tracked connections.
             *(f"--conntrack-{name}=0" for name in unchanged),
         ]
 

@@ -14,17 +14,17 @@ DAYS = "2"
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """Files in ``folder``, which only root may read; all certificates are signed by the cluster's own authority."""
+    """Files in ``folder``, readable by root only; the cluster's authority signs all certificates."""
 
     folder: Path
 
     @property
     def authority(self) -> Path:
-        """The certificate by which all others are known."""
+        """The certificate of the authority."""
         return self.folder / "ca.crt"
 
     def make_authority(self) -> None:
-        """Make the cluster's authority, and the keys that sign the tokens of service accounts."""
+        """Create the cluster's authority, and the keys that sign service accounts' tokens."""
         self.folder.mkdir(mode=0o700)
         self._key("ca")
         subject = ("-subj", "/CN=farandole-test-ca", "-days", DAYS)
@@ -33,7 +33,7 @@ class Keys:
         self._openssl("ec", "-in", "accounts.key", "-pubout", "-out", "accounts.pub")
 
     def make(self, name: str, subject: str, addresses: tuple[str, ...] = ()) -> None:
-        """Make the key and certificate ``name``, for a client and, at ``addresses``, a server."""
+        """Create the key and certificate ``name``, for a client and for a server at ``addresses``."""
         uses = "keyUsage=digitalSignature,keyEncipherment\nextendedKeyUsage=clientAuth,serverAuth\n"
         names = f"subjectAltName={','.join(addresses)}\n" if addresses else ""
         (self.folder / f"{name}.ext").write_text(uses + names)
@@ -45,15 +45,15 @@ class Keys:
         )
 
     def crt(self, name: str) -> str:
-        """Return where a certificate lies."""
+        """Return the path of a certificate."""
         return str(self.folder / f"{name}.crt")
 
     def key(self, name: str) -> str:
-        """Return where a key lies."""
+        """Return the path of a key."""
         return str(self.folder / f"{name}.key")
 
     def kubeconfig(self, name: str, server: str) -> Path:
-        """Write the kubeconfig of the holder of the certificate ``name``; returns where it lies."""
+        """Write the kubeconfig of the holder of the certificate ``name``; return its path."""
         cluster = {"server": server, "certificate-authority-data": _base64(self.authority)}
         user = {
             "client-certificate-data": _base64(Path(self.crt(name))),

@@ -1,4 +1,4 @@
-"""A real Kubernetes of one node, in a network of its own: `python -m tests.kubernetes.node.one_node up`, later `down`.
+"""A real Kubernetes of one node in its own network: `python -m tests.kubernetes.node.one_node up`, later `down`.
 
 It has no name server, no registry, and no plugin that enforces NetworkPolicies. Volumes are folders of the node.
 """
@@ -40,12 +40,12 @@ READY_SECONDS = 120.0
 PODS_END_SECONDS = 30.0
 KERNEL = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
 KERNEL_KEYS = ("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")
-"""What the kubelet sets for the whole machine."""
+"""Settings of the kubelet that apply to the whole machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneNode:
-    """The cluster ``name``, of at most 12 characters; its three networks are ranges that nothing else uses."""
+    """The cluster ``name``, of at most 12 characters; its three networks are unused ranges of addresses."""
 
     name: str
     cable: IPv4Network
@@ -54,12 +54,12 @@ class OneNode:
 
     @property
     def folder(self) -> Path:
-        """All that it keeps, gone after `down`."""
+        """All its files, gone after `down`."""
         return STATE / self.name
 
     @property
     def kubeconfig(self) -> Path:
-        """How its administrator reaches it."""
+        """The administrator's kubeconfig."""
         return self.keys.folder / "admin.kubeconfig"
 
     @property
@@ -68,7 +68,7 @@ class OneNode:
         return Keys(folder=self.folder / "keys")
 
     def up(self) -> None:
-        """Start it and return when it takes pods; raises `SetUpError`."""
+        """Start it and return when it accepts pods; raises `SetUpError`."""
         if os.geteuid():
             raise SetUpError("A Kubernetes for the tests needs root: run them as root.")
         install(PROGRAMS)
@@ -85,9 +85,9 @@ class OneNode:
         wait_for(self._is_ready, f"The readiness of the node (logs in {self.folder})", READY_SECONDS)
 
     def down(self) -> None:
-        """Stop it and remove all that it had; raises `SetUpError`."""
+        """Stop it and remove all its files; raises `SetUpError`."""
         daemons = {daemon.name: daemon for daemon in self._commands.all()}
-        # Who would make pods anew goes first, who takes them away last.
+        # Daemons that recreate pods stop first, the one that removes them last.
         for name in ("kube-controller-manager", "kube-scheduler"):
             daemons.pop(name).stop()
         if all(daemons[name].pid() for name in ("kube-apiserver", "kubelet", "containerd")):
@@ -106,10 +106,10 @@ class OneNode:
 
     @contextmanager
     def without_control_plane(self) -> Iterator[None]:
-        """Stop the API server and all that belongs to it, as the restart of a cluster's only machine for it does.
+        """Stop the whole control plane, as a restart of its only machine does.
 
-        Not the API server alone: those who ask it look for it ever more seldom, up to once a minute, and for that long
-        after its return nobody would give a claim its volume.
+        Stopping only the API server is not enough: its clients retry ever more rarely, up to once a minute, and until
+        then no claim would get its volume.
         """
         built, daemons = programs.servers(), self._commands.control_plane()
         try:
@@ -120,7 +120,7 @@ class OneNode:
             self._start([daemon for daemon in daemons if daemon.pid() is None], built)
 
     def kubectl(self, *arguments: str, typed: str | None = None) -> str:
-        """Return what a kubectl command prints; raises `SetUpError` with what it said."""
+        """Return a kubectl command's output; raises `SetUpError` with it."""
         done = self.try_kubectl(*arguments, typed=typed)
         if done.returncode:
             raise SetUpError(f"kubectl {' '.join(arguments)} ended with status {done.returncode}:\n{done.stderr}")
@@ -134,11 +134,11 @@ class OneNode:
         return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=seconds, check=False)
 
     def command(self, *arguments: str) -> list[str]:
-        """Return a kubectl command as its administrator gives it."""
+        """Return a kubectl command with the administrator's rights."""
         return [self._program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
 
     def patch_status(self, **status: Any) -> None:
-        """Change what the node says of itself, which no kubectl of this age can; raises `HTTPError`."""
+        """Change the node's status, which this kubectl version cannot; raises `HTTPError`."""
         answer = local_session().patch(
             f"{self._commands.url}/api/v1/nodes/{NODE}/status",
             data=json.dumps({"status": status}),
@@ -150,11 +150,11 @@ class OneNode:
         answer.raise_for_status()
 
     def ctr(self, *arguments: str) -> str:
-        """Return what a command of containerd's client prints; raises `SetUpError`."""
+        """Return the output of containerd's client; raises `SetUpError`."""
         return run(self._program("ctr"), "--address", str(self._commands.socket), "--namespace", "k8s.io", *arguments)
 
     def copy(self, *images: str) -> None:
-        """Copy images from this machine's own engine, under the same names; raises `SetUpError`."""
+        """Copy images from this machine's engine, under the same names; raises `SetUpError`."""
         command = [self._program("ctr"), "--address", str(self._commands.socket), "--namespace", "k8s.io"]
         with subprocess.Popen(["docker", "save", *images], stdout=subprocess.PIPE) as save:
             load = [*command, "images", "import", "-"]
@@ -209,7 +209,7 @@ class OneNode:
             "kubelet.json": json.dumps(
                 settings.kubelet(self.folder, self.keys, address=self._commands.address, groups=self.name)
             ),
-            # Nobody answers there, which whoever asks is told at once.
+            # Nothing answers there, and clients get an error at once.
             "resolv.conf": "nameserver 127.0.0.1\n",
         }
         for name, text in texts.items():
@@ -217,7 +217,7 @@ class OneNode:
         pause.write_image(self.folder / "pause.tar", settings.PAUSE_IMAGE, built / "pause")
 
     def _volumes(self) -> str:
-        """Return volumes for claims of no class: folders in which every user may write."""
+        """Return volumes for claims without a class: folders that every user may write."""
         (self.folder / "volumes").mkdir()
         items = []
         for number in range(VOLUMES):
@@ -241,12 +241,12 @@ class OneNode:
         return account.returncode == 0 and node.stdout == "True"
 
     def _end_pods(self) -> None:
-        """Have the kubelet take down all pods, whose networks and mounts are gone then too."""
+        """Let the kubelet remove all pods, with their networks and mounts."""
         self.try_kubectl("delete", "pods", "--all", "--all-namespaces", "--wait=false", "--grace-period=1", seconds=30)
         try:
             wait_for(lambda: not self.ctr("containers", "list", "--quiet").strip(), "The end of pods", PODS_END_SECONDS)
         except SetUpError as exc:
-            # What is left is killed.
+            # Kill the remaining processes.
             print(exc, flush=True)
 
     def _save_kernel(self) -> None:
@@ -262,7 +262,7 @@ class OneNode:
 
 
 def _group_roots() -> list[Path]:
-    """Return the folders of this machine's control groups: one for each controller, or one for all."""
+    """Return this machine's control group folders: one for each controller, or one for all."""
     if (CGROUPS / "cgroup.procs").exists():
         return [CGROUPS]
     return [path for path in CGROUPS.iterdir() if (path / "tasks").exists() and not path.is_symlink()]
@@ -285,7 +285,7 @@ ONLY = OneNode(
 
 @contextmanager
 def running(node: OneNode = ONLY) -> Iterator[OneNode]:
-    """Run a cluster; only one test session at a time has one of that name."""
+    """Run a cluster; one test session at a time has one with this name."""
     with locked(node.name):
         try:
             node.up()

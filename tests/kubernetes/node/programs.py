@@ -1,7 +1,7 @@
-"""The programs of a Kubernetes node: Debian's packages, unpacked; what Debian does not build, built from its source.
+"""The programs of a Kubernetes node, from Debian's packages or built from Debian's source.
 
-Debian 12 has the source of Kubernetes 1.20.2 and builds of it only kubectl. `python -m tests.kubernetes.node.programs`
-builds the rest, once, in some ten minutes of CPU time.
+Debian 12 has the source of Kubernetes 1.20.2 and builds only kubectl. `python -m tests.kubernetes.node.programs`
+builds the rest once, in about ten minutes of CPU time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubel
 GO = "1.19"
 VERSION = "v1.20.2"
 SOURCE = "src/k8s.io/kubernetes"
-"""Below a GOPATH: so old a source is built nowhere else."""
+"""In a GOPATH: such an old source builds nowhere else."""
 PAUSE = "build/pause/linux/pause.c"
 BUILDERS = {
     "dpkg-source": "dpkg-dev",
@@ -31,18 +31,18 @@ BUILDERS = {
 
 
 def servers() -> Path:
-    """Return a folder with the programs that are built, and `pause`; raises `SetUpError`."""
+    """Return a folder with the built programs and `pause`; raises `SetUpError`."""
     return kept(f"{RELEASE}-kubernetes-servers", _timed_build)
 
 
 def packaged() -> list[Path]:
-    """Return the folders in which programs of the packages lie; raises `SetUpError`."""
+    """Return the folders with the packages' programs; raises `SetUpError`."""
     root = unpack(RELEASE, *PACKAGES)
     return [root / "usr/bin", root / "usr/sbin"]
 
 
 def network_plugins() -> Path:
-    """Return the folder with the programs that give pods their network; raises `SetUpError`."""
+    """Return the folder with the network plugins' programs; raises `SetUpError`."""
     return unpack(RELEASE, *PACKAGES) / "usr/lib/cni"
 
 
@@ -72,7 +72,7 @@ def _build(part: Path) -> None:
 
 
 def _fetch(part: Path, source: Path) -> None:
-    """Get the source and the compiler; apt compares them with the sums that Debian has signed."""
+    """Get the source and the compiler; apt checks them against Debian's signed checksums."""
     apt = own_apt(part / "apt", RELEASE)
     run(*apt, "download", f"golang-{GO}-go", f"golang-{GO}-src", folder=part / "apt")
     for package in (part / "apt").glob("*.deb"):
@@ -83,7 +83,7 @@ def _fetch(part: Path, source: Path) -> None:
 
 
 def _environment(part: Path) -> dict[str, str]:
-    """Return what keeps the compiler's own files in ``part``, and has it need neither network nor C."""
+    """Return the environment that keeps the compiler's files in ``part`` and needs neither network nor C."""
     return {
         "GOROOT": str(part / f"go/usr/lib/go-{GO}"),
         "GOPATH": str(part),
@@ -95,7 +95,7 @@ def _environment(part: Path) -> dict[str, str]:
 
 
 def _version_file() -> str:
-    """Return what the build would ask git for, where there is none."""
+    """Return the version information that the build would otherwise ask git for."""
     _, minor, _ = VERSION.split(".")
     return (
         "KUBE_GIT_COMMIT='debian'\nKUBE_GIT_TREE_STATE='clean'\n"

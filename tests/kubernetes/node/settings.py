@@ -1,4 +1,4 @@
-"""What the daemons of a node read: containerd, the kubelet, and the plugin that gives pods their network."""
+"""The configuration of a node's daemons: containerd, the kubelet, and the network plugin."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 PAUSE_IMAGE = "farandole.test/pause:1"
 NETWORK = "farandole-kubernetes"
 RESULTS = Path("/var/lib/cni/results")
-"""What the plugins' library keeps of each pod of any cluster until the pod goes, and of killed ones for ever."""
+"""The plugins' records of each pod of any cluster; those of killed pods stay for ever."""
 
 
 def containerd(folder: Path, socket: Path, plugins: Path) -> str:
-    """Return containerd's settings; all that it makes is in ``folder``, the pods' network namespaces too."""
+    """Return containerd's configuration; all its files are in ``folder``, the pods' network namespaces too."""
     return f"""version = 2
 root = "{folder}/containerd"
 state = "{folder}/containerd-run"
@@ -36,7 +36,7 @@ state = "{folder}/containerd-run"
 
 
 def network(folder: Path, pods: IPv4Network) -> dict[str, Any]:
-    """Return the network of pods: a cable from each to the node, so that all they send passes the rules of Services."""
+    """Return the pods' network: a cable from each pod to the node, so that all packets pass the rules of Services."""
     addresses = {
         "type": "host-local",
         "dataDir": f"{folder}/addresses",
@@ -48,7 +48,7 @@ def network(folder: Path, pods: IPv4Network) -> dict[str, Any]:
 
 
 def forget_networks(results: Path = RESULTS) -> None:
-    """Remove what is kept of pods that were in our network."""
+    """Remove the records of pods in our network."""
     for result in results.glob(f"{NETWORK}-*-eth0"):
         pod = result.name.removeprefix(f"{NETWORK}-").removesuffix("-eth0")
         (results / f"cni-loopback-{pod}-lo").unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def forget_networks(results: Path = RESULTS) -> None:
 
 
 def kubelet(folder: Path, keys: Keys, *, address: str, groups: str) -> dict[str, Any]:
-    """Return the kubelet's settings; ``groups`` is the control group that all pods are in."""
+    """Return the kubelet's configuration; ``groups`` is the control group of all pods."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -73,10 +73,10 @@ def kubelet(folder: Path, keys: Keys, *, address: str, groups: str) -> dict[str,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{groups}",
         "failSwapOn": False,
-        # The first report waits for it, and the test session for that.
+        # The first report waits this long, and the test session with it.
         "nodeStatusUpdateFrequency": "2s",
         "resolvConf": f"{folder}/resolv.conf",
-        # The images came by hand: nobody could get them again.
+        # The images were imported by hand and cannot be pulled again.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
     }

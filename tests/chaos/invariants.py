@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.protocol import CHECKPOINTS, Kind, Status
 from farandole.ranks.checkpoints import files as checkpoint_files
-from farandole.runs.run import RunInfo
+from farandole.runs.model import RunInfo
 
 from tests.chaos.cell import SAMPLES, in_order
 

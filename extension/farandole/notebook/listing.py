@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from html import escape
 
 from farandole.protocol import Status
-from farandole.runs.run import RunInfo
+from farandole.runs.model import RunInfo
 
 HEAD = ("id", "name", "status", "started", "seconds", "ranks", "backend")
 

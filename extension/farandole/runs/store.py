@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from farandole.exceptions import RunNotFoundError
+from farandole.exceptions import RunNotFoundError, UsageError
 from farandole.protocol import Status
+from farandole.runs.checkpoints import checkpoints_of
+from farandole.runs.model import RunInfo
 from farandole.runs.origin import Origin
-from farandole.runs.run import Run, RunInfo
+from farandole.runs.run import Run
 from farandole.runs.view_files import ViewFiles
 from farandole.runs.writer import Nowhere, RunFiles
 
@@ -159,6 +161,40 @@ class RunStore:
         if len(begun) == 1:
             return begun[0]
         raise RunNotFoundError(_not_found(key, begun, runs, self.folder))
+
+    def to_resume(self, key: str, *, name: str | None = None, cwd: Path | None = None) -> RunInfo:
+        """Return the run whose checkpoint a new run continues from.
+
+        - ``key`` is an id, the beginning of one, or a name; of several runs with that name, the newest with a
+          checkpoint counts.
+        - With an empty key it is the newest run that has a checkpoint: of the same ``name`` if there is one, else of
+          the same working directory.
+
+        Raises:
+            UsageError: the run has no checkpoint. RunNotFoundError: there is no such run.
+        """
+        if key:
+            return self._with_checkpoint(key)
+        here = str(cwd or Path.cwd())
+        for info in self.list():
+            if (info.name == name if name else info.cwd == here) and checkpoints_of(info.folder):
+                return info
+        whose = f"with the name {name!r}" if name else f"from {here}"
+        raise UsageError(
+            f"no run {whose} has a checkpoint; call fd.checkpoint(state) in the cell, or name a run: --resume ID "
+            "(%runs)."
+        )
+
+    def _with_checkpoint(self, key: str) -> RunInfo:
+        info = self.find(key)
+        same_name = [other for other in self.list() if other.name == key]
+        for candidate in [info, *same_name]:
+            if checkpoints_of(candidate.folder):
+                return candidate
+        raise UsageError(
+            f"run {info.id} has no checkpoint to continue from; call fd.checkpoint(state) in its cell, or name another "
+            "run."
+        )
 
     def load(self, key: str) -> Run:
         """Return a run as it stands on disk, for reading only; ``key`` as in `find`."""

@@ -10,7 +10,8 @@ from farandole.runs.series import POINTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from farandole.runs.run import RankView, Run
+    from farandole.runs.model import RankView
+    from farandole.runs.run import Run
     from farandole.runs.series import Point, Series
 
 SLOWER = 1.05

@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from farandole.notebook.chart import duration, number, show_runs, static_bundle, svg, ticks
 from farandole.protocol import Report, Status, report_to_json
-from farandole.runs.run import Run, RunInfo
+from farandole.runs.model import RunInfo
+from farandole.runs.run import Run
 from IPython.testing.globalipapp import get_ipython, start_ipython
 
 EVIL = "<script>alert(1)</script>&"

@@ -8,7 +8,8 @@ import time
 import pytest
 from farandole.notebook.dashboard import STATIC, Dashboard, bundled
 from farandole.protocol import Report, Status, report_to_json
-from farandole.runs.run import Run, RunInfo
+from farandole.runs.model import RunInfo
+from farandole.runs.run import Run
 from farandole.runs.view import view_of
 
 EVIL = '<img src=x onerror="window.hacked=1">'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from farandole.exceptions import RunNotFoundError, UsageError
 from farandole.protocol import Kind, Status
-from farandole.runs.checkpoints import checkpoints_of, to_resume
+from farandole.runs.checkpoints import checkpoints_of
 from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
@@ -43,7 +43,7 @@ def test_one_that_a_killed_writer_had_put_aside_counts_unless_it_was_replaced(st
     folder = run.folder / "checkpoints"
     (folder / "step-6").rename(folder / ".step-6.old")
     assert [(found.step, found.path.name) for found in run.checkpoints] == [(3, "step-3"), (6, ".step-6.old")]
-    assert to_resume(store, run.id).id == run.id
+    assert store.to_resume(run.id).id == run.id
     shutil.copytree(folder / ".step-6.old", folder / "step-6")
     assert [found.path.name for found in run.checkpoints] == ["step-3", "step-6"]
 
@@ -62,7 +62,7 @@ def test_a_run_is_chosen_by_id_beginning_or_name(store: RunStore) -> None:
     run = _run(store, (1,), name="digits")
     _run(store, name="digits")  # newer, and without one
     for key in (run.id, "digits"):
-        assert to_resume(store, key).id == run.id
+        assert store.to_resume(key).id == run.id
 
 
 def test_without_a_key_it_is_the_last_one_of_the_name_or_the_folder(store: RunStore) -> None:
@@ -70,20 +70,20 @@ def test_without_a_key_it_is_the_last_one_of_the_name_or_the_folder(store: RunSt
     here = _run(store, (1,), name="other")
     _run(store)
     _run(store, (1,), cwd="/elsewhere")
-    assert to_resume(store, "", name="digits", cwd=Path("/here")).id == named.id
-    assert to_resume(store, "", cwd=Path("/here")).id == here.id
+    assert store.to_resume("", name="digits", cwd=Path("/here")).id == named.id
+    assert store.to_resume("", cwd=Path("/here")).id == here.id
 
 
 def test_where_there_is_no_checkpoint_the_error_says_what_to_do(store: RunStore) -> None:
     run = _run(store)
     with pytest.raises(UsageError, match=f"run {run.id} has no checkpoint.*fd.checkpoint"):
-        to_resume(store, run.id)
+        store.to_resume(run.id)
     with pytest.raises(UsageError, match="no run with the name 'digits' has a checkpoint"):
-        to_resume(store, "", name="digits")
+        store.to_resume("", name="digits")
     with pytest.raises(UsageError, match="no run from /here has a checkpoint.*--resume ID"):
-        to_resume(store, "", cwd=Path("/here"))
+        store.to_resume("", cwd=Path("/here"))
     with pytest.raises(RunNotFoundError):
-        to_resume(store, "nope")
+        store.to_resume("nope")
 
 
 def test_a_run_says_what_it_went_on_from_and_takes_notices_of_ranks(store: RunStore) -> None:

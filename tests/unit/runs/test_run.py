@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 from farandole.protocol import Report, Status, report_to_json
-from farandole.runs.run import LogTail, Run, RunInfo
+from farandole.runs.model import LogTail, RunInfo
+from farandole.runs.run import Run
 from farandole.runs.series import POINTS, Axis, Envelope
 from farandole.runs.writer import Nowhere
 

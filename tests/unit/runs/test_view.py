@@ -1,6 +1,7 @@
 """Which progress bars a dashboard shows."""
 
-from farandole.runs.run import Run, RunInfo
+from farandole.runs.model import RunInfo
+from farandole.runs.run import Run
 from farandole.runs.view import progress
 
 

@@ -15,7 +15,8 @@ from farandole.driver.loop import PUMP_SECONDS
 from farandole.driver.output import Block
 from farandole.exceptions import FarandoleError
 from farandole.protocol import Status
-from farandole.runs.run import Run, still_going
+from farandole.runs.model import still_going
+from farandole.runs.run import Run
 
 Watch: TypeAlias = Callable[[Run], Callable[[], None]]
 """Called with a new run; returns what is called about ten times a second while the run goes on, and once at its end."""

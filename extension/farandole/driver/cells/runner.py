@@ -9,8 +9,8 @@ from typing import Any
 from farandole.driver.cells.background import BackgroundRun, Watch
 from farandole.driver.cells.screen import Screen, Show
 from farandole.driver.core.core import ClusterCore
-from farandole.driver.elastic.run import RunCallbacks
-from farandole.driver.elastic.takeover import JournalReplay
+from farandole.driver.elastic.run import ElasticCell, RunCallbacks
+from farandole.driver.elastic.takeover import AdoptedRun, JournalReplay
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.group import Cell, call
 from farandole.driver.kernels.replies import Reply, Sink
@@ -32,10 +32,10 @@ from farandole.driver.recovery.replay import Replay, trim
 from farandole.driver.workers.worker import Progress
 from farandole.exceptions import RankError
 from farandole.protocol import Status
-from farandole.runs.checkpoints import to_resume
 from farandole.runs.logs import RankLogs
+from farandole.runs.model import RankStatus, RunInfo
 from farandole.runs.origin import origin
-from farandole.runs.run import RankStatus, Run, RunInfo
+from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
 CATCH_UP_SECONDS = 30.0
@@ -79,7 +79,7 @@ class Training:
         elastic: Elastic | None = None,
     ) -> Run:
         """Execute a training cell as a run; see `Cluster.train`."""
-        source = None if resume is None else to_resume(self.store, resume, name=name)
+        source = None if resume is None else self.store.to_resume(resume, name=name)
         if backend is not None:
             self._loop.call(self._core.use(backend))
         self._loop.call(self._core.reconcile(self._progress))
@@ -200,7 +200,7 @@ class Training:
         cell = self._cell(run, self._sink(screen, run), elastic)
         if elastic is None:
             return self._core.run(cell, None, self._progress, notice=self._told(run).notice)
-        return self._core.run_elastic(cell, elastic, self._told(run), self._progress)
+        return self._core.run_elastic(ElasticCell(self._core, cell, elastic, self._told(run)), self._progress)
 
     def _told(self, run: Run) -> RunCallbacks:
         def notice(text: str) -> None:
@@ -256,7 +256,8 @@ class Training:
         if found.ended is None:
             self._loop.call(self._core.use(run.backend))
             heard = JournalReplay(readers=readers, workers=run.info.workers, whole=again.end)
-            work = self._core.take_over(self._cell(run, sink, elastic), elastic, self._told(run), heard)
+            cell = AdoptedRun(self._core, self._cell(run, sink, elastic), elastic, self._told(run), heard)
+            work = self._core.take_over(cell)
         else:
             work = follow_to_end(readers, sink)
         self._go_on(background, work, ended=found.ended, hears=again)

@@ -6,16 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from farandole.driver.core.pool import WorkerHandle, WorkerPool, worker_name
-from farandole.driver.elastic.run import ElasticCell, RunCallbacks
-from farandole.driver.elastic.takeover import AdoptedRun, JournalReplay
 from farandole.driver.kernels.group import Cell, RankGroup, call
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.liveness import Liveness
 from farandole.driver.kernels.replies import Records, Reply, Sink
-from farandole.driver.options import Elastic
 from farandole.driver.preflight.probe import preflight
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.recovery.reattach import RunReader
@@ -30,6 +27,22 @@ PRELOAD_SECONDS = 120.0
 RELEASE_SECONDS = 5.0
 BEGIN_SECONDS = 2.0
 """So long a cell may take until its ranks have it, where none must be started first."""
+
+
+class ElasticRun(Protocol):
+    """The running cell of an elastic run, as far as the core knows it; `driver.elastic` implements it on top of it."""
+
+    async def run(self) -> list[Reply]:
+        """Execute the cell and return how it ended on each rank that saw its end."""
+
+    def stop(self) -> None:
+        """End the run, because the user has stopped it."""
+
+    def hear(self, kernel: RankKernel, records: Sequence[dict[str, Any]]) -> None:
+        """Take in the rank messages of a kernel."""
+
+    async def scale(self, workers: int, progress: Progress) -> None:
+        """Start or stop workers while the run continues."""
 
 
 class ClusterCore:
@@ -49,7 +62,7 @@ class ClusterCore:
         self._on_records = on_records
         # One cell at a time: a second one would mix its collectives with those of the first.
         self._cell = asyncio.Lock()
-        self._elastic: ElasticCell | None = None
+        self._elastic: ElasticRun | None = None
         self._coming: Sequence[str] = ()
         self._starts: set[asyncio.Task[None]] = set()
 
@@ -199,18 +212,18 @@ class ClusterCore:
                 self._world.invalidate()
             return found
 
-    async def run_elastic(self, cell: Cell, options: Elastic, told: RunCallbacks, progress: Progress) -> list[Reply]:
-        """Make the cluster whole and execute a cell that goes on when ranks are lost or added."""
+    async def run_elastic(self, cell: ElasticRun, progress: Progress) -> list[Reply]:
+        """Make the cluster whole and execute a cell that continues when ranks are lost or added."""
         async with self._cell:
             await self._mend(progress)
-            return await self._led(ElasticCell(self, cell, options, told))
+            return await self._led(cell)
 
-    async def take_over(self, cell: Cell, options: Elastic, told: RunCallbacks, heard: JournalReplay) -> list[Reply]:
-        """Lead an elastic run whose driver is gone, from wherever its ranks stand, as `run_elastic` does."""
+    async def take_over(self, cell: ElasticRun) -> list[Reply]:
+        """Lead an elastic run whose driver is gone, from the point that its ranks have reached."""
         async with self._cell:
-            return await self._led(AdoptedRun(self, cell, options, told, heard))
+            return await self._led(cell)
 
-    async def _led(self, elastic: ElasticCell) -> list[Reply]:
+    async def _led(self, elastic: ElasticRun) -> list[Reply]:
         self._elastic = elastic
         try:
             return await elastic.run()

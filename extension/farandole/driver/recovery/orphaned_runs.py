@@ -24,7 +24,8 @@ from farandole.driver.recovery.replay import Replay, trim
 from farandole.driver.workers.journal import WorkerJournal
 from farandole.driver.workers.worker import Worker
 from farandole.protocol import LEFT_RECORDS, Status
-from farandole.runs.run import Run, RunInfo
+from farandole.runs.model import RunInfo
+from farandole.runs.run import Run
 from farandole.runs.store import RunStore, read_info
 
 READ_BYTES = 1_000_000

@@ -13,7 +13,7 @@ from farandole.driver.core.pool import worker_name
 from farandole.driver.workers.hub import HubWorkers
 from farandole.driver.workers.worker import WorkerOptions
 from farandole.exceptions import DeadlineError, FarandoleError
-from farandole.runs.run import RunInfo
+from farandole.runs.model import RunInfo
 from farandole.runs.store import RunStore
 from farandole.server.panel.cluster_monitor import ClusterMonitor
 from farandole.server.panel.clusters import Work, options_of

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from farandole.runs.run import Run, RunInfo
+from farandole.runs.model import RunInfo
+from farandole.runs.run import Run
 from farandole.runs.store import rank_files, tail
 from farandole.runs.view import view_of
 from farandole.runs.view_files import LINES, VIEW

@@ -12,7 +12,7 @@ from typing import Any
 
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Kind, report_from_json
-from farandole.runs.run import RunInfo
+from farandole.runs.model import RunInfo
 from farandole.runs.store import rank_files, read_lines
 from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
-from farandole.runs.run import RunInfo
+from farandole.runs.model import RunInfo
 from farandole.runs.store import as_it_stands
 from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire

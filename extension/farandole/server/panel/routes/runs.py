@@ -10,7 +10,7 @@ from jupyter_server.auth.decorator import authorized
 from tornado import web
 from tornado.iostream import StreamClosedError
 
-from farandole.runs.run import RunInfo
+from farandole.runs.model import RunInfo
 from farandole.server.panel import wire
 from farandole.server.panel.charts import Chart
 from farandole.server.panel.files import csv_chunks, log_part

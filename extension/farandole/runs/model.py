@@ -1,0 +1,112 @@
+"""What is known of a run and of its ranks, as plain data."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from farandole.exceptions import DeadlineError
+from farandole.protocol import Status
+from farandole.runs.writer import strict_json
+
+RankStatus = Literal["running", "done", "failed", "stopped", "dead"]
+
+LOG_LINES = 5
+"""How many of the last lines of a rank are kept at hand."""
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """What ``run.json`` says about a run; times are seconds since the epoch."""
+
+    id: str
+    folder: Path
+    name: str = ""
+    status: Status = Status.RUNNING
+    error: str | None = None
+    started: float = 0.0
+    ended: float | None = None
+    backend: str = ""
+    cluster: str = ""
+    size: int = 0
+    workers: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    git: dict[str, Any] | None = None
+    cwd: str = ""
+    driver: dict[str, Any] = field(default_factory=dict)
+    results: dict[int, Any] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+    resumed_from: str | None = None
+    """Id of the run whose checkpoint this one went on from."""
+    notebook: str = ""
+    """Absolute path of the notebook that the run came from; empty where there was none, as the next two."""
+    kernel: str = ""
+    cell: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took, or has been going on."""
+        return (self.ended or time.time()) - self.started
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Return the text of ``run.json``."""
+        record = {name: value for name, value in vars(self).items() if name != "folder"}
+        return strict_json({**record, "code": "code.py"}, indent=indent) + "\n"
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any], folder: Path) -> RunInfo:
+        """Return what `to_json` wrote; unknown keys are left out, wrong ones raise ValueError or TypeError."""
+        known = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
+        known["status"] = Status(record["status"])
+        known["workers"] = tuple(record.get("workers", ()))
+        known["notices"] = tuple(record.get("notices", ()))
+        known["results"] = {int(rank): value for rank, value in record.get("results", {}).items()}
+        return cls(**{**known, "started": float(record["started"]), "folder": folder})
+
+
+class LogTail:
+    """The last lines of a rank's output; a carriage return overwrites the line, as in a terminal."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=LOG_LINES)
+        self._open = ""
+
+    def add(self, text: str) -> None:
+        """Take more output in."""
+        *lines, self._open = (self._open + text[-20_000:]).split("\n")
+        self._lines.extend(map(_shown, lines[-LOG_LINES:]))
+        self._open = self._open[-2_000:]
+
+    def lines(self) -> list[str]:
+        """Return at most `LOG_LINES` lines, the last one may be unfinished."""
+        last = [_shown(self._open)] if self._open else []
+        return [*self._lines, *last][-LOG_LINES:]
+
+
+def _shown(line: str) -> str:
+    return _ESCAPES.sub("", line.rstrip("\r").rpartition("\r")[2])[:500]
+
+
+@dataclass(slots=True)
+class RankView:
+    """The latest news of one rank."""
+
+    rank: int
+    worker: str = ""
+    state: RankStatus = "running"
+    usage: dict[str, Any] = field(default_factory=dict)
+    progress: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Last progress record of each name."""
+    log: LogTail = field(default_factory=LogTail)
+
+
+def still_going(run_id: str, seconds: float | None) -> DeadlineError:
+    """Return the error for a run that has not ended in time."""
+    return DeadlineError(f"run {run_id} has not ended within {seconds:g} s; it goes on, and you may wait again")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -48,19 +46,13 @@ class Lab:
         ARTIFACTS.mkdir(exist_ok=True)
         self.page.screenshot(path=ARTIFACTS / f"{name}.png")
 
-    def picture(self, name: str) -> None:
-        """Take a screenshot for docs/; FARANDOLE_PICTURES names the folder to write it to."""
-        self.shoot(name)
-        if wanted := os.environ.get("FARANDOLE_PICTURES"):
-            shutil.copy(ARTIFACTS / f"{name}.png", wanted)
-
     def log_in(self, user: str) -> None:
         """Log in by the form."""
         self.page.goto(f"{self.hub.url}/hub/login")
         self.page.get_by_label("Username:").fill(user)
         self.page.get_by_label("Password:", exact=True).fill(self.hub.password)
         self.shoot("login")
-        self.page.get_by_role("button", name="DriverStatus in").click()
+        self.page.get_by_role("button", name="Sign in").click()
 
     def start_server(self, user: str, profile: str) -> None:
         """Choose a profile on the spawn page and start the server."""
@@ -95,6 +87,21 @@ class Lab:
     def cell_with(self, text: str) -> Locator:
         """Return the first cell that contains a text."""
         return self.page.locator(".jp-Notebook .jp-Cell", has_text=text).first
+
+
+def open_panel(lab: Lab) -> Locator:
+    """Show the panel by its icon in the left bar, unless it is visible already."""
+    panel = lab.page.locator("#farandole-panel")
+    if not panel.is_visible():
+        lab.page.locator('.jp-SideBar [data-id="farandole-panel"]').click()
+    expect(panel).to_be_visible()
+    return panel
+
+
+def show_tab(panel: Locator, name: str) -> None:
+    """Choose a tab of the panel."""
+    panel.get_by_role("tab", name=name).click()
+    expect(panel.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
 
 
 def shoot_failure(item: pytest.Item, report: pytest.TestReport) -> None:

@@ -40,7 +40,7 @@ def test_first_notebook_from_login_to_accuracy(lab: Lab):
     wait_for_points(training, "loss", grown)
     wait_for_points(training, "accuracy", 6)
     show(training.locator(".fd"))
-    lab.picture("dashboard")
+    lab.shoot("dashboard")
     expect(training.locator(".fd-status")).to_have_text("finished", timeout=90_000)
     expect(training.locator("img[alt*=accuracy]")).to_be_attached()
 

@@ -13,7 +13,7 @@ from playwright.sync_api import TimeoutError as Late
 from playwright.sync_api import expect
 
 from hub.process import wait_until
-from tests.browser.lab import points, wait_for_points, write_notebook
+from tests.browser.lab import open_panel, points, show_tab, wait_for_points, write_notebook
 from tests.browser.test_reattach import CELL, START, home_of, kernel_of
 
 if TYPE_CHECKING:
@@ -55,26 +55,12 @@ TOKENS = """(cell, skipped) => [...cell.querySelectorAll(".cm-line")].slice(skip
 """Return the syntax colours of a cell's lines, without the given number of tokens at its start."""
 
 
-def open_panel(lab: Lab) -> Locator:
-    """Show the panel by its icon in the left bar, unless it is visible already."""
-    panel = lab.page.locator("#farandole-panel")
-    if not panel.is_visible():
-        lab.page.locator('.jp-SideBar [data-id="farandole-panel"]').click()
-    expect(panel).to_be_visible()
-    return panel
-
-
 def reload(lab: Lab) -> Locator:
     """Reload the page; the panel keeps its place."""
     lab.page.reload()
     panel = lab.page.locator("#farandole-panel")
     expect(panel).to_be_visible(timeout=60_000)
     return panel
-
-
-def show_tab(panel: Locator, name: str) -> None:
-    panel.get_by_role("tab", name=name).click()
-    expect(panel.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
 
 
 def choose_theme(lab: Lab, name: str) -> None:
@@ -185,7 +171,7 @@ def test_a_newcomer_trains_without_a_magic_known(hub: RunningHub, lab: Lab):
     panel.get_by_role("button", name="Start a cluster").click()
     form = panel.get_by_role("form", name="Start a cluster")
     form.get_by_label("Workers").fill("2")
-    lab.picture("panel-form")
+    lab.shoot("panel-form")
     assert_accessible(lab)
     form.get_by_role("button", name="Start", exact=True).click()
     cluster = panel.get_by_role("region", name="Cluster main")
@@ -209,7 +195,7 @@ def test_a_newcomer_trains_without_a_magic_known(hub: RunningHub, lab: Lab):
     expect(chart.locator(".fd-status")).to_have_text("finished", timeout=120_000)
     expect(panel.get_by_role("heading", name="digits")).to_be_visible()
     expect(panel.locator(".fd-detail .fd-status").first).to_have_text("finished")
-    lab.picture("panel-run")
+    lab.shoot("panel-run")
     assert_accessible(lab)
     with lab.page.expect_download() as told:
         panel.get_by_role("link", name="Download CSV").click()
@@ -258,7 +244,7 @@ def test_a_run_is_there_live_when_the_browser_comes_back(hub: RunningHub, lab: L
     expect(panel.locator(".fd-detail .fd-status").first).to_have_text("running")
     seen = points(panel, "loss")
     wait_for_points(panel, "loss", seen + 5)
-    lab.picture("panel-live")
+    lab.shoot("panel-live")
     panel = reload(lab)
     expect(panel.locator(".fd-detail .fd-status").first).to_have_text("running")
     expect(lab.page.locator(".fd-cell-mark")).to_be_visible(timeout=60_000)
@@ -277,7 +263,7 @@ def test_a_run_is_there_live_when_the_browser_comes_back(hub: RunningHub, lab: L
     expect(worker).not_to_contain_text("computing")
     ready = panel.locator(".fd-cluster > .fd-row > .fd-status")
     assert ready.evaluate(TONE) == panel.evaluate("panel => getComputedStyle(panel).getPropertyValue('--fd-good')")
-    lab.picture("panel-dead")
+    lab.shoot("panel-dead")
     panel = reload(lab)
     expect(worker).to_contain_text("rank 1 is dead")
     for theme in ("JupyterLab Dark", "JupyterLab Light"):

@@ -13,7 +13,7 @@ from jupyter_server.serverapp import ServerApp
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
-from tests.unit.driver.workers.test_hub_client import TOKEN, FakeHub, served
+from tests.unit.driver.workers.test_source import TOKEN, FakeHub, served
 
 PAGE_TOKEN = "the-token-of-the-page"
 DEADLINE = 60

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from farandole.driver.workers.hub import HubClient, HubWorkers
+from farandole.driver.workers.client import HubClient
+from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.worker import WorkerOptions
 
 from hub.process import wait_until

@@ -47,7 +47,7 @@ async def test_a_cell_that_blocks_is_stopped_and_then_the_cluster(cluster, store
     assert store.find(busy.runs[0]).status is Status.INTERRUPTED
     await sign(store, lambda said: not said.busy and not said.runs)
 
-    with pytest.raises(FarandoleError, match="this machine is the one worker"):
+    with pytest.raises(FarandoleError, match="this machine is the only worker"):
         await ask(here, "scale", workers=2, seconds=DEADLINE)
     [pid] = {int(block.text) for block in cluster.run("import os; print(os.getpid())", ranks=[1])}
     os.kill(pid, signal.SIGKILL)

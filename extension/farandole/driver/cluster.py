@@ -20,8 +20,8 @@ from farandole.driver.loop import LoopThread
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
-from farandole.driver.workers.hub import HubWorkers
 from farandole.driver.workers.local import LocalWorkers
+from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.worker import Progress, WorkerOptions, WorkerSource
 from farandole.exceptions import NoClusterError, UsageError
 from farandole.protocol import Kind

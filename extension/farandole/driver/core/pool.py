@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.loop import all_or_first_error
-from farandole.driver.workers.journal import find_again
 from farandole.driver.workers.worker import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.exceptions import WorkerStartError
 
@@ -188,7 +187,7 @@ class WorkerPool:
             )
             await kernel.close()
         # One that does not answer while a proxy is restarted, say, has other ranks that go on.
-        if isinstance(await find_again(crew.worker), str):
+        if isinstance(await crew.worker.find_again(), str):
             return False
         # Whoever was only out of reach must not be taken for its own successor.
         await asyncio.gather(*(crew.worker.stop_kernel(kernel.kernel_id) for kernel in lost))

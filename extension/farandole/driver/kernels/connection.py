@@ -10,8 +10,8 @@ from typing import Protocol
 
 import aiohttp
 
-from farandole.driver.workers.journal import GONE, LOST_SECONDS, WorkerJournal, find_again
-from farandole.driver.workers.worker import Worker
+from farandole.driver.workers.journal import WorkerJournal
+from farandole.driver.workers.worker import GONE, LOST_SECONDS, Worker
 from farandole.exceptions import WorkerStartError
 
 SUBPROTOCOL = "v1.kernel.websocket.jupyter.org"
@@ -121,7 +121,7 @@ class Connection:
         self._ready.clear()
         give_up = time.monotonic() + LOST_SECONDS
         while self._listener.alive and not self._ready.is_set() and time.monotonic() < give_up:
-            found = await find_again(self._worker)
+            found = await self._worker.find_again()
             if isinstance(found, str):
                 self._listener.mark_dead(found)
                 return

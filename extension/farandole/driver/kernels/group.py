@@ -10,7 +10,7 @@ from typing import Any
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import Reply, Sink
-from farandole.driver.workers.journal import GONE
+from farandole.driver.workers.worker import GONE
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import Part
 

@@ -24,8 +24,8 @@ from farandole.driver.kernels.replies import (
     Sink,
     reply_of,
 )
-from farandole.driver.workers.journal import GONE, JournalInfo, WorkerJournal, find_again
-from farandole.driver.workers.worker import Worker
+from farandole.driver.workers.journal import JournalInfo, WorkerJournal
+from farandole.driver.workers.worker import GONE, Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK, Part
 
@@ -287,7 +287,7 @@ class RankKernel:
                             self.hear(frame)
                     break
                 except WorkerStartError:
-                    found = await find_again(self.worker)
+                    found = await self.worker.find_again()
                     if isinstance(found, str):
                         self.mark_dead(found)
                     else:

@@ -12,8 +12,8 @@ from typing import Any
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import Records, Reply, Sink
 from farandole.driver.options import Elastic
-from farandole.driver.workers.journal import GONE, JournalInfo, find_again
-from farandole.driver.workers.worker import Worker
+from farandole.driver.workers.journal import JournalInfo
+from farandole.driver.workers.worker import GONE, Worker
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
 from farandole.runs.run import Run
@@ -82,7 +82,7 @@ class RunReader:
 
     async def _count(self, record: JournalInfo) -> int:
         """Return how many messages its worker has on record, 0 where that is gone."""
-        found = await find_again(self.kernel.worker)
+        found = await self.kernel.worker.find_again()
         records = () if isinstance(found, str) else found.records
         return max((one.count for one in records if (one.run, one.kernel) == (record.run, record.kernel)), default=0)
 

@@ -1,4 +1,4 @@
-"""Ranks without a hub: a private Jupyter server on this machine is the one worker."""
+"""Ranks without a hub: a private Jupyter server on this machine is the only worker."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from farandole.exceptions import ClusterExistsError, FarandoleError, UsageError,
 from farandole.server.worker.args import WORKER_ARGS
 from farandole.server.worker.lifeline import LIFELINE_VARIABLE
 
-STOP_SECONDS = 10.0
-"""How long the server may take to end; it stops its kernels and leaves the records of runs meanwhile."""
+LOCAL_STOP_SECONDS = 10.0
+"""Timeout for the server to exit; it stops its kernels and copies the journals of runs into their folders meanwhile."""
 
 
 class LocalWorkers(WorkerSource):
     """One Jupyter server on loopback, with a random token, that ends when the driver ends.
 
-    The user's own Jupyter server is not used: it may restart dead kernels silently and drop output, and there is none
-    in a script or another editor.
+    The user's own Jupyter server is not used: it may restart dead kernels silently and drop output, and scripts and
+    other editors have none.
     """
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
@@ -40,15 +40,15 @@ class LocalWorkers(WorkerSource):
     async def start(
         self, names: Sequence[str], options: WorkerOptions, progress: Progress, timeout: float
     ) -> list[Worker]:
-        """Start the one worker; more cannot be had here."""
+        """Start the only worker."""
         if len(names) != 1:
             raise UsageError(
-                f"without a hub this machine is the one worker, not {len(names)}; ask for more `--ranks` on it"
+                f"without a hub this machine is the only worker, not {len(names)}; use more `--ranks` instead"
             )
         if self._server is not None:
             raise ClusterExistsError(
-                "without a hub this machine is the one worker, and it runs already; for more ranks `%cluster stop`, "
-                "then `%cluster start --local --ranks N`"
+                "without a hub this machine is the only worker, and it runs already; for more ranks use "
+                "`%cluster stop`, then `%cluster start --local --ranks N`"
             )
         port, token = _free_port(), secrets.token_hex(32)
         log = Path(tempfile.mkstemp(prefix="farandole-local-", suffix=".log")[1])
@@ -56,7 +56,7 @@ class LocalWorkers(WorkerSource):
         url = f"http://127.0.0.1:{port}/"
         worker = Worker(name=names[0], url=url, token=token, session=self._session, presence=self._presence)
         try:
-            await self._wait_until_it_answers(worker, log, timeout)
+            await self._wait_until_ready(worker, log, timeout)
         except BaseException:
             await self.stop(names)
             raise
@@ -67,21 +67,21 @@ class LocalWorkers(WorkerSource):
         return [worker]
 
     async def find(self, cluster: str) -> list[Worker]:
-        """Return the worker where it is of this cluster and lives."""
+        """Return the worker if it runs and belongs to this cluster."""
         if self._worker is None or self._cluster != cluster or self._server is None or self._server.poll() is not None:
             return []
         return [self._worker]
 
     async def names(self, cluster: str) -> list[str]:
-        """Return the worker's name where it is of this cluster."""
+        """Return the worker's name if it belongs to this cluster."""
         return [worker.name for worker in await self.find(cluster)]
 
     async def clusters(self) -> dict[str, int]:
-        """Return the one cluster, if there is one."""
+        """Return the only cluster, if it runs."""
         return {self._cluster: 1} if await self.find(self._cluster) else {}
 
     async def stop(self, _names: Sequence[str], /) -> None:
-        """End the server and its kernels by closing its lifeline; by force after 10 s."""
+        """End the server and its kernels: close its lifeline, and kill it after 10 s."""
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
@@ -90,7 +90,7 @@ class LocalWorkers(WorkerSource):
         self._server = self._worker = None
 
     async def close(self) -> None:
-        """Stop the worker: it cannot be attached by anybody else."""
+        """Stop the worker: no other driver could attach it."""
         await self.stop([])
         await self._session.close()
 
@@ -106,7 +106,7 @@ class LocalWorkers(WorkerSource):
             "FARANDOLE_RANKS": str(options.ranks or 1),
             "JUPYTER_TOKEN": token,
         }
-        # The notebook server's identity must not leak into a server that is none of the hub's.
+        # The worker is not a server of the hub, so it must not inherit the notebook server's identity.
         for variable in [key for key in environment if key.startswith(("JUPYTERHUB_", "JPY_API_"))]:
             del environment[variable]
         command = [
@@ -131,19 +131,19 @@ class LocalWorkers(WorkerSource):
             )
         os.close(reader)
 
-    async def _wait_until_it_answers(self, worker: Worker, log: Path, timeout: float) -> None:
+    async def _wait_until_ready(self, worker: Worker, log: Path, timeout: float) -> None:
         assert self._server is not None
         try:
             async with asyncio.timeout(timeout):
                 while not await _answers(worker):
                     if self._server.poll() is not None:
                         raise WorkerStartError(
-                            f"the local worker ended while it started. Its last words:\n{_tail(log)}"
+                            f"the local worker ended while it started. The end of its log:\n{_tail(log)}"
                         )
                     await asyncio.sleep(0.05)
         except TimeoutError as exc:
             raise WorkerStartError(
-                f"the local worker did not answer within {timeout:g} s. Its last words:\n{_tail(log)}"
+                f"the local worker did not answer within {timeout:g} s. The end of its log:\n{_tail(log)}"
             ) from exc
 
 
@@ -157,7 +157,7 @@ async def _answers(worker: Worker) -> bool:
 
 def _end(server: subprocess.Popen[bytes]) -> None:
     try:
-        server.wait(timeout=STOP_SECONDS)
+        server.wait(timeout=LOCAL_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()

@@ -1,8 +1,9 @@
-"""A worker: one Jupyter server that holds ranks, wherever it runs."""
+"""A worker: one Jupyter server that runs ranks."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -18,15 +19,24 @@ Progress: TypeAlias = Callable[[str], None]
 """Called with one line for the user while workers start."""
 
 HEARTBEAT_SECONDS = 20.0
-"""How often a worker's websocket is asked for a sign of life; a host without power closes no connection."""
+"""Interval of websocket pings: a host that loses power does not close its connections."""
 OPEN_SECONDS = 15.0
-"""How long a websocket may take to open; a server that hangs, or a proxy, answers nothing."""
+"""Timeout to open a websocket: a hung server, or a proxy in front of it, never answers."""
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30)
 FOLLOW_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=3 * RECORD_SIGN_SECONDS)
-"""A rank may be silent for hours, its worker not: of one that was killed a proxy may leave the answer open for ever."""
+"""A rank may be silent for hours, but its worker sends keep-alives: a proxy may hold the connection of a killed worker
+open forever."""
+LOST_SECONDS = 120.0
+"""How long a driver tries to reach a worker that may still exist: a hub or a proxy may be restarting."""
+REFUSED_SECONDS = 3.0
+"""How long a proxy may refuse connections to a worker that the hub still lists: the hub polls its servers rarely, and
+notices a death late."""
+PROBE_SECONDS = 5.0
+LONGEST_PROBE_PAUSE = 2.0
+GONE = "lost: its worker ended or cannot be reached"
 
 Presence: TypeAlias = Callable[[], Awaitable[bool | None]]
-"""Says whether those who started a worker still have it; None where they cannot be asked."""
+"""Returns whether the source of a worker still lists it; None if the source does not answer."""
 
 
 async def _gone() -> bool | None:
@@ -35,10 +45,10 @@ async def _gone() -> bool | None:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerInfo:
-    """What a worker says of itself (``GET farandole/worker``).
+    """What a worker offers (``GET farandole/worker``).
 
-    The hub stops a worker that has been idle for ``idle_minutes``; 0: never. ``idle_seconds`` is how long it was idle
-    when it was asked; None: one of its ranks computes.
+    The hub stops a worker that has been idle for ``idle_minutes``; 0: never. ``idle_seconds`` is how long it had been
+    idle at the time of the request; None: one of its ranks is busy.
     """
 
     worker: str
@@ -51,7 +61,7 @@ class WorkerInfo:
     idle_minutes: float = 0.0
     idle_seconds: float | None = 0.0
     backend: str = ""
-    """The backend that its cluster was started with; empty where nobody chose one."""
+    """The backend that its cluster was started with; empty for the default."""
 
     @property
     def machine(self) -> str:
@@ -61,7 +71,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLook:
-    """How a worker is now (``GET farandole/look``): of itself, what it uses, and the ids of runs that go on there.
+    """A worker's current state (``GET farandole/look``): its info, its usage and the ids of its active runs.
 
     ``usage`` is ``Usage`` of `farandole.server.panel.wire`.
     """
@@ -80,41 +90,38 @@ class Worker:
         self.name = name
         self.url = url
         self.presence = presence or _gone
-        """Without anybody to ask, a worker that does not answer is gone."""
+        """By default a worker that does not answer counts as gone."""
         self._headers = {"Authorization": f"token {token}"}
         self._session = session
 
     async def info(self) -> WorkerInfo:
-        """Ask the worker what it offers."""
+        """Return what the worker offers."""
         return self._info(await self._request("GET", "farandole/worker"))
 
     async def look(self) -> WorkerLook:
-        """Ask the worker how it is now."""
-        answer = await self._request("GET", "farandole/look")
-        if answer is None:
-            raise WorkerStartError(f"not worker {self.name} but another answered GET farandole/look; try it again")
+        """Return the worker's current state."""
+        answer = await self._get("farandole/look")
         return WorkerLook(info=self._info(answer["info"]), usage=answer["usage"], runs=tuple(answer["runs"]))
 
     async def log(self, offset: int) -> dict[str, Any]:
-        """Return ``offset``, ``next``, ``size`` and ``text`` of a part of the log of the worker's server."""
-        answer = await self._request("GET", "farandole/log", params={"offset": offset})
-        if answer is None:
-            raise WorkerStartError(f"not worker {self.name} but another answered GET farandole/log; try it again")
-        part: dict[str, Any] = answer
-        return part
+        """Return ``offset``, ``next``, ``size`` and ``text`` of a piece of the log of the worker's server."""
+        return await self._get("farandole/log", params={"offset": offset})
 
     def _info(self, answer: dict[str, Any]) -> WorkerInfo:
         return WorkerInfo(**{**answer, "worker": self.name, "backends": tuple(answer["backends"])})
 
     async def open_rendezvous(self, slots: list[dict[str, Any]], *, host: str) -> int:
-        """Open Horovod's rendezvous for these slots on the worker, at `host` or everywhere; return its port."""
+        """Open Horovod's rendezvous server for these slots on the worker and return its port.
+
+        It listens at `host`, or on all interfaces if that is empty.
+        """
         answer = await self._request("POST", "farandole/rendezvous", json={"slots": slots, "host": host})
         return int(answer["port"])
 
     async def start_kernel(self, slot: int) -> str:
         """Start a kernel for the given slot (0 to ranks - 1) and return its id.
 
-        It is started as a Jupyter session whose path names the slot, so that `kernels` finds it again.
+        The kernel belongs to a Jupyter session whose path names the slot, so that `kernels` can find it later.
         """
         body = {"path": f"rank-{slot}", "name": f"rank-{slot}", "type": "console", "kernel": {"name": "python3"}}
         answer = await self._request("POST", "api/sessions", json=body)
@@ -134,7 +141,7 @@ class Worker:
         await self._request("POST", f"api/kernels/{kernel_id}/interrupt", missing_ok=True)
 
     async def stop_kernel(self, kernel_id: str) -> None:
-        """End a kernel, by force where it does not go."""
+        """Shut a kernel down; kill it if it does not exit."""
         await self._request("DELETE", f"api/kernels/{kernel_id}", missing_ok=True)
 
     async def kernel_socket(self, kernel_id: str, session_id: str, protocol: str) -> aiohttp.ClientWebSocketResponse:
@@ -156,15 +163,45 @@ class Worker:
             raise WorkerStartError(f"worker {self.name} opened no channel to its kernel: {reason}") from exc
 
     async def records(self) -> WorkerJournal:
-        """Return the kernels that live on the worker and what it has recorded of runs."""
-        answer = await self._request("GET", "farandole/records")
-        if answer is None:
-            # While a server ends or starts, the hub shows a page of its own in its place.
-            raise WorkerStartError(f"not worker {self.name} but another answered GET farandole/records; try it again")
-        return WorkerJournal.from_json(answer)
+        """Return the kernels that live on the worker and its journals of runs."""
+        return WorkerJournal.from_json(await self._get("farandole/records"))
+
+    async def find_again(self) -> WorkerJournal | str:
+        """Wait until the worker answers again and return its journals, or the reason to treat it as gone.
+
+        A broken connection is no such reason: the hub or the proxy may be restarting while the ranks continue.
+        """
+        give_up, pause, refused = time.monotonic() + LOST_SECONDS, 0.05, None
+        while time.monotonic() < give_up:
+            try:
+                async with asyncio.timeout(PROBE_SECONDS):
+                    return await self.records()
+            except (WorkerStartError, TimeoutError) as exc:
+                present = await self._present()
+                if present is False:
+                    return GONE
+                # A refusal comes from the proxy: the worker's port is closed, or the proxy has no route to it. That
+                # says more than a timeout, which a busy worker also causes.
+                refusing = present is True and isinstance(exc, WorkerStartError)
+                refused = (refused or time.monotonic()) if refusing else None
+                if refused is not None and time.monotonic() - refused > REFUSED_SECONDS:
+                    return GONE
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_PROBE_PAUSE)
+        return (
+            f"lost: its worker could not be reached for {LOST_SECONDS:g} s, and it may still run; once the hub "
+            "answers, `%cluster attach` connects to it again"
+        )
+
+    async def _present(self) -> bool | None:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                return await self.presence()
+        except TimeoutError:
+            return None
 
     async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:
-        """Yield what a kernel said in a run, from message ``after`` + 1 on, as it comes: websocket frames."""
+        """Yield a kernel's messages in a run, from number ``after`` + 1 on, as websocket frames; wait for new ones."""
         path = f"farandole/records/{run}/{kernel_id}"
         try:
             async with self._session.get(
@@ -173,10 +210,18 @@ class Worker:
                 if answer.status >= 400:
                     raise WorkerStartError(await self._complaint("GET", path, answer), status=answer.status)
                 while head := await answer.content.read(1):
+                    # Each frame follows its length in four bytes; a length of 0 is a keep-alive.
                     if length := int.from_bytes(head + await answer.content.readexactly(3), "big"):
                         yield await answer.content.readexactly(length)
         except (TimeoutError, aiohttp.ClientError, asyncio.IncompleteReadError, ConnectionError) as exc:
             raise WorkerStartError(f"worker {self.name} broke off its record of run {run}: {exc}") from exc
+
+    async def _get(self, path: str, **options: Any) -> dict[str, Any]:
+        """Return the JSON object at one of our routes; while a worker starts or ends, the hub answers with a page."""
+        answer: dict[str, Any] | None = await self._request("GET", path, **options)
+        if answer is None:
+            raise WorkerStartError(f"another server than worker {self.name} answered GET {path}; try again")
+        return answer
 
     async def _request(self, method: str, path: str, *, missing_ok: bool = False, **options: Any) -> Any:
         try:
@@ -199,9 +244,10 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """What a cluster asks of each of its workers; `workers` is how many it will have, `together` how many start now.
+    """The options of a cluster's workers.
 
-    With `wait` they queue while no GPU is free, and are served together, as they are in a queue of Kubernetes'.
+    - ``workers`` is how many the cluster will have, ``together`` how many start now.
+    - With ``wait``, workers queue while no GPU is free, and leave the queue together, as in a queue of Kubernetes.
     """
 
     cluster: str
@@ -211,10 +257,10 @@ class WorkerOptions:
     wait: bool = False
     together: int = 1
     backend: str | None = None
-    """What the cluster was asked to use; the workers keep it for whoever attaches them."""
+    """The backend given by the user; workers store it for drivers that attach later."""
 
     def user_options(self) -> dict[str, Any]:
-        """Return the options as the hub's spawner takes them."""
+        """Return the options in the form that the hub's spawner expects."""
         options: dict[str, Any] = {"role": "worker", "cluster": self.cluster}
         if self.profile is not None:
             options["profile"] = self.profile
@@ -232,7 +278,7 @@ class WorkerOptions:
 
 
 class WorkerSource(ABC):
-    """Where workers come from; a hub, or the user's own machine."""
+    """Starts, finds and stops workers: a hub, or the user's own machine."""
 
     @abstractmethod
     async def start(
@@ -241,12 +287,12 @@ class WorkerSource(ABC):
         """Start these workers, all or none, and return them in order.
 
         Raises:
-            WorkerStartError: one failed or was too slow; the others are stopped again.
+            WorkerStartError: one failed or timed out; the others are stopped again.
         """
 
     @abstractmethod
     async def find(self, cluster: str) -> list[Worker]:
-        """Return the running workers of a cluster, in order; empty where there are none."""
+        """Return the running workers of a cluster, in order."""
 
     @abstractmethod
     async def clusters(self) -> dict[str, int]:
@@ -254,16 +300,16 @@ class WorkerSource(ABC):
 
     @abstractmethod
     async def names(self, cluster: str) -> list[str]:
-        """Return the names of a cluster's workers, whatever state they are in."""
+        """Return the names of a cluster's workers in any state."""
 
     async def gpus(self) -> dict[str, dict[str, Any]]:
-        """Return for each class of GPUs ``total``, ``free``, ``held`` by user and ``waiting``; empty: nobody counts."""
+        """Return ``total``, ``free``, ``held`` by user and ``waiting`` for each class of GPUs; empty if unmanaged."""
         return {}
 
     @abstractmethod
     async def stop(self, names: Sequence[str], /) -> None:
-        """Stop these workers and wait until they are gone; unknown names are fine."""
+        """Stop these workers and wait until they are gone; ignore unknown names."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of connections (and of what cannot outlive the driver)."""
+        """Close connections, and stop workers that cannot outlive the driver."""

@@ -10,7 +10,7 @@ from typing import Any
 from farandole.driver.cluster import START_SECONDS, Cluster
 from farandole.driver.control.mailbox import DriverStatus, ask
 from farandole.driver.core.pool import worker_name
-from farandole.driver.workers.hub import HubWorkers
+from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.worker import WorkerOptions
 from farandole.exceptions import DeadlineError, FarandoleError
 from farandole.runs.model import RunInfo

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from farandole.driver.control.mailbox import driver_statuses
-from farandole.driver.workers.hub import WORKER_NAME, HubWorkers
+from farandole.driver.workers.source import WORKER_NAME, HubWorkers
 from farandole.driver.workers.worker import Worker
 from farandole.exceptions import HubError, WorkerStartError
 from farandole.server.panel import wire

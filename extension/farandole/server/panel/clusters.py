@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from farandole.driver.control.mailbox import DriverStatus
-from farandole.driver.workers.hub import WORKER_NAME
+from farandole.driver.workers.source import WORKER_NAME
 from farandole.driver.workers.worker import WorkerInfo, WorkerLook, WorkerOptions
 from farandole.server.panel import wire
 

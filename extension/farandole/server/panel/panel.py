@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from farandole.driver.workers.hub import HubWorkers
+from farandole.driver.workers.source import HubWorkers
 from farandole.exceptions import NoClusterError
 from farandole.runs.store import RunStore
 from farandole.server.panel import wire

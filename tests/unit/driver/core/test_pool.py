@@ -6,15 +6,16 @@ import pytest
 from farandole.driver.core.pool import WORKERS_AT_ONCE, WorkerHandle, WorkerPool
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.workers.journal import WorkerJournal
-from farandole.driver.workers.worker import WorkerInfo
+from farandole.driver.workers.worker import Worker, WorkerInfo
 from farandole.exceptions import WorkerStartError
 
 
-class Server:
-    """A worker that refuses the first requests, and starts no kernel where it is `full`."""
+class Server(Worker):
+    """A worker that refuses the first requests, and cannot start kernels if it is `full`."""
 
     def __init__(self, name, *, refuses=0, present=True, full=False):
-        self.name, self.refuses, self.present, self.full = name, refuses, present, full
+        super().__init__(name=name, url="", token="", session=None, presence=self.listed)
+        self.refuses, self.present, self.full = refuses, present, full
         self.stopped = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -29,7 +30,7 @@ class Server:
             raise WorkerStartError("503")
         return WorkerJournal(kernels=(), records=())
 
-    async def presence(self):
+    async def listed(self):
         return self.present
 
     async def stop_kernel(self, kernel_id):

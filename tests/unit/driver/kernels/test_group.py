@@ -6,7 +6,7 @@ import time
 from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import Reply
-from farandole.driver.workers.journal import GONE
+from farandole.driver.workers.worker import GONE
 from farandole.exceptions import WorkerStartError
 
 

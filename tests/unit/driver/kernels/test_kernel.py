@@ -16,7 +16,7 @@ from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
-from tests.unit.driver.workers.test_hub_client import served
+from tests.unit.driver.workers.test_source import served
 
 
 class FakeKernel:

@@ -11,7 +11,7 @@ import pytest
 from farandole.driver.options import Elastic
 from farandole.driver.recovery.orphaned_runs import complete
 from farandole.driver.recovery.reattach import about
-from farandole.driver.workers.local import STOP_SECONDS
+from farandole.driver.workers.local import LOCAL_STOP_SECONDS
 from farandole.protocol import COMM_TARGET, LEFT_RECORDS, Part, Report, Status, report_to_json
 from farandole.runs.store import RunStore
 from farandole.server.journal import journals as all_records
@@ -228,7 +228,7 @@ async def test_a_driver_that_lets_go_of_a_rank_that_died_leaves_nothing(store, r
 
 def test_records_are_left_before_whoever_stops_the_server_kills_it():
     kernels = KernelManager().shutdown_wait_time
-    assert kernels + all_records.LEAVE_SECONDS < STOP_SECONDS
+    assert kernels + all_records.LEAVE_SECONDS < LOCAL_STOP_SECONDS
 
 
 async def test_an_end_that_cannot_be_left_keeps_its_worker_for_a_day(store, run, tmp_path, monkeypatch):

@@ -11,8 +11,8 @@ import pytest
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.recovery import reattach
 from farandole.driver.recovery.reattach import FoundRun, RunReader, about, is_led, restore_run
-from farandole.driver.workers.journal import GONE, JournalInfo, WorkerJournal
-from farandole.driver.workers.worker import Worker
+from farandole.driver.workers.journal import JournalInfo, WorkerJournal
+from farandole.driver.workers.worker import GONE, Worker
 from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part, Report, Status, report_to_json
 from farandole.runs.store import RunStore
 from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_v1
@@ -128,12 +128,11 @@ async def test_a_rank_on_no_record_is_dead_and_its_files_tell_what_it_said(store
     assert (reply.rank, reply.worker, reply.status, reply.evalue) == (1, "c-w1", "dead", GONE)
 
 
-class LongRecord:
-    """A worker of which a proxy leaves the answer open: what was said comes, and then nothing, not even an end."""
-
-    name = "c-w0"
+class LongRecord(Worker):
+    """A worker whose journal ends without an end of file: a proxy holds the connection open."""
 
     def __init__(self, said):
+        super().__init__(name="c-w0", url="", token="", session=None)
         self.said = said
         self.silent = asyncio.Event()
         self.asked = 0

@@ -12,7 +12,7 @@ from farandole.server.panel import wire
 from tornado.routing import Matcher
 
 from tests.panel import DEADLINE, PAGE_TOKEN, PanelHub, panel_server
-from tests.unit.driver.workers.test_hub_client import TOKEN
+from tests.unit.driver.workers.test_source import TOKEN
 from tests.unit.server.panel.test_wire import misfit
 
 START = {"name": "main", "workers": 2, "profile": "cpu", "ranks": None, "backend": None, "wait": False}

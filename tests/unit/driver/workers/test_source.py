@@ -1,4 +1,4 @@
-"""The hub's client against a hub that is only its REST API: what it refuses, forgets and drags out."""
+"""`HubWorkers` and `HubClient` against a fake of the REST API of JupyterHub, with its refusals and delays."""
 
 import asyncio
 import json
@@ -8,7 +8,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 from farandole.driver.core.status import gpu_line
-from farandole.driver.workers.hub import REQUESTS_AT_ONCE, STOPS_AT_ONCE, HubClient, HubWorkers
+from farandole.driver.workers.client import REQUESTS_AT_ONCE, STOPS_AT_ONCE, HubClient
+from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.worker import WorkerOptions
 from farandole.exceptions import (
     ClusterExistsError,
@@ -235,7 +236,7 @@ async def test_a_failed_spawn_shows_the_hubs_reason_and_stops_the_others(fake, w
 
 async def test_a_slow_spawn_tells_the_last_word_and_stops_all(fake, workers):
     fake.events["c-w1"] = [{"message": "Pulling image"}, "hang"]
-    with pytest.raises(WorkerStartError, match=r"c-w1 did not start within 0.2 s.*last word: Pulling image.*--timeout"):
+    with pytest.raises(WorkerStartError, match=r"c-w1 did not start within 0.2 s.*last message: Pulling.*--timeout"):
         await start(workers, timeout=0.2)
     assert fake.servers == {}
 
@@ -274,7 +275,7 @@ async def test_a_hub_on_which_too_many_start_is_asked_again(fake, workers):
 
 async def test_a_hub_that_stays_too_busy_is_told_and_the_other_workers_stopped(fake, workers):
     fake.throttled, fake.retry_after = 1, "3600"
-    with pytest.raises(HubBusyError, match=r"takes no more for now .*Too many users.*concurrent_spawn_limit") as caught:
+    with pytest.raises(HubBusyError, match=r"accepts no more .*Too many users.*concurrent_spawn_limit") as caught:
         await start(workers)
     assert (caught.value.status, caught.value.retry_seconds) == (429, 3600.0)
     assert fake.servers == {}
@@ -302,7 +303,7 @@ async def test_an_unknown_profile_is_the_hubs_error_with_its_reason(fake, worker
 
 async def test_a_taken_name_is_refused_and_its_owner_left_alone(fake, workers):
     fake.servers["c-w1"] = {"ready": True, "url": "/user/ada/c-w1/"}
-    with pytest.raises(ClusterExistsError, match=r"'c' is there already \(worker c-w1\).*%cluster attach c"):
+    with pytest.raises(ClusterExistsError, match=r"'c' exists already \(worker c-w1\).*%cluster attach c"):
         await start(workers)
     assert list(fake.servers) == ["c-w1"]
 
@@ -357,7 +358,7 @@ async def test_workers_that_wait_for_their_turn_to_be_stopped_are_in_time(fake, 
 async def test_a_worker_that_does_not_stop_is_named(fake, workers):
     await start(workers, ["c-w0"])
     fake.busy_deletes = 1000
-    with pytest.raises(DeadlineError, match=r"not stopped worker c-w0 within 1 s; stop it on the hub's home page"):
+    with pytest.raises(DeadlineError, match=r"did not stop worker c-w0 within 1 s; stop it on the hub's home page"):
         await workers.stop(["c-w0"])
 
 
@@ -367,7 +368,7 @@ async def test_why_a_start_failed_is_not_hidden_by_trouble_in_cleaning_up(fake, 
     told = []
     with pytest.raises(WorkerStartError, match="no room"):
         await start(workers, ["c-w0"], progress=told.append)
-    assert "workers c-w0 may be left" in told[-1]
+    assert "workers c-w0 may still exist" in told[-1]
 
 
 async def test_without_a_hub_the_remedy_is_local(monkeypatch):

@@ -1,0 +1,178 @@
+"""Workers that a JupyterHub starts as named servers of the user."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import aiohttp
+
+from farandole.driver.loop import all_or_first_error
+from farandole.driver.workers.client import HubClient
+from farandole.driver.workers.worker import Progress, Worker, WorkerOptions, WorkerSource
+from farandole.exceptions import (
+    ClusterExistsError,
+    FarandoleError,
+    HubBusyError,
+    HubError,
+    NoClusterError,
+    WorkerStartError,
+)
+
+WORKER_NAME = re.compile(r"^(?P<cluster>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)-w(?P<index>[0-9]+)$")
+
+
+class HubWorkers(WorkerSource):
+    """Workers that are named servers ``<cluster>-w<i>`` of the token's user."""
+
+    def __init__(self, client: HubClient) -> None:
+        self._client = client
+
+    @classmethod
+    def from_environment(cls, url: str | None, token: str | None, session: aiohttp.ClientSession) -> HubWorkers:
+        """Use the given address and token, else those of this process's notebook server.
+
+        Raises:
+            NoClusterError: the process does not run under a hub, and no address or token was given.
+        """
+        url = url or os.environ.get("FARANDOLE_HUB_URL")
+        token = token or os.environ.get("JUPYTERHUB_API_TOKEN")
+        if not url or not token:
+            raise NoClusterError(
+                "there is no JupyterHub here: this kernel was not started by one. Use `%cluster start --local` for "
+                "ranks on this machine, or give `hub_url=` and `token=`."
+            )
+        return cls(HubClient(url=url, token=token, session=session))
+
+    @property
+    def client(self) -> HubClient:
+        """The client of the hub's API."""
+        return self._client
+
+    async def start(
+        self, names: Sequence[str], options: WorkerOptions, progress: Progress, timeout: float
+    ) -> list[Worker]:
+        """Start named servers, all or none."""
+        servers = await self._client.servers()
+        if taken := sorted(set(names) & set(servers)):
+            raise ClusterExistsError(
+                f"cluster {options.cluster!r} exists already (worker {taken[0]}). Use "
+                f"`%cluster attach {options.cluster}`, or choose another `--name`."
+            )
+        try:
+            return await all_or_first_error([self._start_one(name, options, progress, timeout) for name in names])
+        except BaseException:
+            await self._clean_up(names, progress)
+            raise
+
+    async def find(self, cluster: str) -> list[Worker]:
+        """Return the cluster's ready workers in order."""
+        servers = await self._client.servers()
+        ready = [match for match in _matches(servers, cluster) if servers[match[0]].get("ready")]
+        ready.sort(key=lambda match: int(match["index"]))
+        return [await self.worker(match[0], servers[match[0]]["url"]) for match in ready]
+
+    async def clusters(self) -> dict[str, int]:
+        """Return the user's clusters and their numbers of workers."""
+        counts: dict[str, int] = {}
+        for match in _matches(await self._client.servers()):
+            counts[match["cluster"]] = counts.get(match["cluster"], 0) + 1
+        return counts
+
+    async def names(self, cluster: str) -> list[str]:
+        """Return the names of the cluster's workers, including those that start or hang."""
+        return sorted(match[0] for match in _matches(await self._client.servers(), cluster))
+
+    async def gpus(self) -> dict[str, dict[str, Any]]:
+        """Return the hub's GPUs and their holders by class."""
+        return await self._client.gpus()
+
+    async def stop(self, names: Sequence[str], /) -> None:
+        """Stop and remove these servers; try all of them, then raise the first error."""
+        outcomes = await asyncio.gather(*(self._client.stop_server(name) for name in names), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def close(self) -> None:
+        """Close the connections; the workers keep running and can be attached again."""
+        await self._client.session.close()
+
+    async def _clean_up(self, names: Sequence[str], progress: Progress) -> None:
+        """Stop the servers of a failed start; report errors without hiding the cause of the failure."""
+        try:
+            await self.stop(names)
+        except FarandoleError as exc:
+            progress(f"workers {', '.join(names)} may still exist: {exc}")
+
+    async def _start_one(self, name: str, options: WorkerOptions, progress: Progress, timeout: float) -> Worker:
+        await self._request_start(name, options, timeout)
+        message = "no event yet"
+        try:
+            async with asyncio.timeout(timeout) as deadline:
+                async with aclosing(self._client.progress(name)) as events:
+                    async for event in events:
+                        message = event.get("message", message)
+                        if "queue" in event:
+                            _show_queue(name, event, progress, deadline, timeout)
+                        if event.get("failed"):
+                            raise WorkerStartError(f"worker {name} failed to start. The hub says: {message}")
+                        if event.get("ready"):
+                            progress(f"worker {name} is ready")
+                            return await self.worker(name, event["url"])
+        except TimeoutError as exc:
+            raise WorkerStartError(
+                f"worker {name} did not start within {timeout:g} s. The hub's last message: {message}. All workers of "
+                "this start were stopped; try again with a longer `--timeout`, or look at the hub's log."
+            ) from exc
+        raise WorkerStartError(f"the hub sent no more events of worker {name} before it was ready: {message}")
+
+    async def _request_start(self, name: str, options: WorkerOptions, timeout: float) -> None:
+        """Request the start of a worker; retry while the hub answers that too many servers are starting."""
+        give_up = asyncio.get_running_loop().time() + timeout
+        while True:
+            try:
+                return await self._client.start_server(name, options.user_options())
+            except HubBusyError as busy:
+                if asyncio.get_running_loop().time() + busy.retry_seconds > give_up:
+                    raise
+                pause = busy.retry_seconds
+            await asyncio.sleep(pause)
+
+    async def worker(self, name: str, path: str) -> Worker:
+        """Return a worker by its name and its URL, or its path on the hub."""
+        url = self._client.url.rstrip("/") + path if path.startswith("/") else path
+        return Worker(
+            name=name,
+            url=url.rstrip("/") + "/",
+            token=self._client.token,
+            session=self._client.session,
+            presence=partial(self._presence, name),
+        )
+
+    async def _presence(self, name: str) -> bool | None:
+        """Return whether the hub lists a worker; None if the hub, or the proxy in front of it, does not answer."""
+        try:
+            return name in await self._client.servers()
+        except HubError:
+            return None
+
+
+def _matches(servers: Iterable[str], cluster: str | None = None) -> list[re.Match[str]]:
+    """Return the matches of `WORKER_NAME` among names of servers, of one cluster or of all."""
+    matches = (WORKER_NAME.match(name) for name in servers)
+    return [match for match in matches if match and cluster in {None, match["cluster"]}]
+
+
+def _show_queue(
+    name: str, event: dict[str, Any], progress: Progress, deadline: asyncio.Timeout, timeout: float
+) -> None:
+    """Show a worker's place in the queue for GPUs; the start timeout begins when the worker leaves the queue."""
+    progress(f"worker {name}: {event['message']}")
+    waiting = event["queue"] > 0
+    deadline.reschedule(None if waiting else asyncio.get_running_loop().time() + timeout)

@@ -1,4 +1,4 @@
-"""Sphinx directives that render reference pages from their sources: settings files and the magics themselves."""
+"""Sphinx directives that render reference pages from their sources: settings files, magics and the Makefile."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r"# --- (?P<title>.*?) ---")
 SETTING = re.compile(r"(?P<name>[A-Z][A-Z_]*)=(?P<value>.*)")
+TARGET = re.compile(r"(?P<name>[a-z-]+):.*?## (?P<effect>.*)")
 MAGICS = {
     "cluster": "%cluster",
     "distributed": "%%distributed",
@@ -70,6 +71,19 @@ class MagicsDirective(MarkdownDirective):
             yield from (_row(action) for action in magic.parser._actions)
 
 
+class TargetsDirective(MarkdownDirective):
+    """The targets of the Makefile with the text that `make help` shows."""
+
+    def markdown(self) -> Iterator[str]:
+        """Yield a table."""
+        path = ROOT / "Makefile"
+        self.env.note_dependency(str(path))
+        yield from ("| target | effect |", "| --- | --- |")
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if target := TARGET.fullmatch(line):
+                yield f"| `make {target['name']}` | {target['effect']} |"
+
+
 def settings_markdown(text: str) -> Iterator[str]:
     """Yield the Markdown of a settings file.
 
@@ -111,4 +125,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives."""
     app.add_directive("settings", SettingsDirective)
     app.add_directive("magics", MagicsDirective)
+    app.add_directive("targets", TargetsDirective)
     return {"parallel_read_safe": True}

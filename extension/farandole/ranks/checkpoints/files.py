@@ -29,6 +29,8 @@ from farandole.ranks.state.nested import join, split
 
 OUTLINE = "outline.pickle"
 FORMAT = 1
+MOVED = {"farandole.ranks.nested": "farandole.ranks.state.nested"}
+"""Modules whose names are in the outlines of earlier versions, with their names of today."""
 
 
 class DamagedError(Exception):
@@ -161,12 +163,20 @@ def _pickled(outline: dict[str, Any]) -> bytes:
 
 def _unpickled(path: Path) -> dict[str, Any]:
     try:
-        outline: dict[str, Any] = pickle.loads(path.read_bytes())
+        with path.open("rb") as file:
+            outline: dict[str, Any] = _Unpickler(file).load()
     except OSError as exc:  # another rank may have removed it since: newer ones have taken its place
         raise DamagedError(f"{OUTLINE} cannot be read: {exc.strerror}") from exc
     except Exception as exc:  # unpickling imports modules and runs code, which may raise anything
         raise DamagedError(f"{OUTLINE} cannot be unpickled here: {exc}") from exc
     return outline
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds the classes of an outline, also where earlier versions of Farandole had them."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return super().find_class(MOVED.get(module, module), name)
 
 
 def _write_tensors(fresh: Path, tensors: dict[str, torch.Tensor]) -> None:

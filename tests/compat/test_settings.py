@@ -1,0 +1,192 @@
+"""Settings and profiles as operators of 3ff8f67 wrote them mean what they meant."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import docker
+import pytest
+import yaml
+from traitlets.config.loader import PyFileConfigLoader
+
+from hub.doctor.deployment import Deployment, read_env_file
+from hub.doctor.env_file import check_settings
+from hub.doctor.finding import Level
+from spawner_config.settings import ROOT
+from tests.compat.places import FIXTURES
+
+CONFIG = ROOT / "hub" / "jupyterhub_config.py"
+ADDRESSES = {
+    "FARANDOLE_DEPLOYMENT": "kubernetes",
+    "FARANDOLE_HUB_ADDRESS": "http://10.96.0.5:8081",
+    "FARANDOLE_PROXY_API_ADDRESS": "http://10.96.0.6:8001",
+    "FARANDOLE_PROXY_ADDRESS": "http://10.96.0.7:8000",
+    "CONFIGPROXY_AUTH_TOKEN": "0123456789abcdef" * 4,
+}
+"""What the manifests set beside settings.env."""
+
+Configure = Callable[[Mapping[str, str]], Any]
+
+
+class Engine:
+    """The engine of a swarm's manager, without any network."""
+
+    api_version = "1.47"
+
+    def __init__(self, **_where: Any) -> None:
+        pass
+
+    def info(self) -> dict[str, Any]:
+        return {"Swarm": {"NodeID": "n1", "ControlAvailable": True}}
+
+    def networks(self, **_filters: Any) -> list[Any]:
+        return []
+
+
+@pytest.fixture
+def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
+    """A function that returns the configuration of a hub with an environment and the old profiles."""
+    monkeypatch.setattr(docker, "APIClient", Engine)
+    shutil.copy(FIXTURES / "profiles.toml", tmp_path)
+
+    def load(environment: Mapping[str, str]) -> Any:
+        for key, value in {**environment, "FARANDOLE_STATE": str(tmp_path)}.items():
+            monkeypatch.setenv(key, value)
+        return PyFileConfigLoader(CONFIG.name, path=str(CONFIG.parent)).load_config()
+
+    return load
+
+
+def deployed(folder: Path, name: str) -> Deployment:
+    """Return what `make doctor` reads in a folder with an old `.env` and today's compose file."""
+    shutil.copy(FIXTURES / f"{name}.env", folder / ".env")
+    (folder / ".env").chmod(0o600)
+    shutil.copy(ROOT / "docker-compose.yml", folder)
+    return Deployment.read(folder, {})
+
+
+def of_the_hub(name: str) -> dict[str, str]:
+    """Return the environment that today's compose file gives the hub with an old `.env`."""
+    values = read_env_file(FIXTURES / f"{name}.env")
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    return {key: substituted(text, values) for key, text in services["hub"]["environment"].items()}
+
+
+def substituted(text: str, values: Mapping[str, str]) -> str:
+    """Put values into a text as compose does: the innermost ``${NAME:-default}`` first."""
+    while found := re.search(r"\$\{([A-Z_]+)(?::[-?]([^${}]*))?\}", text):
+        text = text[: found.start()] + (values.get(found[1]) or found[2] or "") + text[found.end() :]
+    return text
+
+
+def worker(c: Any, profile: str) -> Any:
+    """Return a stand-in for the spawner of a worker, with all that the hub sets for a profile."""
+    spawner = SimpleNamespace(name="digits-w0", user=SimpleNamespace(name="ada", spawners={}, groups=[]))
+    spawner.extra_host_config, spawner.extra_annotations, spawner.extra_labels = {}, {}, {}
+    options = {"role": "worker", "cluster": "digits", "workers": 2, "profile": profile, "backend": "torch"}
+    c.Spawner.apply_user_options(spawner, options)
+    return spawner
+
+
+@pytest.mark.parametrize("name", ["docker", "swarm"])
+def test_the_doctor_finds_no_fault_in_an_old_file(tmp_path: Path, name: str) -> None:
+    assert [finding.level for finding in check_settings(deployed(tmp_path, name))] == [Level.OK]
+
+
+def test_the_doctor_reads_each_value(tmp_path: Path) -> None:
+    deployment = deployed(tmp_path, "docker")
+    assert deployment.name == "vision-lab"
+    assert deployment.profiles == {"tls", "postgres"}
+    assert deployment.images == {
+        "hub": "registry.example.org:5000/farandole-hub:0.1.0",
+        "notebook": "registry.example.org:5000/course:2026",
+        "cuda": "registry.example.org:5000/course:2026-cuda",
+    }
+    assert deployment.path("FARANDOLE_TLS_FOLDER") == tmp_path / "certificates"
+    expected = {
+        "FARANDOLE_ADMIN_PASSWORD": "only $for these tests 7",
+        "FARANDOLE_BIND": "192.0.2.10",
+        "FARANDOLE_PORT": "8080",
+        "FARANDOLE_ENGINE_SOCKET": "/run/user/1000/docker.sock",
+        "FARANDOLE_GPU_IMAGE": "registry.example.org:5000/course:2026-cuda",
+        "FARANDOLE_SUBNETS": "10.99.0.0/18",
+        "FARANDOLE_TLS_PORT": "8443",
+    }
+    assert {key: deployment.get(key) for key in expected} == expected
+
+
+def test_an_old_file_sets_each_setting_of_the_example(tmp_path: Path) -> None:
+    """The fixture has every setting of 3ff8f67; what today's example names besides has a default."""
+    old = read_env_file(FIXTURES / "docker.env")
+    assert len(old) == 43
+    assert set(old) <= set(read_env_file(ROOT / ".env.example"))
+    old = read_env_file(FIXTURES / "kubernetes.env")
+    assert len(old) == 31
+    assert set(old) <= set(read_env_file(ROOT / "hub/kubernetes/site.example/settings.env.example"))
+
+
+def test_a_hub_with_containers(configure: Configure) -> None:
+    environment = of_the_hub("docker")
+    assert environment["FARANDOLE_DATABASE"] == (
+        "postgresql+psycopg://farandole:only-for-these-tests-8@postgres/farandole"
+    )
+    # There is no PostgreSQL here.
+    c = configure({**environment, "FARANDOLE_DATABASE": "", "COMPOSE_PROFILES": "tls"})
+    assert c.Authenticator.admin_users == {"ada"}
+    assert (c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup) == (True, False)
+    assert c.JupyterHub.tornado_settings["cookie_options"] == {"secure": True}
+    assert c.DockerSpawner.image == "registry.example.org:5000/course:2026"
+    assert c.DockerSpawner.prefix == "vision-lab-server"
+    assert c.DockerSpawner.volumes == {"vision-lab-home-{username}": "/home/user"}
+    assert c.DockerSpawner.extra_create_kwargs == {"labels": {"farandole.hub": "vision-lab"}}
+    assert c.GpuSpawner.gpu_request_form == "cdi"
+    [culler] = c.JupyterHub.services
+    idle = {key: culler["environment"][key] for key in ("FARANDOLE_IDLE_MINUTES", "FARANDOLE_IDLE_SERVER_MINUTES")}
+    assert idle == {"FARANDOLE_IDLE_MINUTES": "15", "FARANDOLE_IDLE_SERVER_MINUTES": "0"}
+
+
+def test_profiles_of_containers(configure: Configure) -> None:
+    c = configure({**of_the_hub("docker"), "FARANDOLE_DATABASE": "", "COMPOSE_PROFILES": ""})
+    small, large, gpu = (worker(c, profile) for profile in ("cpu", "large", "gpu"))
+    assert (small.image, small.mem_limit, small.cpu_limit) == ("registry.example.org:5000/course:2026", "6G", None)
+    assert (large.image, large.mem_limit, large.cpu_limit) == ("registry.example.org/course:2026-nlp", "12G", 4.5)
+    assert list(large.data_sets) == ["corpora"]
+    own = ("FARANDOLE_CLUSTER", "FARANDOLE_RANKS", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM")
+    assert [large.environment[key] for key in own] == ["digits", "2", "2", "false"]
+    assert (gpu.image, gpu.gpus, gpu.gpu_class) == ("registry.example.org:5000/course:2026-cuda", 1, "rtx-2080-ti")
+
+
+def test_a_hub_on_a_swarm(configure: Configure) -> None:
+    # The old profiles have GPUs of another class than this swarm.
+    environment = {**of_the_hub("swarm"), "FARANDOLE_SHARED_VOLUMES": "corpora:/data/corpora", "FARANDOLE_GPUS": ""}
+    c = configure(environment)
+    assert c.Authenticator.admin_users == {"ada@example.org"}
+    assert c.OAuthenticator.allowed_users == {"ada@example.org", "grace@example.org"}
+    assert c.GenericOAuthenticator.token_url == "https://login.example.org/token"
+    assert c.GenericOAuthenticator.username_claim == "email"
+    assert c.OAuthenticator.oauth_callback_url == "https://hub.example.org/hub/oauth_callback"
+    assert c.DockerSpawner.image == "farandole-notebook:0.1.0"
+    large, gpu = worker(c, "large"), worker(c, "gpu")
+    assert large.wanted.node_labels == {"disk": "fast"}
+    assert large.mem_guarantee == "12G"
+    assert (gpu.wanted.gpus, gpu.wanted.gpu_class) == (1, "rtx-2080-ti")
+    assert gpu.image == "farandole-notebook:0.1.0-cuda"
+
+
+def test_a_hub_on_kubernetes(configure: Configure) -> None:
+    settings = {**read_env_file(FIXTURES / "kubernetes.env"), **ADDRESSES}
+    settings["FARANDOLE_SHARED_VOLUMES"] += ",corpora:/data/corpora"
+    c = configure(settings)
+    assert c.Authenticator.admin_users == {"ada"}
+    assert (c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup) == (True, True)
+    assert c.JupyterHub.hub_connect_url == "http://10.96.0.5:8081"
+    assert c.JupyterHub.tornado_settings["cookie_options"] == {"secure": True}
+    pods = next(c[name] for name in c if name.endswith("KubeSpawner"))
+    assert (pods.hub_name, pods.place_seconds) == ("lab", 600)
+    assert pods.pod_name_template == "lab-{user_server}"
+    assert pods.image_pull_secrets == ["registry", "mirror"]

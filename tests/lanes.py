@@ -1,7 +1,8 @@
 """Runs the tests in lanes, pytest processes side by side: `python -m tests.lanes [ARGUMENTS OF PYTEST]`.
 
-Unit tests compute, integration tests start processes, and some tests wait for a clock most of the time. The output of
-a lane is printed when the lane ends, so that the lines of two lanes do not mix.
+Unit tests have a process of their own. The integration tests that mostly wait for a clock run beside the others, and
+the contract tests follow them, so that both lanes take about as long. The output of a lane is printed when the lane
+ends, so that the lines of two lanes do not mix.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("idle", "elasti
 
 def lanes() -> dict[str, list[str]]:
     """Return the arguments of pytest for each lane; the last lane has all tests that no other lane names."""
-    named = {"unit": ["tests/unit"], "waiting": list(WAITING)}
+    named = {"unit": ["tests/unit"], "waiting and contract": [*WAITING, "tests/contract"]}
     others = [path for paths in (*named.values(), ELSEWHERE) for path in paths]
-    return {**named, "integration": ["tests", *(f"--ignore={path}" for path in others)]}
+    return {**named, "integration and browser": ["tests", *(f"--ignore={path}" for path in others)]}
 
 
 @dataclass(frozen=True)

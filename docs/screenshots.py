@@ -36,7 +36,7 @@ LARGEST = 200_000
 """Bytes of a picture."""
 SIZE = {"width": 1280, "height": 820}
 USER = "ada"
-PATIENCE = 300
+PATIENCE = 180
 """Seconds for each step; the machine may be busy."""
 RUN_NOTEBOOK = "long-run.ipynb"
 START_CELL = "%load_ext farandole\n%cluster start --workers 2 --backend none"
@@ -111,6 +111,8 @@ def start_cluster(lab: Lab, panel: Locator) -> None:
 
 def run_after_the_page_was_closed(lab: Lab) -> Locator:
     """Start a long run, close the page, open it again and show the run; return the panel."""
+    # Close the notebook of the last picture: `Lab` takes the first notebook of the page.
+    lab.page.goto(f"{lab.hub.url}/user/{USER}/lab?reset")
     lab.open_notebook(USER, RUN_NOTEBOOK)
     expect(lab.run_cell(0)).to_contain_text("2 ranks", timeout=PATIENCE * 1000)
     wait_for_points(lab.run_cell(1), "loss", 5, PATIENCE)
@@ -174,7 +176,12 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
         page = browser.new_context(viewport=SIZE).new_page()
         page.set_default_timeout(PATIENCE * 1000)
-        take_pictures(Lab(hub, page), hub.settings.state)
+        lab = Lab(hub, page)
+        try:
+            take_pictures(lab, hub.settings.state)
+        except BaseException:
+            lab.shoot("screenshots-failed")
+            raise
         browser.close()
 
 

@@ -7,7 +7,7 @@ import signal
 
 import aiohttp
 import pytest
-from farandole.driver.kernels.group import call
+from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.recovery.orphaned_runs import complete
 from farandole.driver.recovery.reattach import about
@@ -51,9 +51,9 @@ class Rank:
         told = told or {"run": {"id": run, "size": 1, "started": 1.0}, "code": code}
         mark = {"run": run, "about": told}
         _, reply, _ = await asyncio.gather(
-            self.kernel.execute(call("begin", run), silent=True, mark={**mark, "part": Part.BEGIN}),
+            self.kernel.execute(rank_calls.begin(run).expression, silent=True, mark={**mark, "part": Part.BEGIN}),
             self.kernel.execute(code, sink=self.take, mark={"run": run, "part": Part.CELL}),
-            self.kernel.execute(call("end"), silent=True, mark={"run": run, "part": Part.END}),
+            self.kernel.execute(rank_calls.end().expression, silent=True, mark={"run": run, "part": Part.END}),
         )
         return reply
 
@@ -84,7 +84,7 @@ async def worker():
 async def rank(worker):
     rank = Rank(worker, await worker.start_kernel(0))
     await rank.kernel.connect()
-    assert (await rank.kernel.evaluate(call("prepare", {}))).status == "ok"
+    assert (await rank.kernel.evaluate(rank_calls.prepare({}).expression)).status == "ok"
     yield rank
     await rank.kernel.close()
 
@@ -99,7 +99,7 @@ async def test_a_connection_that_breaks_again_and_again_costs_nothing(worker, ra
     end.touch()
     assert (await work).status == "ok"
     rank.assert_whole()
-    assert (await rank.kernel.evaluate(call("identity"))).value["pid"] > 0
+    assert (await rank.kernel.evaluate(rank_calls.identity().expression)).value["pid"] > 0
     # The journal has ended, and with it its connections; the next run gets a new journal.
     rank.text, rank.reports = "", []
     assert (await rank.run(CELL.format(end=str(end), last=""), "20260101-000000-beef")).status == "ok"
@@ -166,7 +166,7 @@ async def test_a_kernel_that_is_stopped_ends_its_record(worker, rank, tmp_path):
 
 
 async def test_a_record_to_which_nothing_comes_gives_signs_of_life(worker, rank, tmp_path):
-    pid = (await rank.kernel.evaluate(call("identity"))).value["pid"]
+    pid = (await rank.kernel.evaluate(rank_calls.identity().expression)).value["pid"]
     end = tmp_path / "end"
     work = asyncio.create_task(rank.run(CELL.format(end=str(end), last="")))
     await rank.heard(1)
@@ -197,7 +197,7 @@ async def test_a_server_that_is_stopped_in_mid_run_leaves_what_no_driver_has_rea
     try:
         rank = Rank(worker, await worker.start_kernel(0))
         await rank.kernel.connect()
-        assert (await rank.kernel.evaluate(call("prepare", {}))).status == "ok"
+        assert (await rank.kernel.evaluate(rank_calls.prepare({}).expression)).status == "ok"
         code = CELL.format(end=str(tmp_path / "never"), last="")
         work = asyncio.create_task(rank.run(code, run.id, about(run)))
         await rank.heard(20)

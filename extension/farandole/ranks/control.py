@@ -111,15 +111,15 @@ def versions() -> dict[str, str]:
     return found
 
 
-def identity() -> dict[str, int | str]:
+def identity() -> dict[str, Any]:
     """Return who this rank thinks it is, its process id, and whether it waits to join an elastic run's world."""
-    who: dict[str, int | str] = {
+    return {
         "rank": context.rank(),
         "size": context.size(),
         "backend": context.backend(),
         "pid": os.getpid(),
+        "outside": context.outside(),
     }
-    return who | {"outside": context.outside()}
 
 
 def describe() -> dict[str, Any]:

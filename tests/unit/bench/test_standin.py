@@ -6,7 +6,7 @@ import ast
 import json
 
 import pytest
-from farandole.driver.kernels.group import call
+from farandole.driver.kernels import rank_calls
 from farandole.protocol import COMM_TARGET
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
@@ -27,8 +27,8 @@ def ask(kernel, kind="execute_request", channel="shell", **content):
     return answers
 
 
-def evaluate(kernel, expression):
-    *_, (_, kind, reply) = ask(kernel, user_expressions={"value": expression})
+def evaluate(kernel, call):
+    *_, (_, kind, reply) = ask(kernel, user_expressions={"value": call.expression})
     assert (kind, reply["status"]) == ("execute_reply", "ok")
     return json.loads(ast.literal_eval(reply["user_expressions"]["value"]["data"]["text/plain"]))
 
@@ -45,18 +45,19 @@ def test_a_cell_is_executed_and_its_output_comes_before_its_reply():
 
 def test_a_rank_learns_its_number_when_its_world_is_formed():
     kernel = Kernel("w")
-    assert evaluate(kernel, call("form", {"FARANDOLE_RANK": "3", "FARANDOLE_SIZE": "8"})) is None
+    assert evaluate(kernel, rank_calls.form({"FARANDOLE_RANK": "3", "FARANDOLE_SIZE": "8"})) is None
     assert (kernel.rank, kernel.size) == (3, 8)
 
 
-@pytest.mark.parametrize("function", ["identity", "versions"])
-def test_what_a_driver_asks_for_is_a_value(function):
-    assert evaluate(Kernel("w"), call(function)) == {}
+@pytest.mark.parametrize("call", [rank_calls.identity(), rank_calls.versions()])
+def test_what_a_driver_asks_for_is_a_value(call):
+    assert evaluate(Kernel("w"), call) == {}
 
 
 def test_what_a_run_reports_comes_in_its_name_and_once():
     kernel = Kernel("w", rank=2)
-    assert [kind for _, kind, _ in ask(kernel, code=call("begin", "a-run", "/folder", "", ""))][-1] == "execute_reply"
+    begin = rank_calls.begin("a-run", "/folder").expression
+    assert [kind for _, kind, _ in ask(kernel, code=begin)][-1] == "execute_reply"
     [(_, _, said)] = [one for one in ask(kernel, code="report(loss=0.5)\nresult(rank)") if one[1] == "comm_msg"]
     assert said["comm_id"] == COMM_TARGET
     assert (said["data"]["run"], said["data"]["rank"]) == ("a-run", 2)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from farandole.driver.kernels.rank_calls import RankCall
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.preflight import probe
 from farandole.driver.workers.worker import WorkerInfo
@@ -36,13 +37,12 @@ class Group:
         self.answers = {"describe": DESCRIBED, "open_listener": {"port": 1}, **answers}
         self.asked = []
 
-    async def control(self, expressions, *, what, timeout, kernels=None):
+    async def control(self, calls, *, what, timeout, kernels=None):
         chosen = self.kernels if kernels is None else kernels
-        each = [expressions] * len(chosen) if isinstance(expressions, str) else expressions
-        return [self._answer(expression, kernel) for expression, kernel in zip(each, chosen, strict=True)]
+        each = [calls] * len(chosen) if isinstance(calls, RankCall) else calls
+        return [self._answer(call.function, kernel) for call, kernel in zip(each, chosen, strict=True)]
 
-    def _answer(self, expression, kernel):
-        function = expression.rsplit("fromlist=['_']).", 1)[1].split("(")[0]
+    def _answer(self, function, kernel):
         self.asked.append((function, kernel))
         answer = self.clock() if function == "clock" else self.answers[function]
         return answer(kernel) if callable(answer) else answer

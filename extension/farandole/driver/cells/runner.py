@@ -11,8 +11,9 @@ from farandole.driver.cells.screen import Screen, Show
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.elastic.run import ElasticCell, RunCallbacks
 from farandole.driver.elastic.takeover import AdoptedRun, JournalReplay
+from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.errors import rank_error
-from farandole.driver.kernels.group import Cell, call
+from farandole.driver.kernels.group import Cell
 from farandole.driver.kernels.replies import Reply, Sink
 from farandole.driver.loop import LoopThread
 from farandole.driver.options import Elastic
@@ -168,7 +169,7 @@ class Training:
     def _new_run(self, code: str, name: str | None, options: Mapping[str, Any] | None, source: RunInfo | None) -> Run:
         kernels = self._core.group.kernels
         versions = self._loop.call(
-            self._core.group.control(call("versions"), what="asking for versions", timeout=30, kernels=kernels[:1])
+            self._core.group.control(rank_calls.versions(), what="asking for versions", timeout=30, kernels=kernels[:1])
         )[0]
         run = self.store.create(
             code=code,
@@ -191,8 +192,8 @@ class Training:
         return Cell(
             code=run.code,
             sink=sink,
-            before=call("begin", run.id, str(run.folder), resume, rule),
-            after=call("end"),
+            before=rank_calls.begin(run.id, str(run.folder), resume, rule),
+            after=rank_calls.end(),
             mark={"run": run.id, "about": about(run, elastic)},
         )
 

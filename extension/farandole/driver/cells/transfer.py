@@ -9,8 +9,10 @@ from typing import Any
 
 import cloudpickle
 
-from farandole.driver.kernels.group import RankGroup, call
+from farandole.driver.kernels import rank_calls
+from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.rank_calls import RankCall
 from farandole.exceptions import RankDiedError, RankError, TransferError
 from farandole.protocol import PUSH_TARGET
 
@@ -46,13 +48,13 @@ async def push(group: RankGroup, kernels: Sequence[RankKernel], blob: bytes, *, 
     for kernel in kernels[:1] if through_root else kernels:
         for start in range(0, len(blob), PART_BYTES):
             await kernel.push(PUSH_TARGET, {"key": key}, blob[start : start + PART_BYTES])
-    function = "accept_broadcast" if through_root else "accept"
-    await _ask(group, call(function, key), "%push", kernels)
+    call = rank_calls.accept_broadcast if through_root else rank_calls.accept
+    await _ask(group, call(key), "%push", kernels)
 
 
-async def _ask(group: RankGroup, expression: str, what: str, kernels: Sequence[RankKernel]) -> None:
+async def _ask(group: RankGroup, call: RankCall[None], what: str, kernels: Sequence[RankKernel]) -> None:
     try:
-        await group.control(expression, what=what, timeout=TRANSFER_SECONDS, kernels=kernels)
+        await group.control(call, what=what, timeout=TRANSFER_SECONDS, kernels=kernels)
     except RankDiedError:
         raise
     except RankError as exc:
@@ -76,7 +78,7 @@ class Pulls:
 
         The values are pickles of the user's own kernels; nobody else can write to these.
         """
-        await _ask(group, call("give", list(names)), "%pull", kernels)
+        await _ask(group, rank_calls.give(list(names)), "%pull", kernels)
         return {kernel.rank: self._unpack(kernel.rank, names) for kernel in kernels}
 
     def _unpack(self, rank: int, names: Sequence[str]) -> dict[str, Any]:

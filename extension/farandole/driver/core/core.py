@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from farandole.driver.core.pool import WorkerHandle, WorkerPool, worker_name
-from farandole.driver.kernels.group import Cell, RankGroup, call
+from farandole.driver.kernels import rank_calls
+from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.liveness import Liveness
 from farandole.driver.kernels.replies import Records, Reply, Sink
@@ -297,11 +298,11 @@ class ClusterCore:
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> None:
         """Make a new kernel a rank that lives alone until it joins the world."""
         environment = {"FARANDOLE_CLUSTER": self.name}
-        for expression, seconds in (
-            (call("prepare", environment), BOOT_SECONDS),
-            (call("preload", self.backend), PRELOAD_SECONDS),
+        for call, seconds in (
+            (rank_calls.prepare(environment), BOOT_SECONDS),
+            (rank_calls.preload(self.backend), PRELOAD_SECONDS),
         ):
-            await self.group.control(expression, what="preparing a new rank", timeout=seconds, kernels=[kernel])
+            await self.group.control(call, what="preparing a new rank", timeout=seconds, kernels=[kernel])
         kernel.prepared = True
         await self._world.form_alone(kernel, self._crews.of(kernel).info, rank=rank, size=size)
 
@@ -357,7 +358,9 @@ class ClusterCore:
         environment = {"FARANDOLE_CLUSTER": self.name}
         fresh = any(not kernel.prepared for kernel in self.group.kernels)
         await self.group.control(
-            call("prepare", environment), what="preparing the ranks", timeout=BOOT_SECONDS if fresh else ANSWER_SECONDS
+            rank_calls.prepare(environment),
+            what="preparing the ranks",
+            timeout=BOOT_SECONDS if fresh else ANSWER_SECONDS,
         )
         for kernel in self.group.kernels:
             kernel.prepared = True
@@ -369,7 +372,7 @@ class ClusterCore:
         """Import what the backend needs; where Horovod does not import and nobody chose it, take torch instead."""
         try:
             await self.group.control(
-                call("preload", self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS
+                rank_calls.preload(self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS
             )
         except RankDiedError:
             raise

@@ -12,6 +12,7 @@ from farandole.driver.elastic.messages import Change, count, loss, refusal, torn
 from farandole.driver.elastic.rendezvous import Rendezvous
 from farandole.driver.elastic.replacement import Replacer
 from farandole.driver.elastic.restart_policy import Failures
+from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.liveness import Liveness
@@ -144,11 +145,13 @@ class ElasticAgent:
     async def _part(self) -> None:
         """Have all ranks leave their loops at one commit: the one after the last that any of them may have begun."""
         began, patience, members = time.monotonic(), self._patience, self.members
-        commits = await members.tell(members.inside, "pause_at_next_commit", seconds=patience.ask)
+        commits = await members.tell(members.inside, rank_calls.pause_at_next_commit(), seconds=patience.ask)
         # After long the first to answer may hold no more: asked again.
         if commits and time.monotonic() - began <= patience.hold:
             self._parting = True
-            await members.tell(members.inside, "leave_at_commit", max(commits.values()) + 1, seconds=patience.ask)
+            await members.tell(
+                members.inside, rank_calls.leave_at_commit(max(commits.values()) + 1), seconds=patience.ask
+            )
 
     async def _recover(self) -> None:
         """Go on with those that are left."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from farandole.driver.elastic.host import ASK_SECONDS, ElasticTimeouts
-from farandole.driver.kernels.group import RankGroup, call
+from farandole.driver.kernels import rank_calls
+from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.rank_calls import RankCall
 from farandole.driver.kernels.replies import DEAD, Reply, reply_of
 from farandole.driver.kernels.rpc import answers, ask_in_subshell, interrupt
 from farandole.protocol import Kind
+
+T = TypeVar("T")
 
 AGAIN_SECONDS = 5.0
 """For those that are asked once more: their answers may lie unread where the driver itself stood still."""
@@ -117,30 +121,30 @@ class Membership:
             return False
 
     async def tell(
-        self, kernels: Iterable[RankKernel], function: str, *arguments: Any, seconds: float = ASK_SECONDS
-    ) -> dict[RankKernel, Any]:
+        self, kernels: Iterable[RankKernel], call: RankCall[T], *, seconds: float = ASK_SECONDS
+    ) -> dict[RankKernel, T]:
         """Do as `ask`, and kill whoever can be reached and does not answer, or cannot do it."""
         asked = list(kernels)
-        values = await self.ask(asked, function, *arguments, seconds=seconds)
+        values = await self.ask(asked, call, seconds=seconds)
         late = [kernel for kernel in asked if kernel not in values and answers(kernel)]
-        values |= await self.ask(late, function, *arguments, seconds=AGAIN_SECONDS)
+        values |= await self.ask(late, call, seconds=AGAIN_SECONDS)
         self.kill(kernel for kernel in late if kernel not in values and answers(kernel))
         return values
 
     async def ask(
         self,
         kernels: Iterable[RankKernel],
-        function: str,
-        *arguments: Any,
+        call: RankCall[T],
+        *,
         seconds: float = ASK_SECONDS,
         fresh: bool = False,
-    ) -> dict[RankKernel, Any]:
-        """Call a function of `farandole.ranks.control` beside the cell; return the values of those that answered.
+    ) -> dict[RankKernel, T]:
+        """Make a call beside the cell; return the values of those that answered.
 
         A ``fresh`` call waits for no other, such as one that blocks.
         """
-        asked, expression = list(kernels), call(function, *arguments)
-        replies = await asyncio.gather(*(ask_in_subshell(kernel, expression, seconds, fresh=fresh) for kernel in asked))
+        asked = list(kernels)
+        replies = await asyncio.gather(*(ask_in_subshell(kernel, call, seconds, fresh=fresh) for kernel in asked))
         return {kernel: reply.value for kernel, reply in zip(asked, replies, strict=True) if reply is not None}
 
     async def reach(self, kernels: Sequence[RankKernel], seconds: float) -> None:
@@ -181,10 +185,10 @@ class Membership:
         """Try it once; False where at the end nobody could be asked any more."""
         asks: list[asyncio.Task[Any]] = []
         try:
-            asks.append(asyncio.create_task(self.ask(self._in_reach(self.inside), "mark_world_broken")))
+            asks.append(asyncio.create_task(self.ask(self._in_reach(self.inside), rank_calls.mark_world_broken())))
             if await self.until(self._all_wait, patience.grace):
                 return True
-            asks.append(asyncio.create_task(self.ask(self._in_reach(self._late()), "abandon")))
+            asks.append(asyncio.create_task(self.ask(self._in_reach(self._late()), rank_calls.abandon())))
             if await self.until(self._all_wait, patience.leave):
                 return True
             asks.append(asyncio.create_task(self._interrupt(patience.leave)))
@@ -217,7 +221,9 @@ class Membership:
 
     async def _interrupt(self, seconds: float) -> None:
         # Only who knows that it is no user that interrupts: others would take it for their end.
-        told = await self.ask(self._in_reach(self._late()), "mark_world_broken", True, seconds=seconds, fresh=True)
+        told = await self.ask(
+            self._in_reach(self._late()), rank_calls.mark_world_broken(True), seconds=seconds, fresh=True
+        )
         await asyncio.gather(*(interrupt(kernel, seconds) for kernel in told if kernel not in self.waiting))
 
     def _in_reach(self, kernels: Iterable[RankKernel]) -> list[RankKernel]:

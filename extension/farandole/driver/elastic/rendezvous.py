@@ -8,6 +8,7 @@ from typing import Any
 from farandole.driver.elastic.host import ElasticHost, ElasticTimeouts
 from farandole.driver.elastic.membership import Membership
 from farandole.driver.elastic.messages import too_few
+from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.options import Elastic
 from farandole.exceptions import FarandoleError
@@ -84,7 +85,7 @@ class Rendezvous:
         """Find out who still waits after a world was told to some only; the others try to form it, and are late."""
         members = self._members
         asked = [kernel for kernel in before if kernel.alive and kernel.connected]
-        answers = await members.ask(asked, "waits", seconds=self._patience.leave)
+        answers = await members.ask(asked, rank_calls.waits(), seconds=self._patience.leave)
         for kernel, waits in answers.items():
             if waits and kernel not in members.waiting:
                 members.hear(kernel, before[kernel] | {"failed": True, "why": why})

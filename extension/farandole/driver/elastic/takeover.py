@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.driver.elastic.host import ElasticTimeouts
 from farandole.driver.elastic.run import ElasticCell, RunCallbacks
+from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import Cell
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import Reply
@@ -74,7 +75,9 @@ class AdoptedRun(ElasticCell):
 
     async def _lead(self, causes: Mapping[int, str]) -> list[Reply]:
         members = self._supervisor.members
-        who = await members.tell(self._readers, "identity", seconds=ElasticTimeouts(hung=self._options.hung).ask)
+        who = await members.tell(
+            self._readers, rank_calls.identity(), seconds=ElasticTimeouts(hung=self._options.hung).ask
+        )
         for kernel in sorted(self._readers, key=lambda one: _place(who, one)):
             inside = not who.get(kernel, {}).get("outside")
             members.add(kernel, self._core.group.cell_of(kernel), inside=inside)

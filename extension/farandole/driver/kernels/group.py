@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.rank_calls import RankCall
 from farandole.driver.kernels.replies import Reply, Sink
 from farandole.driver.workers.worker import GONE
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import Part
+
+T = TypeVar("T")
 
 GRACE_SECONDS = 1.0
 """How long the others may end by themselves after one rank has failed."""
@@ -22,13 +26,6 @@ REACH_SECONDS = 2.0
 """How long a worker may take to pass an interrupt on before it counts as lost."""
 RELEASE_SECONDS = 4.2
 """How long all of that may take before a rank is killed: an interrupt ends a cell within five seconds."""
-
-
-def call(function: str, *arguments: Any) -> str:
-    """Return an expression that calls a function of `farandole.ranks.control` and gives its value as JSON."""
-    literals = ", ".join(repr(argument) for argument in arguments)
-    module = "__import__('farandole.ranks.control', fromlist=['_'])"
-    return f"__import__('json').dumps({module}.{function}({literals}))"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +38,8 @@ class Cell:
 
     code: str
     sink: Sink
-    before: str = ""
-    after: str = ""
+    before: RankCall[None] | None = None
+    after: RankCall[None] | None = None
     mark: dict[str, Any] | None = None
 
     def marked(self, part: Part) -> dict[str, Any] | None:
@@ -82,24 +79,24 @@ class RankGroup:
 
     async def control(
         self,
-        expressions: Sequence[str] | str,
+        calls: Sequence[RankCall[T]] | RankCall[T],
         *,
         what: str,
         timeout: float,
         kernels: Sequence[RankKernel] | None = None,
         aside: bool = False,
-    ) -> list[Any]:
-        """Evaluate one expression of `call` on each rank, `aside` of a running cell, and return the values in order.
+    ) -> list[T]:
+        """Make one call on each rank, or all the same, `aside` of a running cell, and return the values in order.
 
         Raises:
             RankError: it failed on a rank, or a rank died of it.
             DeadlineError: a rank did not answer in `timeout` seconds.
         """
         chosen = self.kernels if kernels is None else list(kernels)
-        each = [expressions] * len(chosen) if isinstance(expressions, str) else expressions
+        each = [calls] * len(chosen) if isinstance(calls, RankCall) else calls
         tasks = {
-            kernel: asyncio.create_task(_evaluate(kernel, expression, aside=aside))
-            for kernel, expression in zip(chosen, each, strict=True)
+            kernel: asyncio.create_task(_evaluate(kernel, call, aside=aside))
+            for kernel, call in zip(chosen, each, strict=True)
         }
         _, late = await asyncio.wait(tasks.values(), timeout=timeout)
         if late:
@@ -154,7 +151,9 @@ class RankGroup:
 
     async def free(self, *, together: bool) -> None:
         """Stop what ranks run for another driver, one that is gone, say: those are busy that do not answer."""
-        self._cells = {kernel: asyncio.create_task(kernel.evaluate(call("identity"))) for kernel in self.kernels}
+        self._cells = {
+            kernel: asyncio.create_task(kernel.evaluate(rank_calls.identity().expression)) for kernel in self.kernels
+        }
         await self._until_idle(INTERRUPT_SECONDS)
         await self.release(together=together)
 
@@ -174,7 +173,7 @@ class RankGroup:
         """Have a rank leave the world, in a subshell where its main thread is blocked, and wait until it is idle."""
         blocked = self._runs(kernel)
         if together:
-            await kernel.evaluate(call("leave"), subshell=await kernel.subshell() if blocked else None)
+            await kernel.evaluate(rank_calls.leave().expression, subshell=await kernel.subshell() if blocked else None)
         if self._runs(kernel):
             await interrupt_rank(kernel)
             await asyncio.wait([self._cells[kernel]])
@@ -188,8 +187,8 @@ class RankGroup:
         await asyncio.gather(*(kernel.close() for kernel in self.kernels))
 
 
-async def _evaluate(kernel: RankKernel, expression: str, *, aside: bool) -> Reply:
-    return await kernel.evaluate(expression, subshell=await kernel.side_subshell() if aside else None)
+async def _evaluate(kernel: RankKernel, call: RankCall[Any], *, aside: bool) -> Reply:
+    return await kernel.evaluate(call.expression, subshell=await kernel.side_subshell() if aside else None)
 
 
 async def execute(kernel: RankKernel, cell: Cell) -> Reply:
@@ -197,9 +196,9 @@ async def execute(kernel: RankKernel, cell: Cell) -> Reply:
     # The three requests leave together: a round trip less at each end. The kernel answers them in order.
     work = [kernel.execute(cell.code, sink=cell.sink, mark=cell.marked(Part.CELL))]
     if cell.before:
-        work.insert(0, kernel.execute(cell.before, silent=True, mark=cell.marked(Part.BEGIN)))
+        work.insert(0, kernel.execute(cell.before.expression, silent=True, mark=cell.marked(Part.BEGIN)))
     if cell.after:
-        work.append(kernel.execute(cell.after, silent=True, mark=cell.marked(Part.END)))
+        work.append(kernel.execute(cell.after.expression, silent=True, mark=cell.marked(Part.END)))
     replies = await asyncio.gather(*work)
     return replies[1 if cell.before else 0]
 

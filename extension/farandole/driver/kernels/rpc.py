@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.rank_calls import RankCall
 from farandole.driver.kernels.replies import CONNECTION_LOST, Reply
 from farandole.exceptions import WorkerStartError
 
@@ -15,8 +17,8 @@ def answers(kernel: RankKernel) -> bool:
     return kernel.alive and kernel.connected
 
 
-async def ask_in_subshell(kernel: RankKernel, expression: str, seconds: float, *, fresh: bool) -> Reply | None:
-    """Evaluate an expression beside a rank's cell; None where it fails, or takes too long."""
+async def ask_in_subshell(kernel: RankKernel, call: RankCall[Any], seconds: float, *, fresh: bool) -> Reply | None:
+    """Make a call beside a rank's cell; None where it fails, or takes too long."""
     reply = None
     try:
         async with asyncio.timeout(seconds):
@@ -24,7 +26,7 @@ async def ask_in_subshell(kernel: RankKernel, expression: str, seconds: float, *
             while reply is None or reply.ename == CONNECTION_LOST:
                 await kernel.reachable()
                 subshell = await (kernel.subshell() if fresh else kernel.side_subshell())
-                reply = await kernel.evaluate(expression, subshell=subshell)
+                reply = await kernel.evaluate(call.expression, subshell=subshell)
     except TimeoutError:
         return None
     return reply if reply.status == "ok" else None

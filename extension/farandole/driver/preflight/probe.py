@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.errors import rank_error
-from farandole.driver.kernels.group import Cell, RankGroup, call
+from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.preflight.figures import Link, RankFigures, rank_figures
 from farandole.driver.preflight.network import endpoints, rounds
@@ -49,7 +50,9 @@ async def preflight(name: str, group: RankGroup, infos: Sequence[WorkerInfo], ba
 
 
 async def _ranks(group: RankGroup, placed: Sequence[Seat]) -> list[RankFigures]:
-    answers = await group.control(call("describe"), what="asking the ranks what they have", timeout=DESCRIBE_SECONDS)
+    answers = await group.control(
+        rank_calls.describe(), what="asking the ranks what they have", timeout=DESCRIBE_SECONDS
+    )
     skews = await asyncio.gather(*(_skew(group, kernel) for kernel in group.kernels))
     return [
         rank_figures(answer, rank=seat.rank, worker=seat.worker, address=seat.address, skew=skew[0], skew_error=skew[1])
@@ -67,7 +70,7 @@ async def _skew(group: RankGroup, kernel: RankKernel) -> tuple[float, float]:
     for _ in range(CLOCK_TRIPS):
         sent = time.time()
         [theirs] = await group.control(
-            call("clock"), what="asking for the clocks", timeout=CLOCK_SECONDS, kernels=[kernel]
+            rank_calls.clock(), what="asking for the clocks", timeout=CLOCK_SECONDS, kernels=[kernel]
         )
         came = time.time()
         trips.append(((came - sent) / 2, theirs - (sent + came) / 2))
@@ -98,7 +101,7 @@ class Links:
 
     async def _round(self, pairs: Sequence[tuple[int, int]], seconds: float) -> list[Link]:
         opened = await self._group.control(
-            [call("open_listener", self._placed[second].address) for _, second in pairs],
+            [rank_calls.open_listener(self._placed[second].address) for _, second in pairs],
             what="opening ports to measure the network",
             timeout=ROUND_SECONDS,
             kernels=[self._group.kernels[second] for _, second in pairs],
@@ -114,11 +117,11 @@ class Links:
     async def _dial(self, ready: Sequence[tuple[tuple[int, int], int]], seconds: float) -> list[Link]:
         if not ready:
             return []
-        dials = [call("dial", self._placed[second].address, port, seconds) for (_, second), port in ready]
+        dials = [rank_calls.dial(self._placed[second].address, port, seconds) for (_, second), port in ready]
         dialling = [self._group.kernels[first] for (first, _), _ in ready]
         serving = [self._group.kernels[second] for (_, second), _ in ready]
         answers = await self._group.control(
-            [*dials, *[call("serve", seconds)] * len(ready)],
+            [*dials, *[rank_calls.serve(seconds)] * len(ready)],
             what="measuring the network between ranks",
             timeout=ROUND_SECONDS,
             kernels=[*dialling, *serving],
@@ -153,7 +156,7 @@ async def _all_reduce(group: RankGroup) -> tuple[float | None, str]:
             printed[rank] = printed.get(rank, "") + content["text"]
 
     # As a cell: when a rank fails, the others are released from the collective.
-    work = Cell(code=f"print({call('all_reduce')})", sink=keep)
+    work = Cell(code=f"print({rank_calls.all_reduce().expression})", sink=keep)
     cell = asyncio.create_task(group.run(work, group.kernels, together=True))
     ended, _ = await asyncio.wait([cell], timeout=REDUCE_SECONDS)
     if not ended:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from farandole.driver.kernels.group import RankGroup, call
+from farandole.driver.kernels import rank_calls
+from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.workers.worker import Worker, WorkerInfo
 from farandole.driver.world.backends.base import LOOPBACK, Backend, Endpoint, Host, Seat, seats
@@ -51,7 +52,7 @@ class World:
         All ranks must answer first: with a peer missing, Horovod's init can abort healthy processes.
         """
         await self._group.control(
-            call("identity"),
+            rank_calls.identity(),
             what="asking the ranks before they form a world",
             timeout=ANSWER_SECONDS,
             kernels=waiting,
@@ -60,16 +61,16 @@ class World:
         placed = seats(infos)
         alone = len({info.node for info in infos}) == 1
         endpoint = await self._meet(workers[0], placed, LOOPBACK if alone else "", waiting)
-        expressions = [
-            call(
-                "form" if waiting is None else "join",
+        form = rank_calls.form if waiting is None else rank_calls.join
+        calls = [
+            form(
                 common(seat, self.backend)
                 | self.backend.environment(seat, endpoint, interface="lo" if alone else None),
             )
             for seat in placed
         ]
         await self._group.control(
-            expressions,
+            calls,
             what=f"forming the world with backend {self.backend.name}",
             timeout=FORM_SECONDS,
             kernels=waiting,
@@ -85,12 +86,12 @@ class World:
         )
         port = 0
         if self.backend.host is Host.RANK_0:
-            [port] = await control(call("open_store", LOOPBACK))
+            [port] = await control(rank_calls.open_store(LOOPBACK))
         endpoint = Endpoint(host=LOOPBACK, port=port)
         environment = common(seat, self.backend) | self.backend.environment(seat, endpoint, interface="lo")
-        await control(call("form", environment))
+        await control(rank_calls.form(environment))
         expected = {"FARANDOLE_RANK": str(rank), "FARANDOLE_SIZE": str(size), "FARANDOLE_OUTSIDE": "1"}
-        await control(call("prepare", expected))
+        await control(rank_calls.prepare(expected))
 
     async def _meet(
         self, first: Worker, placed: Sequence[Seat], host: str, waiting: Sequence[RankKernel] | None
@@ -100,7 +101,7 @@ class World:
             port = await first.open_rendezvous([slot(seat) for seat in placed], host=host)
         elif self.backend.host is Host.RANK_0:
             [port] = await self._group.control(
-                call("open_store", host),
+                rank_calls.open_store(host),
                 what="opening rank 0's store",
                 timeout=FORM_SECONDS,
                 kernels=(self._group.kernels if waiting is None else waiting)[:1],

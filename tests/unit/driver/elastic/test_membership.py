@@ -3,6 +3,7 @@
 import asyncio
 
 from farandole.driver.elastic.host import ElasticTimeouts
+from farandole.driver.kernels import rank_calls
 from farandole.driver.options import Elastic
 from farandole.exceptions import WorkerStartError
 from farandole.ranks.world import membership
@@ -15,7 +16,9 @@ async def test_a_rank_is_asked_again_whose_answer_a_broken_connection_has_swallo
     run = staff.run()
     await until(lambda: staff.supervisor.members.inside)
     staff.ranks[1].breaks = 2
-    assert await staff.supervisor.members.tell(staff.ranks, "pause_at_next_commit") == dict.fromkeys(staff.ranks, 7)
+    assert await staff.supervisor.members.tell(staff.ranks, rank_calls.pause_at_next_commit()) == dict.fromkeys(
+        staff.ranks, 7
+    )
     assert all(rank.alive for rank in staff.ranks)
     staff.finish()
     assert len(await run) == 2
@@ -125,9 +128,9 @@ async def test_a_rank_is_asked_once_more_whose_answer_the_driver_may_not_have_re
     run = staff.run()
     await until(lambda: staff.supervisor.members.inside)
     staff.ranks[1].slow = 60.0
-    assert await staff.supervisor.members.tell(staff.ranks, "pause_at_next_commit", seconds=0.1) == dict.fromkeys(
-        staff.ranks, 7
-    )
+    assert await staff.supervisor.members.tell(
+        staff.ranks, rank_calls.pause_at_next_commit(), seconds=0.1
+    ) == dict.fromkeys(staff.ranks, 7)
     assert all(rank.alive for rank in staff.ranks)
     staff.finish()
     assert len(await run) == 2

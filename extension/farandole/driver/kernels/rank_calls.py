@@ -1,0 +1,125 @@
+"""Typed stubs of `farandole.ranks.control`: every call that a driver makes on a rank.
+
+Each function here has the name and the parameters of one there, and returns the call as an expression for the rank's
+kernel instead of its value. So mypy checks calls that travel as text, and the driver imports nothing of the ranks'
+packages, such as torch. `tests/unit/driver/kernels/test_rank_calls.py` keeps the two modules equal.
+"""
+# ruff: noqa: D103 (`farandole.ranks.control` documents each function)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RankCall(Generic[T]):
+    """A call of a function of `farandole.ranks.control` that returns a T; arguments and value are JSON values."""
+
+    function: str
+    arguments: tuple[object, ...] = ()
+
+    @property
+    def expression(self) -> str:
+        """The call as a Python expression that gives its value as JSON and leaves no name in the user's namespace."""
+        arguments = ", ".join(map(repr, self.arguments))
+        module = "__import__('farandole.ranks.control', fromlist=['_'])"
+        return f"__import__('json').dumps({module}.{self.function}({arguments}))"
+
+
+def prepare(environment: dict[str, str]) -> RankCall[None]:
+    return RankCall("prepare", (environment,))
+
+
+def preload(backend: str) -> RankCall[None]:
+    return RankCall("preload", (backend,))
+
+
+def form(environment: dict[str, str]) -> RankCall[None]:
+    return RankCall("form", (environment,))
+
+
+def leave() -> RankCall[None]:
+    return RankCall("leave")
+
+
+def abandon() -> RankCall[None]:
+    return RankCall("abandon")
+
+
+def open_store(host: str) -> RankCall[int]:
+    return RankCall("open_store", (host,))
+
+
+def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") -> RankCall[None]:
+    return RankCall("begin", (run_id, folder, resume, lr_rule))
+
+
+def end() -> RankCall[None]:
+    return RankCall("end")
+
+
+def mark_world_broken(interrupted: bool = False) -> RankCall[None]:
+    return RankCall("mark_world_broken", (interrupted,))
+
+
+def pause_at_next_commit() -> RankCall[int]:
+    return RankCall("pause_at_next_commit")
+
+
+def leave_at_commit(commits: int) -> RankCall[None]:
+    return RankCall("leave_at_commit", (commits,))
+
+
+def join(environment: dict[str, str]) -> RankCall[None]:
+    return RankCall("join", (environment,))
+
+
+def waits() -> RankCall[bool]:
+    return RankCall("waits")
+
+
+def versions() -> RankCall[dict[str, str]]:
+    return RankCall("versions")
+
+
+def identity() -> RankCall[dict[str, Any]]:
+    return RankCall("identity")
+
+
+def describe() -> RankCall[dict[str, Any]]:
+    return RankCall("describe")
+
+
+def clock() -> RankCall[float]:
+    return RankCall("clock")
+
+
+def all_reduce() -> RankCall[list[float]]:
+    return RankCall("all_reduce")
+
+
+def open_listener(host: str) -> RankCall[dict[str, Any]]:
+    return RankCall("open_listener", (host,))
+
+
+def serve(seconds: float) -> RankCall[dict[str, Any]]:
+    return RankCall("serve", (seconds,))
+
+
+def dial(host: str, port: int, seconds: float) -> RankCall[dict[str, Any]]:
+    return RankCall("dial", (host, port, seconds))
+
+
+def accept(key: str) -> RankCall[None]:
+    return RankCall("accept", (key,))
+
+
+def accept_broadcast(key: str) -> RankCall[None]:
+    return RankCall("accept_broadcast", (key,))
+
+
+def give(names: list[str]) -> RankCall[None]:
+    return RankCall("give", (names,))

@@ -22,7 +22,7 @@ if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 else echo "Missing system packages. Run: sudo apt-get install $(1)" >&2; false; fi
 endef
 
-.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs screenshots audit bench bench-carry bench-scale clean
+.PHONY: help setup setup-all demo up test test-docker test-kubernetes release chaos images publish bundle image doctor lock lock-debian check docs errors screenshots audit bench bench-carry bench-scale clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -79,6 +79,9 @@ lock-debian: $(VENV)/stamp-venv ## record the Debian packages of the images anew
 docs: $(VENV)/stamp-docs $(VENV)/stamp-extension ## build the documentation into build/docs/html; warnings are errors
 	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs/doctrees docs build/docs/html
 	@echo "The documentation is in build/docs/html/index.html"
+
+errors: ## list all error messages in docs/reference/errors.md
+	@$(PYTHON) -m docs.errors_page
 
 screenshots: setup $(VENV)/stamp-test $(VENV)/stamp-chromium ## take the pictures of the documentation from a real run
 	$(BIN)/python -m docs.screenshots

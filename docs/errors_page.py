@@ -1,0 +1,186 @@
+"""Writes docs/reference/errors.md, the messages of all errors that users and operators see: `make errors`.
+
+Only the syntax tree of the code is read, so the page does not depend on what is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from docs.messages import (
+    MOST_CALLERS,
+    Function,
+    Module,
+    Names,
+    Texts,
+    assigned_to,
+    filled,
+    first_sentence,
+    has_words,
+    is_function,
+    name_of,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "errors.md"
+INTRODUCTION = """# Error messages
+
+<!-- `make errors` writes this page from the source code. -->
+
+This page lists the messages of the errors that users and operators see. A name in braces stands for a value. The column
+*When* says what the code does at that point, in the words of its docstring.
+"""
+PARTS = {
+    "In notebooks and on the ranks": "extension/farandole",
+    "At the hub": "spawner_config",
+    "Commands for operators": "hub",
+    "Commands that build images": "images",
+}
+"""Headings of the page, and the folders whose errors they hold."""
+
+OTHERS = {
+    "HTTPError": ("HTTPError", "Raised when the hub or a server refuses a request. The browser shows the message."),
+    "LookupError": ("LookupError", "Raised when a name is not in a list of choices."),
+    "SystemExit": ("SystemExit", "Raised when a program ends. The message is the last line that it prints."),
+    "refused_start": (
+        "SpawnException",
+        "Raised when a server cannot start. The spawn page and `%cluster start` show the message.",
+    ),
+    "fault": ("Faults", "Reported by `make doctor` when the hub, or a feature that `.env` asks for, cannot work."),
+    "warning": ("Warnings", "Reported by `make doctor` when the hub works, but not as well as it can."),
+}
+"""Errors of other packages, and functions that make errors or findings: heading and description of each."""
+INTERNAL = {"DamagedError"}
+"""Exceptions that the code handles itself."""
+MESSAGE_ARGUMENTS = {"fault": slice(1, 3), "warning": slice(1, 3)}
+"""Where a call has the message, if not in its first argument that is a text."""
+
+Errors = dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """One message and the situation in which it occurs."""
+
+    message: str
+    when: str
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+def page() -> str:
+    """Return the text of the page."""
+    return "\n".join([INTRODUCTION, *(_part(heading, folder) for heading, folder in PARTS.items())])
+
+
+def collect(folder: str) -> dict[tuple[str, str], set[Entry]]:
+    """Return the messages of all errors that the code in a folder makes, by heading and description of the error."""
+    modules = [Module.read(path) for path in sorted((ROOT / folder).rglob("*.py"))]
+    public = _defined([Module.read(ROOT / "extension/farandole/exceptions.py")])
+    errors, names = {**OTHERS, **public, **_defined(modules)}, Names.shared(modules)
+    found = defaultdict(set)
+    for module in modules:
+        own = {**errors, **_defined([module])}
+        for name, entry in _entries(module, own, names.within(module)):
+            found[own[name]].add(entry)
+    return found
+
+
+def _part(heading: str, folder: str) -> str:
+    sections = [_section(*error, entries) for error, entries in sorted(collect(folder).items())]
+    return "\n".join([f"## {heading}\n", *sections])
+
+
+def _section(heading: str, description: str, entries: Iterable[Entry]) -> str:
+    rows = [f"| {_cell(entry.message)} | {entry.when} |" for entry in sorted(entries)]
+    return "\n".join([f"### {heading}\n", f"{description}\n", "| Message | When |", "| --- | --- |", *rows, ""])
+
+
+def _cell(message: str) -> str:
+    """Return a message as a code span, in which only a pipe means something to a table."""
+    span = f"`` {message} ``" if "`" in message else f"`{message}`"
+    return span.replace("|", r"\|")
+
+
+def _defined(modules: Iterable[Module]) -> Errors:
+    """Return heading and description of each exception that some modules define, by its name."""
+    classes = [node for module in modules for node in module.tree.body if isinstance(node, ast.ClassDef)]
+    errors = [node for node in classes if node.name.endswith("Error") and node.name not in INTERNAL]
+    return {node.name: (node.name, first_sentence(node)) for node in errors}
+
+
+def _entries(module: Module, errors: Errors, names: Names) -> Iterator[tuple[str, Entry]]:
+    for call, around in _calls(module.tree):
+        function = next((node for node in reversed(around) if is_function(node)), None)
+        for name in _made(call, function):
+            if name in errors:
+                for message in filter(has_words, _messages(name, call, Texts(names, function))):
+                    yield name, Entry(message, _when(module, around))
+
+
+def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, list[ast.AST]]]:
+    """Yield all calls, each with the classes and functions around it, the outermost first."""
+    todo: list[tuple[ast.AST, list[ast.AST]]] = [(tree, [])]
+    while todo:
+        node, around = todo.pop()
+        if isinstance(node, ast.Call):
+            yield node, around
+        if is_function(node) or isinstance(node, ast.ClassDef):
+            around = [*around, node]
+        todo += [(child, around) for child in ast.iter_child_nodes(node)]
+
+
+def _made(call: ast.Call, function: Function | None) -> list[str]:
+    """Return the names of what a call may make; a local variable may stand for one of two classes."""
+    match call.func:
+        case ast.Name(id=name):
+            choices = [node for node in assigned_to(name, function) if isinstance(node, ast.IfExp)]
+            return [name_of(part) for choice in choices for part in (choice.body, choice.orelse)] or [name]
+        case ast.Attribute(value=ast.Name(id="web"), attr=name):
+            return [name]
+        case _:
+            return []
+
+
+def _messages(name: str, call: ast.Call, texts: Texts) -> list[str]:
+    """Return the messages that a call may give its error."""
+    if name in MESSAGE_ARGUMENTS:
+        return texts.of_all(call.args[MESSAGE_ARGUMENTS[name]])
+    for place, arg in enumerate(call.args[:2]):
+        found = texts.of_all([arg])
+        if isinstance(arg, ast.Constant | ast.JoinedStr) and len(call.args) > place + 1 and not _is_sentence(found):
+            continue
+        if has_words(found[0]):
+            return [filled(text, call.args[place + 1 :]) for text in found] if name == "HTTPError" else found
+    return []
+
+
+def _is_sentence(texts: list[str]) -> bool:
+    return all(" " in text for text in texts)
+
+
+def _when(module: Module, around: list[ast.AST]) -> str:
+    """Return what the code does there: what the docstring of the function says, or of one that calls it."""
+    functions = [node for node in reversed(around) if is_function(node)]
+    nodes = [*functions, *_callers(module, functions), *reversed(around), module.tree]
+    return next(filter(None, map(first_sentence, nodes)), "").replace("|", r"\|")
+
+
+def _callers(module: Module, functions: list[Function]) -> list[Function]:
+    """Return the functions of a module from which some functions are reached, the nearest first."""
+    found = list(functions)
+    for _ in range(MOST_CALLERS):
+        found += [one for function in found for one in module.callers.get(function.name, []) if one not in found]
+    return found[len(functions) :]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 import { LabIcon } from "@jupyterlab/ui-components";
 
-/** One dancer who leads, and a chain that follows. */
+/** A leading dancer, and the chain of dancers that follows. */
 export const farandoleIcon = new LabIcon({
   name: "farandole:icon",
   svgstr: `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">

@@ -1,4 +1,4 @@
-/** Names that JupyterLab knows this extension by. */
+/** The identifiers of this extension in JupyterLab. */
 
 export const PANEL_ID = "farandole-panel";
 

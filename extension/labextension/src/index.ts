@@ -1,7 +1,7 @@
 /**
- * The plugins: this file only wires them.
+ * The plugins of the extension.
  *
- * Notebook 7 has no status bar and on some pages no notebook, so whatever may be missing is optional.
+ * Notebook 7 has no status bar, and no notebook on some pages: services that may be missing are optional.
  */
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
@@ -11,9 +11,9 @@ import { INotebookTracker } from "@jupyterlab/notebook";
 import { IStatusBar } from "@jupyterlab/statusbar";
 import { ITranslator, nullTranslator } from "@jupyterlab/translation";
 
-import { Api } from "./api";
+import { Api } from "./net/api";
 import { Commands, PANEL_ID, Plugins } from "./ids";
-import { IPanelModel, PanelModel } from "./model";
+import { IPanelModel, PanelModel } from "./state/model";
 import { RankCompleter } from "./plugins/completer";
 import { addCommands } from "./plugins/commands";
 import { markCells } from "./plugins/marks";
@@ -24,7 +24,7 @@ const DOMAIN = "farandole";
 
 const model: JupyterFrontEndPlugin<IPanelModel> = {
   id: Plugins.model,
-  description: "Connects the page with the notebook server's side of Farandole.",
+  description: "Connects the page to Farandole's extension of the notebook server.",
   autoStart: true,
   provides: IPanelModel,
   activate: (app: JupyterFrontEnd) => {
@@ -85,7 +85,7 @@ const status: JupyterFrontEndPlugin<void> = {
 
 const marks: JupyterFrontEndPlugin<void> = {
   id: Plugins.marks,
-  description: "Marks the cells whose runs go on.",
+  description: "Marks the cells with active runs.",
   autoStart: true,
   requires: [IPanelModel],
   optional: [INotebookTracker, ITranslator],
@@ -101,7 +101,7 @@ const marks: JupyterFrontEndPlugin<void> = {
 
 const completion: JupyterFrontEndPlugin<void> = {
   id: Plugins.completion,
-  description: "Completes names of the ranks in their cells.",
+  description: "Completes names in cells that run on the ranks.",
   autoStart: true,
   optional: [ICompletionProviderManager],
   activate: (_app: JupyterFrontEnd, manager: ICompletionProviderManager | null) => {

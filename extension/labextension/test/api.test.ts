@@ -2,7 +2,7 @@
 
 import type { ServerConnection } from "@jupyterlab/services";
 
-import { Api } from "../src/api";
+import { Api } from "../src/net/api";
 
 jest.mock("@jupyterlab/coreutils", () => ({ URLExt: { join: (...parts: string[]) => parts.join("/") } }));
 jest.mock("@jupyterlab/services", () => ({}));

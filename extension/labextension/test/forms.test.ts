@@ -1,4 +1,4 @@
-import { count, emptyForm, faultsOf, freeName, gpusShort, requestOf, workersLeft, type StartForm } from "../src/forms";
+import { count, emptyForm, validate, freeName, gpusShort, requestOf, workersLeft, type StartForm } from "../src/state/forms";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 
@@ -8,38 +8,38 @@ const form: StartForm = { name: "new", workers: "2", profile: "cpu", ranks: "", 
 test("the form begins with what works: a free name, two workers, the first profile", () => {
   expect(emptyForm(resources, [])).toMatchObject({ name: "main", workers: "2", profile: "cpu" });
   expect(freeName(clusters)).toBe("main-2");
-  expect(faultsOf(emptyForm(resources, clusters), resources, clusters)).toEqual({});
+  expect(validate(emptyForm(resources, clusters), resources, clusters)).toEqual({});
 });
 
 test.each(["", "Big One", "-a", "a-", "a".repeat(25), "ä"])("%p is no name of a cluster", (name) => {
-  expect(faultsOf({ ...form, name }, resources, clusters).name?.kind).toBe("name");
+  expect(validate({ ...form, name }, resources, clusters).name?.kind).toBe("name");
 });
 
 test.each(["a", "big-1", "a".repeat(24), "2026"])("%p is a name of a cluster", (name) => {
-  expect(faultsOf({ ...form, name }, resources, clusters)).toEqual({});
+  expect(validate({ ...form, name }, resources, clusters)).toEqual({});
 });
 
 test("a name is given once; that of a failed start is free", () => {
-  expect(faultsOf({ ...form, name: "main" }, resources, clusters).name?.kind).toBe("taken");
+  expect(validate({ ...form, name: "main" }, resources, clusters).name?.kind).toBe("taken");
   const failed = example<wire.ClustersMessage>("clusters-failed").clusters;
-  expect(faultsOf({ ...form, name: "big" }, resources, failed)).toEqual({});
+  expect(validate({ ...form, name: "big" }, resources, failed)).toEqual({});
 });
 
 test.each(["", "0", "-1", "1.5", "two", "1e3"])("%p is no number of workers", (workers) => {
-  expect(faultsOf({ ...form, workers }, resources, clusters).workers?.kind).toBe("number");
+  expect(validate({ ...form, workers }, resources, clusters).workers?.kind).toBe("number");
 });
 
 test("the quota counts the workers that run already", () => {
   expect(workersLeft(resources)).toBe(13);
-  expect(faultsOf({ ...form, workers: "13" }, resources, clusters)).toEqual({});
-  expect(faultsOf({ ...form, workers: "14" }, resources, clusters).workers).toEqual({ kind: "quota", most: 13 });
+  expect(validate({ ...form, workers: "13" }, resources, clusters)).toEqual({});
+  expect(validate({ ...form, workers: "14" }, resources, clusters).workers).toEqual({ kind: "quota", most: 13 });
   const unlimited = { ...resources, quota: { ...resources.quota, workers_max: null } };
-  expect(faultsOf({ ...form, workers: "99" }, unlimited, clusters)).toEqual({});
+  expect(validate({ ...form, workers: "99" }, unlimited, clusters)).toEqual({});
 });
 
 test("ranks may be left to the profile, and have their limit", () => {
-  expect(faultsOf({ ...form, ranks: "9" }, resources, clusters).ranks).toEqual({ kind: "ranks", most: 8 });
-  expect(faultsOf({ ...form, ranks: "x" }, resources, clusters).ranks?.kind).toBe("number");
+  expect(validate({ ...form, ranks: "9" }, resources, clusters).ranks).toEqual({ kind: "ranks", most: 8 });
+  expect(validate({ ...form, ranks: "x" }, resources, clusters).ranks?.kind).toBe("number");
   expect(count(" 8 ")).toBe(8);
 });
 
@@ -47,7 +47,7 @@ test("GPUs that are not free are told, and are no fault: one can wait for them",
   const gpu = { ...form, profile: "rtx-2080-ti" };
   expect(gpusShort(gpu, resources)).toBe(2);
   expect(gpusShort(form, resources)).toBe(0);
-  expect(faultsOf(gpu, resources, clusters)).toEqual({});
+  expect(validate(gpu, resources, clusters)).toEqual({});
 });
 
 test("a form becomes the request of the examples", () => {

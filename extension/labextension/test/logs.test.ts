@@ -1,4 +1,4 @@
-import { append, logKey, MOST, readable, type Log } from "../src/logs";
+import { append, logKey, MOST, readable, type Log } from "../src/state/logs";
 import type { LogPart } from "../src/wire";
 
 function part(offset: number, text: string, size?: number): LogPart {

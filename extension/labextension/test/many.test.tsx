@@ -2,25 +2,25 @@
 
 import type * as wire from "../src/wire";
 import { example } from "./examples";
-import { Stage } from "./stage";
+import { Harness } from "./harness";
 
 const MANY = 64;
 const POINTS = 300;
 const numbers = Array.from({ length: POINTS }, (_, n) => n);
 const each = <T,>(make: (rank: number) => T): T[] => Array.from({ length: MANY }, (_, rank) => make(rank));
 
-let stage: Stage;
+let harness: Harness;
 beforeEach(async () => {
-  stage = new Stage();
-  stage.answers["run"] = () => example<wire.RunDetail>("run-detail");
-  await stage.open();
-  await stage.tellState("state");
+  harness = new Harness();
+  harness.answers["run"] = () => example<wire.RunDetail>("run-detail");
+  await harness.open();
+  await harness.receiveState("state");
 });
 afterEach(() => {
-  stage.close();
+  harness.close();
 });
 
-const count = (selector: string) => stage.root.querySelectorAll(selector).length;
+const count = (selector: string) => harness.root.querySelectorAll(selector).length;
 
 function runOfMany(): wire.RunMessage {
   const run = example<wire.RunMessage>("run-by-rank");
@@ -35,10 +35,10 @@ function runOfMany(): wire.RunMessage {
 
 test("a run of 64 ranks with 300 points each, by rank", async () => {
   const run = runOfMany();
-  await stage.wish({ show: "run", run: run.id });
-  await stage.click("button", "one line a rank");
-  await stage.tell(run);
-  expect(count("polyline.fd-mean")).toBe(2 * MANY);
+  await harness.navigate({ show: "run", run: run.id });
+  await harness.click("button", "one line per rank");
+  await harness.receive(run);
+  expect(count("path.fd-mean")).toBe(2 * MANY);
   expect(count(".fd-chart *")).toBeLessThan(2 * (MANY + 80));
   expect(count(".fd-scroll tbody tr")).toBe(MANY);
   expect(count("*")).toBeLessThan(1500);
@@ -49,12 +49,12 @@ test("a cluster of 64 workers has a line for each, and shows more of one when as
   const [cluster] = message.clusters as [wire.Cluster];
   const [worker] = cluster.workers as [wire.Worker];
   const workers = each((rank) => ({ ...worker, name: `main-w${rank}`, ranks: [{ rank, alive: rank !== 63 }] }));
-  await stage.tell({ ...message, clusters: [{ ...cluster, workers }] });
+  await harness.receive({ ...message, clusters: [{ ...cluster, workers }] });
   expect(count(".fd-worker")).toBe(MANY);
   expect(count("*")).toBeLessThan(700);
-  expect(stage.root.textContent).toContain("rank 63 is dead");
-  expect(await stage.faults()).toEqual([]);
-  await stage.click("button", "More of main-w7");
+  expect(harness.root.textContent).toContain("rank 63 is dead");
+  expect(await harness.violations()).toEqual([]);
+  await harness.click("button", "More of main-w7");
   expect(count(".fd-usage")).toBe(1);
-  expect(stage.get("button", "Log of main-w7")).toBeTruthy();
+  expect(harness.get("button", "Log of main-w7")).toBeTruthy();
 });

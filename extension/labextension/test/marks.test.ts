@@ -5,9 +5,9 @@ import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 import type { TranslationBundle } from "@jupyterlab/translation";
 import { Signal } from "@lumino/signaling";
 
-import type { IPanelModel } from "../src/model";
+import type { IPanelModel } from "../src/state/model";
 import { markCells } from "../src/plugins/marks";
-import { EMPTY, reduce, type PanelState } from "../src/reducer";
+import { EMPTY, reduce, type PanelState } from "../src/state/reducer";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 
@@ -25,7 +25,7 @@ function cell(id: string): Cell {
 /** A notebook that is open, and a page that knows the runs which `tell` tells. */
 class Page {
   readonly cells = [cell(run.cell), cell("other")];
-  readonly wish = jest.fn();
+  readonly navigate = jest.fn();
   private readonly owner = {};
   private readonly changed = new Signal<object, void>(this.owner);
   private readonly added = new Signal<object, NotebookPanel>(this.owner);
@@ -46,7 +46,7 @@ class Page {
       widgetAdded: this.added,
       forEach: (mark: (one: NotebookPanel) => void) => mark(panel),
     } as unknown as INotebookTracker;
-    const page = { wish: this.wish, changed: this.changed };
+    const page = { navigate: this.navigate, changed: this.changed };
     const model = Object.defineProperty(page, "state", { get: () => this.state }) as unknown as IPanelModel;
     markCells(tracker, model, trans);
     this.added.emit(panel);
@@ -78,7 +78,7 @@ test("the mark opens the run in the panel", () => {
   const page = new Page("work/digits.ipynb");
   page.tell(runs);
   page.cells[0]?.node.querySelector("button")?.click();
-  expect(page.wish).toHaveBeenCalledWith({ show: "run", run: run.id });
+  expect(page.navigate).toHaveBeenCalledWith({ show: "run", run: run.id });
 });
 
 test("a cell whose widget is made anew is marked again", async () => {

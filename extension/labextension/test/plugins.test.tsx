@@ -7,12 +7,12 @@ import { Signal } from "@lumino/signaling";
 import type { ReactElement } from "react";
 
 import { Commands, PANEL_ID } from "../src/ids";
-import type { IPanelModel, Wish } from "../src/model";
+import type { IPanelModel, NavigationRequest } from "../src/state/model";
 import { addCommands } from "../src/plugins/commands";
 import { PanelWidget } from "../src/plugins/panel";
 import { StatusItem } from "../src/plugins/statusbar";
-import { EMPTY, reduce, type PanelState } from "../src/reducer";
-import { TRAINING_CELL } from "../src/snippets";
+import { EMPTY, reduce, type PanelState } from "../src/state/reducer";
+import { TRAINING_CELL } from "../src/notebooks/snippets";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 
@@ -45,12 +45,12 @@ const trans = {
 class Model {
   state: PanelState = EMPTY;
   readonly changed = new Signal<this, void>(this);
-  readonly wishes = new Signal<this, Wish>(this);
+  readonly navigation = new Signal<this, NavigationRequest>(this);
 
-  readonly complain = jest.fn();
+  readonly showProblem = jest.fn();
 
-  wish(wish: Wish): void {
-    this.wishes.emit(wish);
+  navigate(request: NavigationRequest): void {
+    this.navigation.emit(request);
   }
   tell(...messages: wire.Message[]): void {
     for (const message of messages) this.state = reduce(this.state, message, 0);
@@ -71,7 +71,7 @@ test("the status bar's item is there before anything is known, and follows", () 
   const shown = () => text((item as unknown as { render(): ReactElement<{ children: unknown[] }> }).render());
   expect(shown()).toBe("Farandole: no cluster");
   model.tell(example<wire.ClustersMessage>("clusters-starting"));
-  expect(shown()).toContain("a cluster starts");
+  expect(shown()).toContain("a cluster is starting");
   model.tell(example<wire.ClustersMessage>("clusters"), example<wire.RunsMessage>("runs"));
   expect(shown()).toBe("Farandole: 4 ranks · first-cnn +1 · GPU 12.9 GB");
 });
@@ -195,7 +195,7 @@ describe("commands", () => {
     const model = new Model();
     await commandsOf(model, null, other).run(Commands.insertTraining);
     expect(other).not.toHaveBeenCalled();
-    expect(model.complain).toHaveBeenCalledWith(expect.stringContaining("Nothing was inserted"));
+    expect(model.showProblem).toHaveBeenCalledWith(expect.stringContaining("Nothing was inserted"));
   });
 
   test("without a hub the cluster is on this machine", async () => {
@@ -216,7 +216,7 @@ describe("commands", () => {
     expect(isEnabled(Commands.startCluster)).toBe(true);
   });
 
-  test("a wish shows the panel, also where that is hidden", async () => {
+  test("a navigation request shows the panel, also if it is hidden", async () => {
     const model = new Model();
     const { run, activateById } = commandsOf(model, null);
     await run(Commands.startCluster);

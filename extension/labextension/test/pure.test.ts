@@ -1,13 +1,13 @@
 /** Formats, filters, the window of the list, pages, comparisons and the other small functions. */
 
-import { ledBy, runningCells } from "../src/cells";
-import { compared, labels } from "../src/compare";
-import { ALL, isAll, query } from "../src/filters";
+import { ledBy, runningCells } from "../src/notebooks/cells";
+import { compare, labels } from "../src/charts/comparison";
+import { ALL, isAll, query } from "../src/net/filters";
 import { basename, bytes, bytesOf, clock, duration, gpuMemory, percent, rate, share, title } from "../src/format";
-import { firstPage, missing, NONE, PAGE, runAt, withPage } from "../src/pages";
-import { factsOf } from "../src/status";
-import { ended, same, watchOf } from "../src/watches";
-import { BESIDE, rowsOf, scrollTo } from "../src/window";
+import { firstPage, missing, NO_PAGES, PAGE, runAt, withPage } from "../src/state/pages";
+import { factsOf } from "../src/state/status";
+import { dropped, isSame, watchOf } from "../src/state/subscriptions";
+import { OVERSCAN, rowsOf, scrollTo } from "../src/components/runs/virtualRows";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 
@@ -60,9 +60,9 @@ describe("filters", () => {
 describe("the window of the list", () => {
   const view = { scrollTop: 0, height: 400, rowHeight: 50, total: 500 };
   test("only what is seen is drawn, however long the list", () => {
-    expect(rowsOf(view)).toEqual({ first: 0, last: 9 + BESIDE });
+    expect(rowsOf(view)).toEqual({ first: 0, last: 9 + OVERSCAN });
     const middle = rowsOf({ ...view, scrollTop: 10_000, total: 100_000 });
-    expect(middle).toEqual({ first: 200 - BESIDE, last: 209 + BESIDE });
+    expect(middle).toEqual({ first: 200 - OVERSCAN, last: 209 + OVERSCAN });
   });
   test("the end of the list is its end, also where the list has become shorter", () => {
     expect(rowsOf({ ...view, scrollTop: 500 * 50 - 400 }).last).toBe(500);
@@ -83,17 +83,17 @@ describe("pages of runs", () => {
     runs: Array.from({ length: PAGE }, (_, n) => ({ ...run, id: `run-${offset + n}` })),
   });
   test("what rows need is asked for, what is there is not", () => {
-    const pages = withPage(NONE, page(0, 500));
+    const pages = withPage(NO_PAGES, page(0, 500));
     expect(missing(pages, 0, 20)).toEqual([]);
     expect(missing(pages, 40, 110)).toEqual([50, 100]);
     expect(missing(pages, 480, 510)).toEqual([450]);
   });
   test("a new run moves all rows", () => {
-    const pages = withPage(withPage(withPage(NONE, page(0, 500)), page(50, 500)), page(0, 501));
+    const pages = withPage(withPage(withPage(NO_PAGES, page(0, 500)), page(50, 500)), page(0, 501));
     expect([...pages.pages.keys()]).toEqual([0]);
   });
   test("what the stream tells of a run is newer", () => {
-    const pages = withPage(NONE, page(50, 500));
+    const pages = withPage(NO_PAGES, page(50, 500));
     const told = new Map([["run-51", { ...run, id: "run-51", status: "failed" as const }]]);
     expect([runAt(pages, 50, told)?.status, runAt(pages, 51, told)?.status]).toEqual(["running", "failed"]);
     expect(runAt(pages, 0, told)).toBeNull();
@@ -111,14 +111,14 @@ describe("comparison", () => {
   const view = example<wire.RunMessage>("run").view;
   test("a line for each run that has the series", () => {
     const other = { ...view, id: "other", name: "wide", series: view.series.slice(0, 1) };
-    const [loss, accuracy] = compared([view, other]);
+    const [loss, accuracy] = compare([view, other]);
     expect(loss?.lines.map(({ label }) => label)).toEqual(["first-cnn", "wide"]);
     expect(accuracy?.lines.map(({ label }) => label)).toEqual(["first-cnn"]);
     expect(loss?.x).toEqual(view.series[0]?.x);
   });
   test("a run keeps its place in charts that others have no line in", () => {
     const other = { ...view, id: "other", name: "wide", series: view.series.slice(1) };
-    expect(compared([other, view]).map(({ lines }) => lines.map(({ place }) => place))).toEqual([[0, 1], [1]]);
+    expect(compare([other, view]).map(({ lines }) => lines.map(({ place }) => place))).toEqual([[0, 1], [1]]);
   });
   test("runs of the same name are told apart", () => {
     expect(labels([view, { ...view, id: "other" }])).toEqual([`first-cnn (${view.id})`, "first-cnn (other)"]);
@@ -167,7 +167,7 @@ describe("the status bar", () => {
 
 describe("what the page looks at", () => {
   const log = { run: "a", rank: 0, worker: null, offset: -8000 };
-  test("all interests together, each once", () => {
+  test("all subscriptions together, each once", () => {
     const watch = watchOf([{ runs: ["b", "a"] }, { runs: ["a"], byRank: true, logs: [log] }, { logs: [log] }], {});
     expect(watch).toEqual({ kind: "watch", seen: false, runs: ["a", "b"], by_rank: true, logs: [log] });
   });
@@ -175,14 +175,14 @@ describe("what the page looks at", () => {
     const known = { "run a 0": { text: "", offset: 0, next: 181, size: 181 } };
     const watch = watchOf([{ logs: [log] }], known);
     expect(watch.logs[0]?.offset).toBe(181);
-    expect(same(watch, watchOf([{ logs: [log] }], {}))).toBe(true);
+    expect(isSame(watch, watchOf([{ logs: [log] }], {}))).toBe(true);
     const seen = watchOf([{ logs: [log] }, { seen: true }], {});
-    expect([seen.seen, same(watch, seen)]).toEqual([true, false]);
+    expect([seen.seen, isSame(watch, seen)]).toEqual([true, false]);
   });
   test("what is looked at no more", () => {
     const before = watchOf([{ runs: ["a", "b"], logs: [log] }], {});
     const after = watchOf([{ runs: ["b"] }], {});
-    expect(ended(before, after)).toEqual({ runs: ["a"], logs: ["run a 0"] });
-    expect(same(before, after)).toBe(false);
+    expect(dropped(before, after)).toEqual({ runs: ["a"], logs: ["run a 0"] });
+    expect(isSame(before, after)).toBe(false);
   });
 });

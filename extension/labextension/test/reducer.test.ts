@@ -1,14 +1,14 @@
 import {
   EMPTY,
   forget,
-  goingOn,
-  parse,
+  activeRuns,
   reduce as reduceAt,
   runOf,
-  secondsOf,
+  elapsedSeconds,
   withProblem,
   type PanelState,
-} from "../src/reducer";
+} from "../src/state/reducer";
+import { parse } from "../src/net/stream";
 import type * as wire from "../src/wire";
 import { example, text } from "./examples";
 
@@ -59,7 +59,7 @@ test("what nobody looks at is forgotten", () => {
 
 test("a run that goes on without a driver counts as going on", () => {
   const state = reduce(EMPTY, example<wire.RunsMessage>("runs"));
-  expect(goingOn(state).map(({ status }) => status)).toEqual(["running", "lost"]);
+  expect(activeRuns(state).map(({ status }) => status)).toEqual(["running", "lost"]);
   expect(runOf(state, run.id)?.name).toBe("first-cnn");
 });
 
@@ -72,7 +72,7 @@ test("messages of a kind that a newer server sends are passed over", () => {
 test("a run that goes on grows older by the page's own clock, another does not", () => {
   const state = reduce(EMPTY, example<wire.RunsMessage>("runs"));
   const [running, finished] = state.runs as [wire.RunSummary, wire.RunSummary];
-  expect(secondsOf(running, state, NOW + 5000)).toBe(66.5);
-  expect(secondsOf(running, state, NOW - 5000)).toBe(61.5);
-  expect(secondsOf(finished, state, NOW + 5000)).toBe(93.25);
+  expect(elapsedSeconds(running, state, NOW + 5000)).toBe(66.5);
+  expect(elapsedSeconds(running, state, NOW - 5000)).toBe(61.5);
+  expect(elapsedSeconds(finished, state, NOW + 5000)).toBe(93.25);
 });

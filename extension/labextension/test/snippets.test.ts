@@ -1,8 +1,8 @@
 import { pythonLanguage } from "@codemirror/lang-python";
 import { classHighlighter, highlightTree } from "@lezer/highlight";
 
-import { isDistributed, isInMagic, question } from "../src/completion";
-import { setupCell, startCell, TRAINING_CELL } from "../src/snippets";
+import { isDistributed, isInMagic, completionCode } from "../src/notebooks/completion";
+import { setupCell, startCell, TRAINING_CELL } from "../src/notebooks/snippets";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 
@@ -66,7 +66,7 @@ describe("completion", () => {
   });
   test("the kernel is asked with what earlier distributed cells define, without their magics", () => {
     const source = "%%distributed\nos.getc";
-    const asked = question(cells, source, source.length);
+    const asked = completionCode(cells, source, source.length);
     expect(asked.code.split("\n").map((line) => line.trim())).toEqual([
       "#",
       "import os",

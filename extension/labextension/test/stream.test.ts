@@ -1,5 +1,4 @@
-import { pause, SILENT_MS, Stream, type Socket } from "../src/stream";
-import type { Link } from "../src/reducer";
+import { retryDelay, SILENT_MS, Stream, type ConnectionState, type Socket } from "../src/net/stream";
 import type * as wire from "../src/wire";
 import { example, text } from "./examples";
 
@@ -31,7 +30,7 @@ const watch = example<wire.Watch>("watch");
 
 function opened() {
   const sockets: FakeSocket[] = [];
-  const links: Link[] = [];
+  const links: ConnectionState[] = [];
   const messages: wire.Message[] = [];
   const stream = new Stream({
     open: () => {
@@ -39,7 +38,7 @@ function opened() {
       return sockets.at(-1) as FakeSocket;
     },
     onMessage: (message) => messages.push(message),
-    onLink: (link) => links.push(link),
+    onConnection: (link) => links.push(link),
     random: () => 1,
   });
   stream.start();
@@ -50,9 +49,9 @@ beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());
 
 test("pauses grow up to half a minute, and are not the same for all", () => {
-  expect([0, 1, 2, 3].map((failures) => pause(failures, 1))).toEqual([1000, 2000, 4000, 8000]);
-  expect(pause(20, 1)).toBe(30_000);
-  expect(pause(2, 0)).toBe(2000);
+  expect([0, 1, 2, 3].map((failures) => retryDelay(failures, 1))).toEqual([1000, 2000, 4000, 8000]);
+  expect(retryDelay(20, 1)).toBe(30_000);
+  expect(retryDelay(2, 0)).toBe(2000);
 });
 
 test("what the page looks at is told when the connection opens, and when it changes", () => {
@@ -112,10 +111,10 @@ test("a silent connection is given up, one with signs of life is kept", () => {
 test("a page that is looked at again does not wait, and one that is connected opens no second stream", () => {
   const { stream, sockets, last } = opened();
   last().opens();
-  stream.hurry();
+  stream.reconnectNow();
   expect(sockets).toHaveLength(1);
   last().breaks();
-  stream.hurry();
+  stream.reconnectNow();
   jest.advanceTimersByTime(5000);
   expect(sockets).toHaveLength(2);
 });
@@ -124,7 +123,7 @@ test("after the end nothing is opened", () => {
   const { stream, sockets, last } = opened();
   stream.stop();
   expect(last().closed).toBe(true);
-  stream.hurry();
+  stream.reconnectNow();
   jest.advanceTimersByTime(100_000);
   expect(sockets).toHaveLength(1);
 });

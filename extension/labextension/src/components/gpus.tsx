@@ -1,13 +1,13 @@
-/** The tab of what may be had: the quota, and who holds which GPUs. */
+/** The tab of resources: the quota, and the GPUs with their holders. */
 
 import type { JSX } from "react";
 
 import type { GpuClass } from "../wire";
-import { useAround, usePanelState } from "./around";
+import { usePanelContext, usePanelState } from "./context";
 import { Empty, Meter } from "./parts";
 
 export function Gpus(): JSX.Element {
-  const { trans } = useAround();
+  const { trans } = usePanelContext();
   const { resources } = usePanelState();
   if (!resources) return <Empty title={trans.__("Loading…")} />;
   const { quota, gpus } = resources;
@@ -35,7 +35,7 @@ export function Gpus(): JSX.Element {
           gpus.map((one) => <ClassView key={one.name} gpus={one} />)
         ) : (
           <Empty title={trans.__("No GPUs here")}>
-            <p>{trans.__("The hub offers none; profiles without GPUs train on CPUs.")}</p>
+            <p>{trans.__("The hub offers no GPUs. Profiles without GPUs train on CPUs.")}</p>
           </Empty>
         )}
       </section>
@@ -44,7 +44,7 @@ export function Gpus(): JSX.Element {
 }
 
 function ClassView({ gpus }: { gpus: GpuClass }): JSX.Element {
-  const { trans } = useAround();
+  const { trans } = usePanelContext();
   const { name, total, free, waiting, held } = gpus;
   const queue = waiting ? ` · ${trans._n("%1 server waits", "%1 servers wait", waiting)}` : "";
   return (

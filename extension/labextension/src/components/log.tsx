@@ -1,10 +1,10 @@
-/** A log that is followed. */
+/** A log that the panel follows. */
 
-import { useEffect, useMemo, useRef, useState, type JSX } from "react";
+import { useEffect, useId, useMemo, useRef, useState, type JSX } from "react";
 
-import { logKey, readable, TAIL } from "../logs";
-import type { LogRequest } from "../wire";
-import { useAround, useLook, usePanelState } from "./around";
+import { logKey, readable, TAIL } from "../state/logs";
+import type { LogRequest, RankRow } from "../wire";
+import { usePanelContext, usePanelState, useSubscription } from "./context";
 
 interface Props {
   of: Omit<LogRequest, "offset">;
@@ -12,29 +12,59 @@ interface Props {
 }
 
 export function LogView({ of, label }: Props): JSX.Element {
-  const { trans } = useAround();
+  const { trans } = usePanelContext();
   const log = usePanelState().logs[logKey(of)];
   const [follow, setFollow] = useState(true);
   const box = useRef<HTMLPreElement>(null);
-  useLook({ logs: [{ ...of, offset: TAIL }] });
+  useSubscription({ logs: [{ ...of, offset: TAIL }] });
   const text = useMemo(() => readable(log?.text ?? ""), [log?.text]);
   useEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [text, follow]);
-  const onScroll = () => {
-    const { scrollTop, scrollHeight, clientHeight } = box.current ?? { scrollTop: 0, scrollHeight: 0, clientHeight: 0 };
-    setFollow(scrollTop + clientHeight >= scrollHeight - 4);
-  };
   return (
     <div className="fd-log">
-      <pre ref={box} role="log" aria-live="off" aria-label={label} tabIndex={0} onScroll={onScroll}>
+      <pre
+        ref={box}
+        role="log"
+        aria-live="off"
+        aria-label={label}
+        tabIndex={0}
+        onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) =>
+          setFollow(scrollTop + clientHeight >= scrollHeight - 4)
+        }
+      >
         {log && log.offset > 0 ? "…\n" : ""}
-        {text || (log ? trans.__("Nothing has been written yet.") : trans.__("Waiting for the log…"))}
+        {text || (log ? trans.__("The log is empty.") : trans.__("Waiting for the log…"))}
       </pre>
       {!follow && (
         <button type="button" className="fd-small" onClick={() => setFollow(true)}>
           {trans.__("To the end")}
         </button>
+      )}
+    </div>
+  );
+}
+
+/** The log of the rank that the user selects. */
+export function RankLog({ run, rows }: { run: string; rows: readonly RankRow[] }): JSX.Element {
+  const { trans } = usePanelContext();
+  const [rank, setRank] = useState("");
+  const id = useId();
+  return (
+    <div>
+      <div className="fd-row">
+        <label htmlFor={id}>{trans.__("Log of")}</label>
+        <select id={id} value={rank} onChange={(event) => setRank(event.target.value)}>
+          <option value="">{trans.__("no rank")}</option>
+          {rows.map((row) => (
+            <option key={row.rank} value={row.rank}>
+              {trans.__("rank %1", row.rank)}
+            </option>
+          ))}
+        </select>
+      </div>
+      {rank && (
+        <LogView key={rank} of={{ run, rank: Number(rank), worker: null }} label={trans.__("Log of rank %1", rank)} />
       )}
     </div>
   );

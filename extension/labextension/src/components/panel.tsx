@@ -1,53 +1,53 @@
-/** The panel: three tabs under what is amiss. */
+/** The panel: problems, and three tabs. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import { useCallback, useEffect, useId, useState, type KeyboardEvent, type JSX } from "react";
 
-import type { Wish } from "../model";
-import type { Trouble } from "../reducer";
-import { useAround, useLook, usePanelState } from "./around";
-import { Clusters } from "./clusters";
+import type { NavigationRequest } from "../state/model";
+import type { ConnectionFailure } from "../state/reducer";
+import { Clusters } from "./clusters/clusters";
+import { usePanelContext, usePanelState, useSubscription } from "./context";
 import { Gpus } from "./gpus";
-import { useKept } from "./kept";
+import { useSessionState } from "./hooks";
 import { Note } from "./parts";
-import { Runs } from "./runs";
+import { Runs } from "./runs/runs";
 
 const TABS = ["clusters", "runs", "gpus"] as const;
 type Tab = (typeof TABS)[number];
 
 export function Panel(): JSX.Element {
-  const { model } = useAround();
-  const [kept, setTab] = useKept("tab", "clusters");
-  const tab = TABS.find((name) => name === kept) ?? "clusters";
-  const [run, keepRun] = useKept("run", "");
-  // Only what is asked for takes the focus, not what is there after a reload.
-  const [asked, setAsked] = useState(false);
+  const { model } = usePanelContext();
+  const [stored, setTab] = useSessionState("tab", "clusters");
+  const tab = TABS.find((name) => name === stored) ?? "clusters";
+  const [run, setRun] = useSessionState("run", "");
+  // A run takes the focus when the user opens it, and not when it is shown again after a reload.
+  const [opened, setOpened] = useState(false);
   const [starting, setStarting] = useState(false);
   const id = useId();
-  useLook({ seen: true });
+  useSubscription({ seen: true });
   const open = useCallback(
     (wanted: string) => {
-      setAsked(true);
-      keepRun(wanted);
+      setOpened(true);
+      setRun(wanted);
     },
-    [keepRun],
+    [setRun],
   );
   useEffect(() => {
-    const follow = (_: unknown, wish: Wish) => {
-      setTab(wish.show === "run" ? "runs" : "clusters");
-      if (wish.show === "run") open(wish.run);
+    const follow = (_: unknown, request: NavigationRequest) => {
+      setTab(request.show === "run" ? "runs" : "clusters");
+      if (request.show === "run") open(request.run);
       else setStarting(true);
     };
-    model.wishes.connect(follow);
-    return () => void model.wishes.disconnect(follow);
+    model.navigation.connect(follow);
+    return () => void model.navigation.disconnect(follow);
   }, [model, open, setTab]);
   return (
     <>
       <Tabs id={id} tab={tab} setTab={setTab} />
-      <Amiss />
+      <Problems />
       <div className="fd-tabpanel" role="tabpanel" id={`${id}-panel`} aria-labelledby={`${id}-${tab}`} tabIndex={-1}>
         {tab === "clusters" && <Clusters starting={starting} setStarting={setStarting} />}
-        {tab === "runs" && <Runs opened={run} asked={asked} open={open} />}
+        {tab === "runs" && <Runs id={run} focus={opened} open={open} />}
         {tab === "gpus" && <Gpus />}
       </div>
     </>
@@ -55,7 +55,7 @@ export function Panel(): JSX.Element {
 }
 
 function Tabs({ id, tab, setTab }: { id: string; tab: Tab; setTab: (tab: Tab) => void }): JSX.Element {
-  const { trans } = useAround();
+  const { trans } = usePanelContext();
   const words: Record<Tab, string> = { clusters: trans.__("Clusters"), runs: trans.__("Runs"), gpus: trans.__("GPUs") };
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -85,24 +85,24 @@ function Tabs({ id, tab, setTab }: { id: string; tab: Tab; setTab: (tab: Tab) =>
   );
 }
 
-/** Return why there is no stream, and what to do. */
-function troubleText(trans: TranslationBundle, trouble: Trouble | null): string {
-  if (trouble?.status === 403) return trans.__("You are not logged in any more. Log in, then reload the page.");
-  if (trouble?.status === 404) {
-    return trans.__("The notebook server has no Farandole. Install the package there, then start the server anew.");
+/** Return why there is no stream, and the remedy. */
+function failureText(trans: TranslationBundle, failure: ConnectionFailure | null): string {
+  if (failure?.status === 403) return trans.__("You are no longer logged in. Log in, then reload the page.");
+  if (failure?.status === 404) {
+    return trans.__("The notebook server has no Farandole. Install the package there, then restart the server.");
   }
-  const away = trans.__("The notebook server does not answer; it is tried again.");
-  return trouble ? `${away} ${trouble.message}` : away;
+  const text = trans.__("The notebook server does not answer. The page tries again.");
+  return failure ? `${text} ${failure.message}` : text;
 }
 
-/** What is amiss: no connection, no hub, and what the server refused. */
-function Amiss(): JSX.Element {
-  const { model, trans } = useAround();
-  const { link, trouble, hub, problems } = usePanelState();
+/** A lost connection, an error of the hub, and refused requests. */
+function Problems(): JSX.Element {
+  const { model, trans } = usePanelContext();
+  const { connection, failure, hub, problems } = usePanelState();
   return (
     <div className="fd-notes">
-      {link === "lost" && <Note error>{troubleText(trans, trouble)}</Note>}
-      {link === "open" && hub?.error && <Note error>{hub.error}</Note>}
+      {connection === "lost" && <Note error>{failureText(trans, failure)}</Note>}
+      {connection === "open" && hub?.error && <Note error>{hub.error}</Note>}
       {problems.map(({ message }) => (
         <Note key={message} error>
           {message}{" "}

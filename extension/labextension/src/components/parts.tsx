@@ -1,94 +1,79 @@
-/** Small things that many places show. */
+/** Small components without state, for the panel and for the dashboard in the notebook. */
 
-import type { TranslationBundle } from "@jupyterlab/translation";
-import { useEffect, useState, type JSX, type ReactNode } from "react";
+import type { JSX, ReactNode } from "react";
 
-import { duration, percent, share } from "../format";
-import { secondsOf } from "../reducer";
-import type { RunSummary } from "../wire";
-import { useAround, usePanelState } from "./around";
+import { percent, share } from "../format";
+import { useTranslator, type Translator } from "../i18n";
 
-/** A status in words, with the colour that the dashboard gives it. */
 export function Status({ of }: { of: string }): JSX.Element {
-  const { trans } = useAround();
+  const trans = useTranslator();
   return (
     <span className="fd-status" data-status={of}>
-      {wordFor(trans, of)}
+      {stateLabel(trans, of)}
     </span>
   );
 }
 
-/** Return the word for a state of a cluster, worker, run or rank. */
-export function wordFor(trans: TranslationBundle, state: string): string {
-  const words: Record<string, string> = {
-    starting: trans.__("starting"),
-    ready: trans.__("ready"),
-    stopping: trans.__("stopping"),
-    failed: trans.__("failed"),
-    running: trans.__("running"),
-    finished: trans.__("finished"),
-    interrupted: trans.__("interrupted"),
-    lost: trans.__("lost"),
-    done: trans.__("done"),
-    stopped: trans.__("stopped"),
-    dead: trans.__("dead"),
-  };
-  return words[state] ?? state;
+/** Return the label of a state of a cluster, worker, run or rank. */
+export function stateLabel(trans: Translator, state: string): string {
+  const labels = new Map([
+    ["starting", trans.__("starting")],
+    ["ready", trans.__("ready")],
+    ["stopping", trans.__("stopping")],
+    ["failed", trans.__("failed")],
+    ["running", trans.__("running")],
+    ["finished", trans.__("finished")],
+    ["interrupted", trans.__("interrupted")],
+    ["lost", trans.__("lost")],
+    ["done", trans.__("done")],
+    ["stopped", trans.__("stopped")],
+    ["dead", trans.__("dead")],
+  ]);
+  return labels.get(state) ?? state;
 }
 
-/** A value with its share of the whole as a bar; without a bar where the whole is not known. */
+/** A value, with a bar for its share of the total if the total is known. */
 export function Meter(props: { label: string; text: string; value: number | null; total: number | null }): JSX.Element {
   const part = share(props.value, props.total);
   return (
     <div className="fd-meter">
       <span className="fd-muted">{props.label}</span>
       <span className="fd-meter-text">{props.text}</span>
-      {part !== null && (
-        <div
-          className="fd-track"
-          role="meter"
-          aria-label={props.label}
-          aria-valuemin={0}
-          aria-valuemax={100}
-          aria-valuenow={Math.round(part * 100)}
-          aria-valuetext={props.text}
-        >
-          <div className="fd-fill" style={{ width: percent(part * 100).replace(" ", "") }} />
-        </div>
-      )}
+      {part !== null && <Bar role="meter" label={props.label} text={props.text} value={part * 100} />}
     </div>
   );
 }
 
-/** How far something is; `value` from 0 to 100, null where that is not known. */
+/** The progress of a loop or of a start; `value` is a percentage, null if it is unknown. */
 export function Progress({ label, text, value }: { label: string; text: string; value: number | null }): JSX.Element {
-  const known = value === null ? {} : { "aria-valuenow": Math.round(value) };
   return (
     <div>
       <div className="fd-bar-text">
         <span>{label}</span>
         <span className="fd-muted">{text}</span>
       </div>
-      <div className="fd-track" role="progressbar" aria-label={label} aria-valuemin={0} aria-valuemax={100} {...known}>
-        <div className="fd-fill" style={{ width: `${value ?? 0}%` }} />
-      </div>
+      <Bar role="progressbar" label={label} text={text} value={value} />
     </div>
   );
 }
 
-/** How long a run has taken, a second at a time while it goes on. */
-export function Elapsed({ run }: { run: RunSummary }): JSX.Element {
-  const state = usePanelState();
-  const [now, setNow] = useState(Date.now);
-  useEffect(() => {
-    if (!run.goes_on) return undefined;
-    const timer = setInterval(() => setNow(Date.now()), 1000);
-    return () => clearInterval(timer);
-  }, [run.goes_on]);
-  return <>{duration(secondsOf(run, state, now))}</>;
+function Bar(props: { role: "meter" | "progressbar"; label: string; text: string; value: number | null }): JSX.Element {
+  return (
+    <div
+      className="fd-track"
+      role={props.role}
+      aria-label={props.label}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={props.value === null ? undefined : Math.round(props.value)}
+      aria-valuetext={props.text}
+    >
+      <div className="fd-fill" style={{ width: percent(props.value ?? 0).replace(" ", "") }} />
+    </div>
+  );
 }
 
-/** What is shown where there is nothing yet: what it is, and what to do first. */
+/** Shown in place of an empty list: what belongs there, and the first step towards it. */
 export function Empty({ title, children }: { title: string; children?: ReactNode }): JSX.Element {
   return (
     <div className="fd-empty">
@@ -98,7 +83,7 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
   );
 }
 
-/** A remark; errors are read out at once. */
+/** A message; screen readers announce errors at once. */
 export function Note({ error, children }: { error?: boolean; children: ReactNode }): JSX.Element {
   return (
     <div className="fd-note" data-kind={error ? "error" : undefined} role={error ? "alert" : "note"}>
@@ -110,12 +95,12 @@ export function Note({ error, children }: { error?: boolean; children: ReactNode
 interface ToggleProps {
   open: boolean;
   setOpen: (open: boolean) => void;
-  /** What it is called beside others with the same words. */
+  /** The accessible name, unique among buttons with the same text. */
   label: string;
   children: ReactNode;
 }
 
-/** A small button that shows something, and hides it again. */
+/** A small button that shows and hides something. */
 export function Toggle({ open, setOpen, label, children }: ToggleProps): JSX.Element {
   return (
     <button type="button" className="fd-small" aria-expanded={open} aria-label={label} onClick={() => setOpen(!open)}>

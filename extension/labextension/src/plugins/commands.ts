@@ -7,10 +7,10 @@ import type { TranslationBundle } from "@jupyterlab/translation";
 
 import { farandoleIcon } from "../icon";
 import { Commands, PANEL_ID } from "../ids";
-import type { IPanelModel } from "../model";
-import type { PanelState } from "../reducer";
-import { setupCell, startCell, TRAINING_CELL, type Target } from "../snippets";
-import { currentNotebook, insertCells, openAt, openedIn, sourcesOf } from "./notebooks";
+import type { IPanelModel } from "../state/model";
+import type { PanelState } from "../state/reducer";
+import { setupCell, startCell, TRAINING_CELL, type Target } from "../notebooks/snippets";
+import { currentNotebook, insertCells, openAt, openedIn, sourcesOf } from "../notebooks/actions";
 
 export function addCommands(
   app: JupyterFrontEnd,
@@ -21,16 +21,14 @@ export function addCommands(
 ): void {
   const { commands } = app;
   const open = () => app.shell.activateById(PANEL_ID);
-  model.wishes.connect(open);
+  model.navigation.connect(open);
 
-  /** Insert what `cells` makes of a notebook and of whether there is a hub. */
+  /** Insert the cells that `cells` returns for a notebook, with or without a hub. */
   const insert = async (cells: (target: Target, hub: boolean) => (string | null)[]) => {
     const notebook = await currentNotebook(app, tracker);
     if (!notebook) {
-      // Not all pages show Jupyter's own notifications.
-      model.complain(
-        trans.__("Nothing was inserted: there is no notebook on this page. Open one, and insert it there."),
-      );
+      // Some pages do not show Jupyter's own notifications.
+      model.showProblem(trans.__("Nothing was inserted: this page has no notebook. Open one, and insert it there."));
       open();
       return;
     }
@@ -52,11 +50,11 @@ export function addCommands(
   commands.addCommand(Commands.startCluster, {
     label: trans.__("Start a Cluster…"),
     isEnabled: () => startable,
-    execute: () => model.wish({ show: "start", run: "" }),
+    execute: () => model.navigate({ show: "start", run: "" }),
   });
   commands.addCommand(Commands.insertTraining, {
     label: trans.__("Insert Training Cell"),
-    caption: trans.__("A whole training cell, and what it needs before it where this notebook has no cluster"),
+    caption: trans.__("A complete training cell, after a cell that sets up a cluster if the notebook has none"),
     execute: () => insert((target, hub) => [setupCell(clusters(), target, hub), TRAINING_CELL]),
   });
   commands.addCommand(Commands.insertStart, {
@@ -72,12 +70,12 @@ export function addCommands(
   }
 }
 
-/** Whether clusters may be started on a hub; as long as nothing was told there may be one. */
+/** Return whether the page may start clusters on a hub; before the first message there may be one. */
 function mayHaveHub({ hub, clusters }: PanelState): boolean {
   return hub !== null || clusters === null;
 }
 
-/** Return an argument of a command, empty where it is no text. */
+/** Return an argument of a command, empty if it is not a string. */
 function text(value: unknown): string {
   return typeof value === "string" ? value : "";
 }

@@ -4,9 +4,9 @@ import type { Completer, CompletionHandler, ICompletionContext, ICompletionProvi
 import { NotebookPanel } from "@jupyterlab/notebook";
 import type { KernelMessage } from "@jupyterlab/services";
 
-import { isDistributed, isInMagic, question } from "../completion";
+import { isDistributed, isInMagic, completionCode } from "../notebooks/completion";
 
-/** The kernel's completion, told what the distributed cells before this one import and assign. */
+/** The kernel's completion, extended by the imports and variables of the distributed cells before this one. */
 export class RankCompleter implements ICompletionProvider {
   readonly identifier = "farandole:ranks";
   readonly rank = 560;
@@ -24,17 +24,17 @@ export class RankCompleter implements ICompletionProvider {
     const none = { start: offset, end: offset, items: [] };
     const kernel = session?.kernel;
     if (!kernel || isInMagic(text, offset)) return none;
-    const asked = question(editor ? earlierCells(widget, editor) : [], text, offset);
-    const { content } = await kernel.requestComplete({ code: asked.code, cursor_pos: asked.offset });
-    if (content.status !== "ok" || content.cursor_start < asked.shift) return none;
+    const request = completionCode(editor ? earlierCells(widget, editor) : [], text, offset);
+    const { content } = await kernel.requestComplete({ code: request.code, cursor_pos: request.offset });
+    if (content.status !== "ok" || content.cursor_start < request.shift) return none;
     return {
-      start: content.cursor_start - asked.shift,
-      end: content.cursor_end - asked.shift,
+      start: content.cursor_start - request.shift,
+      end: content.cursor_end - request.shift,
       items: itemsOf(content),
     };
   }
 
-  /** Return an item with what the kernel knows of it, for the box beside the list. */
+  /** Return an item with its documentation from the kernel, for the box beside the list. */
   async resolve(
     item: CompletionHandler.ICompletionItem,
     { session, editor, widget }: ICompletionContext,
@@ -43,8 +43,12 @@ export class RankCompleter implements ICompletionProvider {
     const kernel = session?.kernel;
     if (!kernel || !editor || !patch) return item;
     const completed = editor.model.sharedModel.getSource().slice(0, patch.start) + patch.value;
-    const asked = question(earlierCells(widget, editor), completed, Array.from(completed).length);
-    const { content } = await kernel.requestInspect({ code: asked.code, cursor_pos: asked.offset, detail_level: 0 });
+    const request = completionCode(earlierCells(widget, editor), completed, Array.from(completed).length);
+    const { content } = await kernel.requestInspect({
+      code: request.code,
+      cursor_pos: request.offset,
+      detail_level: 0,
+    });
     const found = content.status === "ok" && content.found ? content.data["text/plain"] : undefined;
     return typeof found === "string" ? { ...item, documentation: found } : item;
   }
@@ -65,7 +69,7 @@ function itemsOf({ matches, metadata }: KernelMessage.ICompleteReplyMsg["content
   return matches.map((label, n) => {
     const known: unknown = Array.isArray(types) ? types[n] : null;
     const type = known && typeof known === "object" && "type" in known ? String(known.type) : undefined;
-    // Only where a text is named for it JupyterLab says at which place an item is to be resolved.
+    // JupyterLab passes the position to `resolve` only for items with `insertText`.
     const item = { label, insertText: label };
     return type === undefined ? item : { ...item, type };
   });

@@ -1,18 +1,18 @@
-/** A mark on each cell whose run goes on, also after the page was reloaded. */
+/** A mark on each cell with an active run, also after the page is reloaded. */
 
 import type { Cell } from "@jupyterlab/cells";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 import type { TranslationBundle } from "@jupyterlab/translation";
 
-import { runningCells } from "../cells";
+import { runningCells } from "../notebooks/cells";
 import { title } from "../format";
-import type { IPanelModel } from "../model";
+import type { IPanelModel } from "../state/model";
 import type { RunSummary } from "../wire";
-import { openedIn } from "./notebooks";
+import { openedIn } from "../notebooks/actions";
 
 const MARK = "fd-cell-mark";
 
-/** Mark the cells of all notebooks that are open, now and whenever runs or cells change. */
+/** Mark the cells of all open notebooks, now and after each change of runs or cells. */
 export function markCells(tracker: INotebookTracker, model: IPanelModel, trans: TranslationBundle): void {
   const mark = (panel: NotebookPanel) => {
     if (panel.isDisposed) return;
@@ -20,12 +20,12 @@ export function markCells(tracker: INotebookTracker, model: IPanelModel, trans: 
     for (const cell of panel.content.widgets) markCell(cell, running.get(cell.model.id), model, trans);
   };
   tracker.widgetAdded.connect((_, panel) => {
-    const again = () => mark(panel);
-    panel.sessionContext.kernelChanged.connect(again);
+    const update = () => mark(panel);
+    panel.sessionContext.kernelChanged.connect(update);
     void panel.context.ready.then(() => {
-      again();
-      // The widget of a cell that is moved is made anew, after the model has told.
-      panel.content.model?.cells.changed.connect(() => requestAnimationFrame(again));
+      update();
+      // After a cell is moved, the notebook replaces its widget later than the model emits the change.
+      panel.content.model?.cells.changed.connect(() => requestAnimationFrame(update));
     });
   });
   let runs = model.state.runs;
@@ -48,6 +48,6 @@ function markCell(cell: Cell, run: RunSummary | undefined, model: IPanelModel, t
   mark.textContent = trans.__("running");
   mark.title = trans.__("running: %1 (open it in the panel)", title(run));
   mark.setAttribute("aria-label", mark.title);
-  mark.addEventListener("click", () => model.wish({ show: "run", run: run.id }));
+  mark.addEventListener("click", () => model.navigate({ show: "run", run: run.id }));
   cell.node.append(mark);
 }

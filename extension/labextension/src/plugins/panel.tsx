@@ -7,12 +7,12 @@ import { Dialog, ReactWidget, showDialog } from "@jupyterlab/apputils";
 import type { TranslationBundle } from "@jupyterlab/translation";
 import type { Message } from "@lumino/messaging";
 
-import type { Origin } from "../cells";
-import { AroundProvider } from "../components/around";
+import type { Origin } from "../notebooks/cells";
+import { PanelContextProvider } from "../components/context";
 import { Panel } from "../components/panel";
 import { farandoleIcon } from "../icon";
 import { Commands, PANEL_ID } from "../ids";
-import type { IPanelModel } from "../model";
+import type { IPanelModel } from "../state/model";
 
 export class PanelWidget extends ReactWidget {
   constructor(
@@ -40,7 +40,7 @@ export class PanelWidget extends ReactWidget {
     this.update();
   }
 
-  /** Take the focus, unless what was asked for in the panel has it already. */
+  /** Focus the selected tab, unless an element of the panel has the focus already. */
   protected override onActivateRequest(message: Message): void {
     super.onActivateRequest(message);
     if (this.node.contains(document.activeElement)) return;
@@ -49,22 +49,22 @@ export class PanelWidget extends ReactWidget {
 
   protected override render(): JSX.Element {
     const { app, model, trans } = this;
-    const around = {
+    const context = {
       model,
       trans,
       visible: this.isVisible,
       openNotebook: ({ notebook, kernel }: Origin, cell = "") =>
         void app.commands.execute(Commands.openCell, { path: notebook, kernel, cell }),
       insertTraining: () => void app.commands.execute(Commands.insertTraining),
-      confirm: async (title: string, body: string, yes: string) => {
-        const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label: yes })];
+      confirm: async (title: string, body: string, action: string) => {
+        const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label: action })];
         return (await showDialog({ title, body, buttons })).button.accept;
       },
     };
     return (
-      <AroundProvider value={around}>
+      <PanelContextProvider value={context}>
         <Panel />
-      </AroundProvider>
+      </PanelContextProvider>
     );
   }
 }

@@ -1,13 +1,13 @@
-/** The item in the status bar: ranks, the run that goes on, the GPUs' memory. */
+/** The item in the status bar: ranks, the active run, GPU memory. */
 
 import type { JSX } from "react";
 
 import { ReactWidget } from "@jupyterlab/apputils";
 import type { TranslationBundle } from "@jupyterlab/translation";
 
-import type { IPanelModel } from "../model";
-import { goingOn } from "../reducer";
-import { factsOf, type Facts } from "../status";
+import type { IPanelModel } from "../state/model";
+import { activeRuns } from "../state/reducer";
+import { factsOf, type Facts } from "../state/status";
 
 export class StatusItem extends ReactWidget {
   constructor(
@@ -30,7 +30,7 @@ export class StatusItem extends ReactWidget {
     const { trans, shown } = this;
     const words = [
       this.ranks(),
-      shown.starting ? trans.__("a cluster starts") : null,
+      shown.starting ? trans.__("a cluster is starting") : null,
       shown.dead ? trans.__("%1 dead", shown.dead) : null,
       shown.run,
       shown.gpu === null ? null : trans.__("GPU %1", shown.gpu),
@@ -49,7 +49,7 @@ export class StatusItem extends ReactWidget {
   }
 
   private facts(): Facts {
-    return factsOf(this.model.state.clusters ?? [], goingOn(this.model.state));
+    return factsOf(this.model.state.clusters ?? [], activeRuns(this.model.state));
   }
 
   private shown: Facts;

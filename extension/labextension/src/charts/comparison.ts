@@ -1,0 +1,47 @@
+/** Several runs in one chart. */
+
+import { ascending, sum } from "d3-array";
+
+import { title } from "../format";
+import type { RunView } from "../wire";
+import type { Comparison } from "./plot";
+
+export const MOST_COMPARED = 8;
+
+/** Return the labels of the runs: their names, with the ids of runs that have the same name. */
+export function labels(views: readonly Pick<RunView, "id" | "name">[]): string[] {
+  const names = views.map(title);
+  return views.map((view, n) => {
+    const name = names[n] ?? view.id;
+    return names.filter((other) => other === name).length > 1 && name !== view.id ? `${name} (${view.id})` : name;
+  });
+}
+
+/** Return a series for each name that one of the runs has, with the mean of each run as a line. */
+export function compare(views: readonly RunView[]): Comparison[] {
+  const names = new Set(views.flatMap((view) => view.series.map((series) => series.name)));
+  return [...names].map((name) => comparison(name, views));
+}
+
+function comparison(name: string, views: readonly RunView[]): Comparison {
+  const runs = labels(views);
+  const found = views.flatMap((view, place) => {
+    const series = view.series.find((one) => one.name === name);
+    return series ? [{ series, place, label: runs[place] ?? view.id }] : [];
+  });
+  const series = found.map((one) => one.series);
+  const steps = new Set(series.flatMap((one) => one.x).filter((x) => x !== null));
+  return {
+    name,
+    x_label: series[0]?.x_label ?? "",
+    bad: sum(series, (one) => one.bad),
+    bad_x: series.flatMap((one) => one.bad_x),
+    last: null,
+    x: [...steps].sort(ascending),
+    mean: [],
+    low: [],
+    high: [],
+    ranks: null,
+    lines: found.map(({ series: { x, mean }, label, place }) => ({ label, place, x, mean })),
+  };
+}

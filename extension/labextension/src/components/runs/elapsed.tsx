@@ -1,0 +1,18 @@
+import { useEffect, useState, type JSX } from "react";
+
+import { duration } from "../../format";
+import { elapsedSeconds } from "../../state/reducer";
+import type { RunSummary } from "../../wire";
+import { usePanelState } from "../context";
+
+/** The duration of a run, updated each second while the run is active. */
+export function Elapsed({ run }: { run: RunSummary }): JSX.Element {
+  const state = usePanelState();
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    if (!run.goes_on) return undefined;
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, [run.goes_on]);
+  return <>{duration(elapsedSeconds(run, state, now))}</>;
+}

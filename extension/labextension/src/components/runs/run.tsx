@@ -1,0 +1,167 @@
+/** The page of one run: charts, ranks, logs, code and options. */
+
+import { useEffect, useState, type JSX } from "react";
+
+import { basename, number, title } from "../../format";
+import { runOf } from "../../state/reducer";
+import type { RunDetail, RunMessage, RunSummary } from "../../wire";
+import { usePanelContext, usePanelState, useSubscription } from "../context";
+import { RankLog } from "../log";
+import { Empty, Status } from "../parts";
+import { Elapsed } from "./elapsed";
+import { RankTable } from "./rankTable";
+import { Reports } from "./reports";
+
+interface Props {
+  id: string;
+  /** Whether the user has just opened the run; it takes the focus then. */
+  focus: boolean;
+  close: () => void;
+}
+
+export function RunDetailView({ id, focus, close }: Props): JSX.Element {
+  const { trans } = usePanelContext();
+  const state = usePanelState();
+  const [byRank, setByRank] = useState(false);
+  useSubscription({ runs: [id], byRank });
+  const { detail, missing } = useDetail(id, state.views[id]?.view.ended);
+  // A plain request answers before the stream sends its first view of the run.
+  const shown: Pick<RunMessage, "summary" | "view" | "sampled"> | null = state.views[id] ?? detail;
+  return (
+    <section className="fd-detail" aria-label={trans.__("Run %1", id)}>
+      <BackButton focus={focus} close={close} />
+      {shown ? (
+        <>
+          <Head summary={runOf(state, id) ?? shown.summary} speed={shown.view.samples_per_second} />
+          <Reports view={shown.view} byRank={byRank} setByRank={setByRank} />
+          <ReportsNote empty={!shown.view.series.length} sampled={shown.sampled} />
+          <RankTable rows={shown.view.ranks} />
+          {shown.view.ranks.length > 0 && <RankLog run={id} rows={shown.view.ranks} />}
+        </>
+      ) : (
+        <Empty title={missing ? trans.__("This run cannot be shown") : trans.__("Loading…")} />
+      )}
+      {detail && <Origin detail={detail} />}
+    </section>
+  );
+}
+
+export function BackButton({ focus, close }: { focus: boolean; close: () => void }): JSX.Element {
+  const { trans } = usePanelContext();
+  return (
+    <div className="fd-row">
+      <button type="button" className="fd-link" autoFocus={focus} onClick={close}>
+        ‹ {trans.__("All runs")}
+      </button>
+    </div>
+  );
+}
+
+/** Return the details of a run. They are fetched again when the run ends, because only then its results exist. */
+function useDetail(id: string, ended = false): { detail: RunDetail | null; missing: boolean } {
+  const { model } = usePanelContext();
+  const [detail, setDetail] = useState<RunDetail | null>(null);
+  const [missing, setMissing] = useState(false);
+  const complete = ended || (detail?.view.ended ?? false);
+  useEffect(() => {
+    let mounted = true;
+    void model
+      .attempt(() => model.api.run(id))
+      .then((found) => {
+        if (!mounted) return;
+        setMissing(!found);
+        if (found) setDetail(found);
+      });
+    return () => {
+      mounted = false;
+    };
+  }, [model, id, complete]);
+  return { detail, missing };
+}
+
+function ReportsNote({ empty, sampled }: { empty: boolean; sampled: boolean }): JSX.Element | null {
+  const { trans } = usePanelContext();
+  if (!empty && !sampled) return null;
+  return (
+    <p className="fd-muted">
+      {empty
+        ? trans.__("No reports yet. Call fd.report(loss=loss) in the cell to draw a chart.")
+        : trans.__("The charts show samples of long files.")}
+    </p>
+  );
+}
+
+function Head({ summary, speed }: { summary: RunSummary; speed: number | null }): JSX.Element {
+  const { model, trans, openNotebook } = usePanelContext();
+  const [requested, setRequested] = useState(false);
+  const stopping = requested && summary.goes_on;
+  const facts = [
+    trans._n("%1 rank", "%1 ranks", summary.size),
+    summary.backend,
+    trans.__("cluster %1", summary.cluster),
+    speed === null ? null : trans.__("%1 samples/s", number(speed)),
+  ];
+  const stop = async () => {
+    setRequested(true);
+    if (!(await model.attempt(() => model.api.stopRun(summary.id)))) setRequested(false);
+  };
+  return (
+    <>
+      <div className="fd-row">
+        <h3 className="fd-title" title={summary.id}>
+          {title(summary)}
+        </h3>
+        <Status of={summary.status} />
+      </div>
+      <div className="fd-facts">
+        <Elapsed run={summary} /> · {facts.filter(Boolean).join(" · ")}
+        {summary.notebook && (
+          <>
+            {" · "}
+            <button
+              type="button"
+              className="fd-link"
+              title={summary.notebook}
+              onClick={() => openNotebook(summary, summary.cell)}
+            >
+              {trans.__("cell in %1", basename(summary.notebook))}
+            </button>
+          </>
+        )}
+      </div>
+      <div className="fd-row">
+        {summary.goes_on && (
+          <button type="button" className="fd-stop" disabled={stopping} onClick={() => void stop()}>
+            {stopping ? trans.__("Stopping…") : trans.__("Stop the run")}
+          </button>
+        )}
+        <a className="fd-button" href={model.api.csvUrl(summary.id)} download={`${summary.id}.csv`}>
+          {trans.__("Download CSV")}
+        </a>
+      </div>
+    </>
+  );
+}
+
+/** The code, the options and the results. They can be long, so the page contains them only while they are open. */
+function Origin({ detail }: { detail: RunDetail }): JSX.Element {
+  const { trans } = usePanelContext();
+  const [open, setOpen] = useState(false);
+  const { code, folder, options, versions, results } = detail;
+  return (
+    <details className="fd-origin" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{trans.__("Code, options, results")}</summary>
+      {open && (
+        <>
+          <pre tabIndex={0} aria-label={trans.__("Code of the run")}>
+            {code}
+          </pre>
+          <pre tabIndex={0} aria-label={trans.__("Options, versions and results")}>
+            {JSON.stringify({ options, versions, results }, null, 2)}
+          </pre>
+          <p className="fd-muted">{trans.__("Stored in %1", folder)}</p>
+        </>
+      )}
+    </details>
+  );
+}

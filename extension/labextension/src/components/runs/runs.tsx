@@ -1,0 +1,159 @@
+/** The tab of runs: the charts of active runs and the list of all runs, one run, or a comparison. */
+
+import { useMemo, useState, type JSX } from "react";
+
+import { Charts } from "../../charts/charts";
+import { MOST_COMPARED } from "../../charts/comparison";
+import { title } from "../../format";
+import { ALL, isAll, STATUSES, type Filter } from "../../net/filters";
+import { activeRuns } from "../../state/reducer";
+import type { RunStatus, RunSummary } from "../../wire";
+import { usePanelContext, usePanelState, useSubscription } from "../context";
+import { useDebounced } from "../hooks";
+import { Empty, stateLabel, Status } from "../parts";
+import { Compare } from "./compare";
+import { Elapsed } from "./elapsed";
+import { RunDetailView } from "./run";
+import { RunList } from "./runlist";
+
+const MOST_LIVE = 2;
+/** The list waits for a pause in typing before it asks the server. */
+const TYPING_MS = 250;
+
+/** The page before the list, which decides where the focus returns: a run, or the comparison (null). */
+interface Previous {
+  readonly run: string | null;
+}
+
+interface Props {
+  /** The shown run, empty for the list. */
+  id: string;
+  /** Whether the user has just opened the run; it takes the focus then. */
+  focus: boolean;
+  open: (id: string) => void;
+}
+
+export function Runs({ id, focus, open }: Props): JSX.Element {
+  const { trans, insertTraining } = usePanelContext();
+  const { runs, total } = usePanelState();
+  const [filter, setFilter] = useState(ALL);
+  const debounced = useDebounced(filter, TYPING_MS);
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const [comparing, setComparing] = useState(false);
+  const [previous, setPrevious] = useState<Previous | null>(null);
+  const ids = useMemo(() => [...selected], [selected]);
+  const select = (run: RunSummary, wanted: boolean) =>
+    setSelected(new Set(wanted ? [...selected, run.id] : ids.filter((other) => other !== run.id)));
+  const leave = (page: Previous) => {
+    setPrevious(page);
+    setComparing(false);
+    open("");
+  };
+  if (id) return <RunDetailView key={id} id={id} focus={focus} close={() => leave({ run: id })} />;
+  if (comparing) return <Compare ids={ids} close={() => leave({ run: null })} />;
+  if (!runs) return <Empty title={trans.__("Loading…")} />;
+  if (!total && isAll(filter)) {
+    return (
+      <Empty title={trans.__("No run yet")}>
+        <p>{trans.__("Insert a training cell into a notebook and run it. The chart of the run appears here.")}</p>
+        <button type="button" className="fd-main" onClick={insertTraining}>
+          {trans.__("Insert training cell")}
+        </button>
+      </Empty>
+    );
+  }
+  return (
+    <>
+      {isAll(filter) && <Live open={open} />}
+      <FilterBar filter={filter} setFilter={setFilter} />
+      <div className="fd-row">
+        <button
+          type="button"
+          disabled={selected.size < 2}
+          autoFocus={previous?.run === null}
+          onClick={() => setComparing(true)}
+        >
+          {trans.__("Compare (%1)", selected.size)}
+        </button>
+        {selected.size > 0 && (
+          <button type="button" className="fd-small" onClick={() => setSelected(new Set())}>
+            {trans.__("Clear the selection")}
+          </button>
+        )}
+        {selected.size >= MOST_COMPARED && (
+          <span className="fd-muted" role="note">
+            {trans.__("At most %1 runs are compared.", MOST_COMPARED)}
+          </span>
+        )}
+      </div>
+      <RunList filter={debounced} previous={previous?.run ?? null} selected={selected} select={select} open={open} />
+    </>
+  );
+}
+
+/** The newest active runs, each with its first chart. */
+function Live({ open }: { open: (id: string) => void }): JSX.Element | null {
+  const { trans } = usePanelContext();
+  const state = usePanelState();
+  const live = activeRuns(state).slice(0, MOST_LIVE);
+  useSubscription({ runs: live.map((run) => run.id) });
+  if (!live.length) return null;
+  return (
+    <section className="fd-live" aria-label={trans.__("Running now")}>
+      {live.map((run) => (
+        <div key={run.id} className="fd-live-run">
+          <div className="fd-row">
+            <button type="button" className="fd-link" onClick={() => open(run.id)}>
+              {title(run)}
+            </button>
+            <Status of={run.status} />
+            <span className="fd-muted">
+              <Elapsed run={run} />
+            </span>
+          </div>
+          <Charts series={state.views[run.id]?.view.series.slice(0, 1) ?? []} />
+        </div>
+      ))}
+    </section>
+  );
+}
+
+function FilterBar({ filter, setFilter }: { filter: Filter; setFilter: (filter: Filter) => void }): JSX.Element {
+  const { trans } = usePanelContext();
+  const { clusters, runs } = usePanelState();
+  const names = [...(clusters ?? []).map(({ name }) => name), ...(runs ?? []).map(({ cluster }) => cluster)];
+  const choices = [...new Set([...names, filter.cluster])].filter(Boolean).sort();
+  return (
+    <div className="fd-filter" role="search" aria-label={trans.__("Filter runs")}>
+      <input
+        type="search"
+        value={filter.text}
+        placeholder={trans.__("Name or notebook")}
+        aria-label={trans.__("Filter by name or notebook")}
+        onChange={(event) => setFilter({ ...filter, text: event.target.value })}
+      />
+      <select
+        value={filter.status}
+        aria-label={trans.__("Filter by status")}
+        onChange={(event) => setFilter({ ...filter, status: event.target.value as RunStatus | "" })}
+      >
+        <option value="">{trans.__("any status")}</option>
+        {STATUSES.map((status) => (
+          <option key={status} value={status}>
+            {stateLabel(trans, status)}
+          </option>
+        ))}
+      </select>
+      <select
+        value={filter.cluster}
+        aria-label={trans.__("Filter by cluster")}
+        onChange={(event) => setFilter({ ...filter, cluster: event.target.value })}
+      >
+        <option value="">{trans.__("any cluster")}</option>
+        {choices.map((name) => (
+          <option key={name}>{name}</option>
+        ))}
+      </select>
+    </div>
+  );
+}

@@ -1,0 +1,30 @@
+/** The rows of a long list that are rendered: the visible rows, and a few on either side. */
+
+export interface View {
+  readonly scrollTop: number;
+  readonly height: number;
+  readonly rowHeight: number;
+  readonly total: number;
+}
+
+/** Rows `first` (included) to `last` (not included). */
+export interface Rows {
+  readonly first: number;
+  readonly last: number;
+}
+
+export const OVERSCAN = 4;
+
+/** Return the rows to render: the rows that fit into the height, and `OVERSCAN` on either side. */
+export function rowsOf({ scrollTop, height, rowHeight, total }: View): Rows {
+  const visible = Math.ceil(height / rowHeight) + 1;
+  const top = Math.min(Math.max(0, Math.floor(scrollTop / rowHeight)), Math.max(0, total - visible));
+  return { first: Math.max(0, top - OVERSCAN), last: Math.min(total, top + visible + OVERSCAN) };
+}
+
+/** Return the scroll position at which a row is visible; it stays the same if the row is visible already. */
+export function scrollTo(row: number, { scrollTop, height, rowHeight }: View): number {
+  const top = row * rowHeight;
+  if (top < scrollTop) return top;
+  return Math.max(scrollTop, top + rowHeight - height);
+}

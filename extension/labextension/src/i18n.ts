@@ -1,0 +1,22 @@
+/** Translation of the texts that the panel and the dashboard share. */
+
+import type { TranslationBundle } from "@jupyterlab/translation";
+import { createContext, useContext } from "react";
+
+export type Translator = Pick<TranslationBundle, "__" | "_n">;
+
+function fill(text: string, values: unknown[]): string {
+  return text.replace(/%(\d)/g, (_, place: string) => String(values[Number(place) - 1]));
+}
+
+/** The texts as they are written. The dashboard uses them, because a widget has no access to JupyterLab's translator. */
+export const ENGLISH: Translator = {
+  __: (text, ...values) => fill(text, values),
+  _n: (one, many, count, ...values) => fill(count === 1 ? one : many, [count, ...values]),
+};
+
+export const TranslatorContext = createContext(ENGLISH);
+
+export function useTranslator(): Translator {
+  return useContext(TranslatorContext);
+}

@@ -1,0 +1,86 @@
+/** The routes of the notebook server. Requests carry Jupyter's cookie and XSRF token; the hub's token stays in the server. */
+
+import { URLExt } from "@jupyterlab/coreutils";
+import { ServerConnection } from "@jupyterlab/services";
+
+import { query, type Filter } from "./filters";
+import { RequestError } from "./requestError";
+import type * as wire from "../wire";
+
+const ROOT = "farandole/panel";
+
+export class Api {
+  constructor(readonly settings: ServerConnection.ISettings) {}
+
+  state(): Promise<wire.State> {
+    return this.request<wire.State>("GET", "state");
+  }
+
+  startCluster(request: wire.StartCluster): Promise<wire.Cluster> {
+    return this.request<wire.Cluster>("POST", "clusters", request);
+  }
+
+  scaleCluster(name: string, request: wire.ScaleCluster): Promise<wire.Cluster> {
+    return this.request<wire.Cluster>("PATCH", `clusters/${encodeURIComponent(name)}`, request);
+  }
+
+  /** Stop a cluster; the server refuses while a run is active, unless `stopRuns` is set. */
+  stopCluster(name: string, stopRuns: boolean): Promise<wire.Cluster | null> {
+    const path = `clusters/${encodeURIComponent(name)}${stopRuns ? "?stop_runs=1" : ""}`;
+    return this.request<wire.Cluster | null>("DELETE", path);
+  }
+
+  runs(filter: Filter, offset: number, limit: number): Promise<wire.RunPage> {
+    return this.request<wire.RunPage>("GET", `runs?${new URLSearchParams(query(filter, offset, limit)).toString()}`);
+  }
+
+  run(id: string): Promise<wire.RunDetail> {
+    return this.request<wire.RunDetail>("GET", `runs/${encodeURIComponent(id)}`);
+  }
+
+  stopRun(id: string): Promise<wire.RunSummary> {
+    return this.request<wire.RunSummary>("POST", `runs/${encodeURIComponent(id)}/stop`);
+  }
+
+  /** Return the URL of a run's reports as CSV. */
+  csvUrl(id: string): string {
+    return this.url(`runs/${encodeURIComponent(id)}/csv`);
+  }
+
+  /** Open the stream. The browser sends the login cookie; JupyterLab's settings may require the token as well. */
+  openStream(): WebSocket {
+    const { wsUrl, appendToken, token, WebSocket } = this.settings;
+    const url = URLExt.join(wsUrl, ROOT, "events");
+    return new WebSocket(appendToken && token ? `${url}?token=${encodeURIComponent(token)}` : url);
+  }
+
+  private url(path: string): string {
+    return URLExt.join(this.settings.baseUrl, ROOT) + `/${path}`;
+  }
+
+  private async request<T>(method: string, path: string, body?: unknown): Promise<T> {
+    const init = { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+    let response: Response;
+    try {
+      response = await ServerConnection.makeRequest(this.url(path), init, this.settings);
+    } catch (error) {
+      throw new RequestError({ code: "unreachable", message: String(error), runs: [] }, 0);
+    }
+    if (response.status === 204) return null as T;
+    const text = await response.text();
+    if (!response.ok) throw new RequestError(problemOf(response, text), response.status);
+    return JSON.parse(text) as T;
+  }
+}
+
+/** Return why a request was refused; the answer may come from a proxy instead of the server extension. */
+function problemOf(response: Response, text: string): wire.Problem {
+  let value: Partial<wire.Problem> = {};
+  try {
+    value = JSON.parse(text) as Partial<wire.Problem>;
+  } catch {
+    // An HTML page, for example of a proxy: only its status is known.
+  }
+  const message = value.message || `${response.status} ${response.statusText}`;
+  return { code: value.code ?? "failed", message, runs: value.runs ?? [] };
+}

@@ -1,0 +1,62 @@
+/** Actions in notebooks: insert cells, show a cell. */
+
+import type { JupyterFrontEnd } from "@jupyterlab/application";
+import { PageConfig } from "@jupyterlab/coreutils";
+import { NotebookActions, NotebookPanel, type INotebookTracker } from "@jupyterlab/notebook";
+
+import type { OpenNotebook, Origin } from "./cells";
+
+/**
+ * Return the current notebook, or a new one if there is none.
+ *
+ * Return null on pages of Notebook 7 without a notebook: a new notebook would open on another page, out of reach.
+ */
+export async function currentNotebook(
+  app: JupyterFrontEnd,
+  tracker: INotebookTracker | null,
+): Promise<NotebookPanel | null> {
+  const one = tracker?.currentWidget;
+  if (!one && PageConfig.getOption("notebookPage")) return null;
+  const current: unknown = one ?? (await app.commands.execute("notebook:create-new", { kernelName: "python3" }));
+  if (!(current instanceof NotebookPanel)) return null;
+  // Cells that are inserted before the notebook is loaded would be lost.
+  await current.context.ready;
+  await current.revealed;
+  return current;
+}
+
+/** Return the notebook of a widget in the form in which runs and clusters name it. */
+export function openedIn({ context, sessionContext }: NotebookPanel): OpenNotebook {
+  return { path: context.localPath, kernel: sessionContext.session?.kernel?.id ?? "" };
+}
+
+/** Return the sources of the code cells of a notebook. */
+export function sourcesOf({ content }: NotebookPanel): string[] {
+  const code = content.widgets.filter(({ model }) => model.type === "code");
+  return code.map(({ model }) => model.sharedModel.getSource());
+}
+
+/** Insert code cells below the active cell, or into it if it is empty. The last inserted cell becomes active. */
+export function insertCells({ content: notebook }: NotebookPanel, sources: readonly string[]): void {
+  for (const source of sources) {
+    const active = notebook.activeCell?.model;
+    if (active?.type !== "code" || active.sharedModel.getSource().trim()) NotebookActions.insertBelow(notebook);
+    notebook.activeCell?.model.sharedModel.setSource(source);
+  }
+  notebook.deselectAll();
+  if (notebook.activeCell) void notebook.scrollToCell(notebook.activeCell);
+}
+
+/** Open the notebook of an origin, at the cell with this id if one is named. */
+export async function openAt(app: JupyterFrontEnd, { notebook, kernel }: Origin, cell: string): Promise<void> {
+  // The session knows the new path of a renamed notebook. A console may have the same kernel.
+  const notebooks = [...app.serviceManager.sessions.running()].filter(({ type }) => type === "notebook");
+  const session = notebooks.find((one) => kernel && one.kernel?.id === kernel);
+  const opened: unknown = await app.commands.execute("docmanager:open", { path: session?.path ?? notebook });
+  if (!(opened instanceof NotebookPanel) || !cell) return;
+  await opened.context.ready;
+  const index = opened.content.widgets.findIndex((widget) => widget.model.id === cell);
+  if (index < 0) return;
+  opened.content.activeCellIndex = index;
+  await opened.content.scrollToItem(index, "smart");
+}

@@ -1,0 +1,28 @@
+/** The facts in the status bar. */
+
+import { bytes, gpuMemory, title } from "../format";
+import type { Cluster, RunSummary } from "../wire";
+
+/** Null means that there is nothing to show. */
+export interface Facts {
+  readonly ranks: number;
+  readonly starting: boolean;
+  readonly dead: number;
+  readonly run: string | null;
+  readonly gpu: string | null;
+}
+
+/** Return the number of ranks, the newest run and the used GPU memory of these clusters and runs. */
+export function factsOf(clusters: readonly Cluster[], running: readonly RunSummary[]): Facts {
+  const ready = clusters.filter((cluster) => cluster.state === "ready");
+  const workers = ready.flatMap((cluster) => cluster.workers);
+  const memory = gpuMemory(workers.flatMap((worker) => worker.usage?.gpus ?? []));
+  const run = running[0];
+  return {
+    ranks: ready.reduce((sum, cluster) => sum + (cluster.size ?? 0), 0),
+    starting: clusters.some((cluster) => cluster.state === "starting"),
+    dead: workers.flatMap((worker) => worker.ranks).filter((rank) => !rank.alive).length,
+    run: run ? `${title(run)}${running.length > 1 ? ` +${running.length - 1}` : ""}` : null,
+    gpu: memory === null ? null : bytes(memory),
+  };
+}

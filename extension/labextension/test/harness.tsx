@@ -1,0 +1,189 @@
+/** The panel on a page, with a server that is played by the test. */
+
+import type { TranslationBundle } from "@jupyterlab/translation";
+import axe from "axe-core";
+import { act } from "react";
+import { createRoot } from "react-dom/client";
+
+import type { Api } from "../src/net/api";
+import { PanelContextProvider, type PanelContext } from "../src/components/context";
+import { Panel } from "../src/components/panel";
+import { PanelModel, type NavigationRequest } from "../src/state/model";
+import type { Socket } from "../src/net/stream";
+import type * as wire from "../src/wire";
+import { example } from "./examples";
+
+const fill = (text: string, args: unknown[]) => text.replace(/%(\d)/g, (_, n: string) => String(args[Number(n) - 1]));
+
+const trans = {
+  __: (text: string, ...args: unknown[]) => fill(text, args),
+  _n: (one: string, many: string, n: number, ...args: unknown[]) => fill(n === 1 ? one : many, [n, ...args]),
+} as unknown as TranslationBundle;
+
+export class Harness {
+  readonly root = document.createElement("div");
+  readonly requests: string[] = [];
+  readonly watches: wire.Watch[] = [];
+  readonly confirm = jest.fn(() => Promise.resolve(true));
+  readonly openNotebook = jest.fn();
+  readonly insertTraining = jest.fn();
+  /** What the server answers, by method of `Api`. */
+  answers: Record<string, (...args: never[]) => unknown> = {};
+
+  constructor() {
+    sessionStorage.clear();
+    this.root.className = "fd fd-panel";
+    document.body.replaceChildren(this.root);
+    this.model = new PanelModel(this.api());
+    this.model.start();
+  }
+
+  /** Draw the panel once the stream is open. */
+  async open(visible = true): Promise<void> {
+    const { model, confirm, openNotebook, insertTraining } = this;
+    const around: PanelContext = { model, trans, visible, confirm, openNotebook, insertTraining };
+    await act(async () => {
+      this.reactRoot.render(
+        <PanelContextProvider value={around}>
+          <Panel />
+        </PanelContextProvider>,
+      );
+      this.socket.onopen?.(new Event("open"));
+      await Promise.resolve();
+    });
+  }
+
+  /** Draw the panel as a page that is loaded anew does. */
+  async reload(): Promise<void> {
+    this.close();
+    this.reactRoot = createRoot(this.root);
+    await this.open();
+  }
+
+  close(): void {
+    act(() => this.reactRoot.unmount());
+  }
+
+  /** Let the stream break. */
+  async loseConnection(): Promise<void> {
+    await act(async () => {
+      this.socket.onclose?.(new CloseEvent("close"));
+      await settled();
+    });
+  }
+
+  /** Let the server tell messages. */
+  async receive(...messages: wire.Message[]): Promise<void> {
+    await act(async () => {
+      for (const message of messages) {
+        this.socket.onmessage?.(new MessageEvent("message", { data: JSON.stringify(message) }));
+      }
+      await settled();
+    });
+  }
+
+  /** Let the server tell a whole `State` by its example's name. */
+  async receiveState(name: string): Promise<void> {
+    const { hub, clusters, resources, runs } = example<wire.State>(name);
+    await this.receive(
+      { kind: "clusters", hub, clusters },
+      { kind: "resources", resources },
+      { kind: "runs", runs: runs.runs, total: runs.total },
+    );
+  }
+
+  /** Ask the panel to show something, as the mark on a cell does. */
+  async navigate(request: NavigationRequest): Promise<void> {
+    await act(async () => {
+      this.model.navigate(request);
+      await settled();
+    });
+  }
+
+  /** Return the element with a role and a name. */
+  get(role: string, name: string | RegExp): HTMLElement {
+    const all = [...this.root.querySelectorAll<HTMLElement>(SELECTORS[role] ?? `[role=${role}]`)];
+    const found = all.find((element) =>
+      typeof name === "string" ? accessibleName(element) === name : name.test(accessibleName(element)),
+    );
+    if (!found) throw new Error(`there is no ${role} ${String(name)} but ${all.map(accessibleName).join(", ")}`);
+    return found;
+  }
+
+  async click(role: string, name: string | RegExp): Promise<void> {
+    const element = this.get(role, name);
+    await act(async () => {
+      element.click();
+      await settled();
+    });
+  }
+
+  async type(role: string, name: string, value: string): Promise<void> {
+    const element = this.get(role, name) as HTMLInputElement;
+    const prototype = element instanceof HTMLSelectElement ? HTMLSelectElement.prototype : HTMLInputElement.prototype;
+    await act(async () => {
+      Object.getOwnPropertyDescriptor(prototype, "value")?.set?.call(element, value);
+      element.dispatchEvent(new Event(element instanceof HTMLSelectElement ? "change" : "input", { bubbles: true }));
+      await settled();
+    });
+  }
+
+  /** Return the serious faults that axe finds; jsdom lays nothing out, so not those of colours. */
+  async violations(): Promise<string[]> {
+    const { violations } = await axe.run(this.root, { rules: { "color-contrast": { enabled: false } } });
+    return violations
+      .filter(({ impact }) => impact === "serious" || impact === "critical")
+      .map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join()}`);
+  }
+
+  private api(): Api {
+    const ask =
+      (name: string) =>
+      (...args: unknown[]) => {
+        this.requests.push(`${name} ${args.map((arg) => JSON.stringify(arg)).join(" ")}`);
+        return Promise.resolve().then(() =>
+          (this.answers[name] as ((...all: unknown[]) => unknown) | undefined)?.(...args),
+        );
+      };
+    const names = ["state", "startCluster", "scaleCluster", "stopCluster", "runs", "run", "stopRun"];
+    const routes = Object.fromEntries(names.map((name) => [name, ask(name)]));
+    return {
+      ...routes,
+      csvUrl: (id: string) => `/csv/${id}`,
+      openStream: () => this.socket,
+    } as unknown as Api;
+  }
+
+  readonly socket: Socket = {
+    onopen: null,
+    onmessage: null,
+    onclose: null,
+    send: (text) => void this.watches.push(JSON.parse(text) as wire.Watch),
+    close: () => undefined,
+  };
+  readonly model: PanelModel;
+  private reactRoot = createRoot(this.root);
+}
+
+const SELECTORS: Record<string, string> = {
+  button: "button:not([role])",
+  textbox: "input:not([type]), input[type=text]",
+  number: "input[type=number]",
+  checkbox: "input[type=checkbox]",
+  combobox: "select",
+  link: "a[href]",
+  section: "section",
+  list: "ul[aria-label]",
+  searchbox: "input[type=search]",
+  form: "form",
+};
+
+/** Return an element's name, as a screen reader says it, for what this panel has. */
+function accessibleName(element: HTMLElement): string {
+  const label = element.id && document.querySelector(`label[for="${element.id}"]`)?.textContent;
+  return element.getAttribute("aria-label") ?? (label || element.textContent.trim());
+}
+
+async function settled(): Promise<void> {
+  for (let n = 0; n < 10; n += 1) await Promise.resolve();
+}

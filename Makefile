@@ -8,10 +8,9 @@ PYTHON ?= python3
 CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
 # Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them, with SELECT=release.
 SELECT := not release
-JAVASCRIPT := eslint.config.mjs "extension/farandole/notebook/**/*.js"
 LAB := extension/labextension
-LAB_SOURCES := $(shell find $(LAB) -type f -not -path "*/node_modules/*" -not -path "*/lib/*" -not -path "*/test/*") \
-	$(wildcard extension/farandole/notebook/static/*)
+WIRE := extension/farandole/server/panel/wire.py
+LAB_SOURCES := $(WIRE) $(shell find $(LAB) -type f -not -path "*/node_modules/*" -not -path "*/lib/*" -not -path "*/test/*" -not -name wire.ts)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -90,8 +89,6 @@ check: $(VENV)/stamp-test $(VENV)/stamp-extension $(VENV)/stamp-lab-modules docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	node_modules/.bin/eslint --no-error-on-unmatched-pattern $(JAVASCRIPT)
-	node_modules/.bin/prettier --check --no-error-on-unmatched-pattern $(JAVASCRIPT)
 	$(BIN)/npm --prefix $(LAB) run check
 
 audit: $(VENV)/stamp-node ## ask the package registry for known faults of the npm packages that are shipped
@@ -108,7 +105,7 @@ bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clus
 	$(BIN)/python bench/run.py --only scale --repeats 1
 
 clean: ## remove what these targets made in the checkout (the wheel cache and .farandole/ stay)
-	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib extension/farandole/labextension .mypy_cache .ruff_cache .pytest_cache tests/artifacts build/docs
+	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension extension/farandole/notebook/static .mypy_cache .ruff_cache .pytest_cache tests/artifacts build/docs
 
 # --- set-up, one stamp for each step ---
 
@@ -154,7 +151,7 @@ $(VENV)/stamp-labextension: $(LAB_SOURCES) $(VENV)/stamp-node
 	@touch $@
 
 # What only checks and tests of the TypeScript need: an extension that was built before comes without them.
-$(VENV)/stamp-lab-modules: $(LAB)/package-lock.json $(VENV)/stamp-node
+$(VENV)/stamp-lab-modules: $(LAB)/package-lock.json $(LAB)/wire_types.py $(WIRE) $(VENV)/stamp-node
 	$(BIN)/python $(LAB)/build.py --modules
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""A wheel without the JupyterLab extension would install, and show nothing: so it is not built."""
+"""Refuse to build a wheel without the JupyterLab extension and the dashboard: it would install, and show nothing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+PRODUCTS = ("labextension/package.json", "notebook/static/dashboard.js")
+
 
 class LabExtensionHook(BuildHookInterface[Any]):
-    """Looks for the built extension."""
+    """Checks that `labextension/build.py` has run; pip cannot run it, because it needs Node."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Refuse to build without it; Node is no matter of pip."""
+        """Raise an error that names the remedy if a product is missing."""
         del version, build_data
-        if not (Path(self.root) / "farandole" / "labextension" / "package.json").exists():
+        if not all((Path(self.root) / "farandole" / product).exists() for product in PRODUCTS):
             msg = "the JupyterLab extension is not built; run `make setup`, or `python labextension/build.py` with Node"
             raise FileNotFoundError(msg)

@@ -1,11 +1,11 @@
-"""Build the JupyterLab extension into the Python package, unless one of the same sources was built before.
+"""Build the JupyterLab extension and the dashboard into the Python package.
 
-A build needs Node with some 500 MB of packages, so what comes out is kept under
-``${XDG_CACHE_HOME:-~/.cache}/farandole/labextension``, by a hash of what went in. Run it with Node's folder on PATH:
+A build needs Node and packages of about 500 MB. So each build is kept in a cache,
+``${XDG_CACHE_HOME:-~/.cache}/farandole/labextension``, under a hash of its sources. Run it with Node's folder on PATH:
 
     python extension/labextension/build.py [--modules]
 
-``--modules`` only installs the packages, which checks and tests need.
+``--modules`` only writes the types of messages and installs the packages, as checks and tests need them.
 """
 
 from __future__ import annotations
@@ -18,29 +18,36 @@ import sys
 import tempfile
 from pathlib import Path
 
+from wire_types import typescript
+
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "farandole"
-OUTPUT = PACKAGE / "labextension"
+PRODUCTS = {"labextension": PACKAGE / "labextension", "static": PACKAGE / "notebook" / "static"}
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farandole" / "labextension"
-SOURCES = ("package.json", "package-lock.json", "tsconfig.json", "src", "style", "schema")
-# The dashboard's chart and its look are the panel's too.
-SHARED = (PACKAGE / "notebook/static/chart.js", PACKAGE / "notebook/static/dashboard.css")
+SOURCES = ("package.json", "package-lock.json", "tsconfig.json", "bundle.mjs", "src", "style", "schema")
 KEPT = 5
 
 
+def write_types() -> None:
+    """Write the types of messages between server and page, unless they are up to date."""
+    types, target = typescript((PACKAGE / "server" / "panel" / "wire.py").read_text()), HERE / "src" / "wire.ts"
+    if not target.exists() or target.read_text() != types:
+        target.write_text(types)
+
+
 def source_hash() -> str:
-    """Return a hash of all that goes into a build."""
+    """Return a hash of all sources of a build."""
     roots = [HERE / name for name in SOURCES]
     files = sorted(path for root in roots for path in (root.rglob("*") if root.is_dir() else [root]) if path.is_file())
     found = hashlib.sha256()
-    for path in (*files, *SHARED):
+    for path in files:
         content = path.read_bytes()
-        found.update(f"{path.relative_to(HERE.parent).as_posix()} {len(content)}\n".encode() + content)
+        found.update(f"{path.relative_to(HERE).as_posix()} {len(content)}\n".encode() + content)
     return found.hexdigest()[:20]
 
 
 def install_modules() -> None:
-    """Install the packages that the lock file names, unless they are there."""
+    """Install the packages of the lock file, unless they are installed."""
     lock, stamp = (HERE / "package-lock.json").read_bytes(), HERE / "node_modules" / ".stamp"
     if stamp.exists() and stamp.read_bytes() == lock:
         return
@@ -49,31 +56,33 @@ def install_modules() -> None:
 
 
 def npm(*arguments: str) -> None:
-    """Run npm here; its own words say what is amiss."""
+    """Run npm; its messages name the cause of a failure."""
     subprocess.run(["npm", *arguments], cwd=HERE, check=True, stdout=sys.stderr)
 
 
 def build() -> None:
-    """Put the built extension into the package, from the cache where it is there."""
+    """Put a build into the package, from the cache if it is there."""
     kept = CACHE / source_hash()
     if not kept.exists():
         install_modules()
         shutil.rmtree(HERE / "lib", ignore_errors=True)
         npm("run", "build")
         keep(kept)
-    shutil.rmtree(OUTPUT, ignore_errors=True)
-    shutil.copytree(kept, OUTPUT)
+    for name, folder in PRODUCTS.items():
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(kept / name, folder)
 
 
 def keep(folder: Path) -> None:
-    """Copy a build into the cache, whole or not at all, and remove the oldest ones."""
+    """Copy a build into the cache in one step, and remove the oldest builds."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix=".") as made:
-        shutil.copytree(OUTPUT, Path(made) / "built")
+        for name, product in PRODUCTS.items():
+            shutil.copytree(product, Path(made) / "built" / name)
         try:
             (Path(made) / "built").rename(folder)
         except OSError:
-            # Another checkout has built the same meanwhile.
+            # Another checkout may have built the same sources in the meantime.
             if not folder.exists():
                 raise
     older = sorted((path for path in CACHE.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
@@ -83,6 +92,7 @@ def keep(folder: Path) -> None:
 
 if __name__ == "__main__":
     try:
+        write_types()
         install_modules() if sys.argv[1:] == ["--modules"] else build()
     except subprocess.CalledProcessError as error:
-        sys.exit(f"npm failed ({error.returncode}); its reason is above. Is the package registry reachable from here?")
+        sys.exit(f"npm failed ({error.returncode}); its reason is above. Is the package registry reachable?")

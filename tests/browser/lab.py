@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -119,10 +120,10 @@ def points(cell: Locator, series: str) -> int:
 
 def places(cell: Locator, series: str) -> list[float]:
     """Return the x positions, in pixels, of the points in the cell's chart of a series."""
-    line = cell.locator(".fd-chart", has_text=series).locator("polyline.fd-mean").first
+    line = cell.locator(".fd-chart", has_text=series).locator("path.fd-mean").first
     if not line.count():
         return []
-    return [float(point.split(",")[0]) for point in (line.get_attribute("points") or "").split()]
+    return [float(x) for x in re.findall(r"[ML]([\d.]+),", line.get_attribute("d") or "")]
 
 
 def wait_for_points(cell: Locator, series: str, least: int, deadline: float = 60.0) -> None:

@@ -79,7 +79,7 @@ def test_the_panel_is_there_and_inserts_a_training_cell(page: Page) -> None:
     else:
         page.locator('.jp-SideBar [data-id="farandole-panel"]').click()
     panel = page.locator("#farandole-panel")
-    expect(panel).to_contain_text("There is no hub here")
+    expect(panel).to_contain_text("There is no hub")
     ARTIFACTS.mkdir(exist_ok=True)
     page.screenshot(path=ARTIFACTS / f"wheel-{'notebook' if '/notebooks/' in page.url else 'lab'}.png")
     panel.get_by_role("button", name="Insert training cell").click()

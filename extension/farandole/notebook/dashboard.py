@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from pathlib import Path
@@ -19,31 +18,26 @@ if TYPE_CHECKING:
     from farandole.runs.run import Run
 
 STATIC = Path(__file__).parent / "static"
+"""The front end, which ``extension/labextension/build.py`` bundles. Wheels contain it, a checkout builds it."""
+
+if not (STATIC / "dashboard.js").exists():
+    msg = "the dashboard is not built; run `make setup`, or `python extension/labextension/build.py` with Node"
+    raise FileNotFoundError(msg)
 
 REFRESH_SECONDS = 1 / 3
-
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+\.js)";$', re.MULTILINE)
-
-
-def bundled(name: str) -> str:
-    """Return a JavaScript module with the modules that it imports put in place of the imports.
-
-    A widget's front end is one module without files beside it; so no build step is needed to write it as two.
-    """
-    return _IMPORT.sub(lambda found: bundled(found[1]), (STATIC / name).read_text(encoding="utf-8"))
 
 
 class Dashboard(anywidget.AnyWidget):
     """A run in the notebook: status, charts, ranks, logs and a stop button.
 
-    `refresh` may be called from any thread. All that is shown is in synced traits, so a reloaded page shows it again.
+    `refresh` may be called from any thread. The synced traits hold the whole view, so a reloaded page shows it again.
     """
 
-    _esm = bundled("dashboard.js")
-    _css = (STATIC / "dashboard.css").read_text(encoding="utf-8")
+    _esm = STATIC / "dashboard.js"
+    _css = STATIC / "dashboard.css"
 
-    view = traitlets.Dict(help="What is shown; see view.py").tag(sync=True)
-    per_rank = traitlets.Bool(False, help="Draw one line a rank in place of mean and spread").tag(sync=True)
+    view = traitlets.Dict(help="The view of the run; see runs/view.py").tag(sync=True)
+    per_rank = traitlets.Bool(False, help="Draw one line per rank in place of mean and range").tag(sync=True)
     log_scale = traitlets.List(traitlets.Unicode(), help="Names of the series drawn on a logarithmic scale").tag(
         sync=True
     )
@@ -55,14 +49,14 @@ class Dashboard(anywidget.AnyWidget):
         self._refreshing = threading.Lock()
         self._refreshed = 0.0
         super().__init__(view=view_of(run, time.time()))
-        # ipykernel sends what the page says to the thread that spoke last: the cell's, which listens to nothing while
-        # it runs. Without its rule the message goes where the page meant it to go, to a subshell.
+        # ipykernel sends messages of the page to the thread that sent the last message. That is the thread of the cell,
+        # which reads no messages while the cell runs. Without this rule, they go to the page's subshell.
         self.comm._reply_subshell_for = None
         self.on_msg(self._take_message)
         self.observe(self._per_rank_changed, names="per_rank")
 
     def refresh(self, *, force: bool = False) -> None:
-        """Show the run as it stands; too early calls do nothing unless forced or the run has ended."""
+        """Show the current state of the run, at most every `REFRESH_SECONDS` unless forced or the run has ended."""
         with self._refreshing:
             early = time.monotonic() - self._refreshed < REFRESH_SECONDS
             if early and not force and not self._run.status.ended:

@@ -1,7 +1,7 @@
 /**
  * The dashboard of a run, the front end of an anywidget.
  *
- * The kernel sets the trait `view` (see view.py); `per_rank`, `log_scale` and `stopping` are the user's choices.
+ * The kernel sets the trait `view` (see runs/view.py); `per_rank`, `log_scale` and `stopping` are the user's choices.
  */
 
 import { useState, type JSX } from "react";

@@ -11,8 +11,8 @@ function fill(text: string, values: unknown[]): string {
 
 /** The texts as they are written. The dashboard uses them, because a widget has no access to JupyterLab's translator. */
 export const ENGLISH: Translator = {
-  __: (text, ...values) => fill(text, values),
-  _n: (one, many, count, ...values) => fill(count === 1 ? one : many, [count, ...values]),
+  __: (text, ...values: unknown[]) => fill(text, values),
+  _n: (one, many, count, ...values: unknown[]) => fill(count === 1 ? one : many, [count, ...values]),
 };
 
 export const TranslatorContext = createContext(ENGLISH);

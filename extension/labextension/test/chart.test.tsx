@@ -54,8 +54,8 @@ test("one point is one point, and is visible", () => {
 
 test("all texts of a chart are translated, with their numbers", () => {
   const translated: Translator = {
-    __: (text, ...values) => `«${ENGLISH.__(text, ...values)}»`,
-    _n: (one, many, count, ...values) => `«${ENGLISH._n(one, many, count, ...values)}»`,
+    __: (text, ...values: unknown[]) => `«${ENGLISH.__(text, ...values)}»`,
+    _n: (one, many, count, ...values: unknown[]) => `«${ENGLISH._n(one, many, count, ...values)}»`,
   };
   for (const series of [loss, { ...loss, ranks: { 0: loss, 1: loss } }, { ...loss, mean: [], low: [], high: [] }]) {
     const [english, other] = [ENGLISH, translated].map((trans) => {

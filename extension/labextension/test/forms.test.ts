@@ -1,4 +1,13 @@
-import { count, emptyForm, validate, freeName, gpusShort, requestOf, workersLeft, type StartForm } from "../src/state/forms";
+import {
+  count,
+  emptyForm,
+  validate,
+  freeName,
+  gpusShort,
+  requestOf,
+  workersLeft,
+  type StartForm,
+} from "../src/state/forms";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 

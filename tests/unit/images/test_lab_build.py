@@ -1,4 +1,4 @@
-"""The JupyterLab extension is built once for the same sources, and the wheel brings it to where JupyterLab looks."""
+"""The JupyterLab extension is built once for the same sources, and the wheel installs it where JupyterLab finds it."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ import pathlib, sys
 pathlib.Path("{calls}").open("a").write(" ".join(sys.argv[1:3]) + "\\n")
 pathlib.Path("node_modules").mkdir(exist_ok=True)
 if sys.argv[1:3] == ["run", "build"]:
-    built = pathlib.Path("../farandole/labextension")
-    built.mkdir(parents=True, exist_ok=True)
-    (built / "package.json").write_text(pathlib.Path("src/index.ts").read_text())
+    for product in ("labextension/package.json", "notebook/static/dashboard.js"):
+        built = pathlib.Path("../farandole") / product
+        built.parent.mkdir(parents=True, exist_ok=True)
+        built.write_text(pathlib.Path("src/index.ts").read_text())
 """
 
 
 class Checkout:
-    """A checkout with one source, and an npm that only notes what it is told."""
+    """A checkout with one source, and an npm that only records its arguments."""
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self.lab, self.calls = folder / "extension" / "labextension", folder / "calls"
-        self.built = folder / "extension" / "farandole" / "labextension" / "package.json"
-        static = folder / "extension" / "farandole" / "notebook" / "static"
-        for made in (self.lab / "src", static, folder / "bin"):
+        package = folder / "extension" / "farandole"
+        self.built = [package / "labextension" / "package.json", package / "notebook" / "static" / "dashboard.js"]
+        self.wire = package / "server" / "panel" / "wire.py"
+        for made in (self.lab / "src", self.wire.parent, folder / "bin"):
             made.mkdir(parents=True)
-        for name in ("package.json", "package-lock.json", "tsconfig.json", "src/index.ts"):
+        for name in ("package.json", "package-lock.json", "tsconfig.json", "bundle.mjs", "src/index.ts"):
             (self.lab / name).write_text(name, encoding="utf-8")
-        for name in ("chart.js", "dashboard.css"):
-            (static / name).write_text(name, encoding="utf-8")
-        self.chart = static / "chart.js"
-        shutil.copy(EXTENSION / "labextension" / "build.py", self.lab)
+        self.wire.write_text("Numbers: TypeAlias = list[float | None]\n", encoding="utf-8")
+        for name in ("build.py", "wire_types.py"):
+            shutil.copy(EXTENSION / "labextension" / name, self.lab)
         npm = folder / "bin" / "npm"
         npm.write_text(NPM.format(python=sys.executable, calls=self.calls), encoding="utf-8")
         npm.chmod(0o755)
@@ -49,7 +50,7 @@ class Checkout:
         self.environment = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(cache)}
 
     def build(self, *arguments: str) -> list[str]:
-        """Run the build and return what npm was told."""
+        """Run the build and return the commands that npm received."""
         self.calls.unlink(missing_ok=True)
         command = [sys.executable, str(self.lab / "build.py"), *arguments]
         subprocess.run(command, check=True, env=self.environment, timeout=60)
@@ -61,15 +62,15 @@ def test_the_same_sources_are_built_once_in_all_checkouts(tmp_path: Path) -> Non
     assert first.build() == ["ci --ignore-scripts", "run build"]
     assert first.build() == []
     assert second.build() == []
-    assert second.built.read_text(encoding="utf-8") == "src/index.ts"
+    assert [built.read_text(encoding="utf-8") for built in second.built] == ["src/index.ts"] * 2
 
 
-@pytest.mark.parametrize("name", ["lab/src/index.ts", "lab/package-lock.json", "chart"])
-def test_another_source_is_built_anew(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["lab/src/index.ts", "lab/package-lock.json", "wire"])
+def test_a_changed_source_is_built_again(tmp_path: Path, name: str) -> None:
     checkout = Checkout(tmp_path, tmp_path / "cache")
     checkout.build()
-    changed = checkout.chart if name == "chart" else checkout.lab / name.removeprefix("lab/")
-    changed.write_text("other", encoding="utf-8")
+    changed = checkout.wire if name == "wire" else checkout.lab / name.removeprefix("lab/")
+    changed.write_text("Numbers: TypeAlias = list[float]", encoding="utf-8")
     assert "run build" in checkout.build()
 
 
@@ -79,7 +80,7 @@ def test_packages_are_installed_once_for_the_same_lock(tmp_path: Path) -> None:
     assert checkout.build("--modules") == []
 
 
-def test_the_wheel_brings_the_extension_and_says_who_installed_it(tmp_path: Path) -> None:
+def test_the_wheel_contains_the_extension_and_the_dashboard_and_names_its_installer(tmp_path: Path) -> None:
     wheel = next(WheelBuilder(str(EXTENSION)).build(directory=str(tmp_path), versions=["standard"]))
     with ZipFile(wheel) as archive:
         shared = {name.partition("/data/")[2]: name for name in archive.namelist()}
@@ -88,16 +89,27 @@ def test_the_wheel_brings_the_extension_and_says_who_installed_it(tmp_path: Path
         assert f"{lab}{built['load']}" in shared
         assert json.loads(archive.read(shared[f"{lab}install.json"]))["packageName"] == "farandole"
         assert not [name for name in archive.namelist() if name.startswith("farandole/labextension/")]
+        static = {name for name in archive.namelist() if name.startswith("farandole/notebook/static/")}
+        names = ("dashboard.css", "dashboard.js", "third-party-licenses.json")
+        assert static == {f"farandole/notebook/static/{name}" for name in names}
 
 
-def test_what_is_shipped_of_others_is_what_puts_styles_and_components_into_a_page() -> None:
-    licences = EXTENSION / "farandole" / "labextension" / "static" / "third-party-licenses.json"
-    packages = {package["name"] for package in json.loads(licences.read_text(encoding="utf-8"))["packages"]}
-    assert packages <= {"css-loader", "style-loader", "react", "farandole-tooling"}
+D3 = {"d3-array", "d3-color", "d3-format", "d3-interpolate", "d3-path", "d3-scale", "d3-shape"}
+IN_LAB = {"css-loader", "style-loader", "react", "farandole-tooling", "d3-time", "d3-time-format", "internmap"}
+
+
+@pytest.mark.parametrize(("product", "others"), [("labextension", IN_LAB), ("notebook", {"preact"})])
+def test_the_bundles_contain_styles_components_and_charts_of_others_with_their_licences(
+    product: str, others: set[str]
+) -> None:
+    licences = EXTENSION / "farandole" / product / "static" / "third-party-licenses.json"
+    packages = json.loads(licences.read_text(encoding="utf-8"))["packages"]
+    assert {"d3-scale", "d3-shape"} <= {package["name"] for package in packages} <= D3 | others
+    assert all(package["extractedText"] for package in packages if package["name"] in D3 | {"preact"})
 
 
 def test_a_wheel_without_the_extension_is_refused(tmp_path: Path) -> None:
     copy = tmp_path / "extension"
-    shutil.copytree(EXTENSION, copy, ignore=shutil.ignore_patterns("node_modules", "labextension", "lib"))
+    shutil.copytree(EXTENSION, copy, ignore=shutil.ignore_patterns("node_modules", "labextension", "static", "lib"))
     with pytest.raises(FileNotFoundError, match="make setup"):
         next(WheelBuilder(str(copy)).build(directory=str(tmp_path), versions=["standard"]))

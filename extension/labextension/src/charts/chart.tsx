@@ -54,8 +54,8 @@ export function Chart({ series, log, toggleLog }: ChartProps): JSX.Element {
     event.stopPropagation();
     setHovered(Math.min(x.length - 1, Math.max(0, (hovered ?? x.length - 1) + step)));
   };
-  const at = hovered === null ? null : x[hovered];
-  const reading = hovered === null || at == null ? null : { plot, at, index: hovered };
+  const at = x[hovered ?? -1] ?? null;
+  const reading = hovered === null || at === null ? null : { plot, at, index: hovered };
   return (
     <div className="fd-chart">
       <div className="fd-chart-head">
@@ -210,7 +210,7 @@ function Tip({ plot, at, index }: ReadingProps): JSX.Element {
         );
       })}
       <Unnamed lines={plot.lines} />
-      {plot.spread && low != null && low !== high && (
+      {plot.spread && typeof low === "number" && low !== high && (
         <div className="fd-muted">{trans.__("%1 to %2", number(low), number(high ?? null))}</div>
       )}
     </div>

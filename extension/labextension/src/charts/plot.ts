@@ -47,7 +47,7 @@ export interface Plot {
 export function plotOf(series: Series | Comparison, log: boolean, width: number, trans: Translator): Plot {
   const spread = !("lines" in series) && !series.ranks;
   const lines = linesOf(series, trans);
-  const shows = (value: number | null | undefined): value is number => value != null && (!log || value > 0);
+  const shows = (value: number | null | undefined): value is number => typeof value === "number" && (!log || value > 0);
   const values = [...lines.flatMap((one) => one.mean), ...(spread ? [...series.low, ...series.high] : [])];
   const domain = domainOf(values.filter(shows), 0.05, log);
   const x = scaleLinear(domainOf(series.x, 0, false) ?? [0, 1], [MARGIN.left, width - MARGIN.right]);
@@ -65,7 +65,7 @@ function ticksOf(y: Scale | null): number[] {
 /** Return the lowest and the highest value, with some space around them; they are never equal. */
 function domainOf(values: Numbers, share: number, log: boolean): [number, number] | null {
   const [low, high] = extent(values.filter((value) => value !== null));
-  if (low === undefined || high === undefined) return null;
+  if (low === undefined) return null;
   if (log) return low === high ? [low / 2, high * 2] : [low / (high / low) ** share, high * (high / low) ** share];
   const room = low === high ? Math.abs(low) * 0.1 || 1 : (high - low) * share;
   return [low - room, high + room];
@@ -119,5 +119,5 @@ export function nearest(values: Numbers, x: number): number {
 export function indexAt({ series }: Plot, { x: at }: RankLine, x: number): number {
   if (!("lines" in series)) return at.indexOf(x);
   const [first, last] = extent(at.filter((value) => value !== null));
-  return first !== undefined && x >= first && x <= (last ?? first) ? nearest(at, x) : -1;
+  return first !== undefined && x >= first && x <= last ? nearest(at, x) : -1;
 }

@@ -82,7 +82,7 @@ class Kernel:
             self.rank, self.size = int(arguments[0]["FARANDOLE_RANK"]), int(arguments[0]["FARANDOLE_SIZE"])
         elif found["name"] == "begin":
             self.run = arguments[0]
-        elif found["name"] in {"identity", "versions"}:
+        elif found["name"] in {"identity", "preload"}:
             return {}
         return None
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import aiohttp
 
-from farandole.driver.cells.background import BackgroundRun, Watch
-from farandole.driver.cells.runner import Training
-from farandole.driver.cells.screen import Show
+from farandole.driver.cells.background import BackgroundRun
+from farandole.driver.cells.runner import Training, TrainRequest
+from farandole.driver.cells.screen import Show, Watch
 from farandole.driver.cells.transfer import Pulls, pack, push
 from farandole.driver.control.control_service import ControlService
 from farandole.driver.core.core import ClusterCore
@@ -214,17 +214,10 @@ class Cluster:
             UsageError, RunNotFoundError: there is nothing to resume; no run was begun.
         """
         self._refuse_while_busy()
-        return self._training.train(
-            code,
-            name=name,
-            backend=backend,
-            options=options,
-            resume=resume,
-            show=show,
-            watch=watch,
-            detach=detach,
-            elastic=elastic,
+        request = TrainRequest(
+            code=code, name=name, backend=backend, options=options or {}, resume=resume, elastic=elastic
         )
+        return self._training.train(request, show=show, watch=watch, detach=detach)
 
     @property
     def background(self) -> Mapping[str, BackgroundRun]:
@@ -244,9 +237,7 @@ class Cluster:
         self._check(ranks)
         self._refuse_while_busy()
         blob = pack(values)
-        everywhere = ranks is None and self.backend != "none"
-        self._loop.call(self._core.reconcile(self._progress))
-        self._loop.call(push(self._core.group, self._kernels(ranks), blob, broadcast=everywhere))
+        self._loop.call(self._push(blob, ranks))
 
     def pull(self, *names: str, ranks: Sequence[int] | None = None) -> dict[int, dict[str, Any]]:
         """Return variables of ranks: rank -> name -> value.
@@ -359,6 +350,11 @@ class Cluster:
     def _kernels(self, ranks: Sequence[int] | None) -> list[Any]:
         kernels = self._core.group.kernels
         return kernels if ranks is None else [kernels[rank] for rank in ranks]
+
+    async def _push(self, blob: bytes, ranks: Sequence[int] | None) -> None:
+        async with self._core.cell(self._progress):
+            broadcast = ranks is None and self.backend != "none"
+            await push(self._core.group, self._kernels(ranks), blob, broadcast=broadcast)
 
     def _interrupt(self) -> Awaitable[None]:
         return self._core.interrupt()

@@ -32,14 +32,16 @@ class LoopThread:
 
         The pump is where the calling cell shows what has come: output printed by another thread would land in the
         cell that started that thread.
-        A KeyboardInterrupt in the calling thread first awaits `on_interrupt` on the loop, then cancels what is left of
-        the work and waits until it has cleaned up; then it is raised again.
+        A KeyboardInterrupt in the calling thread, or an error of the pump, first awaits `on_interrupt` on the loop,
+        then cancels what is left of the work and waits until it has cleaned up; then it is raised again.
         """
         tasks: list[asyncio.Task[Any]] = []
         try:
             return _wait(asyncio.run_coroutine_threadsafe(_noted(work, tasks), self.loop), pump)
-        except KeyboardInterrupt:
-            asyncio.run_coroutine_threadsafe(_ended(tasks, on_interrupt), self.loop).result()
+        except BaseException as exc:
+            # An error of the work itself has ended it; after one of the pump it would run on.
+            if isinstance(exc, KeyboardInterrupt) or not all(task.done() for task in tasks):
+                asyncio.run_coroutine_threadsafe(_ended(tasks, on_interrupt), self.loop).result()
             raise
 
     def close(self) -> None:
@@ -75,6 +77,16 @@ async def _ended(tasks: list[asyncio.Task[Any]], first: Callable[[], Awaitable[N
         for task in tasks:
             task.cancel()
             await asyncio.wait([task])
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do blocking work in a thread; a cancellation waits until it is done, since nothing can stop the thread."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise
 
 
 async def all_or_first_error(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import sys
+from contextlib import suppress
 from typing import Any
 
 from farandole.ranks import context, run
@@ -25,8 +25,10 @@ def prepare(environment: dict[str, str]) -> None:
     interrupts.install()
 
 
-def preload(backend: str) -> None:
+def preload(backend: str) -> dict[str, str]:
     """Import what the backend needs, so that forming the world is quick, and what the first optimizer step imports.
+
+    Return the versions that matter to a run.
 
     That one cannot be imported twice, so an interrupt in the middle of it would leave the rank broken. A thread of its
     own is no way round: interrupts of cells that wait for its import locks can leave those taken for ever.
@@ -35,6 +37,11 @@ def preload(backend: str) -> None:
         import torch._dynamo  # noqa: F401
     if backend == "horovod":
         import horovod.torch  # noqa: F401
+    versions = {"python": platform.python_version()}
+    for package in ("torch", "horovod", "farandole", "numpy"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
 
 
 def form(environment: dict[str, str]) -> None:
@@ -100,15 +107,6 @@ def join(environment: dict[str, str]) -> None:
 def waits() -> bool:
     """Return whether this rank waits to be told a world: one that was told, and is still forming it, does not."""
     return membership.current().waits
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that matter to a run: python and the packages that are installed."""
-    found = {"python": platform.python_version()}
-    for package in ("torch", "horovod", "farandole", "numpy"):
-        if package in sys.modules or package == "farandole":
-            found[package] = importlib.metadata.version(package)
-    return found
 
 
 def identity() -> dict[str, Any]:

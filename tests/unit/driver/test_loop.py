@@ -73,3 +73,20 @@ def test_an_interrupt_first_asks_the_work_to_end(loop):
     with pytest.raises(KeyboardInterrupt):
         loop.call(work(), on_interrupt=ask, pump=lambda: None)
     assert steps == ["ended by itself"]
+
+
+def test_an_error_of_the_pump_ends_the_work_too(loop):
+    ended = []
+
+    async def work():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    def pump():
+        raise ValueError("the display failed")
+
+    with pytest.raises(ValueError, match="display failed"):
+        loop.call(work(), pump=pump)
+    assert ended == [True]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
-from farandole.driver.cells.screen import Screen, Show
+from farandole.driver.cells.screen import Screen, Show, Watch
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.loop import PUMP_SECONDS
 from farandole.driver.output import Block
@@ -17,9 +17,6 @@ from farandole.exceptions import FarandoleError
 from farandole.protocol import Status
 from farandole.runs.model import still_going
 from farandole.runs.run import Run
-
-Watch: TypeAlias = Callable[[Run], Callable[[], None]]
-"""Called with a new run; returns what is called about ten times a second while the run goes on, and once at its end."""
 
 Check: TypeAlias = Callable[[Run, Sequence[Reply]], None]
 Fail: TypeAlias = Callable[[Run, BaseException, float | None], None]
@@ -39,6 +36,9 @@ class BackgroundRun:
     def watch(self, watch: Watch) -> None:
         """Have the run watched from now on, by the loop's thread."""
         self._refresh = watch(self.run)
+        if self._over.is_set():
+            # It may have ended before there was anything to refresh.
+            self._refresh()
 
     async def begin(
         self,
@@ -106,8 +106,9 @@ class BackgroundRun:
         finally:
             ticker.cancel()
             self.screen.pump(flush=True)
-            self._refresh()
+            # The other way round a `watch` in between would see neither the end nor a last refresh.
             self._over.set()
+            self._refresh()
 
     async def _tick(self) -> None:
         while True:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from farandole.driver.cells.background import BackgroundRun, Watch
-from farandole.driver.cells.screen import Screen, Show
+from farandole.driver.cells.background import BackgroundRun
+from farandole.driver.cells.screen import RunView, Screen, Show, Watch
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.elastic.run import ElasticCell, RunCallbacks
 from farandole.driver.elastic.takeover import AdoptedRun, JournalReplay
@@ -15,10 +18,10 @@ from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.group import Cell
 from farandole.driver.kernels.replies import Reply, Sink
-from farandole.driver.loop import LoopThread
+from farandole.driver.loop import LoopThread, in_thread
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
-from farandole.driver.recovery.orphaned_runs import complete, gone_workers
+from farandole.driver.recovery.orphaned_runs import GoneWorker, complete, gone_workers
 from farandole.driver.recovery.reattach import (
     FoundRun,
     RunReader,
@@ -35,13 +38,26 @@ from farandole.exceptions import RankError
 from farandole.protocol import Status
 from farandole.runs.logs import RankLogs
 from farandole.runs.model import RankStatus, RunInfo
-from farandole.runs.origin import origin
+from farandole.runs.origin import Origin, origin
 from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
 CATCH_UP_SECONDS = 30.0
 STOP_SECONDS = 15.0
 RANK_STATES: dict[str, RankStatus] = {"ok": "done", "error": "failed", "dead": "dead"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """What is asked of `Training.train`; see `Cluster.train`. ``origin`` is where the request comes from."""
+
+    code: str
+    name: str | None = None
+    backend: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    resume: str | None = None
+    elastic: Elastic | None = None
+    origin: Origin = field(default_factory=origin)
 
 
 class Training:
@@ -63,36 +79,24 @@ class Training:
         shown: list[Block] = []
         screen = Screen(list(range(self._size)) if ranks is None else list(ranks), show or shown.append)
         cell = Cell(code=code, sink=self._sink(screen, None))
-        self._raise_for(self._call(self._core.run(cell, ranks, self._progress), pump=screen.pump, screen=screen))
+        try:
+            work = self._core.run(cell, ranks, self._progress)
+            self._raise_for(self._loop.call(work, on_interrupt=self._core.interrupt, pump=screen.pump))
+        finally:
+            screen.pump(flush=True)
         return shown
 
     def train(
-        self,
-        code: str,
-        *,
-        name: str | None = None,
-        backend: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        resume: str | None = None,
-        show: Show | None = None,
-        watch: Watch | None = None,
-        detach: bool = False,
-        elastic: Elastic | None = None,
+        self, request: TrainRequest, *, show: Show | None = None, watch: Watch | None = None, detach: bool = False
     ) -> Run:
         """Execute a training cell as a run; see `Cluster.train`."""
-        source = None if resume is None else self.store.to_resume(resume, name=name)
-        if backend is not None:
-            self._loop.call(self._core.use(backend))
-        self._loop.call(self._core.reconcile(self._progress))
-        if elastic is not None:
-            elastic.check(code=code, size=self._size, backend=self._core.backend)
-        run = self._new_run(code, name, options, source)
-        if detach:
-            background = BackgroundRun(run)
-            self._go_on(background, self._work(run, background.screen, elastic), watch)
-        else:
-            self._lead(run, show or _ignore, watch, elastic)
-        return run
+        source = None if request.resume is None else self.store.to_resume(request.resume, name=request.name)
+        if not detach:
+            return self._train_here(request, source, RunView(show or _ignore, watch))
+        background = self._loop.call(self._detach(request, source))
+        if watch is not None:
+            background.watch(watch)
+        return background.run
 
     def stop(self, run_id: str) -> Run:
         """Stop a run of the `background` on all ranks and return it once it has ended."""
@@ -110,10 +114,7 @@ class Training:
 
     def take_up(self) -> None:
         """Take up the runs whose end the store does not know, and which workers have on record, or have left."""
-        workers = [*(crew.worker for crew in self._core.crews), *gone_workers(self.store, self._core.name)]
-        for found in self._loop.call(find_runs(workers)):
-            if found.is_news(self.store):
-                self._take_up(found)
+        self._loop.call(self._take_up_all(gone_workers(self.store, self._core.name)))
 
     def complete(self) -> None:
         """Tell the runs of a cluster of which no worker is left, by what its workers have left."""
@@ -138,51 +139,61 @@ class Training:
     def _size(self) -> int:
         return len(self._core.group.kernels)
 
-    def _lead(self, run: Run, show: Show, watch: Watch | None, elastic: Elastic | None) -> None:
-        refresh = _nothing
-        screen = Screen(list(range(self._size)), show)
-
-        def pump() -> None:
-            screen.pump()
-            refresh()
-
+    def _train_here(self, request: TrainRequest, source: RunInfo | None, view: RunView) -> Run:
         try:
-            if watch is not None:
-                refresh = watch(run)
-            self._check_end(run, self._call(self._work(run, screen, elastic), pump=pump, screen=screen))
+            work = self._train(request, source, view)
+            self._loop.call(work, on_interrupt=self._core.interrupt, pump=view.pump)
+            view.run.finish(Status.FINISHED)
         except BaseException as exc:
-            self._finish_badly(run, exc)
+            if view.begun:
+                self._finish_badly(view.run, exc)
             raise
-        else:
-            run.finish(Status.FINISHED)
         finally:
-            del self._runs[run.id]
-            refresh()
+            if view.begun:
+                del self._runs[view.run.id]
+                view.pump(flush=True)
+        return view.run
 
-    def _call(self, work: Any, *, pump: Callable[[], None], screen: Screen) -> list[Reply]:
-        try:
-            replies: list[Reply] = self._loop.call(work, on_interrupt=self._core.interrupt, pump=pump)
-        finally:
-            screen.pump(flush=True)
-        return replies
+    async def _train(self, request: TrainRequest, source: RunInfo | None, view: RunView) -> None:
+        async with self._core.cell(self._progress, backend=request.backend):
+            run = await self._begin(request, source)
+            self._check_end(run, await self._work(run, view.begin(run), request.elastic))
 
-    def _new_run(self, code: str, name: str | None, options: Mapping[str, Any] | None, source: RunInfo | None) -> Run:
-        kernels = self._core.group.kernels
-        versions = self._loop.call(
-            self._core.group.control(rank_calls.versions(), what="asking for versions", timeout=30, kernels=kernels[:1])
-        )[0]
-        run = self.store.create(
-            code=code,
-            name=name,
+    async def _detach(self, request: TrainRequest, source: RunInfo | None) -> BackgroundRun:
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(self._core.cell(self._progress, backend=request.backend))
+            run = await self._begin(request, source)
+            background = BackgroundRun(run)
+            # The run takes over the hold on the cluster: between the two a `scale` could change what run.json says.
+            work = _releasing(held.pop_all(), self._work(run, background.screen, request.elastic))
+            await self._go_on(background, work)
+        return background
+
+    async def _begin(self, request: TrainRequest, source: RunInfo | None) -> Run:
+        """Begin a run on the cluster as it stands; an interrupt meanwhile ends a run that has been begun."""
+        size, backend = self._size, self._core.backend
+        if request.elastic is not None:
+            request.elastic.check(code=request.code, size=size, backend=backend)
+        create = partial(
+            self.store.create,
+            code=request.code,
+            name=request.name,
             cluster=self._core.name,
-            backend=self._core.backend,
-            size=self._size,
-            workers=[kernel.worker.name for kernel in kernels],
-            options=options,
-            versions=versions,
+            backend=backend,
+            size=size,
+            workers=[kernel.worker.name for kernel in self._core.group.kernels],
+            options=request.options,
+            versions=self._core.versions,
             resumed_from=source.id if source else None,
-            origin=origin(),
+            origin=request.origin,
         )
+        # In a thread, as the volume may be slow. It is not cancelled half-way: nobody would end the run.
+        creating = asyncio.ensure_future(asyncio.to_thread(create))
+        try:
+            run = await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            await asyncio.to_thread((await creating).finish, Status.INTERRUPTED, "interrupted before its cell began")
+            raise
         self._runs[run.id] = run
         return run
 
@@ -200,8 +211,8 @@ class Training:
     def _work(self, run: Run, screen: Screen, elastic: Elastic | None) -> Coroutine[Any, Any, list[Reply]]:
         cell = self._cell(run, self._sink(screen, run), elastic)
         if elastic is None:
-            return self._core.run(cell, None, self._progress, notice=self._told(run).notice)
-        return self._core.run_elastic(ElasticCell(self._core, cell, elastic, self._told(run)), self._progress)
+            return self._core.execute(cell, notice=self._told(run).notice)
+        return self._core.lead(ElasticCell(self._core, cell, elastic, self._told(run)))
 
     def _told(self, run: Run) -> RunCallbacks:
         def notice(text: str) -> None:
@@ -210,34 +221,36 @@ class Training:
 
         return RunCallbacks(notice=notice, seated=run.assign_ranks)
 
-    def _go_on(
+    async def _go_on(
         self,
         background: BackgroundRun,
         work: Coroutine[Any, Any, list[Reply]],
-        watch: Watch | None = None,
         *,
         ended: float | None = None,
         hears: Replay | None = None,
     ) -> None:
         run = background.run
         self._runs[run.id], self.background[run.id] = hears or run, background
-        if watch is not None:
-            background.watch(watch)
-        self._loop.call(background.begin(work, check=self._check_end, fail=self._finish_badly, ended=ended))
+        await background.begin(work, check=self._check_end, fail=self._finish_badly, ended=ended)
 
-    def _take_up(self, found: FoundRun) -> None:
+    async def _take_up_all(self, gone: Sequence[GoneWorker]) -> None:
+        for found in await find_runs([*(crew.worker for crew in self._core.crews), *gone]):
+            if await in_thread(partial(found.is_news, self.store)):
+                await self._take_up(found)
+
+    async def _take_up(self, found: FoundRun) -> None:
         # A driver that still leads it writes its files, and releases its ranks itself.
-        led, readers = self._loop.call(is_led(found, self.store)), found.readers(self.hear)
+        led, readers = await is_led(found, self.store), found.readers(self.hear)
         if found.elastic is None or led:
-            background = self._listen(found, readers, led=led)
+            background = await self._listen(found, readers, led=led)
         else:
-            background = self._take_over(found, readers, found.elastic)
-        if not self._loop.call(until_caught_up(readers, CATCH_UP_SECONDS)):
+            background = await self._take_over(found, readers, found.elastic)
+        if not await until_caught_up(readers, CATCH_UP_SECONDS):
             self._progress(f"run {found.id} has so much on record that its beginning is still being read")
-        self._loop.call(background.flush())
+        await background.flush()
 
-    def _listen(self, found: FoundRun, readers: Sequence[RunReader], *, led: bool) -> BackgroundRun:
-        run = restore_run(found, self.store, write=not led)
+    async def _listen(self, found: FoundRun, readers: Sequence[RunReader], *, led: bool) -> BackgroundRun:
+        run = await in_thread(partial(restore_run, found, self.store, write=not led))
         background = BackgroundRun(run)
         sink = self._sink(background.screen, run)
         if found.elastic is None:
@@ -245,23 +258,23 @@ class Training:
             work = self._core.follow(readers, sink, together=not led and run.backend != "none", notice=notice)
         else:
             work = follow_to_end(readers, sink)
-        self._go_on(background, work, ended=found.ended)
+        await self._go_on(background, work, ended=found.ended)
         return background
 
-    def _take_over(self, found: FoundRun, readers: Sequence[RunReader], elastic: Elastic) -> BackgroundRun:
+    async def _take_over(self, found: FoundRun, readers: Sequence[RunReader], elastic: Elastic) -> BackgroundRun:
         """Lead an elastic run whose driver is gone, or tell how it has ended."""
         trim(self.store.folder / found.id)
         run = self.store.go_on(found.about["run"], found.about["code"])
         again, background = Replay(run), BackgroundRun(run)
         sink = self._sink(background.screen, again)
         if found.ended is None:
-            self._loop.call(self._core.use(run.backend))
+            self._core.use(run.backend)
             heard = JournalReplay(readers=readers, workers=run.info.workers, whole=again.end)
             cell = AdoptedRun(self._core, self._cell(run, sink, elastic), elastic, self._told(run), heard)
             work = self._core.take_over(cell)
         else:
             work = follow_to_end(readers, sink)
-        self._go_on(background, work, ended=found.ended, hears=again)
+        await self._go_on(background, work, ended=found.ended, hears=again)
         return background
 
     def _sink(self, screen: Screen, run: Run | Replay | None) -> Sink:
@@ -297,8 +310,9 @@ class Training:
         run.finish(status, str(exc) or type(exc).__name__, ended=ended)
 
 
-def _nothing() -> None:
-    return None
+async def _releasing(held: AsyncExitStack, work: Coroutine[Any, Any, list[Reply]]) -> list[Reply]:
+    async with held:
+        return await work
 
 
 def _ignore(_block: Block) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from farandole.driver.output import Block, Folder
+from farandole.runs.run import Run
 
-Show = Callable[[Block], None]
+Show: TypeAlias = Callable[[Block], None]
+Watch: TypeAlias = Callable[[Run], Callable[[], None]]
+"""Called with a new run; returns what is called about ten times a second while the run continues, and at its end."""
 
 
 class Screen:
@@ -39,3 +42,30 @@ class Screen:
                 "lines; a run's folder holds them all.\n"
             )
             self._show(Block(ranks=(), stream="stderr", text=text))
+
+
+class RunView:
+    """A run as the cell that waits for it shows it: output and dashboard belong to that cell's thread."""
+
+    def __init__(self, show: Show, watch: Watch | None) -> None:
+        self.begun = False
+        self._show = show
+        self._watch = watch
+        self._refresh: Callable[[], None] | None = None
+
+    def begin(self, run: Run) -> Screen:
+        """Take the run that has been begun, on the loop's thread; return where its output goes."""
+        self.run, self._screen = run, Screen(list(range(run.size)), self._show)
+        # Last: the other thread looks at nothing else before.
+        self.begun = True
+        return self._screen
+
+    def pump(self, *, flush: bool = False) -> None:
+        """Show what is ready, on the thread of the cell."""
+        if not self.begun:
+            return
+        if self._watch is not None:
+            self._refresh, self._watch = self._watch(self.run), None
+        self._screen.pump(flush=flush)
+        if self._refresh is not None:
+            self._refresh()

@@ -17,9 +17,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from farandole.driver.loop import in_thread
 from farandole.exceptions import DeadlineError, FarandoleError
 from farandole.runs.store import driver_is_gone
 from farandole.runs.writer import strict_json, write_atomically
@@ -67,7 +69,8 @@ class Mailbox:
     async def _look(self) -> None:
         sign = strict_json(dict(self._describe())).encode()
         if sign != self._sign:
-            await _whole(write_atomically, self.folder / SIGN, sign)
+            # Not cancelled half-way: the thread would make the folder again that is being removed.
+            await in_thread(partial(write_atomically, self.folder / SIGN, sign))
             self._sign, self._touched = sign, time.monotonic()
         elif time.monotonic() - self._touched > TOUCH_SECONDS:
             # After a pause of the machine it may have been taken for a dead driver's, and be gone.
@@ -89,7 +92,7 @@ class Mailbox:
         except (KeyError, TypeError, ValueError) as exc:
             error = f"the driver does not understand {text[:200]!r}: {exc!r}"
         with suppress(OSError):
-            await _whole(self._answer, self.folder / f"answer-{number}.json", error)
+            await in_thread(partial(self._answer, self.folder / f"answer-{number}.json", error))
 
     def _answer(self, answer: Path, error: str | None) -> None:
         write_atomically(answer, strict_json({"error": error}).encode())
@@ -106,16 +109,6 @@ class Mailbox:
         shutil.rmtree(self.folder, ignore_errors=True)
         with suppress(OSError):
             self.folder.parent.rmdir()
-
-
-async def _whole(write: Callable[..., None], *arguments: Any) -> None:
-    """Write in a thread; when cancelled, go only once that is done: it would make the folder anew that is cleared."""
-    writing = asyncio.ensure_future(asyncio.to_thread(write, *arguments))
-    try:
-        await asyncio.shield(writing)
-    except asyncio.CancelledError:
-        await asyncio.wait([writing])
-        raise
 
 
 def _taken(folder: Path) -> list[tuple[str, bytes]]:

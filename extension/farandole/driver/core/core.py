@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 from farandole.driver.core.pool import WorkerHandle, WorkerPool, worker_name
@@ -56,6 +57,8 @@ class ClusterCore:
         self.source = source
         self.group = RankGroup()
         self.world: World | None = None
+        self.versions: dict[str, str] = {}
+        """What rank 0 says of its Python and packages; fetched where the world is prepared."""
         self.ended = ""
         """Why there is no cluster any more that others stop, or have stopped; empty while there is one."""
         self._crews = WorkerPool(name, source, hear=self._hear, on_notice=on_notice)
@@ -165,18 +168,30 @@ class ClusterCore:
         """Whether a cell runs, or is about to, also while all its ranks are lost."""
         return self._cell.locked() or bool(self.group.busy)
 
-    async def run(
-        self, cell: Cell, ranks: Sequence[int] | None, progress: Progress, *, notice: Progress | None = None
-    ) -> list[Reply]:
-        """Make the cluster whole, execute a cell on its ranks and return how it ended on each.
-
-        With `notice` the ranks are watched meanwhile, and it is told of those that do not answer.
-        """
+    @asynccontextmanager
+    async def cell(self, progress: Progress, *, backend: str | None = None) -> AsyncIterator[None]:
+        """Hold the cluster for one cell, made whole and with this backend: no other cell and no scale comes between."""
         async with self._cell:
+            if backend is not None:
+                self.use(backend)
             await self._mend(progress)
-            kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
-            work = self.group.run(cell, kernels, together=self.backend != "none")
-            return self._tainted_by(await self._watched(work, notice))
+            yield
+
+    async def run(self, cell: Cell, ranks: Sequence[int] | None, progress: Progress) -> list[Reply]:
+        """Make the cluster whole, execute a cell on its ranks and return how it ended on each."""
+        async with self.cell(progress):
+            return await self.execute(cell, ranks)
+
+    async def execute(
+        self, cell: Cell, ranks: Sequence[int] | None = None, *, notice: Progress | None = None
+    ) -> list[Reply]:
+        """Do as `run` for a caller that holds the cluster.
+
+        With `notice` the ranks are watched meanwhile, and it reports those that do not answer.
+        """
+        kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
+        work = self.group.run(cell, kernels, together=self.backend != "none")
+        return self._tainted_by(await self._watched(work, notice))
 
     async def follow(
         self, readers: Sequence[RunReader], sink: Sink, *, together: bool, notice: Progress | None = None
@@ -205,32 +220,26 @@ class ClusterCore:
 
     async def check(self, progress: Progress) -> Preflight:
         """Make the cluster whole and look at its ranks and the network between them."""
-        async with self._cell:
-            await self._mend(progress)
+        async with self.cell(progress):
             infos = [crew.info for crew in self.crews for _ in crew.kernels]
             found = await preflight(self.name, self.group, infos, self.backend)
             if found.all_reduce_error:
                 self._world.invalidate()
             return found
 
-    async def run_elastic(self, cell: ElasticRun, progress: Progress) -> list[Reply]:
-        """Make the cluster whole and execute a cell that continues when ranks are lost or added."""
-        async with self._cell:
-            await self._mend(progress)
-            return await self._led(cell)
-
-    async def take_over(self, cell: ElasticRun) -> list[Reply]:
-        """Lead an elastic run whose driver is gone, from the point that its ranks have reached."""
-        async with self._cell:
-            return await self._led(cell)
-
-    async def _led(self, elastic: ElasticRun) -> list[Reply]:
+    async def lead(self, elastic: ElasticRun) -> list[Reply]:
+        """Execute a cell that continues when ranks are lost or added, for a caller that holds the cluster."""
         self._elastic = elastic
         try:
             return await elastic.run()
         finally:
             self._elastic = None
             self._world.invalidate()
+
+    async def take_over(self, elastic: ElasticRun) -> list[Reply]:
+        """Lead an elastic run whose driver is gone, from the point that its ranks have reached."""
+        async with self._cell:
+            return await self.lead(elastic)
 
     async def interrupt(self) -> None:
         """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""
@@ -265,11 +274,6 @@ class ClusterCore:
             async with asyncio.timeout(RELEASE_SECONDS), self._cell:
                 pass
 
-    async def reconcile(self, progress: Progress) -> None:
-        """Put new ranks in the place of dead ones and form the world anew, where that is needed."""
-        async with self._cell:
-            await self._mend(progress)
-
     async def _mend(self, progress: Progress) -> None:
         self.check_not_ended()
         # A connection that has just broken is a death not yet known, if the worker was stopped for being idle, say.
@@ -297,12 +301,10 @@ class ClusterCore:
 
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> None:
         """Make a new kernel a rank that lives alone until it joins the world."""
-        environment = {"FARANDOLE_CLUSTER": self.name}
-        for call, seconds in (
-            (rank_calls.prepare(environment), BOOT_SECONDS),
-            (rank_calls.preload(self.backend), PRELOAD_SECONDS),
-        ):
-            await self.group.control(call, what="preparing a new rank", timeout=seconds, kernels=[kernel])
+        prepare, preload = rank_calls.prepare({"FARANDOLE_CLUSTER": self.name}), rank_calls.preload(self.backend)
+        control = partial(self.group.control, what="preparing a new rank", kernels=[kernel])
+        await control(prepare, timeout=BOOT_SECONDS)
+        await control(preload, timeout=PRELOAD_SECONDS)
         kernel.prepared = True
         await self._world.form_alone(kernel, self._crews.of(kernel).info, rank=rank, size=size)
 
@@ -315,7 +317,7 @@ class ClusterCore:
         """Ask the workers how they are; those that do not answer soon are left out."""
         return await self._crews.looks()
 
-    async def use(self, backend: str) -> None:
+    def use(self, backend: str) -> None:
         """Change the backend before the next cell."""
         self._world.use(self._chosen(backend))
         self._wanted = backend
@@ -371,7 +373,7 @@ class ClusterCore:
     async def _preload(self, progress: Progress) -> None:
         """Import what the backend needs; where Horovod does not import and nobody chose it, take torch instead."""
         try:
-            await self.group.control(
+            self.versions, *_ = await self.group.control(
                 rank_calls.preload(self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS
             )
         except RankDiedError:

@@ -33,7 +33,7 @@ def prepare(environment: dict[str, str]) -> RankCall[None]:
     return RankCall("prepare", (environment,))
 
 
-def preload(backend: str) -> RankCall[None]:
+def preload(backend: str) -> RankCall[dict[str, str]]:
     return RankCall("preload", (backend,))
 
 
@@ -79,10 +79,6 @@ def join(environment: dict[str, str]) -> RankCall[None]:
 
 def waits() -> RankCall[bool]:
     return RankCall("waits")
-
-
-def versions() -> RankCall[dict[str, str]]:
-    return RankCall("versions")
 
 
 def identity() -> RankCall[dict[str, Any]]:

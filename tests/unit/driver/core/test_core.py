@@ -42,7 +42,7 @@ class Stopped:
 
 async def test_a_run_that_is_stopped_while_all_its_ranks_are_lost_was_stopped(core, tmp_path):
     cell = Stopped()
-    run = asyncio.create_task(core._led(cell))
+    run = asyncio.create_task(core.lead(cell))
     await cell.begun.wait()
     await core.interrupt()
     assert await run == []
@@ -81,7 +81,7 @@ async def test_a_cluster_is_busy_while_a_cell_has_no_rank_yet(core):
     assert not core.busy
     async with core._cell:
         assert core.busy
-        mend = asyncio.create_task(core.reconcile(lambda _: None))
+        mend = asyncio.create_task(core.check(lambda _: None))
         done, _ = await asyncio.wait([mend], timeout=0.1)
         # A second mend would start the same kernels.
         assert not done
@@ -94,7 +94,7 @@ async def test_who_stops_a_run_may_begin_a_cell_at_once(core):
 
     async def run():
         async with core._cell:
-            await core._led(cell)
+            await core.lead(cell)
             for _ in range(5):  # its end takes the loop some turns
                 await asyncio.sleep(0)
 

@@ -1,7 +1,7 @@
 """Take the pictures of the documentation from a real run: `make screenshots`.
 
-A hub starts as `make up` starts it, on a free port and in a temporary folder. Then a user logs in with Chromium, runs
-the first notebook on two workers, and trains with the panel.
+A hub starts as `make up` starts it, on a free port and in a temporary folder. Then users log in with Chromium: one runs
+the first notebook on two workers, one trains with the panel, and one returns to a run whose page was closed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ from tests.conftest import CHROMIUM_ARGUMENTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Locator
+    from playwright.sync_api import Browser, Locator, ViewportSize
 
 IMAGES = Path(__file__).with_name("images")
 LARGEST = 200_000
 """Bytes of a picture."""
-SIZE = {"width": 1280, "height": 820}
-USER = "ada"
+SIZE: ViewportSize = {"width": 1280, "height": 820}
 PATIENCE = 180
 """Seconds for each step; the machine may be busy."""
 RUN_NOTEBOOK = "long-run.ipynb"
@@ -53,20 +52,9 @@ for step in fd.track(range(2000), name="steps"):
 """
 
 
-def take_pictures(lab: Lab, state: Path) -> None:
-    """Do what the pictures show, one after the other."""
-    lab.log_in(USER)
-    lab.start_server(USER, "cpu")
-    first_notebook(lab)
-    panel_and_training_cell(lab)
-    write_notebook(state / "homes" / USER / RUN_NOTEBOOK, START_CELL, RUN_CELL)
-    panel = run_after_the_page_was_closed(lab)
-    dead_rank(lab, panel, state)
-
-
-def first_notebook(lab: Lab) -> None:
+def first_notebook(lab: Lab, user: str) -> None:
     """Run the first notebook and take its dashboard."""
-    lab.open_notebook(USER, NOTEBOOK)
+    lab.open_notebook(user, NOTEBOOK)
     lab.run_all()
     training = lab.cell_with("--name first-cnn")
     training.locator(".fd-status").wait_for(timeout=PATIENCE * 1000)
@@ -76,9 +64,8 @@ def first_notebook(lab: Lab) -> None:
     expect(lab.cell_with("%cluster stop")).to_contain_text("is stopped", timeout=PATIENCE * 1000)
 
 
-def panel_and_training_cell(lab: Lab) -> None:
-    """Start a cluster in the panel, insert a training cell, run it and stop the cluster."""
-    lab.page.goto(f"{lab.hub.url}/user/{USER}/lab?reset")
+def panel_and_training_cell(lab: Lab, _user: str) -> None:
+    """Start a cluster in the panel, insert a training cell and run it."""
     lab.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=PATIENCE * 1000)
     panel = open_panel(lab)
@@ -90,7 +77,7 @@ def panel_and_training_cell(lab: Lab) -> None:
     expect(chart.locator(".fd-status")).to_have_text("finished", timeout=PATIENCE * 1000)
     show_tab(panel, "Runs")
     panel.get_by_role("list", name="Runs").get_by_role("button", name=re.compile("^digits")).click()
-    expect(panel.locator(".fd-chart", has_text="loss").locator("polyline.fd-mean").first).to_be_visible()
+    wait_for_points(panel, "loss", 5, PATIENCE)
     save(lab, "panel-run")
     show_tab(panel, "Clusters")
     panel.get_by_role("button", name="Stop main").click()
@@ -109,30 +96,29 @@ def start_cluster(lab: Lab, panel: Locator) -> None:
     expect(cluster.locator(".fd-status").first).to_have_text("ready", timeout=PATIENCE * 1000)
 
 
-def run_after_the_page_was_closed(lab: Lab) -> Locator:
-    """Start a long run, close the page, open it again and show the run; return the panel."""
-    # Close the notebook of the last picture: `Lab` takes the first notebook of the page.
-    lab.page.goto(f"{lab.hub.url}/user/{USER}/lab?reset")
-    lab.open_notebook(USER, RUN_NOTEBOOK)
+def run_after_the_page_was_closed(lab: Lab, user: str) -> None:
+    """Start a long run, close the page, open it again and show the run; then kill a rank of it."""
+    write_notebook(lab.hub.settings.state / "homes" / user / RUN_NOTEBOOK, START_CELL, RUN_CELL)
+    lab.open_notebook(user, RUN_NOTEBOOK)
     expect(lab.run_cell(0)).to_contain_text("2 ranks", timeout=PATIENCE * 1000)
     wait_for_points(lab.run_cell(1), "loss", 5, PATIENCE)
     lab.reopen()
-    lab.page.goto(f"{lab.hub.url}/user/{USER}/lab/tree/{RUN_NOTEBOOK}")
+    lab.page.goto(f"{lab.hub.url}/user/{user}/lab/tree/{RUN_NOTEBOOK}")
     lab.page.locator(".fd-cell-mark").click(timeout=PATIENCE * 1000)
     panel = lab.page.locator("#farandole-panel")
     expect(panel.locator(".fd-detail .fd-status").first).to_have_text("running")
     wait_for_points(panel, "loss", points(panel, "loss") + 60, PATIENCE)
     save(lab, "panel-live")
-    return panel
+    dead_rank(lab, panel)
 
 
-def dead_rank(lab: Lab, panel: Locator, state: Path) -> None:
+def dead_rank(lab: Lab, panel: Locator) -> None:
     """Kill a rank of the run and show its worker."""
     show_tab(panel, "Clusters")
     worker = panel.get_by_role("listitem", name="main-w1")
     worker.get_by_role("button", name="Log of main-w1").click()
     expect(worker.get_by_role("log")).to_contain_text(re.compile(r"\w"))
-    kill_rank(state, "main-w1")
+    kill_rank(lab.hub.settings.state, "main-w1")
     expect(worker).to_contain_text("rank 1 is dead", timeout=PATIENCE * 1000)
     save(lab, "panel-dead")
 
@@ -143,6 +129,25 @@ def kill_rank(state: Path, worker: str) -> None:
         named = process.environ().get("JUPYTERHUB_SERVER_NAME") == worker
         if named and "ipykernel_launcher" in " ".join(process.cmdline()):
             process.send_signal(signal.SIGKILL)
+
+
+STORIES = {"ada": first_notebook, "grace": panel_and_training_cell, "emmy": run_after_the_page_was_closed}
+"""What each user does while pictures are taken."""
+
+
+def take_pictures(browser: Browser, hub: HubProcess) -> None:
+    """Log in as each user, start a server and do what the pictures show; a failure leaves a picture too."""
+    for user, story in STORIES.items():
+        with browser.new_context(viewport=SIZE) as context:
+            context.set_default_timeout(PATIENCE * 1000)
+            lab = Lab(hub, context.new_page())
+            try:
+                lab.log_in(user)
+                lab.start_server(user, "cpu")
+                story(lab, user)
+            except BaseException:
+                lab.shoot("screenshots-failed")
+                raise
 
 
 def save(lab: Lab, name: str) -> None:
@@ -174,14 +179,7 @@ def main() -> None:
     os.environ.pop("FARANDOLE_RUNS", None)
     with running_hub() as hub, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
-        page = browser.new_context(viewport=SIZE).new_page()
-        page.set_default_timeout(PATIENCE * 1000)
-        lab = Lab(hub, page)
-        try:
-            take_pictures(lab, hub.settings.state)
-        except BaseException:
-            lab.shoot("screenshots-failed")
-            raise
+        take_pictures(browser, hub)
         browser.close()
 
 

@@ -1,24 +1,31 @@
-"""A checkpoint that 3ff8f67 wrote is taken up by ranks of today: the training ends as it would have ended then."""
+"""A checkpoint that 3ff8f67 wrote is taken up by the ranks of today: the training ends as it would have ended then."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from farandole import Cluster, Elastic, load_run
+from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
 from tests.compat.places import BROKEN, WHOLE, copy_runs
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-@pytest.mark.parametrize("elastic", [None, Elastic()], ids=["fixed", "elastic"])
-def test_a_run_resumes_from_it(tmp_path: Path, elastic: Elastic | None) -> None:
-    store = RunStore(copy_runs(tmp_path / "runs", WHOLE, BROKEN))
+@pytest.fixture(scope="module", params=[None, Elastic()], ids=["fixed", "elastic"])
+def resumed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Run]:
+    """A run of today that resumed an old one, and its store."""
+    store = RunStore(copy_runs(tmp_path_factory.mktemp("runs"), WHOLE, BROKEN))
     with Cluster.start(local=True, ranks=2, backend="torch", store=store) as cluster:
-        run = cluster.train(store.load("whole").code, resume="broken", elastic=elastic)
+        run = cluster.train(store.load("whole").code, resume="broken", elastic=request.param)
+    return store, run
+
+
+def test_a_run_resumes_from_it(resumed: tuple[RunStore, Run]) -> None:
+    store, run = resumed
     assert run.resumed_from == BROKEN
     assert f"resumed from step 6, {BROKEN}, written by 2 ranks" in run.notices
     whole = store.load("whole")
@@ -28,3 +35,23 @@ def test_a_run_resumes_from_it(tmp_path: Path, elastic: Elastic | None) -> None:
     ours, theirs = (load_run(key, store.folder).set_index(["rank", "step"])["loss"] for key in (run.id, "whole"))
     expected = theirs[theirs.index.get_level_values("step") > 6]
     assert ours.sort_index().to_dict() == pytest.approx(expected.sort_index().to_dict(), rel=1e-4)
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """Return the files of a run by their names, with N for the step of a checkpoint."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {re.sub("step-[0-9]+", "step-N", str(path.relative_to(folder))): path for path in found}
+
+
+def content(path: Path) -> Any:
+    """Return a JSON file, or the first record of a file of records."""
+    return json.loads(path.read_text(encoding="utf-8").splitlines()[0] if path.suffix == ".jsonl" else path.read_text())
+
+
+def test_a_run_of_today_has_the_files_and_keys_of_an_old_one(resumed: tuple[RunStore, Run]) -> None:
+    store, run = resumed
+    old, now = files(store.folder / BROKEN), files(run.folder)
+    assert set(old) <= set(now)
+    for name in ("run.json", "view.json", "lines.json", "metrics/rank-0.jsonl", "checkpoints/step-N/manifest.json"):
+        assert list(content(old[name])) == [key for key in content(now[name]) if key in content(old[name])], name
+    assert content(now["checkpoints/step-N/manifest.json"])["format"] == 1

@@ -86,9 +86,10 @@ def substituted(text: str, values: Mapping[str, str]) -> str:
 
 def worker(c: Any, profile: str) -> Any:
     """Return a stand-in for the spawner of a worker, with all that the hub sets for a profile."""
-    spawner = SimpleNamespace(name="digits-w0", user=SimpleNamespace(name="ada", spawners={}, groups=[]))
-    spawner.extra_host_config, spawner.extra_annotations, spawner.extra_labels = {}, {}, {}
-    options = {"role": "worker", "cluster": "digits", "workers": 2, "profile": profile, "backend": "torch"}
+    options = {"role": "worker", "cluster": "digits", "workers": 2, "together": 2, "profile": profile}
+    user = SimpleNamespace(name="ada", spawners={}, groups=[])
+    spawner = SimpleNamespace(name="digits-w0", user=user, user_options=options)
+    spawner.extra_host_config, spawner.pvc_name = {}, "lab-home-ada"
     c.Spawner.apply_user_options(spawner, options)
     return spawner
 
@@ -190,3 +191,15 @@ def test_a_hub_on_kubernetes(configure: Configure) -> None:
     assert (pods.hub_name, pods.place_seconds) == ("lab", 600)
     assert pods.pod_name_template == "lab-{user_server}"
     assert pods.image_pull_secrets == ["registry", "mirror"]
+    assert (pods.storage_capacity, pods.storage_class, pods.storage_access_modes) == ("20Gi", "nfs", ["ReadWriteOnce"])
+    assert pods.pvc_name_template == "lab-home-{username}"
+    small, gpu = worker(c, "cpu"), worker(c, "gpu")
+    assert (small.image, small.mem_limit) == ("registry.example.org/course:2026", "3G")
+    assert {"team": "vision", "release": "lab"}.items() <= small.extra_labels.items()
+    claims = [volume.get("persistentVolumeClaim", {}).get("claimName") for volume in small.volumes]
+    assert {"lab-home-ada", "imagenet", "corpora", "lab-group-vision"} <= set(claims)
+    assert (gpu.image, gpu.extra_resource_limits) == ("registry.example.org/course:2026-cuda", {"amd.com/gpu": "1"})
+    assert gpu.node_selector == {"example.org/gpu": "rtx-2080-ti", "zone": "a"}
+    assert (gpu.cpu_guarantee, gpu.mem_guarantee, gpu.priority_class_name) == (2, "8G", "farandole-training-high")
+    assert gpu.extra_labels["kueue.x-k8s.io/queue-name"] == "vision"
+    assert {"key": "team", "operator": "Equal", "value": "vision", "effect": "NoSchedule"} in gpu.tolerations

@@ -11,7 +11,6 @@ from farandole.runs.store import RunStore
 from tests.cells import elastic
 
 EPOCHS = 16
-SLOWLY = "time.sleep(0.1)"
 
 
 @pytest.fixture(scope="module", params=["horovod", pytest.param("torch", marks=pytest.mark.release)])
@@ -29,7 +28,8 @@ def whole(run, epochs=EPOCHS):
 
 
 def test_a_worker_that_is_killed_is_replaced(cluster, tmp_path):
-    fault = f"kill(1, 20, os.getppid); {SLOWLY}"
+    # Slow until the new worker is there.
+    fault = "kill(1, 20, os.getppid); time.sleep(0.3 if fd.size() == 1 else 0)"
     run = cluster.train(elastic(tmp_path, epochs=EPOCHS, fault=fault), elastic=Elastic())
     whole(run)
     assert any("rank 1 (worker e-w1) was lost" in notice for notice in run.notices)
@@ -50,7 +50,9 @@ def test_workers_come_and_go_while_the_run_goes_on(cluster, tmp_path):
 
         return look
 
-    run = cluster.train(elastic(tmp_path, epochs=EPOCHS, fault=SLOWLY), elastic=Elastic(), watch=scale_along)
+    # Slow until the last change of size.
+    slow = elastic(tmp_path, epochs=EPOCHS, fault="time.sleep(0 if fd.size() == 1 else 0.3)")
+    run = cluster.train(slow, elastic=Elastic(), watch=scale_along)
     whole(run)
     sizes = run.dataframe().query("rank == 0")["size"].astype(int).to_list()
     assert [size for size, before in zip(sizes, [0, *sizes], strict=False) if size != before] == [2, 3, 1]

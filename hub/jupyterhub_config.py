@@ -11,24 +11,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from spawner_config.form import options_form, options_from_form
 from spawner_config.lifecycle.cascade_stop import stop_workers
 from spawner_config.lifecycle.idle import IdleLimits, configure_idle
-from spawner_config.profiles.profiles import ProfileError, read_profiles
+from spawner_config.profiles.profiles import read_profiles
 from spawner_config.roles import server_token_scopes
-from spawner_config.settings import Settings, SettingsError, ending_at_a_bad_setting, ensure_state
+from spawner_config.settings import Settings, SettingsError, ensure_state, exit_on_bad_settings
 
 DEPLOYMENTS = {
     "local": "spawner_config.local",
-    "docker": "spawner_config.containers.docker",
+    "docker": "spawner_config.containers.spawner",
     "swarm": "spawner_config.swarm.spawner",
     "kubernetes": "spawner_config.kubernetes.configure",
 }
 
 deployment = os.environ.get("FARANDOLE_DEPLOYMENT", "local")
-with ending_at_a_bad_setting(SettingsError, ProfileError):
+with exit_on_bad_settings():
     if deployment not in DEPLOYMENTS:
         raise SettingsError(f"FARANDOLE_DEPLOYMENT is {deployment!r}. Set it to one of: {', '.join(DEPLOYMENTS)}.")
     settings = Settings.from_environment(os.environ)
     # Kubernetes counts its GPUs itself.
-    catalogue = read_profiles(settings.profiles, os.environ.get("FARANDOLE_GPUS"), counted=deployment != "kubernetes")
+    profile_set = read_profiles(settings.profiles, os.environ.get("FARANDOLE_GPUS"), counted=deployment != "kubernetes")
 ensure_state(settings)
 
 c = get_config()  # noqa: F821 - JupyterHub defines it
@@ -45,13 +45,13 @@ c.JupyterHub.tornado_settings = {
 }
 
 c.Spawner.server_token_scopes = server_token_scopes
-c.Spawner.options_form = partial(options_form, catalogue)
+c.Spawner.options_form = partial(options_form, profile_set)
 c.Spawner.options_from_form = options_from_form
 c.Spawner.default_url = "/lab"
 c.Spawner.post_stop_hook = stop_workers
 c.Spawner.start_timeout = 120
 c.Spawner.http_timeout = 60
 
-with ending_at_a_bad_setting(SettingsError, ProfileError):
+with exit_on_bad_settings():
     configure_idle(c, IdleLimits.from_environment(os.environ))
-    importlib.import_module(DEPLOYMENTS[deployment]).configure(c, settings, catalogue)
+    importlib.import_module(DEPLOYMENTS[deployment]).configure(c, settings, profile_set)

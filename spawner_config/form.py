@@ -21,17 +21,17 @@ STYLE = """<style>
 </style>"""
 
 
-def options_form(catalogue: ProfileSet, spawner: Any) -> str:
+def options_form(profile_set: ProfileSet, spawner: Any) -> str:
     """Return the HTML inside the spawn page's form."""
     if is_worker(spawner.name):
         return "<p>This is a worker of a cluster. Start it from a notebook: <code>%cluster start</code></p>"
-    chosen = spawner.user_options.get("profile", catalogue.default.name)
-    gone = "" if any(profile.name == chosen for profile in catalogue.profiles) else _gone(chosen)
-    chosen = catalogue.default.name if gone else chosen
+    chosen = spawner.user_options.get("profile", profile_set.default.name)
+    gone = "" if any(profile.name == chosen for profile in profile_set.profiles) else _gone(chosen)
+    chosen = profile_set.default.name if gone else chosen
     # Only containers can have GPUs of their own; a spawner of local processes has no pool.
     pool: GpuPool | None = getattr(spawner, "gpu_pool", None)
-    buttons = "\n".join(_button(profile, pool, checked=profile.name == chosen) for profile in catalogue.profiles)
-    wait = _wait_box(spawner) if pool and any(profile.gpus for profile in catalogue.profiles) else ""
+    buttons = "\n".join(_button(profile, pool, checked=profile.name == chosen) for profile in profile_set.profiles)
+    wait = _wait_box(spawner) if pool and any(profile.gpus for profile in profile_set.profiles) else ""
     return f'{STYLE}\n<fieldset>\n<legend class="h5">Profile</legend>\n{gone}{buttons}\n{wait}</fieldset>'
 
 

@@ -126,7 +126,7 @@ def kept_port(path: Path) -> int:
     return port
 
 
-def configure(c: Any, settings: Settings, catalogue: ProfileSet) -> None:
+def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     """Set up a hub on this machine; its inner ports are free ones, so that several hubs can run beside each other."""
     c.JupyterHub.bind_url = f"http://127.0.0.1:{settings.port}"
     c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{kept_port(settings.state / 'hub.port')}"
@@ -144,7 +144,7 @@ def configure(c: Any, settings: Settings, catalogue: ProfileSet) -> None:
     c.LocalSpawner.state_folder = str(settings.state)
     c.Spawner.poll_interval = 2
     c.Spawner.apply_user_options = OptionsHook(
-        catalogue,
+        profile_set,
         python=sys.executable,
         environment={
             "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)]),

@@ -1,4 +1,7 @@
-"""What the environment says about a hub: where it listens and where its files are."""
+"""The settings that every hub has: where it listens and where its files are.
+
+Standard library only: `make doctor` imports this module on machines without packages.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,16 @@ DEFAULT_PORT = 8000
 
 
 class SettingsError(ValueError):
-    """Raised when a FARANDOLE_ variable has a value that cannot work; names it."""
+    """Raised when a variable of the environment has a value that cannot work; names the variable."""
+
+
+class ProfileError(ValueError):
+    """Raised when profiles.toml, or FARANDOLE_GPUS, has a value that cannot work; names the key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Where a hub listens (``port``), keeps its files (``state``) and finds its profiles."""
+    """The ``port`` on which a hub listens, the folder of its files (``state``) and the file of its ``profiles``."""
 
     port: int = DEFAULT_PORT
     state: Path = ROOT / ".farandole"
@@ -32,16 +39,15 @@ class Settings:
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
         """Return the settings of FARANDOLE_PORT, FARANDOLE_STATE and FARANDOLE_PROFILES_FILE.
 
-        A file ``profiles.toml`` in the state folder goes before the profiles that come with the hub.
+        A file ``profiles.toml`` in the state folder takes precedence over the profiles that come with the hub.
         """
         state = Path(environ.get("FARANDOLE_STATE") or cls.state).expanduser().resolve()
         own = state / "profiles.toml"
         profiles = environ.get("FARANDOLE_PROFILES_FILE") or (own if own.exists() else cls.profiles)
-        return cls(
-            port=_port(environ.get("FARANDOLE_PORT") or str(DEFAULT_PORT)),
-            state=state,
-            profiles=Path(profiles).expanduser().resolve(),
-        )
+        port = environ.get("FARANDOLE_PORT") or str(DEFAULT_PORT)
+        if read_port(port) is None:
+            raise SettingsError(f"FARANDOLE_PORT is {port!r}. It must be a number from 1 to 65535.")
+        return cls(port=int(port), state=state, profiles=Path(profiles).expanduser().resolve())
 
     @property
     def password_file(self) -> Path:
@@ -49,16 +55,22 @@ class Settings:
         return self.state / "password"
 
 
+def read_port(text: str) -> int | None:
+    """Return the number of a port, None if the text is no such number."""
+    return int(text) if text.isdigit() and 0 < int(text) < 65536 else None
+
+
 def ensure_state(settings: Settings) -> None:
-    """Make the state folder, readable by its owner alone."""
+    """Make the state folder, readable by its owner only."""
     settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def ensure_password(settings: Settings) -> str:
-    """Return the password that all users share, generated at the first call and kept with mode 0600."""
+    """Return the password that all users share; the first call generates it and stores it with mode 0600."""
     ensure_state(settings)
     path = settings.password_file
     if not path.exists():
+        # Written beside its place and renamed: a hub that is killed here leaves no empty password file.
         part = path.with_suffix(".part")
         part.unlink(missing_ok=True)
         part.touch(mode=0o600)
@@ -68,7 +80,7 @@ def ensure_password(settings: Settings) -> str:
 
 
 def needed(environ: Mapping[str, str], key: str, what: str) -> str:
-    """Return a variable that must be there; raises `SettingsError` that says what it must be."""
+    """Return a required variable; raises `SettingsError` that says what it must be."""
     value = environ.get(key)
     if not value:
         raise SettingsError(f"{key} is not set. It must be {what}.")
@@ -76,15 +88,9 @@ def needed(environ: Mapping[str, str], key: str, what: str) -> str:
 
 
 @contextmanager
-def ending_at_a_bad_setting(*kinds: type[ValueError]) -> Iterator[None]:
-    """End the hub with the words of an error of these kinds alone: the traceback would hide what the admin must do."""
+def exit_on_bad_settings() -> Iterator[None]:
+    """End the hub with the message of a `SettingsError` or `ProfileError`: a traceback would hide the remedy."""
     try:
         yield
-    except kinds as exc:
+    except (SettingsError, ProfileError) as exc:
         sys.exit(f"The hub does not start. {exc}")
-
-
-def _port(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) < 65536:
-        raise SettingsError(f"FARANDOLE_PORT is {text!r}. It must be a number from 1 to 65535.")
-    return int(text)

@@ -1,4 +1,4 @@
-"""What users share, as the settings name it: data sets that all read, folders that the members of a group write."""
+"""Volumes that users share: data sets that all users read, and folders that the members of a group write."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from spawner_config.settings import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+DATA, FOLDERS = "FARANDOLE_SHARED_VOLUMES", "FARANDOLE_GROUP_FOLDERS"
 VOLUME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 GROUP = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PATH = re.compile(r"/(data|mnt)(/[a-zA-Z0-9_][a-zA-Z0-9_.-]*)+")
-"""Below folders of the image that hold nothing, so that no data set hides a part of it."""
+"""Paths below folders of the image that are empty, so that no data set hides a part of the image."""
 GROUPS_PLACE = "/groups"
-DATA_EXAMPLE = "imagenet:/data/imagenet"
-GROUPS_EXAMPLE = "vision: ada grace, nlp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,18 +29,18 @@ class DataSet:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFolder:
-    """A folder that a group's members write; ``members`` None means those of the hub's group of that name."""
+    """A folder that a group's members write; ``members`` None means the members of the hub's group of that name."""
 
     group: str
     members: frozenset[str] | None
 
     @property
     def path(self) -> str:
-        """Where members' servers have it."""
+        """The path of the folder in members' servers."""
         return f"{GROUPS_PLACE}/{self.group}"
 
     def volume(self, hub: str) -> str:
-        """Return the name of its volume, one of the hub's own."""
+        """Return the name of its volume, which belongs to the hub."""
         return f"{hub}-group-{self.group}"
 
     def has(self, user: str, groups: Collection[str]) -> bool:
@@ -51,7 +50,7 @@ class GroupFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """All that users of one hub share."""
+    """All data sets and group folders of one hub."""
 
     data: tuple[DataSet, ...] = ()
     folders: tuple[GroupFolder, ...] = ()
@@ -62,23 +61,20 @@ class Shares:
 
         Raises `SettingsError`.
         """
-        return cls(
-            data=parse_data(environ.get("FARANDOLE_SHARED_VOLUMES") or "", hub),
-            folders=parse_folders(environ.get("FARANDOLE_GROUP_FOLDERS") or ""),
-        )
+        return cls(data=parse_data(environ.get(DATA) or "", hub), folders=parse_folders(environ.get(FOLDERS) or ""))
 
     def check(self, profile: str, volumes: Collection[str] | None) -> None:
-        """Raise `SettingsError` where a profile is to have the data of a volume that is not shared."""
+        """Raise `SettingsError` if a profile lists a volume that is not shared."""
         shared = [data.volume for data in self.data]
         for volume in volumes or ():
             if volume not in shared:
                 raise SettingsError(
-                    f"data of profile {profile!r} has {volume!r}, which FARANDOLE_SHARED_VOLUMES does not name. It "
-                    f"names: {', '.join(shared) or 'nothing'}."
+                    f"data of profile {profile!r} has {volume!r}, which {DATA} does not name. It names: "
+                    f"{', '.join(shared) or 'nothing'}."
                 )
 
     def data_of(self, volumes: Collection[str] | None) -> list[DataSet]:
-        """Return the data sets of a profile that has those of ``volumes``; None means all."""
+        """Return the data sets of a profile that lists ``volumes``; None means all data sets."""
         return [data for data in self.data if volumes is None or data.volume in volumes]
 
     def folders_of(self, user: str, groups: Collection[str]) -> list[GroupFolder]:
@@ -86,34 +82,34 @@ class Shares:
         return [folder for folder in self.folders if folder.has(user, groups)]
 
 
+def items(text: str) -> Iterator[str]:
+    """Yield the items of a setting, which commas separate."""
+    return (item.strip() for item in text.split(",") if item.strip())
+
+
 def parse_data(text: str, hub: str) -> tuple[DataSet, ...]:
-    """Return the data sets that a text as ``imagenet:/data/imagenet`` names; raises `SettingsError`."""
-    found = tuple(_data_set(item, hub) for item in _items(text))
-    _distinct("FARANDOLE_SHARED_VOLUMES", [data.volume for data in found])
-    _distinct("FARANDOLE_SHARED_VOLUMES", [data.path for data in found])
+    """Return the data sets of a text such as ``imagenet:/data/imagenet``; raises `SettingsError`."""
+    found = tuple(_data_set(item, hub) for item in items(text))
+    _distinct(DATA, [data.volume for data in found])
+    _distinct(DATA, [data.path for data in found])
     return found
 
 
 def parse_folders(text: str) -> tuple[GroupFolder, ...]:
-    """Return the group folders that a text as ``vision: ada grace, nlp`` names; raises `SettingsError`."""
-    found = tuple(_folder(item) for item in _items(text))
-    _distinct("FARANDOLE_GROUP_FOLDERS", [folder.group for folder in found])
+    """Return the group folders of a text such as ``vision: ada grace, nlp``; raises `SettingsError`."""
+    found = tuple(_folder(item) for item in items(text))
+    _distinct(FOLDERS, [folder.group for folder in found])
     return found
-
-
-def _items(text: str) -> Iterator[str]:
-    return (item.strip() for item in text.split(",") if item.strip())
 
 
 def _data_set(item: str, hub: str) -> DataSet:
     volume, _, path = item.partition(":")
-    key = "FARANDOLE_SHARED_VOLUMES"
     if not VOLUME.fullmatch(volume):
-        raise SettingsError(f"{key} has {item!r}. It must be a volume and a folder, as '{DATA_EXAMPLE}'.")
+        raise SettingsError(f"{DATA} has {item!r}. It must be like 'imagenet:/data/imagenet'.")
     if volume.startswith(f"{hub}-"):
-        raise SettingsError(f"{key} names {volume!r}, one of the hub's own volumes. Lend a volume of another name.")
+        raise SettingsError(f"{DATA} names {volume!r}, which is one of the hub's own volumes. Use another name.")
     if not PATH.fullmatch(path):
-        raise SettingsError(f"{key} puts {volume!r} at {path!r}. It must be a folder below /data or /mnt.")
+        raise SettingsError(f"{DATA} puts {volume!r} at {path!r}. It must be a folder below /data or /mnt.")
     return DataSet(volume=volume, path=path)
 
 
@@ -122,10 +118,10 @@ def _folder(item: str) -> GroupFolder:
     group = group.strip()
     if not GROUP.fullmatch(group):
         raise SettingsError(
-            f"FARANDOLE_GROUP_FOLDERS has {item!r}. It must be groups as '{GROUPS_EXAMPLE}', each named by small "
-            "letters, digits and hyphens."
+            f"{FOLDERS} has {item!r}. It must be groups such as 'vision: ada grace, nlp'; the name of a group is of "
+            "lower-case letters, digits and hyphens."
         )
-    # The hub knows users by small letters.
+    # The hub's user names are in lower case.
     return GroupFolder(group=group, members=frozenset(members.lower().split()) if colon else None)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hub.doctor.finding import Finding, fault, ok, warning
+from spawner_config.gpus.model import EXAMPLE, parse_gpus
 from spawner_config.gpus.requests import KIND, offered_form
-from spawner_config.profiles.profiles import ProfileError, parse_gpus
+from spawner_config.settings import ProfileError
 
 if TYPE_CHECKING:
     from hub.doctor.deployment import Deployment
@@ -36,7 +37,7 @@ def judge_gpus(deployment: Deployment, info: dict[str, Any], there: frozenset[st
     try:
         wanted = [gpu.id for gpu in parse_gpus(deployment.get("FARANDOLE_GPUS"))]
     except ProfileError as exc:
-        return fault(CHECK, str(exc), "Set it as 0:rtx-2080-ti,1:rtx-2080-ti ; `nvidia-smi -L` lists the ids.")
+        return fault(CHECK, str(exc), f"Set it as {EXAMPLE} ; `nvidia-smi -L` lists the ids.")
     if not wanted:
         hint = f"; this machine has {len(there)}, which .env gives nobody" if there else ""
         return ok(CHECK, f"FARANDOLE_GPUS is empty{hint}")

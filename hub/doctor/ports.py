@@ -21,7 +21,7 @@ CONNECT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class WantedPort:
     """A port of this machine: the ``service`` that listens there, and the settings that move it."""
 
     service: str
@@ -35,17 +35,17 @@ class Wanted:
         return int(self.port) if self.port.isdigit() and 0 < int(self.port) < 65536 else None
 
 
-def wanted_ports(deployment: Deployment) -> list[Wanted]:
+def wanted_ports(deployment: Deployment) -> list[WantedPort]:
     """Return the ports of the services that the deployment's profiles start."""
     get, profiles = deployment.get, deployment.profiles
     ports = [_wanted(deployment, "proxy", "FARANDOLE_BIND", "FARANDOLE_PORT")]
     if "tls" in profiles:
         ports.append(_wanted(deployment, "tls", "FARANDOLE_TLS_BIND", "FARANDOLE_TLS_PORT"))
     if "caddy" in profiles:
-        ports += [Wanted(service="caddy", address="0.0.0.0", port=port, settings="") for port in ("80", "443")]
+        ports += [WantedPort(service="caddy", address="0.0.0.0", port=port, settings="") for port in ("80", "443")]
     if "registry" in profiles:
         bind = get("FARANDOLE_REGISTRY_BIND")
-        ports.append(Wanted(service="registry", address=bind, port="5000", settings="FARANDOLE_REGISTRY_BIND"))
+        ports.append(WantedPort(service="registry", address=bind, port="5000", settings="FARANDOLE_REGISTRY_BIND"))
     return ports
 
 
@@ -68,11 +68,11 @@ def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Findi
         )
 
 
-def _wanted(deployment: Deployment, service: str, address: str, port: str) -> Wanted:
-    return Wanted(service=service, address=deployment.get(address), port=deployment.get(port), settings=port)
+def _wanted(deployment: Deployment, service: str, address: str, port: str) -> WantedPort:
+    return WantedPort(service=service, address=deployment.get(address), port=deployment.get(port), settings=port)
 
 
-def _judge(wanted: Wanted, containers: Iterable[dict[str, Any]], project: str) -> Finding:
+def _judge(wanted: WantedPort, containers: Iterable[dict[str, Any]], project: str) -> Finding:
     if wanted.number is None:
         return fault("ports", f"{wanted.settings} is {wanted.port!r}.", "Set a number from 1 to 65535.")
     where = f"port {wanted.port} of {wanted.address}"
@@ -94,12 +94,12 @@ def _judge(wanted: Wanted, containers: Iterable[dict[str, Any]], project: str) -
     return ok("ports", f"{where}, for {wanted.service}: free")
 
 
-def _move(wanted: Wanted) -> str:
+def _move(wanted: WantedPort) -> str:
     end = f", or set {wanted.settings} in .env to another one." if wanted.settings.endswith("PORT") else "."
     return f"See who has it (sudo ss -ltnp 'sport = :{wanted.port}') and end that{end}"
 
 
-def _holder(wanted: Wanted, containers: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+def _holder(wanted: WantedPort, containers: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     for container in containers:
         for port in container.get("Ports") or []:
             addresses = {port.get("IP"), wanted.address}

@@ -7,7 +7,8 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from hub.doctor.finding import Finding, fault, ok, warning
-from spawner_config.swarm.engine import lack
+from spawner_config.labels import VERSION_LABEL
+from spawner_config.swarm.engine import missing_features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,6 @@ OLDEST_COMPOSE = (2, 20)
 """The first that knows ``required: false`` of ``depends_on``."""
 """The first that knows `restart` below `depends_on`."""
 COMMAND_SECONDS = 30
-VERSION_LABEL = "org.opencontainers.image.version"
 
 
 def check_engine(version: dict[str, Any], where: str) -> Finding:
@@ -36,7 +36,7 @@ def check_swarm(deployment: Deployment, info: dict[str, Any], version: dict[str,
     """Yield, for a hub on a swarm, whether its engine is a manager of one and new enough."""
     if deployment.get("FARANDOLE_DEPLOYMENT") != "swarm":
         return
-    found = lack(info, str(version.get("ApiVersion") or "0"))
+    found = missing_features(info, str(version.get("ApiVersion") or "0"))
     yield fault("swarm", *found) if found else ok("swarm", "this machine is one of its managers")
 
 

@@ -18,8 +18,9 @@ from hub.engine_filter.engine import EngineError
 from hub.engine_filter.names import NAME
 from hub.engine_filter.networks import rebuild_connect, rebuild_disconnect, rebuild_network, rebuild_volume
 from hub.engine_filter.refused import RefusedError
-from hub.engine_filter.rules import HUB_LABEL, Rules, is_service
+from hub.engine_filter.rules import Rules, is_service
 from hub.engine_filter.services import rebuild_service
+from spawner_config.labels import HUB_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

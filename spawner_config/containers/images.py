@@ -13,12 +13,12 @@ from dockerspawner import DockerSpawner
 from farandole import __version__
 from tornado.log import app_log
 
+from spawner_config.labels import VERSION_LABEL
 from spawner_config.refusals import refused_start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-VERSION_LABEL = "org.opencontainers.image.version"
 PULL_SECONDS = 3600.0
 """A start is given up much earlier; after this time the engine is stuck, and the next start asks it again."""
 

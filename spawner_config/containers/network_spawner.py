@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 from jupyterhub.utils import maybe_future
 from traitlets import default
 
-from spawner_config.containers.container_names import container_name, slug
 from spawner_config.containers.images import ImageSpawner
+from spawner_config.containers.names import container_name, slug
 from spawner_config.containers.shared_volumes import SharedVolumeError, SharedVolumes
-from spawner_config.lifecycle.readiness import WatchedSpawner
+from spawner_config.lifecycle.readiness import ReadinessSpawner
 from spawner_config.refusals import refused_start
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spawner_config.containers.networks import UserNetworks
 
 
-class NetworkedSpawner(WatchedSpawner, ImageSpawner):
+class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
     """A DockerSpawner whose servers are in their user's own network, with the volumes that are shared with the user."""
 
     networks: ClassVar[UserNetworks]

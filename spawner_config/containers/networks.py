@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from dataclasses import dataclass
-from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
 import docker
@@ -14,11 +12,15 @@ from docker.errors import APIError, NotFound
 from docker.types import IPAMConfig, IPAMPool
 from tornado.log import app_log
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+from spawner_config.containers.addresses import MTU_OPTION, subnets_of
+from spawner_config.labels import HUB_LABEL
 
-LABEL = "farandole.hub"
-MTU_OPTION = "com.docker.network.driver.mtu"
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from ipaddress import IPv4Network
+
+    from spawner_config.containers.addresses import AddressRange
+
 NO_ADDRESS_OPTION = "com.docker.network.bridge.inhibit_ipv4"
 """The host itself has no address in the network, so that its own services cannot be reached there."""
 ALREADY_CONNECTED = 403, "already exists in network"
@@ -30,29 +32,6 @@ ENGINE_ERRORS = (APIError, requests.RequestException)
 
 class NetworkError(RuntimeError):
     """Raised when a user's network cannot be made; says why and what to do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AddressRange:
-    """Where the users' networks get their addresses: pieces of ``prefix`` bits out of ``whole``.
-
-    Docker's own pools give about thirty networks. Three addresses of each are the gateway's, the hub's and the proxy's.
-    """
-
-    whole: IPv4Network
-    prefix: int = 26
-
-    def __post_init__(self) -> None:
-        """Refuse a range that holds no network."""
-        if self.whole.prefixlen > self.prefix:
-            raise ValueError(f"{self.whole} is too small, it must be /{self.prefix} or larger")
-
-    def free(self, taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
-        """Yield the pieces that overlap nothing of ``taken``."""
-        others = list(taken)
-        for piece in self.whole.subnets(new_prefix=self.prefix):
-            if not any(piece.overlaps(other) for other in others):
-                yield piece
 
 
 class UserNetworks:
@@ -149,7 +128,7 @@ class UserNetworks:
         return True
 
     def _ours(self) -> list[dict[str, Any]]:
-        networks: list[dict[str, Any]] = self._client.networks(filters={"label": f"{LABEL}={self._name}"})
+        networks: list[dict[str, Any]] = self._client.networks(filters={"label": f"{HUB_LABEL}={self._name}"})
         return [network for network in networks if network["Name"].startswith(self.name_of(""))]
 
     def _ensure(self, name: str) -> None:
@@ -163,7 +142,7 @@ class UserNetworks:
         return network
 
     def _create(self, name: str) -> dict[str, Any]:
-        taken = [subnet for network in self._client.networks() for subnet in _subnets(network)]
+        taken = [subnet for network in self._client.networks() for subnet in subnets_of(network)]
         refusal: Exception | None = None
         for _, subnet in zip(range(CLAIM_ATTEMPTS), self._addresses.free(taken), strict=False):
             try:
@@ -171,7 +150,7 @@ class UserNetworks:
                     name,
                     check_duplicate=True,
                     internal=not self._internet,
-                    labels={LABEL: self._name},
+                    labels={HUB_LABEL: self._name},
                     **self._specification(subnet),
                 )
             except APIError as exc:
@@ -240,8 +219,3 @@ def _present(network: dict[str, Any]) -> set[str]:
 def reason(exc: Exception) -> str:
     """Return the words of one of `ENGINE_ERRORS`."""
     return str(getattr(exc, "explanation", None) or exc)
-
-
-def _subnets(network: dict[str, Any]) -> list[IPv4Network]:
-    pools = (network.get("IPAM") or {}).get("Config") or []
-    return [IPv4Network(pool["Subnet"]) for pool in pools if ":" not in pool.get("Subnet", ":")]

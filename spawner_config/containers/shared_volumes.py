@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from docker.errors import NotFound
 
-from spawner_config.containers.networks import LABEL
+from spawner_config.labels import HUB_LABEL
 from spawner_config.shares import GROUPS_PLACE
 
 if TYPE_CHECKING:
@@ -78,5 +78,5 @@ class SharedVolumes:
             return
         binds = {volume: {"bind": GROUPS_PLACE, "mode": "rw"}}
         host: dict[str, Any] = self._client.create_host_config(binds=binds, network_mode=network)
-        made = self._client.create_container(image, host_config=host, labels={LABEL: self._name})
+        made = self._client.create_container(image, host_config=host, labels={HUB_LABEL: self._name})
         self._client.remove_container(made["Id"])

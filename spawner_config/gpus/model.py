@@ -1,22 +1,65 @@
-"""A server's request for GPUs."""
+"""The GPUs of a host and a server's request for some of them.
+
+Standard library only: `make doctor` imports this module on machines without packages.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from spawner_config.roles import is_worker
+from spawner_config.settings import ProfileError
 
 Key: TypeAlias = tuple[str, str]
-"""A server: its user's name and its own."""
+"""A server: the name of its user and its own name."""
+
+GPU_ID = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Za-z-]+")
+GPU_CLASS = re.compile(r"[a-z0-9][a-z0-9-]{0,29}")
+EXAMPLE = "0:rtx-2080-ti,1:rtx-2080-ti"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A GPU of the host: its ``id`` for the engine, an index or a UUID, and its ``gpu_class``, any short name.
+
+    Raises `ProfileError`.
+    """
+
+    id: str
+    gpu_class: str
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        if not isinstance(self.id, str) or not GPU_ID.fullmatch(self.id):
+            raise ProfileError("The id of a GPU must be text such as '0' or 'GPU-<uuid>'.")
+        if not isinstance(self.gpu_class, str) or not GPU_CLASS.fullmatch(self.gpu_class):
+            raise ProfileError("The class of a GPU must be lower-case letters, digits and '-', such as 'rtx-2080-ti'.")
+
+
+def parse_gpus(text: str) -> tuple[Gpu, ...]:
+    """Return the GPUs of FARANDOLE_GPUS, such as ``0:rtx-2080-ti,1:rtx-2080-ti``; raises `ProfileError`."""
+    pairs = [item.strip().partition(":") for item in text.split(",") if item.strip()]
+    try:
+        return distinct(tuple(Gpu(id=gpu_id, gpu_class=gpu_class) for gpu_id, _, gpu_class in pairs))
+    except ProfileError as exc:
+        raise ProfileError(f"FARANDOLE_GPUS is {text!r}. It must look like '{EXAMPLE}'. {exc}") from exc
+
+
+def distinct(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """Return ``gpus``; raises `ProfileError` if two of them have the same id."""
+    if len({gpu.id for gpu in gpus}) < len(gpus):
+        raise ProfileError("The id of a GPU must be different for each GPU.")
+    return gpus
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuRequest:
-    """What a server asks for: ``count`` GPUs of a class (None: of any), with ``together`` workers in one start.
+    """A server's request: ``count`` GPUs of a class (None: any class), with ``together`` workers in one start.
 
-    Workers of a cluster that wait are served together: were each served alone, two clusters could hold half of what
-    they need and wait for each other for ever.
+    The workers of a cluster that wait are served together. If each was served alone, two clusters could hold half of
+    what they need and wait for each other for ever.
     """
 
     user: str
@@ -32,10 +75,5 @@ class GpuRequest:
 
     @property
     def cluster(self) -> Key:
-        """What is served together: the worker's cluster, or the server alone."""
-        return _cluster(self.key)
-
-
-def _cluster(key: Key) -> Key:
-    user, server = key
-    return (user, server.rpartition("-w")[0] + "-w") if is_worker(server) else key
+        """The servers that are served together: the worker's cluster, or the server alone."""
+        return (self.user, self.server.rpartition("-w")[0] + "-w") if is_worker(self.server) else self.key

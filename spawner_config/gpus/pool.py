@@ -11,13 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spawner_config.gpus.gpu_release import Endings
+from spawner_config.gpus.release import GpuRelease
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
-    from spawner_config.gpus.model import GpuRequest, Key
-    from spawner_config.profiles.profiles import Gpu
+    from spawner_config.gpus.model import Gpu, GpuRequest, Key
 
 
 class NoGpuError(RuntimeError):
@@ -39,7 +38,7 @@ class GpuPool:
         self._held: dict[Key, tuple[str, ...]] = {}
         self._queue: dict[Key, _Waiter] = {}
         self._changed = asyncio.Event()
-        self.endings = Endings(self.release)
+        self.releases = GpuRelease(self.release)
         """Fed by the spawners: containers on their way out, whose GPUs are not free yet."""
         self.complete = False
         """Kept by the spawners: whether all GPUs held since before the hub started are noted."""
@@ -197,7 +196,7 @@ class GpuPool:
 
     def _who(self, gpu_class: str | None) -> str:
         holders = " and ".join(f"{user} holds {number}" for user, number in self.holders(gpu_class).items())
-        stuck = " and ".join(dict.fromkeys(user for user, _ in self.endings.stuck()))
+        stuck = " and ".join(dict.fromkeys(user for user, _ in self.releases.stuck()))
         return (
             f"Of {_gpus(self.total(gpu_class), gpu_class)} {holders or 'nobody holds any'}."
             f"{f' The engine does not remove the last container of {stuck}: tell the administrator.' if stuck else ''}"

@@ -83,7 +83,7 @@ class GpuSpawner(BurstSpawner):
         await self._old_container_gone()
         if self.gpu_pool.held(self.key):
             raise _no_gpu(
-                f"The engine has not removed this server's last container, {self.gpu_pool.endings.refusal(self.key)}. "
+                f"The engine has not removed this server's last container, {self.gpu_pool.releases.refusal(self.key)}. "
                 "Try again in a minute. If this stays, the administrator must remove it."
             )
         if self.gpus:
@@ -157,7 +157,7 @@ class GpuSpawner(BurstSpawner):
 
     async def _take_gpus(self) -> None:
         await self._request_form()
-        self.gpu_pool.endings.retry()
+        self.gpu_pool.releases.retry()
         if not self.wait_for_gpus:
             await self._removals_done()
         request = GpuRequest(
@@ -183,7 +183,7 @@ class GpuSpawner(BurstSpawner):
         """
         pool, loop = self.gpu_pool, asyncio.get_running_loop()
         end = loop.time() + RETRY_SECONDS
-        while pool.free(self.gpu_class) < self.gpus and (going := pool.endings.going()) and loop.time() < end:
+        while pool.free(self.gpu_class) < self.gpus and (going := pool.releases.going()) and loop.time() < end:
             await asyncio.wait(going, timeout=end - loop.time(), return_when=asyncio.FIRST_COMPLETED)
 
     async def _request_form(self) -> str:
@@ -219,12 +219,12 @@ class GpuSpawner(BurstSpawner):
             return
         _, unfinished = await asyncio.wait([self.end_container()], timeout=GONE_SECONDS)
         if unfinished:
-            reason = self.gpu_pool.endings.refusal(self.key)
+            reason = self.gpu_pool.releases.refusal(self.key)
             self.log.warning("GPU %s stays taken, the engine has not removed %s", ", ".join(ids), reason)
 
     def end_container(self) -> asyncio.Task[None]:
         """Begin, or go on, to remove the container and to free its GPUs."""
-        return self.gpu_pool.endings.begin(self.key, self._remove_container)
+        return self.gpu_pool.releases.begin(self.key, self._remove_container)
 
     async def _remove_container(self) -> str | None:
         """Try to remove the container; returns its name and why it is still there, or None."""
@@ -252,9 +252,9 @@ class GpuHandler(APIHandler):  # type: ignore[misc]
         self.finish(self.gpu_pool.public())
 
 
-def configure_gpus(c: Any, catalogue: ProfileSet, environ: Mapping[str, str]) -> GpuPool:
+def configure_gpus(c: Any, profile_set: ProfileSet, environ: Mapping[str, str]) -> GpuPool:
     """Set up the hub's side of the GPUs; returns the pool, for the class of its spawners."""
-    pool = GpuPool(catalogue.gpus)
+    pool = GpuPool(profile_set.gpus)
     c.GpuSpawner.gpu_request_form = environ.get("FARANDOLE_GPU_REQUEST") or "auto"
     handler = type("GpuHandler", (GpuHandler,), {"gpu_pool": pool})
     # Ours counts in its place, see `BurstSpawner`.

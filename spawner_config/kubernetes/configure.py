@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.slugs import safe_slug
 
-from spawner_config.access.logins import configure_logins
-from spawner_config.access.secret_rules import check_proxy_token
-from spawner_config.database import database_url
+from spawner_config.deployment import HOME, configure_hub
 from spawner_config.kubernetes.pod_volumes import VolumePlan
 from spawner_config.kubernetes.pods import WAIT_SECONDS, FarandoleKubeSpawner
-from spawner_config.kubernetes.policies import CLUSTER_LABEL, HUB_LABEL, USER_LABEL
 from spawner_config.kubernetes.profiles import PodNeeds
 from spawner_config.kubernetes.settings import KubernetesSettings, service_url
+from spawner_config.labels import CLUSTER_LABEL, HUB_LABEL, USER_LABEL
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.roles import is_worker
 
@@ -24,10 +22,7 @@ if TYPE_CHECKING:
     from spawner_config.profiles.profiles import Profile, ProfileSet
     from spawner_config.settings import Settings
 
-HOME = "/home/user"
 USER_ID = 1000
-PROXY_PORT = 8000
-HUB_PORT = 8081
 CPU_REQUEST = 0.1
 """Of a server whose profile names no CPUs."""
 STOP_SECONDS = 5
@@ -38,8 +33,6 @@ GONE_NODE_SECONDS = 30
 START_SECONDS = 1200
 """The first start on a node may pull the image."""
 QUEUE_SECONDS = 7 * 24 * 3600
-ANSWER_SECONDS = 120
-ROUTES_SECONDS = 20
 DNS_OPTIONS = {"ndots": "2", "timeout": "2", "attempts": "2"}
 """torch asks for the name of each address that it connects to: where nobody answers that, it should not take long."""
 ACCESS_LABELS = {
@@ -52,42 +45,33 @@ QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 QUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 
 
-def configure(c: Any, settings: Settings, catalogue: ProfileSet) -> None:
-    """Set up a hub in a pod, with the proxy in another."""
-    c.JupyterHub.bind_url = f"http://:{PROXY_PORT}"
-    c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{HUB_PORT}"
-    c.JupyterHub.hub_connect_url = service_url(os.environ, "hub", "FARANDOLE_HUB_ADDRESS")
-    # The proxy is another pod: a restart of the hub drops nobody's connection, and ends no server.
-    c.ConfigurableHTTPProxy.should_start = False
-    c.ConfigurableHTTPProxy.api_url = service_url(os.environ, "proxy-api", "FARANDOLE_PROXY_API_ADDRESS")
-    c.JupyterHub.cleanup_servers = False
-    c.JupyterHub.db_url = database_url(os.environ, settings.state)
-    check_proxy_token(os.environ, "CONFIGPROXY_AUTH_TOKEN of the Secret proxy-token")
-    configure_logins(c, os.environ)
-    # A proxy that was made anew lacks routes; at this pace the hub gives them back.
-    c.JupyterHub.last_activity_interval = ROUTES_SECONDS
+def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
+    """Set up a hub in a pod, with the proxy in another pod."""
     ours = KubernetesSettings.from_environment(os.environ)
-    if ours.https:
-        # The hub itself cannot see it: the last proxy on the way speaks HTTP.
-        c.JupyterHub.tornado_settings["cookie_options"] = {"secure": True}
-    configure_servers(c, ours, catalogue, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
+    configure_hub(
+        c,
+        settings,
+        hub_url=service_url(os.environ, "hub", "FARANDOLE_HUB_ADDRESS"),
+        proxy_api=service_url(os.environ, "proxy-api", "FARANDOLE_PROXY_API_ADDRESS"),
+        token="CONFIGPROXY_AUTH_TOKEN of the Secret proxy-token",
+        https=ours.https,
+    )
+    configure_servers(c, ours, profile_set, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
 
 
-def configure_servers(c: Any, ours: KubernetesSettings, catalogue: ProfileSet, *, proxy: str) -> None:
-    """Set up users' servers; ``proxy`` is the address at which they find the hub's proxy."""
-    for profile in catalogue.profiles:
-        ours.shares.check(profile.name, profile.data)
-    needs = {profile.name: PodNeeds.of(profile) for profile in catalogue.profiles}
+def configure_servers(c: Any, ours: KubernetesSettings, profile_set: ProfileSet, *, proxy: str) -> None:
+    """Set up users' servers; ``proxy`` is the address at which they reach the hub's proxy."""
+    ours.check_data(profile_set)
+    needs = {profile.name: PodNeeds.of(profile) for profile in profile_set.profiles}
     c.JupyterHub.spawner_class = FarandoleKubeSpawner
-    # Ours counts in its place, see `FarandoleKubeSpawner`.
+    # `FarandoleKubeSpawner.concurrent_starts` replaces this limit.
     c.JupyterHub.concurrent_spawn_limit = 0
     configure_pods(c, ours)
     c.Spawner.poll_interval = 3
-    c.Spawner.http_timeout = ANSWER_SECONDS
     c.Spawner.apply_user_options = OptionsHook(
-        catalogue,
+        profile_set,
         python="python",
-        # A driver that gives up before the hub does learns nothing of the scheduler's reason.
+        # A driver must wait longer than the hub, or it never receives the scheduler's reason.
         environment={"FARANDOLE_HUB_URL": proxy, "FARANDOLE_START_SECONDS": str(start_seconds(ours, waits=True))},
         args=[],
         finish=lambda spawner, profile: set_profile(ours, needs[profile.name], spawner, profile),
@@ -124,15 +108,15 @@ def configure_pods(c: Any, ours: KubernetesSettings) -> None:
     pods.storage_pvc_ensure = True
     pods.delete_pvc = False
     pods.pvc_name_template = f"{ours.name}-home-{{username}}"
-    pods.storage_capacity = ours.home.size
-    pods.storage_access_modes = [ours.home.access]
-    if ours.home.storage_class:
-        pods.storage_class = ours.home.storage_class
+    pods.storage_capacity = ours.home_size
+    pods.storage_access_modes = [ours.home_access]
+    if ours.home_class:
+        pods.storage_class = ours.home_class
 
 
 def set_profile(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
     """Set what a profile means for a server's pod; whole values, since the hub keeps the spawner for the next start."""
-    spawner.image = profile.image or (ours.gpu_image if profile.gpus else ours.notebook_image)
+    spawner.image = ours.image_of(profile)
     spawner.mem_limit = profile.memory or ours.memory
     spawner.mem_guarantee = needs.memory_request or spawner.mem_limit
     spawner.cpu_guarantee = needs.cpu_request or profile.cpus or CPU_REQUEST

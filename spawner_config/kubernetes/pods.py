@@ -29,8 +29,9 @@ from spawner_config.kubernetes.pod_status import (
     refusal,
     unplaced,
 )
-from spawner_config.kubernetes.policies import HUB_LABEL, USER_LABEL, UserPolicies, user_policy
-from spawner_config.lifecycle.readiness import LISTEN_SECONDS, Watched, listens, not_listening
+from spawner_config.kubernetes.policies import UserPolicies, user_policy
+from spawner_config.labels import HUB_LABEL, USER_LABEL
+from spawner_config.lifecycle.readiness import LISTEN_SECONDS, StartCleanup, listens, not_listening
 from spawner_config.refusals import refused_start
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ WAIT_SECONDS = 540.0
 """How long who chose to wait is let wait for a place."""
 
 
-class FarandoleKubeSpawner(Watched, WatchingSpawner):
+class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
     """A pod for each server; the user's home is a volume claim that stays."""
 
     hub_name = Unicode(help="What the hub's objects are labelled with, for example farandole.", config=True)

@@ -11,9 +11,6 @@ from typing import Any
 
 from kubernetes_asyncio.client.rest import ApiException
 
-HUB_LABEL = "farandole.hub"
-USER_LABEL = "farandole.user"
-CLUSTER_LABEL = "farandole.cluster"
 EXISTS, MISSING = 409, 404
 
 

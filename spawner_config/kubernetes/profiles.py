@@ -1,14 +1,15 @@
-"""What a profile asks of Kubernetes: the table `[profile.kubernetes]` of profiles.toml, checked when read."""
+"""The table `[profile.kubernetes]` of profiles.toml, checked when read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from spawner_config.kubernetes.settings import LABEL_KEY, LABEL_VALUE
-from spawner_config.profiles.profiles import MEMORY, ProfileError
+from pydantic import Field
+
+from spawner_config.kubernetes.settings import LABEL_KEY, LABEL_VALUE, OBJECT
+from spawner_config.models import MEMORY, MEMORY_EXAMPLE, Table, naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,89 +18,68 @@ if TYPE_CHECKING:
 
 NODE = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
-PLACES = ("anywhere", "together", "apart")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
-TAINT = re.compile(
-    rf"(?P<key>([a-z0-9.-]+/)?[A-Za-z0-9._-]+)(=(?P<value>[A-Za-z0-9._-]+))?(:(?P<effect>{'|'.join(EFFECTS)}))?"
+OBJECT_WANTED = "a name of lower-case letters, digits and '-'"
+TAINT = (
+    r"^(?P<key>([a-z0-9.-]+/)?[A-Za-z0-9._-]+)(=(?P<value>[A-Za-z0-9._-]+))?"
+    rf"(:(?P<effect>{'|'.join(EFFECTS)}))?$"
 )
-SHARED_MEMORY = "1G"
+LABELS_WANTED = 'a table of labels, such as { "gpu-class" = "a100" }'
+Labels = dict[Annotated[str, Field(pattern=LABEL_KEY)], Annotated[str, Field(pattern=LABEL_VALUE)]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PodNeeds:
-    """Where a profile's pods run, with which priority, and what they are sure to have.
+class PodNeeds(Table):
+    """The nodes, the priority and the resources of a profile's pods; raises `ProfileError`.
 
-    ``node_selector`` are labels that a node must have, ``prefer`` labels of which a node should have many,
-    ``tolerations`` the taints that it may have, as ``key=value:NoSchedule``; ``workers`` says whether those of a
-    cluster should be near each other. ``cpu_request`` and ``memory_request`` are what the scheduler sets apart: as much
-    as the limits where they are None. ``shared_memory`` is the size of /dev/shm, and counts as the server's memory.
-    ``queue`` is one of Kueue's. Raises `ProfileError`.
+    - ``node_selector``: labels that a node must have; ``prefer``: labels of which a node should have many
+    - ``tolerations``: taints that a node may have, such as ``key=value:NoSchedule``
+    - ``workers``: whether the workers of a cluster should be near each other
+    - ``queue``: a queue of Kueue
+    - ``cpu_request``, ``memory_request``: the resources that the scheduler reserves; None: as much as the limits
+    - ``shared_memory``: the size of /dev/shm, which counts as the server's memory
     """
 
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    prefer: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[str, ...] = ()
-    workers: str = PLACES[0]
-    priority: str | None = None
-    queue: str | None = None
-    cpu_request: float | None = None
-    memory_request: str | None = None
-    shared_memory: str = SHARED_MEMORY
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work."""
-        for key in ("node_selector", "prefer"):
-            _require(_are_labels(getattr(self, key)), key, 'a table of labels, as { "gpu-class" = "a100" }')
-        taints = isinstance(self.tolerations, tuple | list) and all(_is_taint(text) for text in self.tolerations)
-        _require(taints, "tolerations", "a list of taints, as ['nvidia.com/gpu', 'team=vision:NoSchedule']")
-        _require(self.workers in PLACES, "workers", f"one of: {', '.join(PLACES)}")
-        for key in ("priority", "queue"):
-            _require(_is_name_or_none(getattr(self, key)), key, "a name of small letters, digits, '-'")
-        cpus = self.cpu_request
-        number = isinstance(cpus, int | float) and not isinstance(cpus, bool) and cpus > 0
-        _require(cpus is None or number, "cpu_request", "a number above 0")
-        _require(
-            self.memory_request is None or _is_memory(self.memory_request), "memory_request", "text as '512M' or '4G'"
-        )
-        # It goes to Kubernetes as it is, where K means something else.
-        shared = _is_memory(self.shared_memory) and not self.shared_memory.endswith("K")
-        _require(shared, "shared_memory", "text as '512M' or '4G'")
+    node_selector: Labels = Field({}, description=LABELS_WANTED)
+    prefer: Labels = Field({}, description=LABELS_WANTED)
+    tolerations: Sequence[Annotated[str, Field(pattern=TAINT)]] = Field(
+        (), description="a list of taints, such as ['nvidia.com/gpu', 'team=vision:NoSchedule']"
+    )
+    workers: Literal["anywhere", "together", "apart"] = Field(
+        "anywhere", description="one of: anywhere, together, apart"
+    )
+    priority: str | None = Field(None, pattern=OBJECT, description=OBJECT_WANTED)
+    queue: str | None = Field(None, pattern=OBJECT, description=OBJECT_WANTED)
+    cpu_request: float | None = Field(None, gt=0, description="a number above 0")
+    memory_request: str | None = Field(None, pattern=MEMORY, description=MEMORY_EXAMPLE)
+    # Kubernetes reads this text unchanged, and its K means something else.
+    shared_memory: str = Field("1G", pattern=MEMORY.replace("K", ""), description=MEMORY_EXAMPLE)
 
     @classmethod
     def of(cls, profile: Profile) -> PodNeeds:
-        """Return what a profile's table says; raises `ProfileError` that names the profile."""
-        where = f"kubernetes of profile {profile.name!r}"
-        known = [item.name for item in fields(cls)]
-        for key in profile.kubernetes:
-            if key not in known:
-                raise ProfileError(f"{where} has an unknown key {key!r}. Known keys: {', '.join(known)}.")
-        try:
+        """Return the table of a profile; raises `ProfileError` that names the profile."""
+        with naming(f"kubernetes of profile {profile.name!r}"):
             return cls(**profile.kubernetes)
-        except ProfileError as exc:
-            raise ProfileError(f"{where}: {exc}") from exc
 
     def tolerated(self) -> list[dict[str, Any]]:
-        """Return the tolerations as Kubernetes takes them."""
+        """Return the tolerations in the form of Kubernetes."""
         return [_toleration(text) for text in self.tolerations]
 
     def preferred(self) -> list[dict[str, Any]]:
-        """Return the preferred labels as Kubernetes takes them; the first counts most."""
-        terms = enumerate(self.prefer.items())
+        """Return the preferred labels in the form of Kubernetes; the first one has the highest weight."""
         return [
             {
                 "weight": max(1, 100 - 20 * place),
                 "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]},
             }
-            for place, (key, value) in terms
+            for place, (key, value) in enumerate(self.prefer.items())
         ]
 
     def near(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return the affinity to pods with these labels, where workers are to be near each other."""
+        """Return the affinity to pods with these labels if workers should be near each other."""
         return _weighted(labels, {NODE: 100, ZONE: 50}.items()) if self.workers == "together" else []
 
     def far(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return the affinity against pods with these labels, where workers are to be apart."""
+        """Return the affinity against pods with these labels if workers should be apart."""
         return _weighted(labels, {NODE: 100}.items()) if self.workers == "apart" else []
 
 
@@ -111,32 +91,8 @@ def _weighted(labels: Mapping[str, str], places: Iterable[tuple[str, int]]) -> l
 
 
 def _toleration(text: str) -> dict[str, Any]:
-    found = TAINT.fullmatch(text)
+    found = re.fullmatch(TAINT, text)
     assert found is not None
-    value, effect = found["value"], found["effect"]
-    toleration = {"key": found["key"], "operator": "Equal" if value else "Exists"}
-    return {**toleration, **({"value": value} if value else {}), **({"effect": effect} if effect else {})}
-
-
-def _require(fits: object, key: str, wanted: str) -> None:
-    if not fits:
-        raise ProfileError(f"{key} must be {wanted}.")
-
-
-def _are_labels(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(text, str) and LABEL_KEY.fullmatch(key) and LABEL_VALUE.fullmatch(text)
-        for key, text in value.items()
-    )
-
-
-def _is_taint(value: object) -> bool:
-    return isinstance(value, str) and TAINT.fullmatch(value) is not None
-
-
-def _is_name_or_none(value: object) -> bool:
-    return value is None or (isinstance(value, str) and NAME.fullmatch(value) is not None)
-
-
-def _is_memory(value: object) -> bool:
-    return isinstance(value, str) and MEMORY.fullmatch(value) is not None
+    operator = {"key": found["key"], "operator": "Equal" if found["value"] else "Exists"}
+    given = {"value": found["value"], "effect": found["effect"]}
+    return {**operator, **{key: value for key, value in given.items() if value}}

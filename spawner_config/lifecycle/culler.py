@@ -24,7 +24,7 @@ GAP_INTERVALS = 2
 """A jump of the clock by so many intervals of reports counts as one."""
 
 
-class Watch:
+class ReportWindow:
     """Since when the culler has heard reports with no gap in the time that they tell.
 
     After a suspend, a pause of the machine, or a new time, all that was reported before looks as old as the gap is
@@ -65,7 +65,7 @@ class Arbiter:
     limits: IdleLimits
     api_url: str
     token: str
-    watch: Watch
+    window: ReportWindow
 
     async def __call__(self, *, server: dict[str, Any], **_: Any) -> bool:
         """Return whether the server (as the hub's API describes it) is to be stopped."""
@@ -76,8 +76,8 @@ class Arbiter:
 
     def _idle(self, name: str, servers: dict[str, dict[str, Any]]) -> bool:
         uses = {each: _time(model["last_activity"] or model["started"]) for each, model in servers.items()}
-        now, since = self.watch.look()
-        return is_idle(name, uses, self.limits, now=now, watched_since=since)
+        now, since = self.window.look()
+        return is_idle(name, uses, self.limits, now=now, reports_since=since)
 
     async def _servers_beside(self, server: dict[str, Any]) -> dict[str, dict[str, Any]]:
         users = f"{urlsplit(self.api_url).path}/users/"
@@ -98,9 +98,9 @@ def main() -> None:
     """Look for idle servers until the hub ends this."""
     limits = IdleLimits.from_environment(os.environ)
     api_url, token = os.environ["JUPYTERHUB_API_URL"], os.environ["JUPYTERHUB_API_TOKEN"]
-    watch = Watch(GAP_INTERVALS * timedelta(seconds=limits.interval))
+    window = ReportWindow(GAP_INTERVALS * timedelta(seconds=limits.interval))
     culler = IdleCuller.instance(
-        cull_arbiter_hook=Arbiter(limits=limits, api_url=api_url, token=token, watch=watch),
+        cull_arbiter_hook=Arbiter(limits=limits, api_url=api_url, token=token, window=window),
         cull_every=limits.interval,
         config_file="",
         url=api_url,

@@ -9,21 +9,22 @@ from __future__ import annotations
 import math
 import os
 import sys
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jupyterhub.proxy import ConfigurableHTTPProxy
+from pydantic import Field
 
+from spawner_config.models import Variables
 from spawner_config.roles import is_worker
-from spawner_config.settings import ROOT, SettingsError
+from spawner_config.settings import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-WORKER_KEY = "FARANDOLE_IDLE_MINUTES"
-SERVER_KEY = "FARANDOLE_IDLE_SERVER_MINUTES"
+Minutes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+WANTED = "a number of minutes, or 0 for never"
 SERVICE = "idle-culler"
 SCOPES = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
 LONGEST_INTERVAL = 60
@@ -31,25 +32,16 @@ KEPT = ("PATH", "FARANDOLE_HUB_OF")
 """What the service gets of the hub's environment; by the second `hub.process` finds what a killed hub has left."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdleLimits:
-    """After how many minutes without use a worker, and any other server, is stopped; 0: never."""
+class IdleLimits(Variables):
+    """The minutes without use after which a worker, or any other server, is stopped; 0: never."""
 
-    worker_minutes: float = 30.0
-    server_minutes: float = 120.0
-
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> IdleLimits:
-        """Read FARANDOLE_IDLE_MINUTES and FARANDOLE_IDLE_SERVER_MINUTES; raises `SettingsError`."""
-        return cls(
-            worker_minutes=_minutes(environ, WORKER_KEY, cls.worker_minutes),
-            server_minutes=_minutes(environ, SERVER_KEY, cls.server_minutes),
-        )
+    worker_minutes: Minutes = Field(30.0, alias="FARANDOLE_IDLE_MINUTES", description=WANTED)
+    server_minutes: Minutes = Field(120.0, alias="FARANDOLE_IDLE_SERVER_MINUTES", description=WANTED)
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables that say the same."""
-        return {WORKER_KEY: f"{self.worker_minutes:g}", SERVER_KEY: f"{self.server_minutes:g}"}
+        return {variable: f"{minutes:g}" for variable, minutes in self.model_dump(by_alias=True).items()}
 
     @property
     def interval(self) -> int:
@@ -64,19 +56,19 @@ class IdleLimits:
 
 
 def is_idle(
-    server: str, uses: Mapping[str, datetime], limits: IdleLimits, *, now: datetime, watched_since: datetime
+    server: str, uses: Mapping[str, datetime], limits: IdleLimits, *, now: datetime, reports_since: datetime
 ) -> bool:
     """Return whether a server has been idle for too long.
 
     ``uses`` says of each running server of its user when it was last of use. A notebook server is in use while a
-    worker of its user is: when it stops they stop with it. ``watched_since`` is when the hub began to hear reports
+    worker of its user is: when it stops they stop with it. ``reports_since`` is when the hub began to hear reports
     without a gap: what was in use while it was down, or before the clock jumped, could not say so.
     """
     limit = limits.limit(server)
     if limit is None or server not in uses:
         return False
     ours = [use for name, use in uses.items() if name == server or (not is_worker(server) and is_worker(name))]
-    return now - max(watched_since, *ours) >= limit
+    return now - max(reports_since, *ours) >= limit
 
 
 class QuietProxy(ConfigurableHTTPProxy):  # type: ignore[misc]
@@ -110,14 +102,3 @@ def configure_idle(c: Any, limits: IdleLimits) -> None:
 def tell_limits(limits: IdleLimits, spawner: Any) -> None:
     """Tell a server, before it starts, how often to report; a worker tells its driver how long it may be idle."""
     spawner.environment |= {**limits.environment, "JUPYTERHUB_ACTIVITY_INTERVAL": str(limits.interval)}
-
-
-def _minutes(environ: Mapping[str, str], key: str, default: float) -> float:
-    text = environ.get(key) or f"{default:g}"
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = math.nan
-    if not 0 <= minutes < math.inf:
-        raise SettingsError(f"{key} is {text!r}. It must be a number of minutes, or 0 for never.")
-    return minutes

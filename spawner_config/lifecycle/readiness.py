@@ -19,7 +19,7 @@ POLL_SECONDS = 2.0
 CONNECT_SECONDS = 0.2
 
 
-class Watched:
+class StartCleanup:
     """What spawners of either kind of container do about starts that were given up.
 
     Not a Spawner itself: the hub wants of each that it can start something.
@@ -38,7 +38,7 @@ class Watched:
         return status
 
 
-class WatchedSpawner(Watched, DockerSpawner):  # type: ignore[misc]
+class ReadinessSpawner(StartCleanup, DockerSpawner):  # type: ignore[misc]
     """A DockerSpawner whose start is over when the server listens, or when its container has ended.
 
     The hub alone would wait for an answer until its patience is over, whatever became of the container.

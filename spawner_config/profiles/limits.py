@@ -1,24 +1,27 @@
-"""How much one user may have at once."""
+"""The limits on the number of servers and ranks of one user."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pydantic import Field
+
+from spawner_config.models import Table
+
+AT_LEAST_1 = "a whole number of at least 1"
 
 
 class LimitError(ValueError):
     """Raised when a user asks for more than the hub's limits allow."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Table):
     """The limits of a hub, for each user."""
 
-    workers_per_user: int = 16
-    ranks_per_worker: int = 8
-    notebooks_per_user: int = 3
+    workers_per_user: int = Field(16, ge=1, description=AT_LEAST_1)
+    ranks_per_worker: int = Field(8, ge=1, description=AT_LEAST_1)
+    notebooks_per_user: int = Field(3, ge=1, description=AT_LEAST_1)
 
     def check_workers(self, others: int) -> None:
-        """Raise `LimitError` when a user who has, or has asked for, ``others`` workers may not have one more."""
+        """Raise `LimitError` if a user who has, or has asked for, ``others`` workers may not have one more."""
         if others >= self.workers_per_user:
             raise LimitError(
                 f"That makes {others + 1} workers and this hub allows {self.workers_per_user} for each user. "
@@ -26,7 +29,7 @@ class Limits:
             )
 
     def check_notebooks(self, others: int) -> None:
-        """Raise `LimitError` when a user who has ``others`` notebook servers may not have one more."""
+        """Raise `LimitError` if a user who has ``others`` notebook servers may not have one more."""
         if others >= self.notebooks_per_user:
             raise LimitError(
                 f"You have {others} notebook servers and this hub allows {self.notebooks_per_user} for each user. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from farandole.server.worker.args import WORKER_ARGS
@@ -41,7 +41,7 @@ class ServerPlan:
 
 
 def plan_server(
-    catalogue: ProfileSet,
+    profile_set: ProfileSet,
     server_name: str,
     options: dict[str, Any],
     *,
@@ -60,19 +60,19 @@ def plan_server(
             'the role "worker", any other server has no role. Let %cluster start choose the names.'
         )
     if role == "worker":
-        return _plan_worker(catalogue, server_name, options, other_workers)
-    return _plan_notebook(catalogue, options, other_notebooks)
+        return _plan_worker(profile_set, server_name, options, other_workers)
+    return _plan_notebook(profile_set, options, other_notebooks)
 
 
-def _plan_worker(catalogue: ProfileSet, server_name: str, options: dict[str, Any], others: int) -> ServerPlan:
+def _plan_worker(profile_set: ProfileSet, server_name: str, options: dict[str, Any], others: int) -> ServerPlan:
     _refuse_unknown(options, WORKER_OPTIONS)
     cluster = server_name.rpartition("-w")[0]
     if options.get("cluster", cluster) != cluster:
         raise OptionsError(f"The worker {server_name!r} belongs to the cluster {cluster!r}, by its name.")
-    profile = catalogue.get(options.get("profile", catalogue.default.name))
+    profile = profile_set.get(options.get("profile", profile_set.default.name))
     asked = options.get("ranks")
-    ranks = catalogue.limits.check_ranks(profile.ranks if asked is None else asked)
-    catalogue.limits.check_workers(others)
+    ranks = profile_set.limits.check_ranks(profile.ranks if asked is None else asked)
+    profile_set.limits.check_workers(others)
     _check_together(options.get("together", 1))
     own = {
         "JUPYTERHUB_SINGLEUSER_APP": LEAN_SERVER_APP,
@@ -86,13 +86,13 @@ def _plan_worker(catalogue: ProfileSet, server_name: str, options: dict[str, Any
     return ServerPlan(module=WORKER_MODULE, profile=profile, environment=environment, args=list(WORKER_ARGS))
 
 
-def _plan_notebook(catalogue: ProfileSet, options: dict[str, Any], others: int) -> ServerPlan:
+def _plan_notebook(profile_set: ProfileSet, options: dict[str, Any], others: int) -> ServerPlan:
     _refuse_unknown(options, NOTEBOOK_OPTIONS)
-    catalogue.limits.check_notebooks(others)
-    profile = catalogue.get(options.get("profile", catalogue.default.name))
+    profile_set.limits.check_notebooks(others)
+    profile = profile_set.get(options.get("profile", profile_set.default.name))
     own = {
-        "FARANDOLE_PROFILES": json.dumps([each.public() for each in catalogue.profiles]),
-        "FARANDOLE_LIMITS": json.dumps(asdict(catalogue.limits)),
+        "FARANDOLE_PROFILES": json.dumps([each.public() for each in profile_set.profiles]),
+        "FARANDOLE_LIMITS": json.dumps(profile_set.limits.model_dump()),
     }
     return ServerPlan(module=NOTEBOOK_MODULE, profile=profile, environment={**profile.variables(), **own}, args=[])
 
@@ -126,7 +126,7 @@ class OptionsHook:
 
     def __init__(
         self,
-        catalogue: ProfileSet,
+        profile_set: ProfileSet,
         *,
         python: str,
         environment: dict[str, str],
@@ -134,7 +134,7 @@ class OptionsHook:
         finish: Callable[[Any, Profile], None] | None = None,
     ) -> None:
         """Keep what every server of the hub gets."""
-        self._catalogue = catalogue
+        self._profile_set = profile_set
         self._python = python
         self._environment = environment
         self._args = args
@@ -144,7 +144,7 @@ class OptionsHook:
         """Apply a user's options to ``spawner``; raises `tornado.web.HTTPError` 400."""
         try:
             plan = plan_server(
-                self._catalogue,
+                self._profile_set,
                 spawner.name,
                 options,
                 other_workers=count_other_workers(spawner, options),

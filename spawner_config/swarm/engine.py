@@ -11,7 +11,7 @@ OLDEST_API = (1, 44)
 """Of engine 25, the first one that lets a service do without new privileges."""
 
 
-def lack(info: dict[str, Any], version: str) -> tuple[str, str] | None:
+def missing_features(info: dict[str, Any], version: str) -> tuple[str, str] | None:
     """Return what an engine lacks, by what ``docker info`` and its API's ``version`` say, and the remedy."""
     if not (info.get("Swarm") or {}).get("ControlAvailable"):
         return (

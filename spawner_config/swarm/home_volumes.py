@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from docker.types import DriverConfig, Mount
 
-from spawner_config.containers.networks import ENGINE_ERRORS, LABEL, reason
+from spawner_config.containers.networks import ENGINE_ERRORS, reason
 from spawner_config.containers.shared_volumes import SharedVolumeError, SharedVolumes
+from spawner_config.labels import HUB_LABEL
 from spawner_config.swarm.shared_home import MKDIR, PLACE, whole
 
 if TYPE_CHECKING:
     import docker
 
     from spawner_config.shares import GroupFolder, Shares
-    from spawner_config.swarm.shared_home import SharedFolder
+    from spawner_config.swarm.shared_home import SharedHome
 
 MAKE_SECONDS = 60
 
@@ -24,7 +25,7 @@ MAKE_SECONDS = 60
 class SwarmVolumes(SharedVolumes):
     """The shared volumes of a hub on a swarm, and its users' homes; ``folder`` None: each machine has its own."""
 
-    def __init__(self, client: docker.APIClient, shares: Shares, folder: SharedFolder | None, *, name: str) -> None:
+    def __init__(self, client: docker.APIClient, shares: Shares, folder: SharedHome | None, *, name: str) -> None:
         super().__init__(client, shares, name=name)
         self._folder = folder
         self._made: set[str] = set()
@@ -43,7 +44,7 @@ class SwarmVolumes(SharedVolumes):
                 read_only=bind["mode"] == "ro",
                 # A home begins empty and its user's own; to copy the image's folder there may be forbidden to root.
                 no_copy=self._is_shared(volume),
-                labels={LABEL: self._name} if volume.startswith(f"{self._name}-") else None,
+                labels={HUB_LABEL: self._name} if volume.startswith(f"{self._name}-") else None,
                 driver_config=self._driver(volume) if self._is_shared(volume) else None,
             )
             for volume, bind in binds.items()
@@ -82,11 +83,11 @@ class SwarmVolumes(SharedVolumes):
 
     def _run_mkdir(self, volume: str, image: str) -> str:
         """Make a volume's folder as the servers' user, in a container that has the whole; returns what went wrong."""
-        source = whole(self._name)
-        mount = Mount(PLACE, source, no_copy=True, labels={LABEL: self._name}, driver_config=self._driver(source))
+        source, labels = whole(self._name), {HUB_LABEL: self._name}
+        mount = Mount(PLACE, source, no_copy=True, labels=labels, driver_config=self._driver(source))
         host: dict[str, Any] = self._client.create_host_config(mounts=[mount], network_mode="none")
         command = [*MKDIR, f"{PLACE}/{volume}"]
-        made = self._client.create_container(image, entrypoint=command, host_config=host, labels={LABEL: self._name})
+        made = self._client.create_container(image, entrypoint=command, host_config=host, labels=labels)
         try:
             self._client.start(made["Id"])
             failed = self._client.wait(made["Id"], timeout=MAKE_SECONDS)["StatusCode"]

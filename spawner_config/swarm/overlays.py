@@ -10,7 +10,9 @@ from docker.errors import APIError
 from docker.types import IPAMConfig, IPAMPool
 from tornado.log import app_log
 
-from spawner_config.containers.networks import LABEL, MTU_OPTION, UserNetworks
+from spawner_config.containers.addresses import MTU_OPTION
+from spawner_config.containers.networks import UserNetworks
+from spawner_config.labels import HUB_LABEL
 
 PREFIX = 25
 """A network's share of the range: 128 addresses, of which the lower half is the servers' and the machines'."""
@@ -46,7 +48,7 @@ class UserOverlays(UserNetworks):
 
     def _has_servers(self, network: dict[str, Any]) -> bool:
         # The network itself tells only of containers on this machine.
-        labels = [f"{LABEL}={self._name}", f"{NETWORK_LABEL}={network['Name']}"]
+        labels = [f"{HUB_LABEL}={self._name}", f"{NETWORK_LABEL}={network['Name']}"]
         return bool(self._client.services(filters={"label": labels}))
 
     def _remove(self, network: dict[str, Any]) -> None:

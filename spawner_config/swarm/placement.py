@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from spawner_config.labels import CLUSTER_LABEL
 from spawner_config.swarm.services import GPU_RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from spawner_config.swarm.services import Wanted
+    from spawner_config.swarm.services import NodeNeeds
 
 NODE_LABEL = "farandole.node"
 """On a service: the node that was chosen for it here."""
-CLUSTER_LABEL = "farandole.cluster"
-"""On a worker's service: its user's slug and its cluster."""
 
 
 def choose_node(
-    nodes: Iterable[dict[str, Any]], services: Iterable[dict[str, Any]], cluster: str, wanted: Wanted
+    nodes: Iterable[dict[str, Any]], services: Iterable[dict[str, Any]], cluster: str, needs: NodeNeeds
 ) -> str | None:
     """Return the id of the node that a worker of ``cluster`` should be on; None where no node fits.
 
@@ -29,15 +28,15 @@ def choose_node(
     labels = [each["Spec"].get("Labels") or {} for each in services]
     ours = Counter(each.get(NODE_LABEL) for each in labels if each.get(CLUSTER_LABEL) == cluster)
     everybodys = Counter(each.get(NODE_LABEL) for each in labels)
-    fitting = sorted(node["ID"] for node in nodes if _fits(node, wanted))
+    fitting = sorted(node["ID"] for node in nodes if _fits(node, needs))
     return min(fitting, key=lambda node: (ours[node], everybodys[node]), default=None)
 
 
-def _fits(node: dict[str, Any], wanted: Wanted) -> bool:
+def _fits(node: dict[str, Any], needs: NodeNeeds) -> bool:
     ready = node["Status"]["State"] == "ready" and node["Spec"]["Availability"] == "active"
     labels: Mapping[str, str] = node["Spec"].get("Labels") or {}
-    labelled = all(labels.get(key) == value for key, value in wanted.labels.items())
-    return ready and labelled and _gpus(node) >= wanted.gpus
+    labelled = all(labels.get(key) == value for key, value in needs.labels.items())
+    return ready and labelled and _gpus(node) >= needs.gpus
 
 
 def _gpus(node: dict[str, Any]) -> int:

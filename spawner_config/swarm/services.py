@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from docker.types import ContainerSpec, DriverConfig, Placement, Resources, RestartPolicy, TaskTemplate
 
-from spawner_config.containers.docker import PROCESSES, STOP_SECONDS
+from spawner_config.containers.spawner import PROCESSES, STOP_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ LOGS = {"max-size": "20m", "max-file": "2"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class NodeNeeds:
     """What a node must have for a server: labels, and ``gpus`` GPUs of a class (None: of any)."""
 
     gpus: int = 0
@@ -49,18 +49,18 @@ def task_template(
     environment: Mapping[str, str],
     mounts: Sequence[Mount],
     network: str,
-    wanted: Wanted,
+    needs: NodeNeeds,
     constraints: Sequence[str] = (),
     memory: int | None = None,
     reserved_memory: int | None = None,
     cpus: float | None = None,
 ) -> TaskTemplate:
-    """Return a server's task; ``memory`` in bytes, ``constraints`` are more than ``wanted`` says."""
+    """Return a server's task; ``memory`` in bytes, ``constraints`` are more than ``needs`` says."""
     limits = Resources(
         mem_limit=memory,
         mem_reservation=reserved_memory,
         cpu_limit=int(cpus * NANOSECONDS) if cpus else None,
-        generic_resources={GPU_RESOURCE: wanted.gpus} if wanted.gpus else None,
+        generic_resources={GPU_RESOURCE: needs.gpus} if needs.gpus else None,
     )
     limits.setdefault("Limits", {})["Pids"] = PROCESSES
     return TaskTemplate(
@@ -68,7 +68,7 @@ def task_template(
         resources=limits,
         # Its user is told that it ended; a new one would have none of its variables.
         restart_policy=RestartPolicy(condition="none"),
-        placement=Placement(constraints=[*wanted.constraints, *constraints]),
+        placement=Placement(constraints=[*needs.constraints, *constraints]),
         log_driver=DriverConfig("json-file", LOGS),
         networks=[network],
     )

@@ -21,7 +21,7 @@ PATH = re.compile(r"/[A-Za-z0-9_./-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedFolder:
+class SharedHome:
     """Where the volumes are: below ``path`` of an NFS ``server``, or of every machine's own tree where it is empty."""
 
     path: str
@@ -33,7 +33,7 @@ class SharedFolder:
             raise SettingsError(f"{KEY} leads through '..': give the folder's own path.")
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> SharedFolder | None:
+    def from_environment(cls, environ: Mapping[str, str]) -> SharedHome | None:
         """Read FARANDOLE_SWARM_HOMES; None where each machine has volumes of its own. Raises `SettingsError`."""
         text = environ.get(KEY) or ""
         if not text:

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import docker
 from dockerspawner import SwarmSpawner
 
-from spawner_config.containers.compose_hub import HUB_PORT, configure_hub, configure_servers, user_networks
-from spawner_config.containers.docker_settings import DockerSettings
+from spawner_config.containers.compose_hub import configure_hub, configure_servers, user_networks
 from spawner_config.containers.images import ImagePulls
 from spawner_config.containers.network_spawner import NetworkedSpawner
-from spawner_config.containers.networks import LABEL
+from spawner_config.containers.settings import DockerSettings
 from spawner_config.containers.shared_volumes import SharedVolumeError
+from spawner_config.deployment import HUB_PORT
+from spawner_config.labels import CLUSTER_LABEL, HUB_LABEL
 from spawner_config.lifecycle.spawn_throttle import BurstSpawner
 from spawner_config.refusals import refused_start
 from spawner_config.roles import is_worker
 from spawner_config.swarm.home_volumes import SwarmVolumes
 from spawner_config.swarm.overlays import NETWORK_LABEL, UserOverlays
-from spawner_config.swarm.placement import CLUSTER_LABEL, NODE_LABEL, choose_node
-from spawner_config.swarm.services import Wanted, task_template
-from spawner_config.swarm.settings import check_engine, check_groups, wanted_node, with_overlay_addresses
-from spawner_config.swarm.shared_home import SharedFolder
+from spawner_config.swarm.placement import NODE_LABEL, choose_node
+from spawner_config.swarm.services import NodeNeeds, task_template
+from spawner_config.swarm.settings import check_engine, check_groups, node_needs, with_overlay_addresses
+from spawner_config.swarm.shared_home import SharedHome
 from spawner_config.swarm.tasks import ENDED, Task, newest
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
     """Held while a worker's node is chosen: the next one must see the service of this one."""
     placing: ClassVar[set[FarandoleSwarmSpawner]]
     """The hub's servers that the swarm may not have found a node for yet."""
-    wanted = Wanted()
+    needs = NodeNeeds()
     """What its node must have; set by its profile."""
     gpus = 0
     gpu_class: str | None = None
@@ -90,8 +91,8 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             return await self._create_service(None if self.shared_volumes.everywhere else self.hub_node)
         async with self.choosing:
             nodes = await self.docker("nodes")
-            others = await self.docker("services", filters={"label": [f"{LABEL}={self.hub_label}"]})
-            self._chosen = choose_node(nodes, others, self.cluster, self.wanted)
+            others = await self.docker("services", filters={"label": [f"{HUB_LABEL}={self.hub_label}"]})
+            self._chosen = choose_node(nodes, others, self.cluster, self.needs)
             return await self._create_service(self._chosen)
 
     async def start_object(self) -> None:
@@ -158,7 +159,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         """Return the server's environment, in which only the swarm names GPUs: it sets a variable of its own."""
         env: dict[str, str] = super().get_env()
         env.pop("NVIDIA_VISIBLE_DEVICES", None)
-        return env if self.wanted.gpus else {**env, "NVIDIA_VISIBLE_DEVICES": "void"}
+        return env if self.needs.gpus else {**env, "NVIDIA_VISIBLE_DEVICES": "void"}
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
         """Yield what the spawn page and `%cluster start` show, with ``queue`` while it waits for a place.
@@ -186,7 +187,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
                 environment=self.get_env(),
                 mounts=self.shared_volumes.mounts(self.volume_binds),
                 network=self.network_name,
-                wanted=self.wanted,
+                needs=self.needs,
                 constraints=[f"node.id=={node}"] if node else [],
                 memory=self.mem_limit,
                 reserved_memory=self.mem_guarantee,
@@ -194,7 +195,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             ),
             name=self.object_name,
             labels={
-                LABEL: self.hub_label,
+                HUB_LABEL: self.hub_label,
                 NETWORK_LABEL: self.network_name,
                 SERVER_LABEL: self.object_name,
                 **({NODE_LABEL: node} if node else {}),
@@ -243,13 +244,13 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         return _not_started(task.end, names.get(task.node, ""))
 
 
-def configure(c: Any, settings: Settings, catalogue: ProfileSet) -> None:
+def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     """Set up a hub on a manager of a swarm, whose servers are services."""
     ours = with_overlay_addresses(DockerSettings.from_environment(os.environ))
-    folder = SharedFolder.from_environment(os.environ)
+    folder = SharedHome.from_environment(os.environ)
     check_groups(ours, folder)
-    wanted = {profile.name: wanted_node(profile) for profile in catalogue.profiles}
-    configure_hub(c, settings, catalogue, ours)
+    needs = {profile.name: node_needs(profile) for profile in profile_set.profiles}
+    configure_hub(c, settings, profile_set, ours)
     # The proxy keeps its connections to the hub. By the name `hub` it might make them in a user's network, and what is
     # under way there is lost when that network goes with the user's last server.
     c.JupyterHub.hub_connect_url = f"http://hub-api:{HUB_PORT}"
@@ -272,12 +273,12 @@ def configure(c: Any, settings: Settings, catalogue: ProfileSet) -> None:
         "placing": set(),
     }
     c.JupyterHub.spawner_class = type("SwarmSpawner", (FarandoleSwarmSpawner,), shared)
-    configure_servers(c, catalogue, ours, finish=partial(set_place, wanted))
+    configure_servers(c, profile_set, ours, finish=partial(set_place, needs))
 
 
-def set_place(wanted: dict[str, Wanted], spawner: Any, profile: Profile) -> None:
+def set_place(needs: dict[str, NodeNeeds], spawner: Any, profile: Profile) -> None:
     """Set what a profile's servers need of a node; the memory that it names is kept for them there."""
-    spawner.wanted = wanted[profile.name]
+    spawner.needs = needs[profile.name]
     spawner.mem_guarantee = profile.memory
 
 

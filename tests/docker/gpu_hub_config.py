@@ -32,7 +32,7 @@ def set_server(spawner, _profile):  # type: ignore[no-untyped-def]
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821 - JupyterHub defines it
 state = os.environ["FARANDOLE_STATE"]
-catalogue = parse_profiles(
+profile_set = parse_profiles(
     {
         "profile": [
             {"name": "cpu", "description": "no GPU"},
@@ -41,7 +41,7 @@ catalogue = parse_profiles(
     },
     parse_gpus(os.environ["FARANDOLE_GPUS"]),
 )
-pool = configure_gpus(c, catalogue, os.environ)
+pool = configure_gpus(c, profile_set, os.environ)
 c.JupyterHub.spawner_class = type("GpuTestSpawner", (GpuSpawner,), {"gpu_pool": pool})
 c.JupyterHub.bind_url = f"http://127.0.0.1:{os.environ['FARANDOLE_PORT']}"
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{os.environ['HUB_PORT']}"
@@ -60,7 +60,7 @@ c.JupyterHub.load_roles = [
 ]
 c.Spawner.poll_interval = 1
 c.Spawner.start_timeout = 180
-c.Spawner.apply_user_options = OptionsHook(catalogue, python="", environment={}, args=[], finish=set_server)
+c.Spawner.apply_user_options = OptionsHook(profile_set, python="", environment={}, args=[], finish=set_server)
 c.DockerSpawner.image = "debian:bookworm-slim"
 c.DockerSpawner.pull_policy = "never"
 c.DockerSpawner.prefix = os.environ["FARANDOLE_NAME"]

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hub.process import wait_until
-from spawner_config.containers.container_names import container_name, slug
+from spawner_config.containers.names import container_name, slug
 from tests.docker.stack import Stack, docker, while_up
 
 if TYPE_CHECKING:

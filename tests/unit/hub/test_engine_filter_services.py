@@ -18,13 +18,13 @@ from hub.engine_filter.refused import RefusedError
 from hub.engine_filter.routes import find
 from hub.engine_filter.rules import Rules
 from spawner_config.settings import SettingsError
-from spawner_config.swarm.services import Wanted, task_template
-from spawner_config.swarm.shared_home import SharedFolder
+from spawner_config.swarm.services import NodeNeeds, task_template
+from spawner_config.swarm.shared_home import SharedHome
 
 IMAGE = "farandole-notebook:0.1.0"
 OURS = {"farandole.hub": "farandole"}
-HOMES = SharedFolder(server="10.0.0.5", path="/export")
-RULES = Rules(swarm=True, homes=HOMES, shared_volumes=("mnist",), addresses=IPv4Network("10.213.0.0/16"))
+HOMES = SharedHome(server="10.0.0.5", path="/export")
+RULES = Rules(deployment="swarm", homes=HOMES, shared_volumes=("mnist",), addresses=IPv4Network("10.213.0.0/16"))
 
 
 class FakeEngine:
@@ -60,7 +60,7 @@ def sent() -> dict[str, Any]:
         environment={"A": "1", "NVIDIA_VISIBLE_DEVICES": "void"},
         mounts=[home, Mount("/data/mnist", "mnist", read_only=True)],
         network="farandole-user-ada",
-        wanted=Wanted(node_labels={"disk": "fast"}),
+        needs=NodeNeeds(node_labels={"disk": "fast"}),
         constraints=["node.id==abc"],
         memory=1 << 30,
         cpus=2,
@@ -223,7 +223,7 @@ async def test_a_volume_is_where_the_administrator_says_and_nowhere_else(source:
 
 
 async def test_without_a_shared_folder_no_volume_has_options() -> None:
-    rules = Rules(swarm=True)
+    rules = Rules(deployment="swarm")
     home = volume("farandole-home-ada", **HOMES.options("farandole-home-ada", "farandole"))
     with pytest.raises(RefusedError, match="only FARANDOLE_SWARM_HOMES says"):
         await admit(changed(f"{C}.Mounts", home), rules)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from spawner_config.kubernetes.configure import ACCESS_LABELS, GONE_NODE_SECONDS, HUB_PORT, PROXY_PORT
+from spawner_config.deployment import HUB_PORT, PROXY_PORT
+from spawner_config.kubernetes.configure import ACCESS_LABELS, GONE_NODE_SECONDS
 from spawner_config.kubernetes.profiles import PodNeeds
 from spawner_config.kubernetes.settings import KubernetesSettings, service_url
 from spawner_config.profiles.profiles import parse_profiles
@@ -234,9 +235,9 @@ def test_the_charts_values_fit_our_settings() -> None:
     )
     profiles = values["hub"]["extraFiles"]["profiles.toml"]
     assert profiles["mountPath"] == environ["FARANDOLE_PROFILES_FILE"]
-    catalogue = parse_profiles(tomllib.loads(profiles["stringData"]), counted=False)
+    profile_set = parse_profiles(tomllib.loads(profiles["stringData"]), counted=False)
     priorities = {each["metadata"]["name"] for each in OBJECTS if each["kind"] == "PriorityClass"}
-    asked = {PodNeeds.of(profile).priority for profile in catalogue.profiles} - {None}
+    asked = {PodNeeds.of(profile).priority for profile in profile_set.profiles} - {None}
     assert asked | {environ["FARANDOLE_NOTEBOOK_PRIORITY"]} <= priorities
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from images.notebook.start import copy_notebooks
 from spawner_config.local import is_loopback, kept_port
-from spawner_config.settings import Settings, SettingsError, ending_at_a_bad_setting, ensure_password
+from spawner_config.settings import Settings, SettingsError, ensure_password, exit_on_bad_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,9 +45,9 @@ def test_what_counts_as_loopback(host: str, loopback: bool) -> None:
 
 def test_a_bad_setting_ends_the_hub_with_its_words_alone() -> None:
     with pytest.raises(SystemExit, match="The hub does not start. FARANDOLE_PORT is 'x'"):  # noqa: SIM117
-        with ending_at_a_bad_setting(SettingsError):
+        with exit_on_bad_settings():
             Settings.from_environment({"FARANDOLE_PORT": "x"})
-    with pytest.raises(ValueError, match="a bug"), ending_at_a_bad_setting(SettingsError):
+    with pytest.raises(ValueError, match="a bug"), exit_on_bad_settings():
         raise ValueError("a bug")
 
 

@@ -10,7 +10,8 @@ from docker.errors import DockerException, ImageNotFound
 from farandole import __version__
 from jupyterhub.spawner import SpawnException
 
-from spawner_config.containers.images import VERSION_LABEL, ImagePulls, ImageSpawner, missing_image, wrong_version
+from spawner_config.containers.images import ImagePulls, ImageSpawner, missing_image, wrong_version
+from spawner_config.labels import VERSION_LABEL
 
 IMAGE = "farandole-notebook:0.2.0"
 SECONDS = 60.0

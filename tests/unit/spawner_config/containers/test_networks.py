@@ -9,8 +9,10 @@ import requests
 from docker.errors import APIError, NotFound
 from jupyterhub.proxy import ConfigurableHTTPProxy
 
-from spawner_config.containers.networks import LABEL, NO_ADDRESS_OPTION, AddressRange, NetworkError, UserNetworks
+from spawner_config.containers.addresses import AddressRange
+from spawner_config.containers.networks import NO_ADDRESS_OPTION, NetworkError, UserNetworks
 from spawner_config.containers.proxy import NetworkedProxy
+from spawner_config.labels import HUB_LABEL
 
 SERVICES = {"farandole-hub": "hub", "farandole-proxy": "proxy"}
 
@@ -81,7 +83,7 @@ async def test_two_servers_that_start_together_share_one_network():
     assert set(await asyncio.gather(*(networks.hold("ada", f"main-w{i}") for i in range(8)))) == {"farandole-user-ada"}
     [network] = engine.networks_by_id.values()
     assert network["Aliases"] == {"farandole-hub": ["hub"], "farandole-proxy": ["proxy"]}
-    assert network["Labels"] == {LABEL: "farandole"}
+    assert network["Labels"] == {HUB_LABEL: "farandole"}
     assert network["Options"] == {"com.docker.network.driver.mtu": "1400"}
 
 

@@ -61,8 +61,8 @@ PROFILES: list[dict[str, Any]] = [
 
 def configured(profiles: list[dict[str, Any]] = PROFILES) -> Config:
     c = Config()
-    catalogue = parse_profiles({"profile": profiles}, counted=False)
-    configure_servers(c, KubernetesSettings.from_environment(SETTINGS), catalogue, proxy="http://10.96.0.9:80")
+    profile_set = parse_profiles({"profile": profiles}, counted=False)
+    configure_servers(c, KubernetesSettings.from_environment(SETTINGS), profile_set, proxy="http://10.96.0.9:80")
     return c
 
 

@@ -84,8 +84,8 @@ def test_kubernetes_counts_its_gpus_itself() -> None:
 
 
 def test_the_profiles_that_operators_copy_are_whole() -> None:
-    catalogue = read_profiles(ROOT / "hub/kubernetes/site.example/profiles.toml", counted=False)
-    needs = {each.name: PodNeeds.of(each) for each in catalogue.profiles}
+    profile_set = read_profiles(ROOT / "hub/kubernetes/site.example/profiles.toml", counted=False)
+    needs = {each.name: PodNeeds.of(each) for each in profile_set.profiles}
     assert {each.priority for each in needs.values()} == {
         None,
         "farandole-training-high",

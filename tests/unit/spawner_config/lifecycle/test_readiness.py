@@ -8,8 +8,8 @@ import pytest
 from dockerspawner import DockerSpawner
 from jupyterhub.spawner import SpawnException
 
-from spawner_config.lifecycle import readiness as watched
-from spawner_config.lifecycle.readiness import WatchedSpawner, listens
+from spawner_config.lifecycle import readiness
+from spawner_config.lifecycle.readiness import ReadinessSpawner, listens
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def spawner(monkeypatch, closed_port):
         return "127.0.0.1", closed_port
 
     monkeypatch.setattr(DockerSpawner, "start", start)
-    monkeypatch.setattr(watched, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(watched, "LISTEN_SECONDS", 0.2)
-    return WatchedSpawner()
+    monkeypatch.setattr(readiness, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(readiness, "LISTEN_SECONDS", 0.2)
+    return ReadinessSpawner()
 
 
 async def test_a_server_that_listens_late_has_started():
@@ -79,8 +79,8 @@ async def test_a_start_that_was_given_up_does_not_count_as_a_server(monkeypatch,
 
     monkeypatch.setattr(DockerSpawner, "poll", poll)
     stopped: list[str] = []
-    spawner = WatchedSpawner(user=SimpleNamespace(stop=stop, name="ada"))
-    monkeypatch.setattr(WatchedSpawner, "server", object())
+    spawner = ReadinessSpawner(user=SimpleNamespace(stop=stop, name="ada"))
+    monkeypatch.setattr(ReadinessSpawner, "server", object())
     spawner._spawn_pending = pending
     assert await spawner.poll_and_notify() == status
     assert stopped == ended

@@ -145,23 +145,23 @@ def test_the_form_says_when_the_last_profile_is_gone() -> None:
 
 
 async def test_the_form_says_how_many_gpus_are_free() -> None:
-    catalogue = parse_profiles(
+    profile_set = parse_profiles(
         {
             "gpu": [{"id": "0", "class": "big"}, {"id": "1", "class": "big"}],
             "profile": [{"name": "gpu", "description": "one GPU", "gpus": 1, "gpu_class": "big"}],
         }
     )
-    pool = GpuPool(catalogue.gpus)
+    pool = GpuPool(profile_set.gpus)
     asked = spawner("")
-    assert "wait" not in options_form(catalogue, asked)
+    assert "wait" not in options_form(profile_set, asked)
     asked.gpu_pool = pool
     await pool.acquire(GpuRequest(user="alice", server="", count=1))
-    form = options_form(catalogue, asked)
+    form = options_form(profile_set, asked)
     assert "1 GPU big · 1 of 2 free" in form
     assert 'name="wait" value="yes">' in form
     assert options_from_form({"profile": ["gpu"], "wait": ["yes"]}) == {"profile": "gpu", "wait": True}
     asked.user_options = {"wait": True}
-    assert 'value="yes" checked' in options_form(catalogue, asked)
+    assert 'value="yes" checked' in options_form(profile_set, asked)
 
 
 def test_the_hook_tells_the_spawner_of_its_gpus() -> None:

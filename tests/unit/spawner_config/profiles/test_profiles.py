@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def catalogue_of(**changes: Any) -> Any:
+def profile_set_of(**changes: Any) -> Any:
     return parse_profiles({"profile": [{"name": "cpu", "description": "CPU", **changes}]})
 
 
 def test_the_profiles_of_the_repository() -> None:
-    catalogue = read_profiles(ROOT / "hub" / "profiles.toml")
-    assert [profile.name for profile in catalogue.profiles] == ["cpu", "cpu-2", "lean"]
-    assert [profile.ranks for profile in catalogue.profiles] == [1, 2, 1]
-    assert catalogue.default.name == "cpu"
-    assert (catalogue.limits.workers_per_user, catalogue.limits.ranks_per_worker) == (16, 8)
+    profile_set = read_profiles(ROOT / "hub" / "profiles.toml")
+    assert [profile.name for profile in profile_set.profiles] == ["cpu", "cpu-2", "lean"]
+    assert [profile.ranks for profile in profile_set.profiles] == [1, 2, 1]
+    assert profile_set.default.name == "cpu"
+    assert (profile_set.limits.workers_per_user, profile_set.limits.ranks_per_worker) == (16, 8)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_profiles_of_the_repository() -> None:
 )
 def test_a_bad_value_names_its_key(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ProfileError, match=key):
-        catalogue_of(**changes)
+        profile_set_of(**changes)
 
 
 @pytest.mark.parametrize("content", [{}, {"profile": []}, {"profile": [{"name": "a"}]}, {"profiles": []}])
@@ -91,16 +91,16 @@ def test_the_environment_of_a_profile_wins() -> None:
 GPU_TABLES = [{"id": "0", "class": "big"}, {"id": "GPU-00aa", "class": "big"}, {"id": "2", "class": "small"}]
 
 
-def gpu_catalogue(host: str | None = None, **profile: Any) -> Any:
+def gpu_profile_set(host: str | None = None, **profile: Any) -> Any:
     content = {"gpu": GPU_TABLES, "profile": [{"name": "gpu", "description": "GPU", **profile}]}
     return parse_profiles(content, parse_gpus(host) if host else None)
 
 
 def test_the_gpus_of_a_host() -> None:
-    catalogue = gpu_catalogue(gpus=2, gpu_class="big")
-    assert [(gpu.id, gpu.gpu_class) for gpu in catalogue.gpus] == [("0", "big"), ("GPU-00aa", "big"), ("2", "small")]
-    assert catalogue.default.public()["gpus"] == 2
-    assert [gpu.id for gpu in gpu_catalogue("7:big, 8:big").gpus] == ["7", "8"]
+    profile_set = gpu_profile_set(gpus=2, gpu_class="big")
+    assert [(gpu.id, gpu.gpu_class) for gpu in profile_set.gpus] == [("0", "big"), ("GPU-00aa", "big"), ("2", "small")]
+    assert profile_set.default.public()["gpus"] == 2
+    assert [gpu.id for gpu in gpu_profile_set("7:big, 8:big").gpus] == ["7", "8"]
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,16 @@ def test_the_gpus_of_a_host() -> None:
 )
 def test_gpus_that_cannot_be(host: str | None, profile: dict[str, Any], reason: str) -> None:
     with pytest.raises(ProfileError, match=reason):
-        gpu_catalogue(host, **profile)
+        gpu_profile_set(host, **profile)
 
 
 def test_a_host_with_gpus_has_a_profile_with_one() -> None:
-    catalogue = parse_profiles({"profile": [{"name": "cpu", "description": "CPU"}]}, parse_gpus("0:big,1:big,2:small"))
-    assert [profile.name for profile in catalogue.profiles] == ["cpu", "big", "small"]
-    assert (catalogue.get("big").gpus, catalogue.get("big").gpu_class) == (1, "big")
-    assert [profile.name for profile in gpu_catalogue(gpus=1).profiles] == ["gpu"]
+    profile_set = parse_profiles(
+        {"profile": [{"name": "cpu", "description": "CPU"}]}, parse_gpus("0:big,1:big,2:small")
+    )
+    assert [profile.name for profile in profile_set.profiles] == ["cpu", "big", "small"]
+    assert (profile_set.get("big").gpus, profile_set.get("big").gpu_class) == (1, "big")
+    assert [profile.name for profile in gpu_profile_set(gpus=1).profiles] == ["gpu"]
 
 
 @pytest.mark.parametrize("table", [{"id": 0, "class": "big"}, {"id": "0"}, {"id": "0", "class": "big", "name": "x"}])

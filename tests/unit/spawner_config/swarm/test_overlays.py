@@ -6,7 +6,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from spawner_config.containers.networks import AddressRange
+from spawner_config.containers.addresses import AddressRange
 from spawner_config.swarm import overlays
 from spawner_config.swarm.overlays import NETWORK_LABEL, PREFIX, UserOverlays
 from tests.unit.spawner_config.containers.test_networks import SERVICES, Engine, refused

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from spawner_config.swarm.placement import CLUSTER_LABEL, NODE_LABEL, choose_node
-from spawner_config.swarm.services import GPU_LABEL, Wanted
+from spawner_config.labels import CLUSTER_LABEL
+from spawner_config.swarm.placement import NODE_LABEL, choose_node
+from spawner_config.swarm.services import GPU_LABEL, NodeNeeds
 
 CLUSTER = "ada/main"
 
@@ -35,7 +36,7 @@ THREE = [node("a"), node("b"), node("c")]
 def test_workers_of_a_cluster_go_round_all_machines() -> None:
     services: list[dict[str, Any]] = []
     for _ in range(6):
-        chosen = choose_node(THREE, services, CLUSTER, Wanted())
+        chosen = choose_node(THREE, services, CLUSTER, NodeNeeds())
         assert chosen
         services.append(on(chosen))
     assert [each["Spec"]["Labels"][NODE_LABEL] for each in services] == ["a", "b", "c"] * 2
@@ -43,7 +44,7 @@ def test_workers_of_a_cluster_go_round_all_machines() -> None:
 
 def test_of_machines_without_one_that_with_the_least_servers_is_chosen() -> None:
     services = [on("a", "grace/main"), on("c", None), on("b", "grace/main"), on("b", "grace/main"), {"Spec": {}}]
-    assert choose_node(THREE, [*services, on("a")], CLUSTER, Wanted()) == "c"
+    assert choose_node(THREE, [*services, on("a")], CLUSTER, NodeNeeds()) == "c"
 
 
 @pytest.mark.parametrize(
@@ -51,21 +52,21 @@ def test_of_machines_without_one_that_with_the_least_servers_is_chosen() -> None
     [node("a", state="down"), node("a", availability="drain"), node("a", availability="pause"), node("a", disk="slow")],
 )
 def test_a_machine_that_cannot_have_it_is_left_out(unfit: Any) -> None:
-    wanted = Wanted(node_labels={"disk": "fast"})
-    assert choose_node([unfit, node("b", disk="fast")], [on("b")], CLUSTER, wanted) == "b"
-    assert choose_node([unfit], [], CLUSTER, wanted) is None
+    needs = NodeNeeds(node_labels={"disk": "fast"})
+    assert choose_node([unfit, node("b", disk="fast")], [on("b")], CLUSTER, needs) == "b"
+    assert choose_node([unfit], [], CLUSTER, needs) is None
 
 
 @pytest.mark.parametrize("gpus", [named("GPU-1", "GPU-2"), [{"DiscreteResourceSpec": {"Kind": "GPU", "Value": 2}}]])
 def test_gpus_are_counted_however_they_are_told(gpus: Any) -> None:
     nodes = [node("a"), node("b", gpus=[*gpus, *named("x", "y", kind="SSD")])]
-    assert choose_node(nodes, [], CLUSTER, Wanted(gpus=2)) == "b"
-    assert choose_node(nodes, [], CLUSTER, Wanted(gpus=3)) is None
+    assert choose_node(nodes, [], CLUSTER, NodeNeeds(gpus=2)) == "b"
+    assert choose_node(nodes, [], CLUSTER, NodeNeeds(gpus=3)) is None
 
 
 def test_a_class_of_gpus_is_a_label() -> None:
-    wanted = Wanted(gpus=1, gpu_class="big", node_labels={"disk": "fast"})
-    assert wanted.constraints == ["node.labels.disk==fast", f"node.labels.{GPU_LABEL}==big"]
+    needs = NodeNeeds(gpus=1, gpu_class="big", node_labels={"disk": "fast"})
+    assert needs.constraints == ["node.labels.disk==fast", f"node.labels.{GPU_LABEL}==big"]
     gpus = named("GPU-1")
     nodes = [node("a", gpus=gpus, disk="fast"), node("b", gpus=gpus, disk="fast", **{GPU_LABEL: "big"})]
-    assert choose_node(nodes, [on("b")], CLUSTER, wanted) == "b"
+    assert choose_node(nodes, [on("b")], CLUSTER, needs) == "b"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from spawner_config.containers.docker_settings import DockerSettings
+from spawner_config.containers.settings import DockerSettings
 from spawner_config.profiles.profiles import Profile, ProfileError
 from spawner_config.settings import SettingsError
-from spawner_config.swarm.services import Wanted
-from spawner_config.swarm.settings import check_engine, check_groups, wanted_node, with_overlay_addresses
-from spawner_config.swarm.shared_home import SharedFolder
+from spawner_config.swarm.services import NodeNeeds
+from spawner_config.swarm.settings import check_engine, check_groups, node_needs, with_overlay_addresses
+from spawner_config.swarm.shared_home import SharedHome
 
 MANAGER: dict[str, Any] = {"Swarm": {"NodeID": "n1", "ControlAvailable": True}}
 
@@ -44,16 +44,16 @@ def test_the_engine_must_be_a_manager_of_engines_that_are_new_enough() -> None:
 
 def test_groups_need_a_folder_that_is_the_same_everywhere() -> None:
     ours = settings(FARANDOLE_GROUP_FOLDERS="nlp")
-    check_groups(ours, SharedFolder(path="/mnt/homes"))
+    check_groups(ours, SharedHome(path="/mnt/homes"))
     check_groups(settings(), None)
     with pytest.raises(SettingsError, match="FARANDOLE_GROUP_FOLDERS needs FARANDOLE_SWARM_HOMES"):
         check_groups(ours, None)
 
 
 def test_a_profile_says_what_its_node_must_have() -> None:
-    found = wanted_node(profile(gpus=2, gpu_class="big", swarm={"labels": {"disk": "fast"}}))
-    assert found == Wanted(gpus=2, gpu_class="big", node_labels={"disk": "fast"})
-    assert wanted_node(profile()) == Wanted()
+    found = node_needs(profile(gpus=2, gpu_class="big", swarm={"labels": {"disk": "fast"}}))
+    assert found == NodeNeeds(gpus=2, gpu_class="big", node_labels={"disk": "fast"})
+    assert node_needs(profile()) == NodeNeeds()
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_a_profile_says_what_its_node_must_have() -> None:
 )
 def test_what_no_node_could_have_is_refused(table: dict[str, Any], words: str) -> None:
     with pytest.raises(ProfileError, match=words):
-        wanted_node(profile(swarm=table))
+        node_needs(profile(swarm=table))

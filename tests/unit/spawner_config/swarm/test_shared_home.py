@@ -13,22 +13,22 @@ from spawner_config.containers.shared_volumes import SharedVolumeError
 from spawner_config.settings import SettingsError
 from spawner_config.shares import Shares, parse_folders
 from spawner_config.swarm.home_volumes import SwarmVolumes
-from spawner_config.swarm.shared_home import SharedFolder, whole
+from spawner_config.swarm.shared_home import SharedHome, whole
 
 IMAGE = "farandole-notebook:1"
 HOME = {"farandole-home-ada": {"bind": "/home/user", "mode": "rw"}}
 DATA = {"mnist": {"bind": "/data/mnist", "mode": "ro"}}
-NFS = SharedFolder(server="10.0.0.5", path="/export/homes")
+NFS = SharedHome(server="10.0.0.5", path="/export/homes")
 
 
-def folder(text: str) -> SharedFolder | None:
-    return SharedFolder.from_environment({"FARANDOLE_SWARM_HOMES": text})
+def folder(text: str) -> SharedHome | None:
+    return SharedHome.from_environment({"FARANDOLE_SWARM_HOMES": text})
 
 
 def test_a_shared_folder_is_of_a_server_or_a_path() -> None:
     assert folder("nfs://10.0.0.5/export/homes/") == NFS
-    assert folder("nfs://files.example.org/") == SharedFolder(server="files.example.org", path="/")
-    assert folder("/mnt/homes/") == SharedFolder(path="/mnt/homes")
+    assert folder("nfs://files.example.org/") == SharedHome(server="files.example.org", path="/")
+    assert folder("/mnt/homes/") == SharedHome(path="/mnt/homes")
     assert folder("") is None
 
 
@@ -47,7 +47,7 @@ def test_each_volume_is_a_folder_in_it() -> None:
         "o": "addr=10.0.0.5,rw,hard,nosuid,nodev",
         "device": ":/export/homes/farandole-home-ada",
     }
-    mounted = SharedFolder(path="/mnt/homes")
+    mounted = SharedHome(path="/mnt/homes")
     assert mounted.options(whole("farandole"), "farandole")["device"] == "/mnt/homes"
     assert mounted.options("farandole-home-ada", "farandole") == {
         "type": "none",
@@ -93,7 +93,7 @@ class FakeEngine:
             raise self.silent
 
 
-def volumes(engine: FakeEngine, where: SharedFolder | None = NFS) -> SwarmVolumes:
+def volumes(engine: FakeEngine, where: SharedHome | None = NFS) -> SwarmVolumes:
     shares = Shares(folders=parse_folders("nlp: ada"))
     return SwarmVolumes(engine, shares, where, name="farandole")  # type: ignore[arg-type]
 

@@ -12,10 +12,10 @@ from docker.errors import NotFound
 from jupyterhub.spawner import SpawnException
 
 from spawner_config.shares import Shares
-from spawner_config.swarm import spawner as swarm
+from spawner_config.swarm import spawner as swarm_spawner
 from spawner_config.swarm.home_volumes import SwarmVolumes
-from spawner_config.swarm.services import Wanted
-from spawner_config.swarm.spawner import FarandoleSwarmSpawner
+from spawner_config.swarm.services import NodeNeeds
+from spawner_config.swarm.spawner import FarandoleSwarmSpawner, set_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,7 @@ class Networks:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Swarm:
     for name, value in (("LOOK_SECONDS", 0.01), ("CHOSEN_SECONDS", 0.05), ("PATIENCE_SECONDS", 0.05)):
-        monkeypatch.setattr(swarm, name, value)
+        monkeypatch.setattr(swarm_spawner, name, value)
     return Swarm()
 
 
@@ -234,7 +234,7 @@ async def test_a_name_is_free_once_the_old_container_is_gone(engine: Swarm) -> N
 async def test_a_node_that_does_not_answer_keeps_nobody_waiting_for_ever(
     engine: Swarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swarm, "GONE_SECONDS", 0.05)
+    monkeypatch.setattr(swarm_spawner, "GONE_SECONDS", 0.05)
     spawner = spawner_of(engine)
     await start(spawner)
     engine.leaving = [engine.task(engine.made[0])] * 10_000
@@ -260,7 +260,7 @@ async def test_a_notebook_stays_where_its_home_is(engine: Swarm, server: str, co
 async def test_memory_that_a_profile_names_is_kept_for_its_servers(engine: Swarm) -> None:
     spawner = spawner_of(engine, "", mem_limit=4 << 30, cpu_limit=1.5)
     profile = SimpleNamespace(name="big", memory="2G")
-    swarm.set_place({"big": Wanted(gpus=1)}, spawner, profile)  # type: ignore[arg-type]
+    set_place({"big": NodeNeeds(gpus=1)}, spawner, profile)  # type: ignore[arg-type]
     await start(spawner)
     resources = engine.made[0]["template"]["Resources"]
     assert resources["Limits"] == {"MemoryBytes": 4 << 30, "NanoCPUs": 1_500_000_000, "Pids": 4096}

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import docker
 
 from spawner_config.containers.compose_hub import configure_hub, configure_servers, user_networks
-from spawner_config.containers.docker_settings import DockerSettings
 from spawner_config.containers.images import ImagePulls
 from spawner_config.containers.network_spawner import NetworkedSpawner
-from spawner_config.containers.networks import LABEL, UserNetworks
+from spawner_config.containers.networks import UserNetworks
+from spawner_config.containers.settings import DockerSettings
 from spawner_config.containers.shared_volumes import SharedVolumes
 from spawner_config.gpus.spawner import GpuSpawner, configure_gpus
+from spawner_config.labels import HUB_LABEL
 
 if TYPE_CHECKING:
     from spawner_config.profiles.profiles import Profile, ProfileSet
@@ -54,10 +55,10 @@ class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
             self.log.info("%s is gone already", self.container_name)
 
 
-def configure(c: Any, settings: Settings, catalogue: ProfileSet) -> None:
+def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     """Set up a hub whose servers are containers on its own machine."""
     ours = DockerSettings.from_environment(os.environ)
-    configure_hub(c, settings, catalogue, ours)
+    configure_hub(c, settings, profile_set, ours)
     connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
     networks = user_networks(c, ours, UserNetworks, connect())
     # A class and not a setting: traitlets copies settings for each spawner, and the networks' lock must be one.
@@ -65,17 +66,17 @@ def configure(c: Any, settings: Settings, catalogue: ProfileSet) -> None:
         "networks": networks,
         "shared_volumes": SharedVolumes(connect(), ours.shares, name=ours.name),
         "pulls": ImagePulls(connect),
-        "gpu_pool": configure_gpus(c, catalogue, os.environ),
+        "gpu_pool": configure_gpus(c, profile_set, os.environ),
     }
     c.JupyterHub.spawner_class = type("DockerSpawner", (FarandoleDockerSpawner,), shared)
     configure_containers(c, ours)
-    configure_servers(c, catalogue, ours, finish=limit_swap)
+    configure_servers(c, profile_set, ours, finish=limit_swap)
 
 
 def configure_containers(c: Any, ours: DockerSettings) -> None:
     """Set what every container of a server has."""
     c.DockerSpawner.remove = True
-    c.DockerSpawner.extra_create_kwargs = {"labels": {LABEL: ours.name}}
+    c.DockerSpawner.extra_create_kwargs = {"labels": {HUB_LABEL: ours.name}}
     c.DockerSpawner.extra_host_config = {
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],

@@ -18,7 +18,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 from traitlets.config import Config, PyFileConfigLoader
 
-from spawner_config.lifecycle.culler import Arbiter, Watch
+from spawner_config.lifecycle.culler import Arbiter, ReportWindow
 from spawner_config.lifecycle.idle import SERVICE, IdleLimits, QuietProxy, configure_idle, is_idle, tell_limits
 from spawner_config.settings import ROOT, SettingsError
 
@@ -30,10 +30,10 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LIMITS = IdleLimits(worker_minutes=30, server_minutes=120)
 
 
-def idle(server: str, ages: dict[str, float], *, watched: float = 1000, limits: IdleLimits = LIMITS) -> bool:
+def idle(server: str, ages: dict[str, float], *, reports: float = 1000, limits: IdleLimits = LIMITS) -> bool:
     """Decide for servers that were last of use so many minutes ago."""
     uses = {name: NOW - timedelta(minutes=age) for name, age in ages.items()}
-    return is_idle(server, uses, limits, now=NOW, watched_since=NOW - timedelta(minutes=watched))
+    return is_idle(server, uses, limits, now=NOW, reports_since=NOW - timedelta(minutes=reports))
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_a_notebook_server_is_in_use_while_a_worker_of_its_user_is() -> None:
 
 
 def test_nobody_is_idle_before_the_hub_has_listened_for_so_long() -> None:
-    assert not idle("c-w0", {"c-w0": 500}, watched=29)
-    assert idle("c-w0", {"c-w0": 500}, watched=30)
+    assert not idle("c-w0", {"c-w0": 500}, reports=29)
+    assert idle("c-w0", {"c-w0": 500}, reports=30)
 
 
 def test_zero_turns_one_off() -> None:
@@ -119,11 +119,11 @@ async def test_the_proxys_word_on_activity_does_not_count(monkeypatch: pytest.Mo
 
 
 class Clock:
-    """The clocks of a machine, and a watch that began when they did."""
+    """The clocks of a machine, and a window of reports that opened at the same moment."""
 
     def __init__(self, wall: datetime = NOW) -> None:
         self.wall, self.monotonic = wall, 0.0
-        self.watch = Watch(timedelta(minutes=2), wall=lambda: self.wall, monotonic=lambda: self.monotonic)
+        self.window = ReportWindow(timedelta(minutes=2), wall=lambda: self.wall, monotonic=lambda: self.monotonic)
 
     def passes(self, minutes: float) -> None:
         self.wall += timedelta(minutes=minutes)
@@ -134,8 +134,8 @@ class Clock:
         self.wall += timedelta(minutes=minutes)
 
     def idle(self, server: str, use: datetime) -> bool:
-        now, since = self.watch.look()
-        return is_idle(server, {server: use}, LIMITS, now=now, watched_since=since)
+        now, since = self.window.look()
+        return is_idle(server, {server: use}, LIMITS, now=now, reports_since=since)
 
 
 def test_a_busy_server_is_not_idle_after_a_suspend_until_it_had_its_whole_time_to_report() -> None:
@@ -151,26 +151,26 @@ def test_a_busy_server_is_not_idle_after_a_suspend_until_it_had_its_whole_time_t
 
 
 @pytest.mark.parametrize("minutes", [-600, 3])
-def test_a_watch_begins_anew_when_the_clock_is_set(minutes: float) -> None:
+def test_the_window_of_reports_restarts_when_the_clock_is_set(minutes: float) -> None:
     clock = Clock()
     clock.passes(60)
     clock.jumps(minutes)
-    assert clock.watch.look() == (clock.wall, clock.wall)
+    assert clock.window.look() == (clock.wall, clock.wall)
 
 
-def test_small_corrections_of_the_clock_end_no_watch_but_their_sum_does() -> None:
+def test_small_corrections_of_the_clock_restart_the_window_only_by_their_sum() -> None:
     clock = Clock()
     clock.jumps(1.5)
     clock.passes(60)
-    assert clock.watch.look() == (clock.wall, NOW)
+    assert clock.window.look() == (clock.wall, NOW)
     clock.jumps(1.5)
-    assert clock.watch.look() == (clock.wall, clock.wall)
+    assert clock.window.look() == (clock.wall, clock.wall)
 
 
-def test_the_watch_of_this_machine_goes_on() -> None:
-    watch = Watch(timedelta(days=1))
-    began = watch.look()[1]
-    now, since = watch.look()
+def test_the_window_stays_open_on_this_machine() -> None:
+    window = ReportWindow(timedelta(days=1))
+    began = window.look()[1]
+    now, since = window.look()
     assert since == began <= now
 
 
@@ -267,7 +267,7 @@ async def test_the_culler_looks_again_at_all_servers_of_the_user(
         limits=LIMITS,
         api_url=f"http://127.0.0.1:{port}/hub/api",
         token="secret",
-        watch=clock.watch,
+        window=clock.window,
     )
     try:
         assert await arbiter(server=model(user, name, then[name]), inactive=None, inactive_limit=600) == expected

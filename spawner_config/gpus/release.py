@@ -20,7 +20,7 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 
 
-class Endings:
+class GpuRelease:
     """What is being removed, and what the engine would not remove for ``patience`` seconds.
 
     The latter keeps its GPUs, for two servers must never share one; it is tried again when somebody asks for GPUs.

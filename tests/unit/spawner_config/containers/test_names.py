@@ -2,7 +2,7 @@
 
 import pytest
 
-from spawner_config.containers.container_names import LABEL_LENGTH, container_name
+from spawner_config.containers.names import LABEL_LENGTH, container_name
 
 PREFIX = "farandole-server"
 LONG = "ada.lovelace-of-the-analytical-engine@example.org"

@@ -1,0 +1,50 @@
+"""Addresses and packet sizes of the hub's networks.
+
+Standard library only: the hub, the engine filter and `make doctor` share this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MTU_OPTION = "com.docker.network.driver.mtu"
+SUBNETS = "10.213.0.0/16"
+SUBNETS_WANTED = f"a range such as '{SUBNETS}'"
+MTU = 1500
+SMALLEST_MTU, LARGEST_MTU = 576, 65535
+MTU_WANTED = f"a number from {SMALLEST_MTU} to {LARGEST_MTU}"
+USER_PREFIX = 26
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddressRange:
+    """The addresses of the users' networks: each network takes a piece of ``prefix`` bits from ``whole``.
+
+    Docker's own pools suffice for about thirty networks. Gateway, hub and proxy take three addresses of each piece.
+    """
+
+    whole: IPv4Network
+    prefix: int = USER_PREFIX
+
+    def __post_init__(self) -> None:
+        """Refuse a range that holds no network."""
+        if self.whole.prefixlen > self.prefix:
+            raise ValueError(f"{self.whole} is too small, it must be /{self.prefix} or larger")
+
+    def free(self, taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
+        """Yield the pieces that overlap no network of ``taken``."""
+        others = list(taken)
+        for piece in self.whole.subnets(new_prefix=self.prefix):
+            if not any(piece.overlaps(other) for other in others):
+                yield piece
+
+
+def subnets_of(network: dict[str, Any]) -> list[IPv4Network]:
+    """Return the IPv4 subnets of a network as the engine lists it."""
+    pools = (network.get("IPAM") or {}).get("Config") or []
+    return [IPv4Network(pool["Subnet"]) for pool in pools if ":" not in pool.get("Subnet", ":")]

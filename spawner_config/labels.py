@@ -1,0 +1,10 @@
+"""Labels of containers, services, networks, volumes, pods and images, which hub, engine filter and doctor share.
+
+Standard library only: `make doctor` imports this module on machines without packages.
+"""
+
+HUB_LABEL = "farandole.hub"
+"""The name of the hub that an object belongs to."""
+USER_LABEL = "farandole.user"
+CLUSTER_LABEL = "farandole.cluster"
+VERSION_LABEL = "org.opencontainers.image.version"

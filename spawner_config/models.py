@@ -1,0 +1,96 @@
+"""Base classes for what administrators write: tables of profiles.toml and FARANDOLE_ variables, as pydantic models.
+
+The ``description`` of a field completes the sentence "KEY must be ..." of the error for a wrong value.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from spawner_config.settings import ProfileError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pydantic_core import ErrorDetails
+
+MEMORY = "^[1-9][0-9]*[KMGT]$"
+MEMORY_EXAMPLE = "text as '512M' or '4G'"
+
+
+def _yes_or_no(value: object) -> object:
+    return {"yes": True, "no": False}.get(value) if isinstance(value, str) else value
+
+
+Switch = Annotated[bool, BeforeValidator(_yes_or_no)]
+"""A variable that is ``yes`` or ``no``."""
+
+
+class Checked(BaseModel):
+    """A frozen model that reports its first wrong value in one sentence for the administrator."""
+
+    model_config = ConfigDict(frozen=True)
+    error: ClassVar[type[ValueError]]
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as exc:
+            raise self.error(self._sentence(exc.errors()[0], values)) from exc
+
+    @classmethod
+    def _sentence(cls, fault: ErrorDetails, values: Mapping[str, Any]) -> str:
+        raise NotImplementedError
+
+
+class Table(Checked):
+    """A table of profiles.toml; raises `ProfileError` for an unknown key and for a value of the wrong type."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    error = ProfileError
+
+    @classmethod
+    def _sentence(cls, fault: ErrorDetails, _values: Mapping[str, Any]) -> str:
+        if fault["type"] == "value_error":
+            return str(fault["ctx"]["error"])
+        key = str(fault["loc"][0])
+        if fault["type"] == "extra_forbidden":
+            return f"unknown key {key!r}. Known keys: {', '.join(cls.model_fields)}."
+        return f"{key} must be {cls.model_fields[key].description}."
+
+
+class Variables(Checked):
+    """Settings of the environment: the field ``name`` is the variable FARANDOLE_NAME; raises `SettingsError`."""
+
+    model_config = ConfigDict(
+        alias_generator=lambda name: f"FARANDOLE_{name.upper()}", validate_by_alias=True, validate_by_name=True
+    )
+    error = SettingsError
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+        """Read the variables; an empty one has its default."""
+        aliases = [str(field.alias) for field in cls.model_fields.values()]
+        return cls(**{alias: environ[alias] for alias in aliases if environ.get(alias)})
+
+    @classmethod
+    def _sentence(cls, fault: ErrorDetails, values: Mapping[str, Any]) -> str:
+        variable, reason = str(fault["loc"][0]), fault.get("ctx", {}).get("error")
+        # A validator that knows more than the field's description raises the whole sentence.
+        if isinstance(reason, SettingsError):
+            return str(reason)
+        wanted = next(field.description for field in cls.model_fields.values() if field.alias == variable)
+        found = "not set" if fault["type"] == "missing" else repr(values[variable]) + (f": {reason}" if reason else "")
+        return f"{variable} is {found}. It must be {wanted}."
+
+
+@contextmanager
+def naming(table: str) -> Iterator[None]:
+    """Put the name of a table before the message of a `ProfileError`."""
+    try:
+        yield
+    except ProfileError as exc:
+        raise ProfileError(f"{table}: {exc}") from exc

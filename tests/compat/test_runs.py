@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from farandole import load_run
+from farandole.driver.control.mailbox import driver_statuses
 from farandole.driver.recovery.orphaned_runs import complete
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
@@ -18,7 +20,7 @@ from farandole.server.panel.runs import Filter, RunIndex
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from tests.compat.places import BROKEN, FAILS, LOST, LOST_ELASTIC, REPORTS, WHOLE, copy_runs
+from tests.compat.places import BROKEN, FAILS, FIXTURES, LOST, LOST_ELASTIC, REPORTS, WHOLE, copy_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,3 +199,13 @@ def test_the_magic_lists_and_shows_them(shell: InteractiveShell) -> None:
     [picture] = captured.outputs
     assert "loss" in picture.data["text/html"]
     assert "finished" in picture.data["text/html"]
+
+
+def test_a_driver_of_before_is_seen_beside_its_runs(tmp_path: Path) -> None:
+    """It may live on, in a notebook that was open when the hub was upgraded."""
+    shutil.copytree(FIXTURES / "runs" / ".desks", tmp_path / ".desks", copy_function=shutil.copy)
+    [status] = driver_statuses(tmp_path)
+    assert (status.cluster, status.local, status.backend, status.busy) == ("lost-elastic", False, "torch", True)
+    assert status.notebook == "/home/farandole/course/lost-elastic.ipynb"
+    assert list(status.workers) == ["lost-elastic-w0", "lost-elastic-w1"]
+    assert list(status.runs) == [LOST_ELASTIC]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from farandole.driver.world.backends.base import LOOPBACK, Endpoint, Seat
+from farandole.driver.world.backends.base import LOOPBACK, Endpoint, RankAssignment
 from farandole.driver.world.backends.horovod import HorovodBackend, slot
 from farandole.server.worker.rendezvous import Rendezvous
 
@@ -46,9 +46,10 @@ def theirs(shell: InteractiveShell, rendezvous: Rendezvous) -> float:
     """Return the seconds that two engines, Horovod's set-up on them and the same all-reduce take."""
     start = time.perf_counter()
     with px(RANKS) as view:
-        port = rendezvous.open([slot(seat(rank)) for rank in range(RANKS)], LOOPBACK)
+        port = rendezvous.open([slot(assignment(rank)) for rank in range(RANKS)], LOOPBACK)
         endpoint = Endpoint(host=LOOPBACK, port=port)
-        environments = [HorovodBackend().environment(seat(rank), endpoint, interface="lo") for rank in range(RANKS)]
+        backend, assignments = HorovodBackend(), map(assignment, range(RANKS))
+        environments = [backend.environment(one, endpoint, interface="lo") for one in assignments]
         with silence():
             view.scatter("environment", environments, flatten=True).get()
         setup = "import os; os.environ.update(environment)\nimport horovod.torch as hvd; hvd.init()\n"
@@ -56,9 +57,9 @@ def theirs(shell: InteractiveShell, rendezvous: Rendezvous) -> float:
         return time.perf_counter() - start
 
 
-def seat(rank: int) -> Seat:
+def assignment(rank: int) -> RankAssignment:
     """Return the place of a rank, all on this machine."""
-    return Seat(
+    return RankAssignment(
         rank=rank,
         size=RANKS,
         local_rank=rank,

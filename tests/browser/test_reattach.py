@@ -138,7 +138,7 @@ def test_an_elastic_run_is_led_on_and_survives_a_rank_as_well(hub: RunningHub, l
     expect(attached).to_contain_text("another driver leads the run now")
 
     kernel_of(hub, "germain", "main-w1").send_signal(signal.SIGKILL)
-    expect(attached).to_contain_text("joined: going on with 2 ranks", timeout=120_000)
+    expect(attached).to_contain_text("joined: continuing with 2 ranks", timeout=120_000)
     wait_for_more(attached)
     (home_of(hub, "germain") / "hurry").touch()
     expect(attached.locator(".fd-status")).to_have_text("finished", timeout=60_000)

@@ -77,7 +77,7 @@ def test_a_resumed_run_replaces_a_lost_rank_as_well(cluster, tmp_path):
     run = cluster.train(cell, resume=first.id, elastic=Elastic())
     whole(run, epochs=12)
     assert len([notice for notice in run.notices if "resumed from step" in notice]) == 1
-    assert told(run, "rank 2 joined: going on with 3 ranks from step")
+    assert told(run, "rank 2 joined: continuing with 3 ranks from step")
     assert {result["size"] for result in run.results.values()} == {3}
 
 
@@ -100,7 +100,7 @@ def test_a_lost_rank_is_replaced_while_the_run_goes_on(cluster, tmp_path):
     fault = "kill(2, 20); time.sleep(0 if fd.size() == 3 else 0.1)"
     run = cluster.train(elastic(tmp_path, epochs=12, fault=fault), elastic=Elastic())
     whole(run, epochs=12)
-    assert told(run, "rank 2 joined: going on with 3 ranks from step")
+    assert told(run, "rank 2 joined: continuing with 3 ranks from step")
     assert {result["size"] for result in run.results.values()} == {3}
 
 
@@ -114,7 +114,7 @@ def test_the_rates_follow_the_ranks_where_that_is_wanted(cluster, tmp_path):
 def test_below_the_minimum_the_run_waits_for_a_new_rank(cluster, tmp_path):
     run = cluster.train(elastic(tmp_path, fault="kill(1, 20)"), elastic=Elastic(min_ranks=3))
     whole(run)
-    assert told(run, "joined: going on with 3 ranks")
+    assert told(run, "joined: continuing with 3 ranks")
 
 
 def test_a_cell_that_kills_at_the_same_step_each_time_is_given_up(cluster, tmp_path):
@@ -138,4 +138,4 @@ def test_a_cell_without_an_elastic_loop_is_refused(cluster):
 def test_without_the_option_the_same_cell_just_trains(cluster, tmp_path):
     run = cluster.train(elastic(tmp_path))
     whole(run)
-    assert not told(run, "going on with")
+    assert not told(run, "continuing with")

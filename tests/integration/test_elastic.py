@@ -33,7 +33,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster, tmp_path):
     run = cluster.train(elastic(tmp_path, epochs=EPOCHS, fault=fault), elastic=Elastic())
     whole(run)
     assert any("rank 1 (worker e-w1) was lost" in notice for notice in run.notices)
-    assert any("rank 1 joined: going on with 2 ranks" in notice for notice in run.notices)
+    assert any("rank 1 joined: continuing with 2 ranks" in notice for notice in run.notices)
 
 
 def test_workers_come_and_go_while_the_run_goes_on(cluster, tmp_path):

@@ -25,7 +25,7 @@ def test_another_driver_leads_a_run_on(hub, tmp_path, backend, alone):
         if not alone:
             # The driver reads the rank's journal through the proxy, which does not report the connection's end.
             hub.kill_server("lost", f"t-{backend}-w1")
-        wait_until(lambda: any("joined: going on with 2 ranks" in notice for notice in run.notices), PATIENCE)
+        wait_until(lambda: any("joined: continuing with 2 ranks" in notice for notice in run.notices), PATIENCE)
         lost.hurry()
         run.wait(PATIENCE)
         assert_none_left_out(lost.store, run)
@@ -52,5 +52,5 @@ def test_a_proxy_that_is_restarted_costs_no_rank(tmp_path):
             (tmp_path / "hurry").touch()
             run.wait(PATIENCE)
             assert_none_left_out(store, run)
-            assert not any("was lost" in notice or "going on with" in notice for notice in run.notices)
+            assert not any("was lost" in notice or "continuing with" in notice for notice in run.notices)
             assert [kernel.kernel_id for kernel in cluster._core.group.kernels] == kernels

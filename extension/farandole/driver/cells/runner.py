@@ -219,7 +219,7 @@ class Training:
             run.notice(text)
             self._progress(text)
 
-        return RunCallbacks(notice=notice, seated=run.assign_ranks)
+        return RunCallbacks(notice=notice, assigned=run.assign_ranks)
 
     async def _go_on(
         self,
@@ -269,8 +269,8 @@ class Training:
         sink = self._sink(background.screen, again)
         if found.ended is None:
             self._core.use(run.backend)
-            heard = JournalReplay(readers=readers, workers=run.info.workers, whole=again.end)
-            cell = AdoptedRun(self._core, self._cell(run, sink, elastic), elastic, self._told(run), heard)
+            replay = JournalReplay(readers=readers, workers=run.info.workers, caught_up=again.end)
+            cell = AdoptedRun(self._core, self._cell(run, sink, elastic), elastic, self._told(run), replay)
             work = self._core.take_over(cell)
         else:
             work = follow_to_end(readers, sink)

@@ -1,4 +1,4 @@
-"""Keeps an elastic run going: brings its ranks together when some are lost, and takes in those that come."""
+"""The agent of an elastic run: forms a new world whenever ranks are lost, join or leave."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from farandole.driver.elastic.host import ElasticHost, ElasticTimeouts
 from farandole.driver.elastic.membership import Membership
-from farandole.driver.elastic.messages import Change, count, loss, refusal, torn
+from farandole.driver.elastic.messages import Change, connection_loss, count, loss, refusal
 from farandole.driver.elastic.rendezvous import Rendezvous
 from farandole.driver.elastic.replacement import Replacer
-from farandole.driver.elastic.restart_policy import Failures
+from farandole.driver.elastic.restart_policy import RestartPolicy
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
@@ -22,88 +22,101 @@ from farandole.driver.output import label
 
 
 class ElasticAgent:
-    """Runs one cell until all its ranks have ended, with whatever ranks there are meanwhile."""
+    """Runs one cell to its end on a changing set of ranks.
+
+    One task, `_supervise`, makes all changes; other tasks only report events that wake it:
+
+    - Ranks are lost, or lose their connections: the agent gathers the others and forms a world of them.
+    - New ranks are ready, or ranks shall leave: all ranks leave their loops at the same commit and form a new world.
+    - A cell fails by itself: the agent ends the cell on all ranks.
+    """
 
     def __init__(
-        self, staff: ElasticHost, group: RankGroup, options: Elastic, patience: ElasticTimeouts | None = None
+        self, host: ElasticHost, group: RankGroup, options: Elastic, timeouts: ElasticTimeouts | None = None
     ) -> None:
-        self.members = Membership(group, self._note_refusal)
-        self._staff = staff
+        self.membership = Membership(group, self._note_refusal)
+        self._host = host
         self._group = group
         self._options = options
-        self._patience = patience or ElasticTimeouts(hung=options.hung)
-        self._recruiter = Replacer(staff, self.members, options, self._patience)
-        self._forming = Rendezvous(staff, self.members, options, self._patience)
-        self._parting = False
-        self._first_parted: float | None = None
-        self._why: list[str] = []
-        """Why the next world differs from the last, as far as that is no wish of the user's."""
-        self._failures = Failures(self._patience.refill)
+        self._timeouts = timeouts or ElasticTimeouts(hung=options.hung)
+        self._replacer = Replacer(host, self.membership, options, self._timeouts)
+        self._rendezvous = Rendezvous(host, self.membership, options, self._timeouts)
+        self._restart_policy = RestartPolicy(self._timeouts.replacement)
+        self._leaving_loops = False
+        """Whether the ranks have been told at which commit to leave their loops for a new world."""
+        self._first_left: float | None = None
+        """When the first of them was seen to wait."""
+        self._causes: list[str] = []
+        """The failures that the next announced world recovers from."""
         self._size = 0
         self._work: asyncio.Task[None] | None = None
 
     async def run(self, kernels: Sequence[RankKernel]) -> list[Reply]:
-        """Execute the cell and return how it ended on each rank that saw its end.
+        """Execute the cell; return how it ended on each rank that reached its end.
 
-        Raises: RankError, RankDiedError where the run cannot go on.
+        Raises:
+            RankError, RankDiedError: the run cannot continue.
         """
         for kernel in kernels:
-            self.members.add(kernel, await self._staff.launch(kernel), inside=True)
+            self.membership.add(kernel, await self._host.launch(kernel), in_world=True)
         return await self.lead()
 
     async def lead(self) -> list[Reply]:
-        """Keep going what the members run, from wherever they stand; return and raise as `run`."""
-        self._size = len(self.members.inside)
-        self._parting = any(kernel in self.members.waiting for kernel in self.members.inside)
+        """Supervise the cell that the members already run; return and raise as `run`."""
+        members = self.membership
+        self._size = len(members.world)
+        self._leaving_loops = any(kernel in members.waiting for kernel in members.world)
         self._work = asyncio.create_task(self._supervise())
-        watch = asyncio.create_task(self._lookout().run())
+        liveness = asyncio.create_task(self._liveness().run())
         try:
             await asyncio.wait([self._work])
             if not self._work.cancelled():
                 self._work.result()
         finally:
-            watch.cancel()
+            liveness.cancel()
             await self._clean_up()
-        # What was lost on the way and made good is none of the outcome.
-        members = self.members
+        # Ranks that were lost and replaced have no part in the outcome.
         return sorted(members.failed + members.lost if members.failed else members.ended, key=lambda one: one.rank)
 
-    def _lookout(self) -> Liveness:
-        members = self.members
-        hung = self._patience.hung
+    def _liveness(self) -> Liveness:
+        members = self.membership
         return Liveness(
-            lambda: members.all, self._staff.tell, seconds=hung, give_up=lambda kernel: members.kill([kernel])
+            lambda: members.all,
+            self._host.notify,
+            seconds=self._timeouts.hung,
+            give_up=lambda kernel: members.kill([kernel]),
         )
 
     def stop(self) -> None:
-        """Form no world any more: the user has stopped the run."""
+        """Stop supervising, because the user has stopped the run."""
         if self._work is not None:
             self._work.cancel()
 
-    def take_in(self) -> None:
-        """Look for ranks that the cluster has and the run has not."""
-        self._recruiter.look()
+    def admit_new_ranks(self) -> None:
+        """Replace lost ranks, and add ranks of the cluster that are not part of the run."""
+        self._replacer.check()
 
-    def try_again(self) -> None:
-        """Do as `take_in`, also where new ranks have failed to join so often that no other was tried."""
-        self.members.refusals = []
-        self.take_in()
+    def retry_new_ranks(self) -> None:
+        """Do the same, even after too many new ranks have failed to join."""
+        self.membership.refusals = []
+        self.admit_new_ranks()
 
-    def part_with(self, kernels: Sequence[RankKernel]) -> None:
-        """Have the run go on without these ranks from its next commit on, and stop their workers then."""
-        self._forming.leaving |= set(kernels)
-        self._recruiter.exclude(kernels)
-        self.members.dismiss([kernel for kernel in kernels if kernel not in self.members.inside])
-        if not self._forming.leaving & set(self.members.inside):
-            self._send_off()
-        self.members.wake()
+    def remove(self, kernels: Sequence[RankKernel]) -> None:
+        """Continue without these ranks after the next commit, then stop their workers."""
+        members, leaving = self.membership, self._rendezvous.leaving
+        leaving.update(kernels)
+        self._replacer.exclude(kernels)
+        members.forget([kernel for kernel in kernels if kernel not in members.world])
+        if not leaving & set(members.world):
+            self._release_leaving()
+        members.wake()
 
     async def _supervise(self) -> None:
-        members = self.members
+        members = self.membership
         while True:
-            await members.until(self._something_to_do)
-            if self._recruiter.trouble is not None:
-                raise self._recruiter.trouble
+            await members.wait_until(self._action_needed)
+            if self._replacer.error is not None:
+                raise self._replacer.error
             if members.failed:
                 await self._end_all()
                 return
@@ -111,121 +124,129 @@ class ElasticAgent:
                 return
             if self._broken():
                 await self._recover()
-            elif self._parting:
-                self._parting, self._first_parted = False, None
+            elif self._leaving_loops:
+                self._leaving_loops, self._first_left = False, None
                 await self._form(time.monotonic())
             else:
-                await self._part()
+                await self._leave_loops()
 
-    def _something_to_do(self) -> bool:
-        members = self.members
-        if members.failed or not members.inside or self._broken() or self._recruiter.trouble is not None:
+    def _action_needed(self) -> bool:
+        members = self.membership
+        if members.failed or not members.world or self._broken() or self._replacer.error is not None:
             return True
-        if self._parting:
-            return all(kernel in members.waiting for kernel in members.inside)
-        # Whoever cannot be reached now would not hear where to part.
-        together = all(kernel.connected for kernel in members.inside)
-        return together and bool(self._forming.newcomers or self._forming.leaving & set(members.inside))
+        if self._leaving_loops:
+            return all(kernel in members.waiting for kernel in members.world)
+        # All have to be connected: an unreachable rank would not learn at which commit to leave.
+        connected = all(kernel.connected for kernel in members.world)
+        return connected and bool(self._rendezvous.newcomers or self._rendezvous.leaving & set(members.world))
 
     def _broken(self) -> bool:
-        return bool(self.members.lost or self._forming.torn) or self.members.torn or self._overdue()
+        members = self.membership
+        return bool(members.lost or self._rendezvous.failure) or members.broken or self._overdue()
 
     def _overdue(self) -> bool:
-        """True where a rank does not part long after another has: it was not told, say, by a driver that died."""
-        parted = [kernel for kernel in self.members.inside if kernel in self.members.waiting]
-        if not self._parting or not parted:
+        """Check whether a rank stays in its loop long after another has left.
+
+        The rank was probably never told at which commit to leave, because the former driver died in between.
+        """
+        waiting = [kernel for kernel in self.membership.world if kernel in self.membership.waiting]
+        if not self._leaving_loops or not waiting:
             return False
-        self._first_parted = self._first_parted or time.monotonic()
-        if time.monotonic() - self._first_parted <= self._patience.part or len(parted) == len(self.members.inside):
+        self._first_left = self._first_left or time.monotonic()
+        late = [kernel.rank for kernel in self.membership.world if kernel not in waiting]
+        if not late or time.monotonic() - self._first_left <= self._timeouts.leave:
             return False
-        late = label([kernel.rank for kernel in self.members.inside if kernel not in parted])
-        self._forming.torn = f"{late} did not part from the others within {self._patience.part:g} s"
+        self._rendezvous.failure = f"{label(late)} did not leave the loop within {self._timeouts.leave:g} s"
         return True
 
-    async def _part(self) -> None:
-        """Have all ranks leave their loops at one commit: the one after the last that any of them may have begun."""
-        began, patience, members = time.monotonic(), self._patience, self.members
-        commits = await members.tell(members.inside, rank_calls.pause_at_next_commit(), seconds=patience.ask)
-        # After long the first to answer may hold no more: asked again.
-        if commits and time.monotonic() - began <= patience.hold:
-            self._parting = True
-            await members.tell(
-                members.inside, rank_calls.leave_at_commit(max(commits.values()) + 1), seconds=patience.ask
-            )
+    async def _leave_loops(self) -> None:
+        """Let all ranks leave their loops at the same commit: the one after the latest that any of them has reached.
+
+        Each rank returns its number of commits and holds its next commit until it is told at which one to leave.
+        """
+        began, timeouts, members = time.monotonic(), self._timeouts, self.membership
+        commits = await members.call_or_kill(members.world, rank_calls.pause_at_next_commit(), seconds=timeouts.call)
+        # After a longer time, the first rank that answered may no longer hold its commit; ask all of them again.
+        if commits and time.monotonic() - began <= timeouts.pause:
+            self._leaving_loops = True
+            leave = rank_calls.leave_at_commit(max(commits.values()) + 1)
+            await members.call_or_kill(members.world, leave, seconds=timeouts.call)
 
     async def _recover(self) -> None:
-        """Go on with those that are left."""
-        self._parting, self._first_parted, began, members = False, None, time.monotonic(), self.members
-        (lost, members.lost), (reason, self._forming.torn) = (members.lost, []), (self._forming.torn, "")
-        self.take_in()
-        await members.gather(self._patience)
-        # Some deaths are known only now: those of others that died of it, or the one that broke the connections.
-        self.take_in()
+        """Continue with the ranks that are left."""
+        self._leaving_loops, self._first_left = False, None
+        began, members, rendezvous = time.monotonic(), self.membership, self._rendezvous
+        (lost, members.lost), (failure, rendezvous.failure) = (members.lost, []), (rendezvous.failure, "")
+        self.admit_new_ranks()
+        await members.gather(self._timeouts)
+        # More deaths may be known by now: ranks that died of the first one, or the one that closed the connections.
+        self.admit_new_ranks()
         lost, members.lost = [*lost, *members.lost], []
-        # What no world was told of yet comes before how an attempt to form one failed.
-        self._why = [*self._why, *map(loss, lost)] or [reason or torn(members)]
+        # Causes that no world was announced with take precedence over those of a failed attempt to form one.
+        self._causes = [*self._causes, *map(loss, lost)] or [failure or connection_loss(members)]
         if not members.failed:
-            if self._failures.forming:
-                await members.until(lambda: self._forming.disturbed, self._patience.grace)
+            if self._restart_policy.forming_failed:
+                await members.wait_until(lambda: rendezvous.disturbed, self._timeouts.grace)
             await self._form(began, failed=True)
 
     async def _form(self, began: float, *, failed: bool = False) -> None:
-        """Form a world of all that wait, once there are enough of them."""
-        members, forming = self.members, self._forming
-        await forming.wait_for_enough(self._why, began + self._patience.refill - time.monotonic())
-        if forming.disturbed or members.over:
+        """Form a world of all waiting ranks, once there are enough."""
+        members, rendezvous = self.membership, self._rendezvous
+        await rendezvous.wait_for_enough(self._causes, began + self._timeouts.replacement - time.monotonic())
+        if rendezvous.disturbed or members.over:
             return
-        chosen = forming.next_world
+        chosen = rendezvous.next_world
         joined = [kernel for kernel in chosen if kernel in members.joining]
-        went = [kernel for kernel in members.inside if kernel not in chosen]
+        left = [kernel for kernel in members.world if kernel not in chosen]
         news = dict(members.waiting)
         if failed:
-            self._failures.note_failure(max(news[kernel]["commits"] for kernel in chosen), self._why)
-        if went:
-            self._send_off()
+            self._restart_policy.note_failure(max(news[kernel]["commits"] for kernel in chosen), self._causes)
+        if left:
+            self._release_leaving()
         members.assign_ranks(chosen)
-        formed = await forming.join(chosen)
-        self._failures.note_attempt(formed=formed)
+        formed = await rendezvous.form(chosen)
+        self._restart_policy.note_attempt(formed=formed)
         if formed:
-            self._announce(Change(why=self._why, joined=joined, went=went, news=news))
-            self._why = []
+            self._announce(Change(causes=self._causes, joined=joined, left=left, news=news))
+            self._causes = []
 
-    def _send_off(self) -> None:
+    def _release_leaving(self) -> None:
         """Forget the ranks that leave and stop their workers."""
-        self.members.dismiss(self._forming.leaving)
-        self._recruiter.release(self._forming.leaving)
-        self._forming.leaving = set()
+        self.membership.forget(self._rendezvous.leaving)
+        self._replacer.release(self._rendezvous.leaving)
+        self._rendezvous.leaving = set()
 
     def _announce(self, change: Change) -> None:
-        inside = self.members.inside
-        self._staff.seated([kernel.worker.name for kernel in inside])
-        self._staff.tell(change.text(inside))
-        if self._options.lr_rule == "linear" and len(inside) != self._size:
-            self._staff.tell(
-                f"learning rates follow the number of ranks (--lr-rule linear): now for {count(len(inside))}"
+        world = self.membership.world
+        self._host.assigned([kernel.worker.name for kernel in world])
+        self._host.notify(change.text(world))
+        if self._options.lr_rule == "linear" and len(world) != self._size:
+            self._host.notify(
+                f"learning rates follow the number of ranks (--lr-rule linear): now for {count(len(world))}"
             )
-        self._size = len(inside)
+        self._size = len(world)
 
     def _note_refusal(self, reply: Reply) -> None:
-        self._staff.tell(refusal(reply, last=self._recruiter.gives_up))
-        self.take_in()
+        self._host.notify(refusal(reply, last=self._replacer.gives_up))
+        self.admit_new_ranks()
 
     async def _end_all(self) -> None:
-        """Have the others end as well, once one has failed by its own fault."""
-        await self.members.until(lambda: not self.members.inside, self._patience.grace)
+        """End the cell on all ranks, after it has failed by itself on one."""
+        members = self.membership
+        await members.wait_until(lambda: not members.world, self._timeouts.grace)
         await self._release()
-        await self.members.until(lambda: not self.members.inside, self._patience.grace)
+        await members.wait_until(lambda: not members.world, self._timeouts.grace)
 
     async def _clean_up(self) -> None:
         if self._work is not None and not self._work.done():
             self._work.cancel()
             await asyncio.wait([self._work])
-        await self._recruiter.close()
+        await self._replacer.close()
         if self._group.busy:
             await self._release()
-            await self.members.until(lambda: not self.members.all, self._patience.grace)
+            await self.membership.wait_until(lambda: not self.membership.all, self._timeouts.grace)
 
     async def _release(self) -> None:
-        # That those who wait to join end now is no fault of theirs.
-        self.members.dismiss(list(self.members.joining))
+        # Joining ranks are forgotten first: that their cells end now is not reported as a failure to join.
+        self.membership.forget(list(self.membership.joining))
         await self._group.release(together=True)

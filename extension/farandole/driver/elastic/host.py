@@ -1,4 +1,4 @@
-"""What the supervisor of an elastic run asks of the cluster, and how long it waits."""
+"""The interface between an elastic run's agent and its cluster, and the agent's timeouts."""
 
 from __future__ import annotations
 
@@ -11,46 +11,48 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.liveness import HUNG_SECONDS
 from farandole.driver.kernels.replies import Reply
 
-ASK_SECONDS = 30.0
-"""How long a rank may take to be reachable again and to answer beside its cell; a sort or a pickle stops all its
-threads for a while."""
+CALL_SECONDS = 30.0
+"""Timeout for a rank to be reachable and to answer a call beside its cell. A large sort or pickle holds the
+interpreter lock and delays all threads of the rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticTimeouts:
-    """How long a supervisor waits, in seconds."""
+    """The timeouts of an elastic agent, in seconds."""
 
     grace: float = 1.0
-    """For ranks to notice by themselves that the world is broken."""
-    leave: float = 5.0
-    """For a rank to come to its waiting point once its connections are cut."""
+    """For ranks to notice by themselves that their world is broken."""
+    abandon: float = 5.0
+    """For a rank to reach its waiting point after its connections were closed."""
     interrupt: float = 15.0
-    """The same after an interrupt; then it is killed."""
+    """For a rank to reach its waiting point after an interrupt; late ranks are killed."""
     hung: float = HUNG_SECONDS
-    """For a rank to answer while nothing is amiss; then it is taken for hung and killed."""
+    """For a rank to answer during training; silent ranks are killed."""
     form: float = 60.0
     """For the ranks to form a world."""
-    hold: float = 60.0
-    """For all to say how often they have committed; half of what a rank holds at a commit to hear where to part."""
-    part: float = 650.0
-    """For the last rank to part after the first, which waits for a world almost as long: one may be evaluating."""
-    refill: float = 60.0
-    """For new ranks, with fewer than the run must have."""
+    pause: float = 60.0
+    """For all ranks to return their numbers of commits; half of the time for which a rank holds its commit, so that
+    the answer arrives while all ranks still hold."""
+    leave: float = 650.0
+    """For the last rank to leave its loop after the first. It may be evaluating; the first rank waits for nearly as
+    long before it breaks the world."""
+    replacement: float = 60.0
+    """For new ranks to arrive while fewer than `min_ranks` are left."""
     retry: float = 15.0
-    """After a failed attempt to replace a rank."""
+    """Pause after a failed attempt to replace a rank."""
 
     @property
-    def ask(self) -> float:
-        """For a rank to answer what it has to; then it is killed, so no sooner than where nothing is amiss."""
-        return max(ASK_SECONDS, self.hung)
+    def call(self) -> float:
+        """For a rank to answer a call; late ranks are killed, so this is never shorter than `hung`."""
+        return max(CALL_SECONDS, self.hung)
 
 
 class ElasticHost(ABC):
-    """Where a run's ranks come from, and who seats them: the cluster."""
+    """What an elastic agent needs of the cluster: ranks, cells and worlds."""
 
     @abstractmethod
-    async def refill(self) -> list[RankKernel]:
-        """Start lost ranks anew and return all that there are, lost workers replaced."""
+    async def replace_lost(self) -> list[RankKernel]:
+        """Replace lost ranks and workers; return all ranks of the cluster."""
 
     @abstractmethod
     async def launch(self, kernel: RankKernel) -> asyncio.Task[Reply]:
@@ -58,20 +60,20 @@ class ElasticHost(ABC):
 
     @abstractmethod
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> asyncio.Task[Reply]:
-        """Make a new kernel a rank that lives alone for now, and start the run's cell on it."""
+        """Make a new kernel a rank in a temporary world of size 1, and start the run's cell on it."""
 
     @abstractmethod
     async def form(self, kernels: Sequence[RankKernel]) -> None:
-        """Tell ranks that wait to form a world."""
+        """Tell waiting ranks to form a world."""
 
     @abstractmethod
     async def release(self, kernels: Sequence[RankKernel]) -> None:
         """Stop the workers of ranks that have left the run."""
 
     @abstractmethod
-    def tell(self, text: str) -> None:
-        """Tell the user something, in one sentence."""
+    def notify(self, text: str) -> None:
+        """Show the user one sentence."""
 
     @abstractmethod
-    def seated(self, workers: Sequence[str]) -> None:
-        """Note on which workers the ranks 0, 1, ... are now."""
+    def assigned(self, workers: Sequence[str]) -> None:
+        """Note the workers of the ranks 0, 1, ..."""

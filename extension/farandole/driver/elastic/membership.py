@@ -1,4 +1,4 @@
-"""The ranks of an elastic run as they stand: who trains, who waits for a world, who wants to join, who has ended."""
+"""The state of an elastic run's ranks: in the world, joining, waiting for a world, or ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from farandole.driver.elastic.host import ASK_SECONDS, ElasticTimeouts
+from farandole.driver.elastic.host import CALL_SECONDS, ElasticTimeouts
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
@@ -18,139 +18,131 @@ from farandole.protocol import Kind
 
 T = TypeVar("T")
 
-AGAIN_SECONDS = 5.0
-"""For those that are asked once more: their answers may lie unread where the driver itself stood still."""
-LOOK_SECONDS = 1.0
-"""How often `until` looks without news: connections that are open again, and time that has passed, tell nothing."""
+SECOND_CALL_SECONDS = 5.0
+"""Timeout of a repeated call: if the driver itself was suspended, the answers are there and only have to be read."""
+RECHECK_SECONDS = 1.0
+"""How often `wait_until` checks its condition without news: neither a restored connection nor a passed deadline
+raises an event."""
 
 
 class Membership:
-    """Keeps track of ranks by what they send and how their cells end; whoever changes it wakes `until`."""
+    """Tracks ranks by their messages and by the ends of their cells; each change wakes `wait_until`."""
 
     def __init__(self, group: RankGroup, on_refusal: Callable[[Reply], None]) -> None:
-        """``on_refusal`` is called with how a cell ended on a rank that never came as far as joining."""
-        self.inside: list[RankKernel] = []
-        """The ranks of the world, in their order."""
+        """``on_refusal`` is called when the cell of a new rank ends before the rank has joined the world."""
+        self.world: list[RankKernel] = []
+        """The ranks of the current world, in order."""
         self.joining: list[RankKernel] = []
-        """Ranks that run the cell and do not belong to the world yet."""
+        """Ranks that run the cell and do not belong to a world yet."""
         self.waiting: dict[RankKernel, dict[str, Any]] = {}
-        """What those said that wait for a world."""
+        """Ranks that wait for a world, with what they reported."""
         self.formed: dict[RankKernel, dict[str, Any]] = {}
-        """What those said that have joined the last one."""
+        """Ranks that have joined the last world, with what they reported."""
         self.lost: list[Reply] = []
         self.failed: list[Reply] = []
         self.ended: list[Reply] = []
         self.refusals: list[Reply] = []
-        """How the cell ended on ranks that never came as far as joining, since one last did."""
+        """The ends of new ranks' cells since a new rank last joined."""
         self._group = group
         self._on_refusal = on_refusal
         self._cells: dict[RankKernel, asyncio.Task[Reply]] = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._kills: set[asyncio.Task[None]] = set()
 
     @property
     def all(self) -> list[RankKernel]:
-        """Those in the world and those that want to join."""
-        return [*self.inside, *self.joining]
+        """The ranks of the world, then those that join."""
+        return [*self.world, *self.joining]
 
     @property
     def ready(self) -> list[RankKernel]:
-        """Those that could join at once."""
+        """The new ranks that could join now."""
         return [kernel for kernel in self.joining if kernel in self.waiting and kernel.connected]
 
     @property
     def over(self) -> bool:
-        """True once some ranks have seen the end of the cell and none is left that has not."""
-        return bool(self.ended) and not self.inside
+        """Whether the cell has ended on all ranks of the world."""
+        return bool(self.ended) and not self.world
 
     @property
-    def torn(self) -> bool:
-        """True where a rank of the world waits since that has failed."""
-        return any(news["failed"] for kernel, news in self.waiting.items() if kernel in self.inside)
+    def broken(self) -> bool:
+        """Whether a rank has left the world because the world failed."""
+        return any(self.waiting[kernel]["failed"] for kernel in self.world if kernel in self.waiting)
 
-    def add(self, kernel: RankKernel, cell: asyncio.Task[Reply], *, inside: bool) -> None:
-        """Take in a rank on which the cell has been started."""
-        (self.inside if inside else self.joining).append(kernel)
+    def add(self, kernel: RankKernel, cell: asyncio.Task[Reply], *, in_world: bool) -> None:
+        """Track a rank on which the cell has been started."""
+        (self.world if in_world else self.joining).append(kernel)
         self._cells[kernel] = cell
-        cell.add_done_callback(lambda _: self._news.set())
+        cell.add_done_callback(lambda _: self._changed.set())
 
     def assign_ranks(self, kernels: Sequence[RankKernel]) -> None:
-        """Make these ranks, in their order, the world."""
+        """Make these ranks, in this order, the world."""
         if any(kernel in self.joining for kernel in kernels):
             self.refusals = []
         self.joining = [kernel for kernel in self.joining if kernel not in kernels]
-        self.inside = list(kernels)
+        self.world = list(kernels)
         self._group.assign_ranks(self.all)
 
-    def take_news(self, kernels: Iterable[RankKernel]) -> dict[RankKernel, dict[str, Any]]:
-        """Return and forget what ranks said that wait: what they say next is about their next world."""
+    def pop_news(self, kernels: Iterable[RankKernel]) -> dict[RankKernel, dict[str, Any]]:
+        """Return and forget the reports of waiting ranks: their next reports are about their next world."""
         for kernel in kernels:
             self.formed.pop(kernel, None)
         return {kernel: self.waiting.pop(kernel) for kernel in kernels}
 
-    def dismiss(self, kernels: Iterable[RankKernel]) -> None:
-        """Forget ranks; how their cells end matters no more."""
-        for kernel in kernels:
-            self._forget(kernel)
-
-    def hear(self, kernel: RankKernel, record: dict[str, Any]) -> None:
-        """Take in what a rank says of itself."""
+    def update(self, kernel: RankKernel, record: dict[str, Any]) -> None:
+        """Process a message of a rank; other messages than reports of its membership are ignored."""
         if record.get("kind") == Kind.MEMBER:
             if record["formed"]:
                 self.waiting.pop(kernel, None)
             (self.formed if record["formed"] else self.waiting)[kernel] = record
-            self._news.set()
+            self._changed.set()
 
     def wake(self) -> None:
-        """Have whoever is in `until` look again."""
-        self._news.set()
+        """Make `wait_until` check its condition."""
+        self._changed.set()
 
-    async def until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until the condition holds, looked at when something has changed; False when it takes too long."""
+    async def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait until a change fulfils the condition; return False after the timeout."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    self._news.clear()
+                    # Cleared before the check, so that a change during the check is not missed.
+                    self._changed.clear()
                     self._collect()
                     if condition():
                         return True
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_SECONDS):
-                            await self._news.wait()
+                        async with asyncio.timeout(RECHECK_SECONDS):
+                            await self._changed.wait()
         except TimeoutError:
             return False
 
-    async def tell(
-        self, kernels: Iterable[RankKernel], call: RankCall[T], *, seconds: float = ASK_SECONDS
+    async def call(
+        self, kernels: Iterable[RankKernel], call: RankCall[T], *, seconds: float = CALL_SECONDS, fresh: bool = False
     ) -> dict[RankKernel, T]:
-        """Do as `ask`, and kill whoever can be reached and does not answer, or cannot do it."""
-        asked = list(kernels)
-        values = await self.ask(asked, call, seconds=seconds)
-        late = [kernel for kernel in asked if kernel not in values and answers(kernel)]
-        values |= await self.ask(late, call, seconds=AGAIN_SECONDS)
+        """Make a call beside the cell; return the values of the ranks that answered.
+
+        A ``fresh`` call has its own subshell, so it does not queue behind a call that blocks.
+        """
+        called = list(kernels)
+        replies = await asyncio.gather(*(ask_in_subshell(kernel, call, seconds, fresh=fresh) for kernel in called))
+        return {kernel: reply.value for kernel, reply in zip(called, replies, strict=True) if reply is not None}
+
+    async def call_or_kill(
+        self, kernels: Iterable[RankKernel], call: RankCall[T], *, seconds: float = CALL_SECONDS
+    ) -> dict[RankKernel, T]:
+        """Make a call twice if needed; kill connected ranks that do not answer or where the call fails."""
+        called = list(kernels)
+        values = await self.call(called, call, seconds=seconds)
+        late = [kernel for kernel in called if kernel not in values and answers(kernel)]
+        values |= await self.call(late, call, seconds=SECOND_CALL_SECONDS)
         self.kill(kernel for kernel in late if kernel not in values and answers(kernel))
         return values
 
-    async def ask(
-        self,
-        kernels: Iterable[RankKernel],
-        call: RankCall[T],
-        *,
-        seconds: float = ASK_SECONDS,
-        fresh: bool = False,
-    ) -> dict[RankKernel, T]:
-        """Make a call beside the cell; return the values of those that answered.
-
-        A ``fresh`` call waits for no other, such as one that blocks.
-        """
-        asked = list(kernels)
-        replies = await asyncio.gather(*(ask_in_subshell(kernel, call, seconds, fresh=fresh) for kernel in asked))
-        return {kernel: reply.value for kernel, reply in zip(asked, replies, strict=True) if reply is not None}
-
     async def reach(self, kernels: Sequence[RankKernel], seconds: float) -> None:
-        """Wait until ranks can be reached; who cannot be for so long, while others can, is taken for lost.
+        """Wait until ranks are connected; kill those that are not within ``seconds`` after the first.
 
-        While none can be, a proxy is restarted, say, and nobody is to blame.
+        While no rank is connected, the cause is probably a restart of the proxy, so none is killed.
         """
         await self._until_one_answers(kernels)
         opened = {asyncio.create_task(kernel.reachable()): kernel for kernel in kernels}
@@ -162,86 +154,97 @@ class Membership:
                 task.cancel()
 
     async def _until_one_answers(self, kernels: Sequence[RankKernel]) -> None:
-        """Wait until one rank at least can be asked, or all are lost."""
+        """Wait until at least one rank is connected, or all are lost."""
         opened = {asyncio.create_task(kernel.reachable()) for kernel in kernels}
         pending = opened
         try:
-            while pending and not self._in_reach(kernels):
+            while pending and not _connected(kernels):
                 _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in opened:
                 task.cancel()
 
-    async def gather(self, patience: ElasticTimeouts) -> None:
-        """Bring all ranks of a broken world to their waiting point, by ever stronger means.
+    async def gather(self, timeouts: ElasticTimeouts) -> None:
+        """Bring all ranks of a broken world to their waiting point; ranks that cannot be reached are killed."""
+        await self._until_one_answers(self.world)
+        while not await self._gathered(timeouts):
+            await self._until_one_answers(self.world)
 
-        Whoever cannot be reached is late as well: the others need not wait for it.
+    async def _gathered(self, timeouts: ElasticTimeouts) -> bool:
+        """Escalate until all ranks wait; return False if no rank is connected at the end.
+
+        1. Mark the world as broken: ranks leave their loops at the next commit or error.
+        2. Close the connections of the late ranks, which unblocks collectives.
+        3. Interrupt the late ranks.
+        4. Kill them.
         """
-        await self._until_one_answers(self.inside)
-        while not await self._gathered(patience):
-            await self._until_one_answers(self.inside)
-
-    async def _gathered(self, patience: ElasticTimeouts) -> bool:
-        """Try it once; False where at the end nobody could be asked any more."""
-        asks: list[asyncio.Task[Any]] = []
+        calls: list[asyncio.Task[Any]] = []
         try:
-            asks.append(asyncio.create_task(self.ask(self._in_reach(self.inside), rank_calls.mark_world_broken())))
-            if await self.until(self._all_wait, patience.grace):
+            calls.append(asyncio.create_task(self.call(_connected(self.world), rank_calls.mark_world_broken())))
+            if await self.wait_until(self._all_wait, timeouts.grace):
                 return True
-            asks.append(asyncio.create_task(self.ask(self._in_reach(self._late()), rank_calls.abandon())))
-            if await self.until(self._all_wait, patience.leave):
+            calls.append(asyncio.create_task(self.call(_connected(self._late()), rank_calls.abandon())))
+            if await self.wait_until(self._all_wait, timeouts.abandon):
                 return True
-            asks.append(asyncio.create_task(self._interrupt(patience.leave)))
-            pings = {kernel: asyncio.create_task(kernel.ping()) for kernel in self._in_reach(self._late())}
-            asks += pings.values()
-            if not await self.until(self._all_wait, patience.interrupt):
-                if not self._in_reach(self.inside):
+            calls.append(asyncio.create_task(self._interrupt(timeouts.abandon)))
+            pings = {kernel: asyncio.create_task(kernel.ping()) for kernel in _connected(self._late())}
+            calls += pings.values()
+            if not await self.wait_until(self._all_wait, timeouts.interrupt):
+                if not _connected(self.world):
                     return False
-                await self._kill_late([kernel for kernel, ping in pings.items() if not ping.done()], patience)
+                await self._kill_late([kernel for kernel, ping in pings.items() if not ping.done()], timeouts)
             return True
         finally:
-            # Said later, it would break the next world.
-            for ask in asks:
-                ask.cancel()
-            if asks:
-                await asyncio.wait(asks)
+            # A call that reaches its rank later would break the next world.
+            for call in calls:
+                call.cancel()
+            if calls:
+                await asyncio.wait(calls)
 
-    async def _kill_late(self, silent: Sequence[RankKernel], patience: ElasticTimeouts) -> None:
-        """Kill whoever has not come; who is not even heard of may take as long as ranks may be silent."""
-        # What came while the driver itself stood still is read first.
-        await self.until(self._all_wait, patience.grace)
+    async def _kill_late(self, silent: Sequence[RankKernel], timeouts: ElasticTimeouts) -> None:
+        """Kill late ranks; ranks that do not even answer a ping get the full hung timeout."""
+        # If the driver itself was suspended, their messages have arrived and only have to be read.
+        await self.wait_until(self._all_wait, timeouts.grace)
         self.kill(kernel for kernel in self._late() if kernel not in silent)
-        await self.until(self._all_wait, max(patience.hung - patience.interrupt, 0.0))
+        await self.wait_until(self._all_wait, max(timeouts.hung - timeouts.interrupt, 0.0))
         self.kill(self._late())
-        await self.until(self._all_wait, patience.interrupt)
+        await self.wait_until(self._all_wait, timeouts.interrupt)
         for kernel in [kernel for kernel in self._late() if not kernel.alive]:
-            # What is still read of it tells nothing that a next world could wait for.
+            # Its cell has not ended, because its journal is still being read; the next world does not depend on that.
             self._cells[kernel].cancel()
             self._note_end(kernel, reply_of(DEAD, rank=kernel.rank, worker=kernel.worker.name, death=kernel.death))
 
     async def _interrupt(self, seconds: float) -> None:
-        # Only who knows that it is no user that interrupts: others would take it for their end.
-        told = await self.ask(
-            self._in_reach(self._late()), rank_calls.mark_world_broken(True), seconds=seconds, fresh=True
+        # Only ranks that know the interrupt is not the user's: others would end the cell.
+        told = await self.call(
+            _connected(self._late()), rank_calls.mark_world_broken(True), seconds=seconds, fresh=True
         )
         await asyncio.gather(*(interrupt(kernel, seconds) for kernel in told if kernel not in self.waiting))
 
-    def _in_reach(self, kernels: Iterable[RankKernel]) -> list[RankKernel]:
-        return [kernel for kernel in kernels if answers(kernel)]
-
     def _late(self) -> list[RankKernel]:
-        return [kernel for kernel in self.inside if kernel not in self.waiting]
+        return [kernel for kernel in self.world if kernel not in self.waiting]
 
     def _all_wait(self) -> bool:
         return bool(self.failed) or not self._late()
 
     def kill(self, kernels: Iterable[RankKernel]) -> None:
-        """Take ranks for lost and end their processes, which nobody waits for."""
+        """Mark ranks as lost and end their processes in the background."""
         for kernel in kernels:
             kernel.mark_dead("stopped, because it did not answer")
+            # The set keeps a reference: asyncio itself holds tasks only weakly.
             task = asyncio.create_task(kernel.kill())
             self._kills.add(task)
             task.add_done_callback(self._kills.discard)
+
+    def forget(self, kernels: Iterable[RankKernel]) -> None:
+        """Stop tracking ranks; the ends of their cells no longer matter."""
+        for kernel in kernels:
+            self._cells.pop(kernel, None)
+            for group in (self.world, self.joining):
+                if kernel in group:
+                    group.remove(kernel)
+            self.waiting.pop(kernel, None)
+            self.formed.pop(kernel, None)
 
     def _collect(self) -> None:
         for kernel, cell in list(self._cells.items()):
@@ -250,17 +253,13 @@ class Membership:
 
     def _note_end(self, kernel: RankKernel, reply: Reply) -> None:
         joining = kernel in self.joining
-        self._forget(kernel)
+        self.forget([kernel])
         if joining:
             self.refusals.append(reply)
             self._on_refusal(reply)
         else:
             {"dead": self.lost, "error": self.failed, "ok": self.ended}[reply.status].append(reply)
 
-    def _forget(self, kernel: RankKernel) -> None:
-        self._cells.pop(kernel, None)
-        for where in (self.inside, self.joining):
-            if kernel in where:
-                where.remove(kernel)
-        self.waiting.pop(kernel, None)
-        self.formed.pop(kernel, None)
+
+def _connected(kernels: Iterable[RankKernel]) -> list[RankKernel]:
+    return [kernel for kernel in kernels if answers(kernel)]

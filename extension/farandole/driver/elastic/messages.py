@@ -1,4 +1,4 @@
-"""What users are told when the ranks of an elastic run change, a sentence each."""
+"""Messages to the user about changes of an elastic run's ranks."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ from farandole.driver.kernels.replies import Reply
 from farandole.driver.output import label
 from farandole.exceptions import RankDiedError
 
-SOURCE = re.compile(r"\[\S+:\d+\] ")
-"""Where in its own source a library noticed it, which is longer than what it noticed."""
+SOURCE_LINE = re.compile(r"\[\S+:\d+\] ")
+"""The file and line of its source that Gloo puts before an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """How a world became another: why, with whom, without whom; `news` is what the ranks said that waited for it."""
+    """The difference between two worlds: its causes, the new ranks, the ranks that left.
 
-    why: Sequence[str]
+    ``news`` holds what the ranks reported when they began to wait for the new world.
+    """
+
+    causes: Sequence[str]
     joined: Sequence[RankKernel]
-    went: Sequence[RankKernel]
+    left: Sequence[RankKernel]
     news: dict[RankKernel, dict[str, Any]]
 
-    def text(self, inside: Sequence[RankKernel]) -> str:
-        """Say what happened and with how many ranks the run goes on, and from where."""
-        told = list(self.why)
+    def text(self, world: Sequence[RankKernel]) -> str:
+        """Return what happened, the number of ranks that continue, and their position."""
+        events = list(self.causes)
         if self.joined:
-            told.append(f"{label([kernel.rank for kernel in self.joined])} joined")
-        if self.went:
-            told.append(f"{count(len(self.went))} left with {_names(self.went)}")
-        where = where_from(self.news[kernel] for kernel in inside if kernel in self.news)
-        return f"{'; '.join(told)}: going on with {count(len(inside))} from {where}"
+            events.append(f"{label([kernel.rank for kernel in self.joined])} joined")
+        if self.left:
+            workers = ", ".join(sorted({f"worker {kernel.worker.name}" for kernel in self.left}))
+            events.append(f"{count(len(self.left))} left with {workers}")
+        start = position(self.news[kernel] for kernel in world if kernel in self.news)
+        return f"{'; '.join(events)}: continuing with {count(len(world))} from {start}"
 
 
 def count(ranks: int) -> str:
@@ -43,49 +47,45 @@ def count(ranks: int) -> str:
 
 
 def refusal(reply: Reply, *, last: bool) -> str:
-    """Say why a new rank could not join, and whether another is tried."""
-    then = "; no other is tried" if last else "; it is tried again"
+    """Return why a new rank could not join, and whether the run tries another."""
+    then = "; no more attempts" if last else "; trying again"
     if reply.status == "dead":
         return f"a new rank was lost before it could join: {reply.evalue.removeprefix('lost: ')}{then}"
     if reply.status == "ok":
-        return f"a new rank could not join, its cell ended before it came to the loop{then}"
+        return f"a new rank could not join, its cell ended before it reached the loop{then}"
     return (
-        f"a new rank could not join, its cell ended with {reply.ename}: {reply.evalue}; the cell has to bring all that "
-        f"its loop needs, since variables of earlier cells are gone with a lost rank{then}"
+        f"a new rank could not join, its cell ended with {reply.ename}: {reply.evalue}; the cell has to define all "
+        f"that its loop needs, since variables of earlier cells are gone with a lost rank{then}"
     )
 
 
 def loss(reply: Reply) -> str:
-    """Say which rank was lost and why."""
+    """Return which rank was lost and why."""
     return f"rank {reply.rank} (worker {reply.worker}) was lost: {reply.evalue.removeprefix('lost: ')}"
 
 
-def torn(members: Membership) -> str:
-    """Say why the world broke where no rank is lost."""
-    news = next((news for kernel, news in members.waiting.items() if news["failed"] and kernel in members.inside), None)
-    why = SOURCE.sub("", news["why"])[:100] if news else "for no reason that they know"
+def connection_loss(members: Membership) -> str:
+    """Return why the world broke although no rank is lost."""
+    failed = [news for kernel, news in members.waiting.items() if news["failed"] and kernel in members.world]
+    why = SOURCE_LINE.sub("", failed[0]["why"])[:100] if failed else "for an unknown reason"
     return f"the ranks lost their connections ({why})"
 
 
-def where_from(news: Iterable[dict[str, Any]]) -> str:
-    """Say from which step ranks go on that said this when they came to wait."""
+def position(news: Iterable[dict[str, Any]]) -> str:
+    """Return the step, or the commit, from which ranks continue that reported this."""
     newest = max(news, key=lambda one: one["commits"], default=None)
     if newest is None or newest["commits"] == 0:
         return "the beginning"
     return f"step {newest['step']}" if newest["step"] is not None else f"commit {newest['commits']}"
 
 
-def _names(kernels: Sequence[RankKernel]) -> str:
-    return ", ".join(sorted({f"worker {kernel.worker.name}" for kernel in kernels}))
-
-
-def too_few(members: Membership, least: int, seconds: float, why: Sequence[str]) -> RankDiedError:
-    """Return the error for a run that has waited long enough for new ranks."""
-    left = len(members.inside)
-    cause = members.refusals[-1] if members.refusals else None
-    reason = f" The cell ended with {cause.ename}: {cause.evalue} on a new one." if cause and cause.ename else ""
+def too_few(members: Membership, least: int, seconds: float, causes: Sequence[str]) -> RankDiedError:
+    """Return the error of a run that got no new ranks in time."""
+    left = len(members.world)
+    last = members.refusals[-1] if members.refusals else None
+    reason = f" The cell ended with {last.ename}: {last.evalue} on a new one." if last and last.ename else ""
     return RankDiedError(
-        f"{'; '.join(why) or 'ranks left'}; {left} rank{' is' if left == 1 else 's are'} left, fewer than the {least} "
-        f"that the run must have (--min-ranks), and no new one came within {seconds:g} s, so it was given "
+        f"{'; '.join(causes) or 'ranks left'}; {left} rank{' is' if left == 1 else 's are'} left, fewer than the "
+        f"{least} that the run must have (--min-ranks), and no new one came within {seconds:g} s, so it was given "
         f"up.{reason}"
     )

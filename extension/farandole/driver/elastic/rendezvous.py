@@ -1,4 +1,4 @@
-"""How the ranks of an elastic run that wait become its next world."""
+"""How waiting ranks of an elastic run become its next world."""
 
 from __future__ import annotations
 
@@ -10,82 +10,86 @@ from farandole.driver.elastic.membership import Membership
 from farandole.driver.elastic.messages import too_few
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.rpc import answers
 from farandole.driver.options import Elastic
 from farandole.exceptions import FarandoleError
 
 
 class Rendezvous:
-    """Chooses who belongs to the next world and has them form it; the supervisor says when."""
+    """Chooses the ranks of the next world and lets them form it."""
 
-    def __init__(self, staff: ElasticHost, members: Membership, options: Elastic, patience: ElasticTimeouts) -> None:
+    def __init__(self, host: ElasticHost, membership: Membership, options: Elastic, timeouts: ElasticTimeouts) -> None:
         self.leaving: set[RankKernel] = set()
-        """The ranks that no world is to have any more."""
-        self.torn = ""
-        """Why the ranks have to be brought together although nobody is lost and none has said that it failed."""
-        self._staff = staff
-        self._members = members
+        """Ranks that belong to no further world."""
+        self.failure = ""
+        """Why the ranks have to be gathered although none is lost and none has reported a failure."""
+        self._host = host
+        self._membership = membership
         self._options = options
-        self._patience = patience
+        self._timeouts = timeouts
 
     @property
     def disturbed(self) -> bool:
-        """True where no world can be formed of those that there are: some are lost, or have failed by themselves."""
-        return bool(self._members.lost or self._members.failed)
+        """Whether ranks are lost or their cells have failed, so that the chosen ranks cannot form a world."""
+        return bool(self._membership.lost or self._membership.failed)
 
     @property
     def newcomers(self) -> list[RankKernel]:
-        """The new ranks that could join now, as many as there may be."""
-        ready = self._members.ready
+        """The new ranks that could join now, up to the run's maximum."""
+        ready = self._membership.ready
         stay = len(self._stay)
         return ready[: self._options.room(stay + len(ready)) - stay]
 
     @property
     def next_world(self) -> list[RankKernel]:
-        """Who would belong to it now; survivors first: of equal commits, the lowest rank's is taken."""
+        """The ranks of a world formed now.
+
+        Survivors come first: among equal commits, the state of the lowest rank is used.
+        """
         return [*self._stay, *self.newcomers]
 
     @property
     def _stay(self) -> list[RankKernel]:
-        return [kernel for kernel in self._members.inside if kernel not in self.leaving]
+        return [kernel for kernel in self._membership.world if kernel not in self.leaving]
 
-    async def wait_for_enough(self, why: Sequence[str], seconds: float) -> None:
-        """Wait until there are enough ranks, or none are wanted any more; ``why`` is what they were lost of.
+    async def wait_for_enough(self, causes: Sequence[str], seconds: float) -> None:
+        """Wait until there are enough ranks, or none are needed any more.
 
-        Raises: RankDiedError where that takes too long.
+        Raises:
+            RankDiedError: too few ranks after the timeout; ``causes`` says why the others were lost.
         """
-        members, least = self._members, self._options.min_ranks
-        if not await members.until(
-            lambda: self.disturbed or members.over or len(self.next_world) >= least,
-            seconds,
+        members, least = self._membership, self._options.min_ranks
+        if not await members.wait_until(
+            lambda: self.disturbed or members.over or len(self.next_world) >= least, seconds
         ):
-            raise too_few(members, least, self._patience.refill, why)
+            raise too_few(members, least, self._timeouts.replacement, causes)
 
-    async def join(self, chosen: Sequence[RankKernel]) -> bool:
-        """Have ranks form a world; False where it failed: who did not come through it waits again, or is late."""
-        members = self._members
-        await members.reach(chosen, self._patience.interrupt)
-        before = members.take_news(chosen)
+    async def form(self, chosen: Sequence[RankKernel]) -> bool:
+        """Let ranks form a world; return False if that failed, and set `failure` if no rank reports the cause."""
+        members = self._membership
+        await members.reach(chosen, self._timeouts.interrupt)
+        before = members.pop_news(chosen)
         try:
-            await self._staff.form(chosen)
+            await self._host.form(chosen)
         except FarandoleError as exc:
             why = str(exc).splitlines()[0]
-            self.torn = f"the ranks could form no world ({why})"
-            await self._hear_again(before, why)
+            self.failure = f"the ranks could form no world ({why})"
+            await self._restore_waiting(before, why)
             return False
-        complete = await members.until(
-            lambda: self.disturbed or members.torn or all(kernel in members.formed for kernel in chosen),
-            self._patience.form,
+        complete = await members.wait_until(
+            lambda: self.disturbed or members.broken or all(kernel in members.formed for kernel in chosen),
+            self._timeouts.form,
         )
         if not complete:
-            # A link between two of them may be cut, and they hold all commits: only who does not come back is killed.
-            self.torn = f"the ranks did not form a world within {self._patience.form:g} s"
+            # The ranks are not killed: the link between two of them may be cut, and they hold all commits. The agent
+            # gathers them, and kills only those that do not reach their waiting point.
+            self.failure = f"the ranks did not form a world within {self._timeouts.form:g} s"
         return all(kernel in members.formed for kernel in chosen)
 
-    async def _hear_again(self, before: dict[RankKernel, dict[str, Any]], why: str) -> None:
-        """Find out who still waits after a world was told to some only; the others try to form it, and are late."""
-        members = self._members
-        asked = [kernel for kernel in before if kernel.alive and kernel.connected]
-        answers = await members.ask(asked, rank_calls.waits(), seconds=self._patience.leave)
-        for kernel, waits in answers.items():
+    async def _restore_waiting(self, before: dict[RankKernel, dict[str, Any]], why: str) -> None:
+        """Find the ranks that still wait, after only some were told to form a world; the others count as late."""
+        members = self._membership
+        replies = await members.call(filter(answers, before), rank_calls.waits(), seconds=self._timeouts.abandon)
+        for kernel, waits in replies.items():
             if waits and kernel not in members.waiting:
-                members.hear(kernel, before[kernel] | {"failed": True, "why": why})
+                members.update(kernel, before[kernel] | {"failed": True, "why": why})

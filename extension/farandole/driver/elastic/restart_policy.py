@@ -1,4 +1,4 @@
-"""When an elastic run has failed so often that it is given up."""
+"""When an elastic run has failed so often that it ends."""
 
 from __future__ import annotations
 
@@ -8,48 +8,50 @@ from collections.abc import Sequence
 from farandole.exceptions import RankError
 
 MOST_FAILURES = 3
-"""How many failures in a row, without a commit in between, end a run."""
 
 
-class Failures:
-    """Counts failures of a run, and beside them attempts to form its world that failed: those say nothing of the run.
+class RestartPolicy:
+    """Counts failures and ends the run after too many.
 
-    A world that cannot be formed for ``patience`` seconds ends the run as well.
+    - A run ends after 3 failures in a row without a commit in between.
+    - Failed attempts to form a world count apart, since the training code has no part in them: the run ends after 3
+      attempts in a row if they took more than ``seconds``.
     """
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._failures = 0
         self._commits = 0
         self._attempts = 0
         self._since = 0.0
 
     @property
-    def forming(self) -> bool:
+    def forming_failed(self) -> bool:
         """Whether the last attempt to form a world failed."""
         return self._attempts > 0
 
     def note_attempt(self, *, formed: bool) -> None:
-        """Note whether a world could be formed."""
-        if not formed and not self.forming:
+        """Note the outcome of an attempt to form a world."""
+        if not formed and not self.forming_failed:
             self._since = time.monotonic()
         self._attempts = 0 if formed else self._attempts + 1
 
-    def note_failure(self, commits: int, why: Sequence[str]) -> None:
-        """Note that the next world has to begin, after a failure, from so many commits.
+    def note_failure(self, commits: int, causes: Sequence[str]) -> None:
+        """Note a failure, from which the next world recovers with this number of commits.
 
-        Whether there were more since the world before is known only now: where all ranks were lost, new ones say what
-        copy they have found, which may be older than the last commit.
+        The number is known only now: if all ranks were lost, new ranks report the memory checkpoint that they found,
+        which may be older than the last commit.
 
-        Raises: RankError where that is enough.
+        Raises:
+            RankError: the run has failed too often.
         """
-        if self.forming:
-            enough = self._attempts >= MOST_FAILURES and time.monotonic() - self._since > self._patience
-            what = f"the ranks could form no world in {self._attempts} attempts and the run"
+        if self.forming_failed:
+            too_often = self._attempts >= MOST_FAILURES and time.monotonic() - self._since > self._seconds
+            problem = f"the ranks could form no world in {self._attempts} attempts and the run"
         else:
             self._failures = self._failures + 1 if commits <= self._commits else 1
             self._commits = commits
-            enough = self._failures >= MOST_FAILURES
-            what = f"the run failed {self._failures} times in a row without a commit in between and"
-        if enough:
-            raise RankError(f"{what} was given up. The last time {'; '.join(why)}.")
+            too_often = self._failures >= MOST_FAILURES
+            problem = f"the run failed {self._failures} times in a row without a commit in between and"
+        if too_often:
+            raise RankError(f"{problem} was given up. The last cause: {'; '.join(causes)}.")

@@ -1,12 +1,14 @@
-"""One cell of an elastic run: what its supervisor needs of the cluster, and what the cluster needs of it."""
+"""One cell of an elastic run: the link between its agent and the cluster."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from farandole.driver.core.core import ClusterCore
+from farandole.driver.core.pool import WorkerHandle
 from farandole.driver.elastic.agent import ElasticAgent
 from farandole.driver.elastic.host import ElasticHost
 from farandole.driver.kernels.group import Cell, execute
@@ -16,66 +18,61 @@ from farandole.driver.options import Elastic
 from farandole.driver.workers.worker import Progress
 from farandole.exceptions import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from farandole.driver.core.core import ClusterCore
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunCallbacks:
-    """Who is told of changes: of what happened, in a sentence, and of the workers of the ranks 0, 1, ..."""
+    """Called on changes of a run: `notice` with a sentence for the user, `assigned` with the workers of all ranks."""
 
     notice: Callable[[str], None]
-    seated: Callable[[Sequence[str]], None]
+    assigned: Callable[[Sequence[str]], None]
 
 
 class ElasticCell(ElasticHost):
-    """Executes a cell under a supervisor, with the workers and ranks of a cluster."""
+    """Executes a cell under an elastic agent, on the workers and ranks of a cluster."""
 
-    def __init__(self, core: ClusterCore, cell: Cell, options: Elastic, told: RunCallbacks) -> None:
+    def __init__(self, core: ClusterCore, cell: Cell, options: Elastic, callbacks: RunCallbacks) -> None:
         self._core = core
         self._cell = cell
         self._options = options
-        self._told = told
-        # Workers are started by one at a time: two would start the same.
-        self._staffing = asyncio.Lock()
+        self._callbacks = callbacks
+        # One task at a time starts workers: two would start the same ones.
+        self._scaling = asyncio.Lock()
         self._leaving: set[str] = set()
-        """Workers that the cluster has until the run has parted with their ranks."""
-        self._supervisor = ElasticAgent(self, core.group, options)
+        """Names of workers that stop once the run continues without their ranks."""
+        self._agent = ElasticAgent(self, core.group, options)
 
     async def run(self) -> list[Reply]:
-        """Execute the cell and return how it ended on each rank that saw its end."""
+        """Execute the cell; return how it ended on each rank that reached its end."""
         self._core.group.clear()
-        return await self._supervisor.run(list(self._core.group.kernels))
+        return await self._agent.run(list(self._core.group.kernels))
 
     def stop(self) -> None:
-        """Let the run end: the user has stopped it."""
-        self._supervisor.stop()
+        """Stop the run, because the user has asked for it."""
+        self._agent.stop()
 
     def hear(self, kernel: RankKernel, records: Sequence[dict[str, Any]]) -> None:
-        """Take in what a rank says of itself."""
+        """Process messages of a rank."""
         for record in records:
-            self._supervisor.members.hear(kernel, record)
+            self._agent.membership.update(kernel, record)
 
     async def scale(self, workers: int, progress: Progress) -> None:
-        """Start or stop workers while the run goes on; its world changes at one of its next commits."""
-        async with self._staffing:
-            crews = [crew for crew in self._core.crews if crew.worker.name not in self._leaving]
-            if workers < len(crews):
-                self._send_off(crews[workers:], crews[:workers])
+        """Start or stop workers during the run; its world changes at one of the next commits."""
+        async with self._scaling:
+            handles = [handle for handle in self._core.crews if handle.worker.name not in self._leaving]
+            if workers < len(handles):
+                self._remove(handles[workers:], handles[:workers])
             else:
-                if workers > len(crews):
-                    await self._core.grow(workers - len(crews), progress)
-                # Also with as many as there are: their new ranks may have failed to join.
-                self._supervisor.try_again()
+                if workers > len(handles):
+                    await self._core.grow(workers - len(handles), progress)
+                # Needed for an unchanged number as well: new ranks may have failed to join.
+                self._agent.retry_new_ranks()
         progress("the run takes the change in at its next commit")
 
-    async def refill(self) -> list[RankKernel]:
-        """Start lost ranks and workers anew; the supervisor tells when they join."""
-        async with self._staffing:
-            await self._core.refill(_silent)
-            return [kernel for crew in self._core.crews for kernel in crew.kernels]
+    async def replace_lost(self) -> list[RankKernel]:
+        """Replace lost ranks and workers without progress messages: the agent reports the ranks that join."""
+        async with self._scaling:
+            await self._core.refill(lambda _: None)
+            return [kernel for handle in self._core.crews for kernel in handle.kernels]
 
     async def launch(self, kernel: RankKernel) -> asyncio.Task[Reply]:
         """Start the cell on a rank of the world."""
@@ -84,37 +81,33 @@ class ElasticCell(ElasticHost):
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> asyncio.Task[Reply]:
         """Prepare a new kernel and start the cell on it."""
         await self._core.admit(kernel, rank=rank, size=size)
-        return self._core.group.begin(kernel, execute(kernel, self._cell))
+        return await self.launch(kernel)
 
     async def form(self, kernels: Sequence[RankKernel]) -> None:
-        """Tell ranks that wait to form a world."""
+        """Tell waiting ranks to form a world."""
         await self._core.form(kernels)
 
     async def release(self, kernels: Sequence[RankKernel]) -> None:
         """Stop the workers of ranks that have left."""
-        async with self._staffing:
+        async with self._scaling:
             names = {kernel.worker.name for kernel in kernels}
             await self._core.drop(sorted(names))
             self._leaving -= names
 
-    def tell(self, text: str) -> None:
-        """Tell the user something, in one sentence."""
-        self._told.notice(text)
+    def notify(self, text: str) -> None:
+        """Show the user one sentence."""
+        self._callbacks.notice(text)
 
-    def seated(self, workers: Sequence[str]) -> None:
-        """Note on which workers the ranks are now."""
-        self._told.seated(workers)
+    def assigned(self, workers: Sequence[str]) -> None:
+        """Note the workers of the ranks."""
+        self._callbacks.assigned(workers)
 
-    def _send_off(self, going: Sequence[Any], staying: Sequence[Any]) -> None:
-        left = sum(len(crew.kernels) for crew in staying)
+    def _remove(self, leaving: Sequence[WorkerHandle], staying: Sequence[WorkerHandle]) -> None:
+        left = sum(len(handle.kernels) for handle in staying)
         if left < self._options.min_ranks:
             raise UsageError(
                 f"{left} rank{'' if left == 1 else 's'} would be left, and the run must have {self._options.min_ranks} "
                 "(--min-ranks); keep more workers, or stop the run first"
             )
-        self._leaving |= {crew.worker.name for crew in going}
-        self._supervisor.part_with([kernel for crew in going for kernel in crew.kernels])
-
-
-def _silent(_text: str) -> None:
-    return None
+        self._leaving |= {handle.worker.name for handle in leaving}
+        self._agent.remove([kernel for handle in leaving for kernel in handle.kernels])

@@ -1,4 +1,4 @@
-"""Asks the ranks for their figures; everything has a deadline, and what fails becomes a fault."""
+"""Measures a cluster's ranks; every call has a timeout, and failures become faults in the result."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from farandole.driver.preflight.figures import Link, RankFigures, rank_figures
 from farandole.driver.preflight.network import endpoints, rounds
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.workers.worker import WorkerInfo
-from farandole.driver.world.backends.base import Seat, seats
+from farandole.driver.world.backends.base import RankAssignment, assign_ranks
 
 DESCRIBE_SECONDS = 60.0
 CLOCK_SECONDS = 20.0
 CLOCK_TRIPS = 8
 ROUND_SECONDS = 60.0
-"""How long one round of links may take; the ranks themselves give up sooner."""
+"""Timeout of one round of links; the timeouts on the ranks are shorter."""
 LINKS_SECONDS = 90.0
-"""When no further round begins."""
+"""After this time no further round begins."""
 STREAMS_SECONDS = 15.0
-"""How long all streams together may take, however many pairs there are, and `STREAM_SECONDS` one."""
+"""Total duration of all data streams, shared by the rounds; `STREAM_SECONDS` is the longest duration of one."""
 STREAM_SECONDS = 0.25
 REDUCE_SECONDS = 60.0
 REDUCED_BYTES = 16 * 2**20
@@ -35,36 +35,34 @@ REDUCED_BYTES = 16 * 2**20
 
 
 async def preflight(name: str, group: RankGroup, infos: Sequence[WorkerInfo], backend: str) -> Preflight:
-    """Look at the ranks of a world; ``infos`` holds for each rank the worker that it runs on.
+    """Check the ranks of a world; ``infos`` holds each rank's worker.
 
     Raises:
-        RankError, DeadlineError: a rank does not even tell what it has.
+        RankError, DeadlineError: a rank does not describe its machine.
     """
-    placed = seats(infos)
-    ranks = await _ranks(group, placed)
-    links = await Links(group, placed, infos).measure()
-    reduced, error = await _all_reduce(group) if backend != "none" and len(placed) > 1 else (None, "")
+    ranks = assign_ranks(infos)
+    figures = await _figures(group, ranks)
+    links = await Links(group, ranks, infos).measure()
+    reduced, error = await _all_reduce(group) if backend != "none" and len(ranks) > 1 else (None, "")
     return Preflight(
-        name=name, backend=backend, ranks=tuple(ranks), links=tuple(links), all_reduce=reduced, all_reduce_error=error
+        name=name, backend=backend, ranks=tuple(figures), links=tuple(links), all_reduce=reduced, all_reduce_error=error
     )
 
 
-async def _ranks(group: RankGroup, placed: Sequence[Seat]) -> list[RankFigures]:
-    answers = await group.control(
-        rank_calls.describe(), what="asking the ranks what they have", timeout=DESCRIBE_SECONDS
-    )
+async def _figures(group: RankGroup, ranks: Sequence[RankAssignment]) -> list[RankFigures]:
+    found = await group.control(rank_calls.describe(), what="asking the ranks what they have", timeout=DESCRIBE_SECONDS)
     skews = await asyncio.gather(*(_skew(group, kernel) for kernel in group.kernels))
     return [
-        rank_figures(answer, rank=seat.rank, worker=seat.worker, address=seat.address, skew=skew[0], skew_error=skew[1])
-        for seat, answer, skew in zip(placed, answers, skews, strict=True)
+        rank_figures(answer, rank=one.rank, worker=one.worker, address=one.address, skew=skew, skew_error=error)
+        for one, answer, (skew, error) in zip(ranks, found, skews, strict=True)
     ]
 
 
 async def _skew(group: RankGroup, kernel: RankKernel) -> tuple[float, float]:
-    """Return how far a rank's clock is ahead of ours and the uncertainty, in seconds.
+    """Return by how much a rank's clock is ahead of the driver's, and the uncertainty, in seconds.
 
-    The quickest of several round trips is the best: its answer left within half of it from the middle. Source: RFC
-    5905, sections 8 and 10.
+    The fastest of several round trips gives the best estimate: the rank read its clock within half of the round trip
+    from its middle. Source: RFC 5905, sections 8 and 10.
     """
     trips = []
     for _ in range(CLOCK_TRIPS):
@@ -81,14 +79,14 @@ async def _skew(group: RankGroup, kernel: RankKernel) -> tuple[float, float]:
 class Links:
     """Measures the links between the ranks of a world, pair by pair."""
 
-    def __init__(self, group: RankGroup, placed: Sequence[Seat], infos: Sequence[WorkerInfo]) -> None:
+    def __init__(self, group: RankGroup, ranks: Sequence[RankAssignment], infos: Sequence[WorkerInfo]) -> None:
         self._group = group
-        self._placed = placed
-        self._nodes = {seat.rank: info.node for seat, info in zip(placed, infos, strict=True)}
+        self._ranks = ranks
+        self._nodes = {rank: info.node for rank, info in enumerate(infos)}
 
     async def measure(self) -> list[Link]:
-        """Return the links between all pairs of workers; on one worker, those between its ranks."""
-        planned = rounds(endpoints([seat.worker for seat in self._placed]), self._nodes)
+        """Return the links between all pairs of workers; of a single worker, those between its ranks."""
+        planned = rounds(endpoints([one.worker for one in self._ranks]), self._nodes)
         seconds = min(STREAM_SECONDS, STREAMS_SECONDS / (2 * max(1, len(planned))))
         deadline = time.monotonic() + LINKS_SECONDS
         links: list[Link] = []
@@ -101,14 +99,14 @@ class Links:
 
     async def _round(self, pairs: Sequence[tuple[int, int]], seconds: float) -> list[Link]:
         opened = await self._group.control(
-            [rank_calls.open_listener(self._placed[second].address) for _, second in pairs],
+            [rank_calls.open_listener(self._ranks[second].address) for _, second in pairs],
             what="opening ports to measure the network",
             timeout=ROUND_SECONDS,
             kernels=[self._group.kernels[second] for _, second in pairs],
         )
         ready = [(pair, found["port"]) for pair, found in zip(pairs, opened, strict=True) if "port" in found]
         refused = [
-            self._failed(pair, f"rank {pair[1]} cannot listen at {self._placed[pair[1]].address}: {found['error']}")
+            self._failed(pair, f"rank {pair[1]} cannot listen at {self._ranks[pair[1]].address}: {found['error']}")
             for pair, found in zip(pairs, opened, strict=True)
             if "error" in found
         ]
@@ -117,7 +115,7 @@ class Links:
     async def _dial(self, ready: Sequence[tuple[tuple[int, int], int]], seconds: float) -> list[Link]:
         if not ready:
             return []
-        dials = [rank_calls.dial(self._placed[second].address, port, seconds) for (_, second), port in ready]
+        dials = [rank_calls.dial(self._ranks[second].address, port, seconds) for (_, second), port in ready]
         dialling = [self._group.kernels[first] for (first, _), _ in ready]
         serving = [self._group.kernels[second] for (_, second), _ in ready]
         answers = await self._group.control(
@@ -148,14 +146,14 @@ class Links:
 
 
 async def _all_reduce(group: RankGroup) -> tuple[float | None, str]:
-    """Return the rate in bytes/s of the slowest rank, or why there is none; then no rank waits for another any more."""
+    """Return the rate of the slowest rank in bytes/s, or an error; no rank is left in the collective."""
     printed: dict[int, str] = {}
 
     def keep(rank: int, kind: str, content: dict[str, Any]) -> None:
         if kind == "stream" and content["name"] == "stdout":
             printed[rank] = printed.get(rank, "") + content["text"]
 
-    # As a cell: when a rank fails, the others are released from the collective.
+    # Run as a cell: if a rank fails, the group releases the others from the collective.
     work = Cell(code=f"print({rank_calls.all_reduce().expression})", sink=keep)
     cell = asyncio.create_task(group.run(work, group.kernels, together=True))
     ended, _ = await asyncio.wait([cell], timeout=REDUCE_SECONDS)

@@ -1,19 +1,20 @@
-"""The world of a cluster: when it has to be formed anew, and how."""
+"""The world of a cluster: its process group, formed by the ranks on the driver's calls."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
+from typing import Any
 
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.rank_calls import RankCall
 from farandole.driver.workers.worker import Worker, WorkerInfo
-from farandole.driver.world.backends.base import LOOPBACK, Backend, Endpoint, Host, Seat, seats
+from farandole.driver.world.backends.base import LOOPBACK, Backend, Endpoint, Host, RankAssignment, assign_ranks
 from farandole.driver.world.backends.horovod import slot
 
 ANSWER_SECONDS = 30.0
-"""A healthy rank may be slow to answer: a sort or a pickle stops all its threads for a while."""
+"""Timeout for a healthy rank to answer: a large sort or pickle delays all threads of the rank."""
 FORM_SECONDS = 120.0
 
 
@@ -27,15 +28,15 @@ class World:
 
     @property
     def formed(self) -> bool:
-        """True while the ranks that formed the world are those of the group, and nothing has happened to them."""
-        return self._members == self._present()
+        """Whether the current ranks of the group have formed the world, and nothing has invalidated it since."""
+        return self._members == self._current()
 
     def invalidate(self) -> None:
-        """Have the world formed anew before the next cell: after an interrupt or a failure nobody knows its state."""
+        """Form the world again before the next cell: its state is unknown after an interrupt or a failure."""
         self._members = None
 
     def use(self, backend: Backend) -> None:
-        """Change the backend, where it is another one."""
+        """Switch to a backend; nothing changes if it is the current one."""
         if backend.name != self.backend.name:
             self.backend = backend
             self.invalidate()
@@ -46,82 +47,85 @@ class World:
         infos: Sequence[WorkerInfo],
         waiting: Sequence[RankKernel] | None = None,
     ) -> None:
-        """Form the world; both sequences hold for each rank the worker that it runs on.
+        """Form the world; both sequences hold each rank's worker, in the order of the ranks.
 
-        Ranks of a running cell that are `waiting` for it are only told to, and say themselves when they have.
-        All ranks must answer first: with a peer missing, Horovod's init can abort healthy processes.
+        - All ranks have to answer first: if a peer is missing, Horovod's ``init`` can abort healthy processes.
+        - Ranks that are ``waiting`` in a running cell are only told to form the world, and report when they have.
         """
-        await self._group.control(
-            rank_calls.identity(),
-            what="asking the ranks before they form a world",
-            timeout=ANSWER_SECONDS,
-            kernels=waiting,
-            aside=waiting is not None,
-        )
-        placed = seats(infos)
-        alone = len({info.node for info in infos}) == 1
-        endpoint = await self._meet(workers[0], placed, LOOPBACK if alone else "", waiting)
+        await self._call(rank_calls.identity(), "asking the ranks before they form a world", ANSWER_SECONDS, waiting)
+        assignments = assign_ranks(infos)
+        one_node = len({info.node for info in infos}) == 1
+        first = (self._group.kernels if waiting is None else waiting)[:1]
+        host = LOOPBACK if one_node else ""
+        endpoint = await self._open_endpoint(workers[0], first, assignments, host, in_cell=waiting is not None)
         form = rank_calls.form if waiting is None else rank_calls.join
-        calls = [
-            form(
-                common(seat, self.backend)
-                | self.backend.environment(seat, endpoint, interface="lo" if alone else None),
-            )
-            for seat in placed
-        ]
-        await self._group.control(
-            calls,
-            what=f"forming the world with backend {self.backend.name}",
-            timeout=FORM_SECONDS,
-            kernels=waiting,
-            aside=waiting is not None,
-        )
-        self._members = self._present()
+        calls = [form(self._environment(one, endpoint, interface="lo" if one_node else None)) for one in assignments]
+        await self._call(calls, f"forming the world with backend {self.backend.name}", FORM_SECONDS, waiting)
+        self._members = self._current()
 
     async def form_alone(self, kernel: RankKernel, info: WorkerInfo, *, rank: int, size: int) -> None:
-        """Give a rank a world of its own until it joins that of the others, as `rank` of `size` probably."""
-        [seat] = seats([info])
-        control = functools.partial(
-            self._group.control, what=f"preparing rank {rank}", timeout=FORM_SECONDS, kernels=[kernel]
-        )
-        port = 0
+        """Form a world of size 1 on a new rank, which will probably be `rank` of `size` once it joins the others."""
+        [assignment] = assign_ranks([info])
+        endpoint = Endpoint(host=LOOPBACK, port=0)
         if self.backend.host is Host.RANK_0:
-            [port] = await control(rank_calls.open_store(LOOPBACK))
-        endpoint = Endpoint(host=LOOPBACK, port=port)
-        environment = common(seat, self.backend) | self.backend.environment(seat, endpoint, interface="lo")
-        await control(rank_calls.form(environment))
+            # No other rank connects, so the rank itself can be the first of its world.
+            endpoint = await self._open_endpoint(kernel.worker, [kernel], [assignment], LOOPBACK, in_cell=False)
+        environment = self._environment(assignment, endpoint, interface="lo")
         expected = {"FARANDOLE_RANK": str(rank), "FARANDOLE_SIZE": str(size), "FARANDOLE_OUTSIDE": "1"}
-        await control(rank_calls.prepare(expected))
+        for call in (rank_calls.form(environment), rank_calls.prepare(expected)):
+            await self._group.control(call, what=f"preparing rank {rank}", timeout=FORM_SECONDS, kernels=[kernel])
 
-    async def _meet(
-        self, first: Worker, placed: Sequence[Seat], host: str, waiting: Sequence[RankKernel] | None
+    async def _open_endpoint(
+        self,
+        worker: Worker,
+        first: Sequence[RankKernel],
+        assignments: Sequence[RankAssignment],
+        host: str,
+        *,
+        in_cell: bool,
     ) -> Endpoint:
+        """Open the backend's endpoint on the first worker or on the first rank, at `host` or on all interfaces."""
         port = 0
         if self.backend.host is Host.FIRST_WORKER:
-            port = await first.open_rendezvous([slot(seat) for seat in placed], host=host)
+            port = await worker.open_rendezvous([slot(one) for one in assignments], host=host)
         elif self.backend.host is Host.RANK_0:
             [port] = await self._group.control(
                 rank_calls.open_store(host),
                 what="opening rank 0's store",
                 timeout=FORM_SECONDS,
-                kernels=(self._group.kernels if waiting is None else waiting)[:1],
-                aside=waiting is not None,
+                kernels=first,
+                aside=in_cell,
             )
-        return Endpoint(host=placed[0].address or LOOPBACK, port=port)
+        return Endpoint(host=assignments[0].address or LOOPBACK, port=port)
 
-    def _present(self) -> tuple[str, ...]:
+    async def _call(
+        self,
+        calls: Sequence[RankCall[None]] | RankCall[Any],
+        what: str,
+        seconds: float,
+        waiting: Sequence[RankKernel] | None,
+    ) -> None:
+        """Make calls on all ranks, or beside the cell on those that wait."""
+        in_cell = waiting is not None
+        await self._group.control(calls, what=what, timeout=seconds, kernels=waiting, aside=in_cell)
+
+    def _environment(self, assignment: RankAssignment, endpoint: Endpoint, interface: str | None) -> dict[str, str]:
+        backend = self.backend.environment(assignment, endpoint, interface=interface)
+        return common(assignment, self.backend) | backend
+
+    def _current(self) -> tuple[str, ...]:
         return tuple(kernel.kernel_id for kernel in self._group.kernels)
 
 
-def common(seat: Seat, backend: Backend) -> dict[str, str]:
-    """Return the variables that `farandole.ranks.context` reads, whatever the backend."""
+def common(assignment: RankAssignment, backend: Backend) -> dict[str, str]:
+    """Return the variables that `farandole.ranks.context` reads for every backend."""
     return {
-        "FARANDOLE_RANK": str(seat.rank),
-        "FARANDOLE_SIZE": str(seat.size),
-        "FARANDOLE_LOCAL_RANK": str(seat.local_rank),
-        "FARANDOLE_LOCAL_SIZE": str(seat.local_size),
-        "FARANDOLE_MACHINE_SIZE": str(seat.machine_size),
-        "FARANDOLE_WORKER": seat.worker,
+        "FARANDOLE_RANK": str(assignment.rank),
+        "FARANDOLE_SIZE": str(assignment.size),
+        "FARANDOLE_LOCAL_RANK": str(assignment.local_rank),
+        "FARANDOLE_LOCAL_SIZE": str(assignment.local_size),
+        "FARANDOLE_MACHINE_SIZE": str(assignment.machine_size),
+        "FARANDOLE_WORKER": assignment.worker,
         "FARANDOLE_BACKEND": backend.name,
         "FARANDOLE_OUTSIDE": "",
     }

@@ -135,23 +135,23 @@ async def test_a_scale_has_new_ranks_tried_again(core):
         cluster,
         Cell(code="x", sink=lambda *_: None),
         Elastic(),
-        RunCallbacks(notice=lambda _: None, seated=lambda _: None),
+        RunCallbacks(notice=lambda _: None, assigned=lambda _: None),
     )
-    members = cell._supervisor.members
+    members = cell._agent.membership
     for workers in (3, 3):
         members.refusals = [Reply(rank=2, worker="c-w1", status="error", ended=0.0)] * 3
         await cell.scale(workers, lambda _: None)
         assert members.refusals == []
     assert len(cluster.crews) == 3
-    await cell._supervisor._recruiter.close()
+    await cell._agent._replacer.close()
 
 
 async def test_workers_that_are_leaving_do_not_count(core):
     cluster = Cluster(core, 3)
-    told = RunCallbacks(notice=lambda _: None, seated=lambda _: None)
+    told = RunCallbacks(notice=lambda _: None, assigned=lambda _: None)
     cell = ElasticCell(cluster, Cell(code="x", sink=lambda *_: None), Elastic(), told)
     for crew in cluster.crews:
-        cell._supervisor.members.inside += crew.kernels
+        cell._agent.membership.world += crew.kernels
     first = cluster.crews[0].worker.name
     await cell.scale(1, lambda _: None)
     await cell.scale(2, lambda _: None)
@@ -159,4 +159,4 @@ async def test_workers_that_are_leaving_do_not_count(core):
     cluster.may_stop.set()
     await cell.release([crew.kernels[0] for crew in cluster.crews[1:3]])
     assert [crew.worker.name for crew in cluster.crews] == [first, "c-new0"]
-    await cell._supervisor._recruiter.close()
+    await cell._agent._replacer.close()

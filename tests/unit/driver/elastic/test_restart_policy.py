@@ -6,7 +6,7 @@ import pytest
 from farandole.driver.options import Elastic
 from farandole.exceptions import RankError
 
-from tests.supervised import Rank, Workers, until
+from tests.elastic_host import FakeHost, Rank, until
 
 TORN = (
     "RuntimeError: [/a/long/way/to/its/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4066. "
@@ -16,82 +16,82 @@ TORN = (
 
 
 async def test_it_is_told_what_a_library_noticed_and_not_where_in_its_source():
-    staff = Workers(2, Elastic())
-    run = staff.run()
-    await until(lambda: staff.supervisor.members.inside)
-    staff.ranks[0].say(failed=True, why=TORN)
-    await until(lambda: staff.told)
-    assert "(RuntimeError: Connection closed by peer [10.0.0.2]:4066. " in staff.told[0]
-    assert "pair.cc" not in staff.told[0]
+    host = FakeHost(2, Elastic())
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    host.ranks[0].say(failed=True, why=TORN)
+    await until(lambda: host.notices)
+    assert "(RuntimeError: Connection closed by peer [10.0.0.2]:4066. " in host.notices[0]
+    assert "pair.cc" not in host.notices[0]
     run.cancel()
     await asyncio.wait([run])
 
 
 async def test_failures_without_a_commit_in_between_end_the_run():
-    staff = Workers(2, Elastic())
-    run = staff.run()
-    await until(lambda: staff.supervisor.members.inside)
-    staff.ranks[0].say(failed=True, why="torn")
-    await until(lambda: len(staff.told) == 1)
-    staff.ranks[0].say(failed=True, why="torn")
-    await until(lambda: len(staff.told) == 2)
-    staff.ranks[0].say(failed=True, why="torn")
+    host = FakeHost(2, Elastic())
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    host.ranks[0].say(failed=True, why="torn")
+    await until(lambda: len(host.notices) == 1)
+    host.ranks[0].say(failed=True, why="torn")
+    await until(lambda: len(host.notices) == 2)
+    host.ranks[0].say(failed=True, why="torn")
     with pytest.raises(RankError, match=r"failed 3 times in a row without a commit .* lost their connections \(torn\)"):
         await run
-    assert len(staff.worlds) == 2
+    assert len(host.worlds) == 2
 
 
-async def lose_all(staff, times, commits_of):
+async def lose_all(host, times, commits_of):
     """Kill the one rank there is, again and again; each new one brings a copy of a commit."""
     for number in range(times):
         fresh = Rank(10 + number)
         fresh.commits = commits_of(number)
-        staff.spare = [fresh]
-        staff.supervisor.members.inside[0].mark_dead("killed")
-        await until(lambda fresh=fresh: fresh in staff.supervisor.members.joining)
+        host.spare = [fresh]
+        host.agent.membership.world[0].mark_dead("killed")
+        await until(lambda fresh=fresh: fresh in host.agent.membership.joining)
         fresh.say()
-        await until(lambda number=number: len(staff.told) == number + 1)
+        await until(lambda number=number: len(host.notices) == number + 1)
 
 
 async def test_all_ranks_may_be_lost_again_and_again_where_commits_lie_in_between():
-    staff = Workers(1, Elastic(), refill=20)
-    run = staff.run()
-    await until(lambda: staff.supervisor.members.inside)
-    await lose_all(staff, 5, lambda number: 10 * number)
-    assert len(staff.worlds) == 5
-    staff.finish()
+    host = FakeHost(1, Elastic(), replacement=20)
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    await lose_all(host, 5, lambda number: 10 * number)
+    assert len(host.worlds) == 5
+    host.finish()
     assert len(await run) == 1
 
 
 async def test_an_older_copy_is_where_the_next_commits_are_counted_from():
-    staff = Workers(1, Elastic(), refill=20)
-    run = staff.run()
-    await until(lambda: staff.supervisor.members.inside)
-    await lose_all(staff, 5, [90, 40, 50, 30, 60].__getitem__)
-    staff.finish()
+    host = FakeHost(1, Elastic(), replacement=20)
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    await lose_all(host, 5, [90, 40, 50, 30, 60].__getitem__)
+    host.finish()
     assert len(await run) == 1
 
 
 async def test_all_ranks_that_are_lost_without_a_commit_in_between_end_the_run():
-    staff = Workers(1, Elastic(), refill=20)
-    run = staff.run()
-    await until(lambda: staff.supervisor.members.inside)
-    await lose_all(staff, 2, lambda _: 7)
+    host = FakeHost(1, Elastic(), replacement=20)
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    await lose_all(host, 2, lambda _: 7)
     fresh = Rank(20)
-    staff.spare = [fresh]
-    staff.supervisor.members.inside[0].mark_dead("killed")
-    await until(lambda: fresh in staff.supervisor.members.joining)
+    host.spare = [fresh]
+    host.agent.membership.world[0].mark_dead("killed")
+    await until(lambda: fresh in host.agent.membership.joining)
     fresh.say()
     with pytest.raises(RankError, match=r"failed 3 times in a row without a commit .* was lost: killed"):
         await run
 
 
 async def test_a_world_that_can_never_be_formed_ends_the_run():
-    staff = Workers(2, Elastic(), breaks=1000)
-    run = staff.run()
-    await until(lambda: staff.supervisor.members.inside)
-    staff.ranks[0].say(failed=True, why="torn")
+    host = FakeHost(2, Elastic(), breaks=1000)
+    run = host.run()
+    await until(lambda: host.agent.membership.world)
+    host.ranks[0].say(failed=True, why="torn")
     with pytest.raises(RankError, match=r"could form no world in \d+ attempts .* lost their connections \(torn\)"):
         await run
-    assert len(staff.worlds) >= 3
-    assert staff.told == []
+    assert len(host.worlds) >= 3
+    assert host.notices == []

@@ -1,11 +1,11 @@
-"""Seats and environments: what each backend needs to form a world."""
+"""The ranks' assignments, and the environment that each backend needs to form a world."""
 
 import itertools
 
 import pytest
 from farandole.driver.workers.worker import WorkerInfo
 from farandole.driver.world.backends import BACKENDS, choose_backend
-from farandole.driver.world.backends.base import Endpoint, Host, seats
+from farandole.driver.world.backends.base import Endpoint, Host, assign_ranks
 from farandole.driver.world.backends.horovod import slot
 from farandole.exceptions import UsageError, WorkerStartError
 
@@ -19,39 +19,39 @@ def info(worker, node="n0", address="10.0.0.1"):
     )
 
 
-def places(placed):
-    return [(s.rank, s.local_rank, s.local_size, s.cross_rank, s.cross_size) for s in placed]
+def places(assignments):
+    return [(s.rank, s.local_rank, s.local_size, s.cross_rank, s.cross_size) for s in assignments]
 
 
 def test_on_one_node_all_ranks_are_local_and_meet_on_loopback():
-    placed = seats([info("c-w0", address=""), info("c-w1", address="127.0.1.1")])
-    assert places(placed) == [(0, 0, 2, 0, 1), (1, 1, 2, 0, 1)]
-    assert [s.worker for s in placed] == ["c-w0", "c-w1"]
-    assert {s.address for s in placed} == {"127.0.0.1"}
+    assignments = assign_ranks([info("c-w0", address=""), info("c-w1", address="127.0.1.1")])
+    assert places(assignments) == [(0, 0, 2, 0, 1), (1, 1, 2, 0, 1)]
+    assert [s.worker for s in assignments] == ["c-w0", "c-w1"]
+    assert {s.address for s in assignments} == {"127.0.0.1"}
 
 
 def test_uneven_nodes_are_counted_as_mpi_does():
     one, two = info("c-w0"), info("c-w1", "n1", "10.0.0.2")
-    placed = seats([one, one, two])
-    assert places(placed) == [(0, 0, 2, 0, 2), (1, 1, 2, 0, 1), (2, 0, 1, 1, 2)]
-    assert [s.address for s in placed] == ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
+    assignments = assign_ranks([one, one, two])
+    assert places(assignments) == [(0, 0, 2, 0, 2), (1, 1, 2, 0, 1), (2, 0, 1, 1, 2)]
+    assert [s.address for s in assignments] == ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
 
 
 def test_ranks_in_containers_of_one_machine_are_counted_together():
     one, two = info("c-w0", "boot-a/1"), info("c-w1", "boot-a/2", "10.0.0.2")
-    placed = seats([one, one, two, info("c-w2", "boot-b/1", "10.0.0.3")])
-    assert [(s.local_size, s.machine_size) for s in placed] == [(2, 3), (2, 3), (1, 3), (1, 1)]
+    assignments = assign_ranks([one, one, two, info("c-w2", "boot-b/1", "10.0.0.3")])
+    assert [(s.local_size, s.machine_size) for s in assignments] == [(2, 3), (2, 3), (1, 3), (1, 1)]
 
 
 @pytest.mark.parametrize(("address", "shown"), [("127.0.1.1", "127.0.1.1"), ("", "no address")])
 def test_a_host_name_that_peers_cannot_reach_is_refused_with_the_remedy(address, shown):
-    with pytest.raises(WorkerStartError, match=rf"'host-n1' of worker c-w1 leads to {shown}.*/etc/hosts"):
-        seats([info("c-w0"), info("c-w1", "n1", address)])
+    with pytest.raises(WorkerStartError, match=rf"'host-n1' of worker c-w1 resolves to {shown}.*/etc/hosts"):
+        assign_ranks([info("c-w0"), info("c-w1", "n1", address)])
 
 
 def test_horovod_gets_its_full_environment_each_time():
-    seat = seats([info("c-w0"), info("c-w1", "n1", "10.0.0.2")])[1]
-    environment = BACKENDS["horovod"]().environment(seat, ENDPOINT, interface=None)
+    assignment = assign_ranks([info("c-w0"), info("c-w1", "n1", "10.0.0.2")])[1]
+    environment = BACKENDS["horovod"]().environment(assignment, ENDPOINT, interface=None)
     expected = {
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
@@ -69,20 +69,20 @@ def test_horovod_gets_its_full_environment_each_time():
     }
     assert expected.items() <= environment.items()
     assert "HOROVOD_GLOO_IFACE" not in environment
-    assert BACKENDS["horovod"]().environment(seat, ENDPOINT, interface="lo")["HOROVOD_GLOO_IFACE"] == "lo"
+    assert BACKENDS["horovod"]().environment(assignment, ENDPOINT, interface="lo")["HOROVOD_GLOO_IFACE"] == "lo"
 
 
 def test_horovod_slots_agree_with_horovods_own_assignment():
     from horovod.runner.common.util import hosts
 
-    ours = [slot(seat) for seat in seats([info("a")] * 2 + [info("b", "n1", "10.0.0.2")])]
+    ours = [slot(assignment) for assignment in assign_ranks([info("a")] * 2 + [info("b", "n1", "10.0.0.2")])]
     theirs = hosts.get_host_assignments(hosts.parse_hosts("10.0.0.1:2,10.0.0.2:1"), 3)
     assert ours == [vars(each) for each in theirs]
 
 
 def test_torch_gets_the_variables_of_torchrun():
-    seat = seats([info("c-w0"), info("c-w0")])[1]
-    environment = BACKENDS["torch"]().environment(seat, ENDPOINT, interface="lo")
+    assignment = assign_ranks([info("c-w0"), info("c-w0")])[1]
+    environment = BACKENDS["torch"]().environment(assignment, ENDPOINT, interface="lo")
     assert environment == {
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": "4711",
@@ -96,7 +96,7 @@ def test_torch_gets_the_variables_of_torchrun():
 
 def test_no_backend_needs_nothing():
     backend = BACKENDS["none"]()
-    assert backend.environment(seats([info("c-w0")])[0], ENDPOINT, interface=None) == {}
+    assert backend.environment(assign_ranks([info("c-w0")])[0], ENDPOINT, interface=None) == {}
     assert backend.host is Host.NOBODY
 
 
@@ -116,6 +116,6 @@ def test_a_backend_that_a_worker_lacks_is_refused():
 
 
 def test_horovod_alone_asks_at_no_rendezvous():
-    [seat] = seats([info("c-w0")])
-    environment = BACKENDS["horovod"]().environment(seat, Endpoint(host="127.0.0.1", port=0), interface="lo")
+    [assignment] = assign_ranks([info("c-w0")])
+    environment = BACKENDS["horovod"]().environment(assignment, Endpoint(host="127.0.0.1", port=0), interface="lo")
     assert not [name for name in environment if "RENDEZVOUS" in name]

@@ -1,4 +1,4 @@
-"""How ranks become a world: one module for each backend, which says what to set up and launches nothing itself."""
+"""A module for each backend: what to set up before ranks form a world."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (Horo
 
 
 def choose_backend(wanted: str | None, offered: Sequence[Sequence[str]]) -> Backend:
-    """Return the wanted backend, or the first that every worker offers.
+    """Return the requested backend, or the first that all workers offer.
 
     Args:
         wanted: a name, or None for the default.
-        offered: for each worker the names of the backends it can use, its default first.
+        offered: the names of each worker's backends, its default first.
 
     Raises:
-        UsageError: no such backend, or a worker lacks it.
+        UsageError: the backend does not exist, or a worker does not offer it.
     """
     common = [name for name in offered[0] if all(name in names for names in offered)]
     if wanted is None:

@@ -1,4 +1,4 @@
-"""What a backend has to say."""
+"""The interface of a backend, and the numbers of ranks that all backends use."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
-    """A rank's place in the world; "local" and "cross" count within and across nodes, as in MPI and Horovod.
+class RankAssignment:
+    """A rank's numbers in the world; "local" and "cross" count within and across nodes, as in MPI and Horovod.
 
-    A node is what shares loopback: of containers on one machine each is one. `machine_size` counts the ranks of all.
+    Ranks of one node share a loopback interface, so each container is a node. `machine_size` is the number of ranks in
+    all containers of the machine.
     """
 
     rank: int
@@ -35,14 +36,14 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Where the ranks meet."""
+    """The address at which the ranks of a world find each other."""
 
     host: str
     port: int
 
 
 class Host(Enum):
-    """Who hosts the meeting point."""
+    """The process that opens the endpoint."""
 
     NOBODY = "nobody"
     FIRST_WORKER = "the first worker's server"
@@ -50,14 +51,16 @@ class Host(Enum):
 
 
 class Backend(ABC):
-    """A backend says who hosts the meeting point and gives the environment; `farandole.ranks.world.world` forms it."""
+    """Says which process opens the endpoint and what environment ranks need; `farandole.ranks.world.world` uses it."""
 
     name: ClassVar[str]
     host: ClassVar[Host]
 
     @abstractmethod
-    def environment(self, seat: Seat, endpoint: Endpoint, /, *, interface: str | None) -> dict[str, str]:
-        """Return the environment variables that the rank in `seat` needs; `interface` is a network interface's name."""
+    def environment(
+        self, assignment: RankAssignment, endpoint: Endpoint, /, *, interface: str | None
+    ) -> dict[str, str]:
+        """Return the environment variables of a rank; `interface` names the network interface to use."""
 
 
 class NoBackend(Backend):
@@ -66,28 +69,35 @@ class NoBackend(Backend):
     name = "none"
     host = Host.NOBODY
 
-    def environment(self, _seat: Seat, _endpoint: Endpoint, /, *, interface: str | None) -> dict[str, str]:  # noqa: ARG002
+    def environment(
+        self,
+        _assignment: RankAssignment,
+        _endpoint: Endpoint,
+        /,
+        *,
+        interface: str | None,  # noqa: ARG002
+    ) -> dict[str, str]:
         """Return nothing."""
         return {}
 
 
-def seats(workers: Sequence[WorkerInfo]) -> list[Seat]:
-    """Seat the ranks: `workers` holds for each rank, in order, the worker that it runs on.
+def assign_ranks(workers: Sequence[WorkerInfo]) -> list[RankAssignment]:
+    """Return the ranks' assignments; `workers` holds each rank's worker, in the order of the ranks.
 
     Raises:
-        WorkerStartError: workers on several hosts, and one of their host names leads to no address that peers reach.
+        WorkerStartError: the workers run on several nodes, and the name of one resolves to no reachable address.
     """
     on_node: dict[str, list[int]] = {}
     on_machine = Counter(worker.machine for worker in workers)
     for rank, worker in enumerate(workers):
         on_node.setdefault(worker.node, []).append(rank)
     nodes = list(on_node)
-    placed = []
+    assignments = []
     for rank, worker in enumerate(workers):
         local_rank = on_node[worker.node].index(rank)
         peers = [node for node in nodes if len(on_node[node]) > local_rank]
-        placed.append(
-            Seat(
+        assignments.append(
+            RankAssignment(
                 rank=rank,
                 size=len(workers),
                 local_rank=local_rank,
@@ -99,14 +109,14 @@ def seats(workers: Sequence[WorkerInfo]) -> list[Seat]:
                 address=LOOPBACK if len(nodes) == 1 else _reachable(worker),
             )
         )
-    return placed
+    return assignments
 
 
 def _reachable(worker: WorkerInfo) -> str:
     if worker.address and not worker.address.startswith("127."):
         return worker.address
     raise WorkerStartError(
-        f"the host name {worker.host!r} of worker {worker.worker} leads to {worker.address or 'no address'}, where the "
-        "other workers cannot reach it. Give the name the host's network address in its /etc/hosts (a line "
-        f"`127.0.1.1 {worker.host}` must go) or in DNS."
+        f"the host name {worker.host!r} of worker {worker.worker} resolves to {worker.address or 'no address'}, which "
+        "other workers cannot reach. Make it resolve to the host's network address, in the host's /etc/hosts (remove "
+        f"a line `127.0.1.1 {worker.host}`) or in DNS."
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.driver.world.backends.base import Backend, Endpoint, Host, Seat
+from farandole.driver.world.backends.base import Backend, Endpoint, Host, RankAssignment
 
 GLOO_TIMEOUT_SECONDS = 6
+"""Timeout of Gloo's connections, 30 s by default: ranks that wait for a lost peer get their error after it."""
 
 
 class HorovodBackend(Backend):
-    """Horovod; the full environment is set at every init, since a process keeps what an earlier one left.
+    """Horovod; each init gets the full environment, because a process keeps the variables of earlier ones.
 
     Source: ``create_slot_env_vars`` and ``create_run_env_vars`` in ``horovod/runner/gloo_run.py`` of Horovod 0.28.1.
     """
@@ -18,23 +19,26 @@ class HorovodBackend(Backend):
     name = "horovod"
     host = Host.FIRST_WORKER
 
-    def environment(self, seat: Seat, endpoint: Endpoint, /, *, interface: str | None) -> dict[str, str]:
+    def environment(
+        self, assignment: RankAssignment, endpoint: Endpoint, /, *, interface: str | None
+    ) -> dict[str, str]:
         """Return HOROVOD_* for one rank."""
         variables = {
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
-            "HOROVOD_HOSTNAME": seat.address,
-            "HOROVOD_RANK": str(seat.rank),
-            "HOROVOD_SIZE": str(seat.size),
-            "HOROVOD_LOCAL_RANK": str(seat.local_rank),
-            "HOROVOD_LOCAL_SIZE": str(seat.local_size),
-            "HOROVOD_CROSS_RANK": str(seat.cross_rank),
-            "HOROVOD_CROSS_SIZE": str(seat.cross_size),
+            "HOROVOD_HOSTNAME": assignment.address,
+            "HOROVOD_RANK": str(assignment.rank),
+            "HOROVOD_SIZE": str(assignment.size),
+            "HOROVOD_LOCAL_RANK": str(assignment.local_rank),
+            "HOROVOD_LOCAL_SIZE": str(assignment.local_size),
+            "HOROVOD_CROSS_RANK": str(assignment.cross_rank),
+            "HOROVOD_CROSS_SIZE": str(assignment.cross_size),
             "HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_SECONDS),
             "HOROVOD_ELASTIC": "0",
             "HOROVOD_LOG_HIDE_TIME": "1",
         }
-        if endpoint.port:  # a rank alone meets nobody, and with an address Horovod would ask there
+        # A world of size 1 has no endpoint: with these variables Horovod would try to connect.
+        if endpoint.port:
             variables |= {
                 "HOROVOD_GLOO_RENDEZVOUS_ADDR": endpoint.host,
                 "HOROVOD_GLOO_RENDEZVOUS_PORT": str(endpoint.port),
@@ -42,14 +46,14 @@ class HorovodBackend(Backend):
         return variables | ({"HOROVOD_GLOO_IFACE": interface} if interface else {})
 
 
-def slot(seat: Seat) -> dict[str, Any]:
-    """Return a seat as Horovod's SlotInfo fields."""
+def slot(assignment: RankAssignment) -> dict[str, Any]:
+    """Return the fields of Horovod's ``SlotInfo``."""
     return {
-        "hostname": seat.address,
-        "rank": seat.rank,
-        "local_rank": seat.local_rank,
-        "cross_rank": seat.cross_rank,
-        "size": seat.size,
-        "local_size": seat.local_size,
-        "cross_size": seat.cross_size,
+        "hostname": assignment.address,
+        "rank": assignment.rank,
+        "local_rank": assignment.local_rank,
+        "cross_rank": assignment.cross_rank,
+        "size": assignment.size,
+        "local_size": assignment.local_size,
+        "cross_size": assignment.cross_size,
     }

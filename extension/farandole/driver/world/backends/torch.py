@@ -1,12 +1,12 @@
-"""torch.distributed: Gloo on CPUs, NCCL where every rank has a GPU of its own."""
+"""torch.distributed: NCCL if each rank has its own GPU, else Gloo."""
 
 from __future__ import annotations
 
-from farandole.driver.world.backends.base import Backend, Endpoint, Host, Seat
+from farandole.driver.world.backends.base import Backend, Endpoint, Host, RankAssignment
 
 
 class TorchBackend(Backend):
-    """torch.distributed, with the variables that torchrun sets.
+    """torch.distributed, with the environment variables of torchrun.
 
     Source: "Environment variable initialization" in PyTorch's documentation of torch.distributed.
     """
@@ -14,14 +14,16 @@ class TorchBackend(Backend):
     name = "torch"
     host = Host.RANK_0
 
-    def environment(self, seat: Seat, endpoint: Endpoint, /, *, interface: str | None) -> dict[str, str]:
+    def environment(
+        self, assignment: RankAssignment, endpoint: Endpoint, /, *, interface: str | None
+    ) -> dict[str, str]:
         """Return the variables that ``torch.distributed`` and code written for torchrun read."""
         variables = {
             "MASTER_ADDR": endpoint.host,
             "MASTER_PORT": str(endpoint.port),
-            "RANK": str(seat.rank),
-            "WORLD_SIZE": str(seat.size),
-            "LOCAL_RANK": str(seat.local_rank),
-            "LOCAL_WORLD_SIZE": str(seat.local_size),
+            "RANK": str(assignment.rank),
+            "WORLD_SIZE": str(assignment.size),
+            "LOCAL_RANK": str(assignment.local_rank),
+            "LOCAL_WORLD_SIZE": str(assignment.local_size),
         }
         return variables | ({"GLOO_SOCKET_IFNAME": interface} if interface else {})

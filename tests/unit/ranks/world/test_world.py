@@ -111,10 +111,10 @@ def test_who_could_form_a_world_and_who_could_not_meet_in_the_next_one(world, mo
 
 
 def test_a_rank_that_is_owed_a_connection_gives_up_before_the_driver_takes_it_for_hung():
-    patience = ElasticTimeouts()
+    timeouts = ElasticTimeouts()
     gloo = 5 * CONNECT_TIMEOUT.total_seconds()
-    assert gloo < patience.grace + patience.leave + patience.interrupt
-    assert gloo + MEETING_TIMEOUT.total_seconds() < patience.form
+    assert gloo < timeouts.grace + timeouts.abandon + timeouts.interrupt
+    assert gloo + MEETING_TIMEOUT.total_seconds() < timeouts.form
 
 
 def test_two_threads_that_leave_at_once_do_it_one_after_the_other(world, monkeypatch):

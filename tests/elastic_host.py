@@ -1,4 +1,4 @@
-"""Ranks and workers for tests of an elastic run's supervisor: they answer by the book, or do not."""
+"""A fake `ElasticHost` and fake ranks, with faults on demand, for tests of an elastic run's agent."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import CONNECTION_LOST, Reply
 from farandole.exceptions import RankError, WorkerStartError
 
-PATIENCE = ElasticTimeouts(grace=0.05, leave=0.05, interrupt=0.1, hung=0.3, form=5, refill=0.2, retry=0.01)
+TIMEOUTS = ElasticTimeouts(grace=0.05, abandon=0.05, interrupt=0.1, hung=0.3, form=5, replacement=0.2, retry=0.01)
 
 
 class Server:
@@ -27,11 +27,11 @@ class Server:
 
 
 class Rank(RankKernel):
-    """A rank that trains until the test says otherwise; a deaf one takes no notice of a broken world."""
+    """A rank that trains until the test ends its cell; a `deaf` one ignores that its world is broken."""
 
     def __init__(self, number, *, deaf=False):
         super().__init__(Server(f"c-w{number}"), f"kernel-{number}", slot=0)
-        self.supervisor = None
+        self.agent = None
         self.commits, self.deaf = 7, deaf
         self.asked = []
         self.breaks = 0
@@ -89,10 +89,10 @@ class Rank(RankKernel):
         return self.reply("ok" if self.alive else "dead", value=self.commits)
 
     def _heeds(self):
-        return not self.deaf and self not in self.supervisor.members.waiting
+        return not self.deaf and self not in self.agent.membership.waiting
 
     def say(self, **news):
-        self.supervisor.members.hear(
+        self.agent.membership.update(
             self,
             {"kind": "member", "formed": False, "failed": False, "why": "", "commits": self.commits}
             | {"step": self.commits * 10}
@@ -121,22 +121,22 @@ class Rank(RankKernel):
         return await self.cell
 
 
-class Workers(ElasticHost):
-    """Seats ranks at once, and has `spare` ones to replace lost ones with."""
+class FakeHost(ElasticHost):
+    """Forms worlds at once, and replaces lost ranks with its `spare` ones."""
 
-    def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, stuck=0, **patience):
+    def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, stuck=0, **timeouts):
         self.group = RankGroup()
         self.ranks = [Rank(number) for number in range(size)]
         self.spare, self.trouble, self.breaks, self.refuses = list(spare), trouble, breaks, refuses
         self.stuck = stuck
-        self.worlds, self.told, self.released = [], [], []
+        self.worlds, self.notices, self.released = [], [], []
         self.group.assign_ranks(self.ranks)
-        self.supervisor = ElasticAgent(self, self.group, options, replace(PATIENCE, **patience))
+        self.agent = ElasticAgent(self, self.group, options, replace(TIMEOUTS, **timeouts))
 
     def run(self):
-        return asyncio.create_task(self.supervisor.run(self.ranks[:]))
+        return asyncio.create_task(self.agent.run(self.ranks[:]))
 
-    async def refill(self):
+    async def replace_lost(self):
         if self.trouble:
             self.trouble -= 1
             raise WorkerStartError("no worker can be had")
@@ -145,7 +145,7 @@ class Workers(ElasticHost):
         return self.ranks
 
     async def launch(self, kernel):
-        kernel.supervisor = self.supervisor
+        kernel.agent = self.agent
         cell = asyncio.create_task(kernel.run())
         self.group._cells[kernel] = cell
         return cell
@@ -173,14 +173,14 @@ class Workers(ElasticHost):
     async def release(self, kernels):
         self.released += [kernel.worker.name for kernel in kernels]
 
-    def tell(self, text):
-        self.told.append(text)
+    def notify(self, text):
+        self.notices.append(text)
 
-    def seated(self, workers):
+    def assigned(self, workers):
         assert list(workers) == self.worlds[-1]
 
     def finish(self):
-        for kernel in self.supervisor.members.inside:
+        for kernel in self.agent.membership.world:
             kernel.end("ok")
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from farandole.protocol import CHECKPOINTS, Kind, Status
-from farandole.ranks.checkpoints import files as checkpoint_files
+from farandole.ranks.checkpoints import files
 from farandole.runs.model import RunInfo
 
 from tests.chaos.cell import SAMPLES, in_order
@@ -64,11 +64,11 @@ def _lines(folder: Path) -> Iterator[str]:
 
 
 def _checkpoints(folder: Path) -> Iterator[str]:
-    places = checkpoint_files.places(folder / CHECKPOINTS)
+    places = files.checkpoint_paths(folder / CHECKPOINTS)
     for place in places:
         try:
-            checkpoint_files.read(place)
-        except checkpoint_files.DamagedError as exc:
+            files.read(place)
+        except files.DamagedError as exc:
             yield f"the checkpoint {place.name} is damaged: {exc}"
     if not places:
         yield "there is no checkpoint"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 from farandole.protocol import CHECKPOINT_PREFIX, CHECKPOINTS
-from farandole.ranks.checkpoints import files as checkpoint_files
+from farandole.ranks.checkpoints import files
 
 from hub.process import wait_until
 from tests.chaos.cell import CHECKPOINT_EVERY, in_order, longest_gap, steps_lost
@@ -221,7 +221,7 @@ class Disturbed:
 
     def _checkpoints(self) -> list[int]:
         folder = self._site.run_folder()
-        places = checkpoint_files.places(folder / CHECKPOINTS) if folder is not None else []
+        places = files.checkpoint_paths(folder / CHECKPOINTS) if folder is not None else []
         return [int(place.name.removeprefix(CHECKPOINT_PREFIX)) for place in places]
 
     def _is_told(self, known: int) -> bool:

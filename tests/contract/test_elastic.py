@@ -63,7 +63,7 @@ def test_when_all_ranks_are_killed_new_ones_go_on_from_the_copy_of_a_commit(clus
 def test_when_no_copy_is_left_either_new_ranks_go_on_from_the_newest_checkpoint(cluster, tmp_path):
     run = cluster.train(elastic(tmp_path, before=VANISH, fault="vanish(25)"), elastic=Elastic())
     whole(run)
-    assert told(run, "going on from the checkpoint of step 20, no rank was left")
+    assert told(run, "resumed from the checkpoint of step 20: no other rank")
     assert not told(run, "from the beginning")
     # Unknown (None) if rank 0 dies before it reports a step after the checkpoint.
     assert steps_lost(run) <= 5

@@ -1,1 +1,1 @@
-"""What runs on the ranks; imports nothing of the driver, and torch or Horovod only when they are needed."""
+"""Code that runs on the ranks. It never imports the driver, and imports torch and Horovod only when needed."""

@@ -1,4 +1,4 @@
-"""Who and where this rank is, read from the environment that the driver sets before a world starts."""
+"""Rank, size and device of this process, from the environment that the driver sets before it forms a world."""
 
 from __future__ import annotations
 
@@ -14,37 +14,53 @@ BACKENDS = ("horovod", "torch", "none")
 
 
 def rank() -> int:
-    """Return this rank's number, 0 to ``size() - 1``; 0 without a cluster."""
+    """Return the number of this rank.
+
+    Returns:
+        int: 0 to ``size() - 1``; 0 outside a cluster.
+    """
     return _number("FARANDOLE_RANK", default=0)
 
 
 def size() -> int:
-    """Return how many ranks the world has; 1 without a cluster."""
+    """Return the number of ranks in the world.
+
+    Returns:
+        int: at least 1; 1 outside a cluster. In an elastic run it changes when ranks are lost or added.
+    """
     return _number("FARANDOLE_SIZE", default=1)
 
 
 def outside() -> bool:
-    """Return True on a rank that was added to an elastic run and does not belong to its world yet."""
+    """Return True on a rank that was added to an elastic run and has not joined its world yet."""
     return os.environ.get("FARANDOLE_OUTSIDE", "") == "1"
 
 
 def local_rank() -> int:
-    """Return this rank's number among those of its worker; 0 without a cluster."""
+    """Return the number of this rank among the ranks of its worker.
+
+    Returns:
+        int: 0 to ``local_size() - 1``; 0 outside a cluster.
+    """
     return _number("FARANDOLE_LOCAL_RANK", default=0)
 
 
 def local_size() -> int:
-    """Return how many ranks this rank's worker has; 1 without a cluster."""
+    """Return the number of ranks of this rank's worker.
+
+    Returns:
+        int: at least 1; 1 outside a cluster.
+    """
     return _number("FARANDOLE_LOCAL_SIZE", default=1)
 
 
 def machine_size() -> int:
-    """Return how many ranks the machine has, those in other containers on it included; 1 without a cluster."""
+    """Return the number of ranks on this machine, including other containers; 1 outside a cluster."""
     return _number("FARANDOLE_MACHINE_SIZE", default=local_size())
 
 
 def backend() -> str:
-    """Return ``horovod``, ``torch``, or ``none`` without a cluster."""
+    """Return ``horovod`` or ``torch``, or ``none`` if the ranks have no process group."""
     name = os.environ.get("FARANDOLE_BACKEND", "none")
     if name not in BACKENDS:
         raise UsageError(f"FARANDOLE_BACKEND is {name!r}; it must be one of {', '.join(BACKENDS)}.")
@@ -52,17 +68,21 @@ def backend() -> str:
 
 
 def worker() -> str:
-    """Return the name of the worker that this rank lives on; empty without a cluster."""
+    """Return the name of this rank's worker; empty outside a cluster."""
     return os.environ.get("FARANDOLE_WORKER", "")
 
 
 def cluster() -> str:
-    """Return the name of the cluster; empty without one."""
+    """Return the name of the cluster; empty outside a cluster."""
     return os.environ.get("FARANDOLE_CLUSTER", "")
 
 
 def device() -> torch.device:
-    """Return this rank's own GPU where the worker has any, else the CPU."""
+    """Return the device of this rank.
+
+    Returns:
+        torch.device: the GPU of this rank if its worker has GPUs, otherwise the CPU.
+    """
     import torch
 
     count = torch.cuda.device_count()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -69,7 +70,7 @@ def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") ->
 
     With an ``lr_rule`` the run is elastic.
     """
-    reporter.begin(run_id)
+    reporter.current().begin(run_id)
     run.current().begin(folder, resume)
     if lr_rule:
         membership.current().begin(lr_rule)
@@ -81,7 +82,7 @@ def end() -> None:
         membership.current().end()
         run.current().end()
     finally:
-        reporter.end()
+        reporter.current().end()
 
 
 def mark_world_broken(interrupted: bool = False) -> None:
@@ -127,7 +128,7 @@ def describe() -> dict[str, Any]:
 
 def clock() -> float:
     """Return this rank's clock in seconds since the epoch."""
-    return preflight.clock()
+    return time.time()
 
 
 def all_reduce() -> list[float]:

@@ -1,4 +1,4 @@
-"""``fd.elastic``: a training loop that goes on when ranks are lost and when others come."""
+"""``fd.elastic``: a training loop that continues when ranks are lost or added."""
 
 from __future__ import annotations
 
@@ -14,80 +14,95 @@ from farandole.ranks.world import membership
 from farandole.ranks.world.membership import ElasticClient, WorldChange
 
 if TYPE_CHECKING:
-    from farandole.ranks.run import Caught
+    from farandole.ranks.run import LoadedCheckpoint
     from farandole.ranks.state.state import State
 
 T = TypeVar("T")
 
 
 def elastic(loop: Callable[..., T]) -> Callable[..., T]:
-    """Return a loop that goes on when its world changes: ``@fd.elastic`` above ``def train(state): ...``.
+    """Make a training loop elastic: it continues when ranks are lost or added.
 
-    The first argument has to be what ``fd.state`` returned. In a run with ``--elastic`` the loop is called again each
-    time that ranks were lost or added, with the state of the last commit, so it has to begin where the state says.
-    Such a run has one loop, for all epochs. In any other run it is called once.
+    In a run with ``--elastic``, the loop is called again after each change of the world, with the state of the last
+    commit. In other runs it is called once.
+
+    - The loop has to start from the epoch and step in its state.
+    - A run has one elastic loop, for all epochs: a new rank could not know at which of several calls to join.
+
+    Args:
+        loop (Callable): a function whose first argument is the state from :func:`farandole.state`.
+
+    Returns:
+        Callable: a function with the same arguments and the same return value.
+
+    Example::
+
+        @fd.elastic
+        def train(state):
+            while state.epoch < 10:
+                ...
     """
 
     @functools.wraps(loop)
-    def go(state: State, *arguments: Any, **named: Any) -> T:
+    def wrapper(state: State, *arguments: Any, **named: Any) -> T:
         member = membership.current()
         bound = functools.partial(loop, state, *arguments, **named)
-        return _go_on(member, state, bound) if member.active else bound()
+        return _run_elastic(member, state, bound) if member.active else bound()
 
-    return go
+    return wrapper
 
 
-def _go_on(member: ElasticClient, state: State, loop: Callable[[], T]) -> T:
+def _run_elastic(member: ElasticClient, state: State, loop: Callable[[], T]) -> T:
     member.enter_loop()
-    found = _begin(member, state)
+    loaded = _set_up(member, state)
     inside, failed, why = not context.outside(), False, ""
     while True:
         try:
             if not inside:
                 member.wait_for_world(state, failed=failed, why=why)
-            join(member, state, found)
-            found = None
+            join(member, state, loaded)
+            loaded = None
             return loop()
         except WorldChange:
             failed, why = member.broken, ""
         except (Exception, KeyboardInterrupt) as exc:
-            if not _is_the_worlds_fault(member, exc):
+            if not _caused_by_world(member, exc):
                 raise
             failed, why = True, f"{type(exc).__name__}: {exc}"
-        _come_back(member, state, failed=failed)
+        _roll_back(member, state, failed=failed)
         inside = False
 
 
-def _begin(member: ElasticClient, state: State) -> Caught | None:
-    """Have commits copied and listened to; a new rank takes up the newest one that is kept.
+def _set_up(member: ElasticClient, state: State) -> LoadedCheckpoint | None:
+    """Register the commit hooks; on a new rank, load the newest commit that this machine or the run's folder holds.
 
-    It may be that no rank is left that has more. Returns the checkpoint, where it is one.
+    A new rank may be the only one left that has this commit. Returns the checkpoint if it came from the run's folder.
     """
     from farandole.ranks.checkpoints.memory_checkpoint import MemoryCheckpoint
 
-    keepsake = MemoryCheckpoint(reporter.current().run)
-    # A new rank whose cell fails before it has joined leaves them: the next one may have nothing else to go on from.
-    run.current().at_end(lambda: None if context.outside() else keepsake.remove())
-    # After the copy and before the parting, which ends the commit.
-    state.on_commit(lambda _: keepsake.keep(state, member.lr_size))
+    copies = MemoryCheckpoint(reporter.current().run)
+    # If the cell of a new rank fails before the rank has joined, the copies stay: the next rank may depend on them.
+    run.current().at_end(lambda: None if context.outside() else copies.remove())
+    # The copy comes first, because `at_commit` may raise WorldChange, which skips later hooks.
+    state.on_commit(lambda _: copies.save(state, member.lr_size))
     state.on_commit(member.at_commit)
     if not context.outside():
         return None
-    member.lr_size = keepsake.load(state)
-    if found := run.current().catch_up(state):
-        member.lr_size = found.ranks
-    return found
+    member.lr_size = copies.load(state)
+    if loaded := run.current().catch_up(state):
+        member.lr_size = loaded.ranks
+    return loaded
 
 
-def _come_back(member: ElasticClient, state: State, *, failed: bool) -> None:
-    """Leave a world that failed, and go back to the last commit; begun again where the driver interrupts it."""
+def _roll_back(member: ElasticClient, state: State, *, failed: bool) -> None:
+    """Leave a failed world and restore the last commit; start again if the driver interrupts it."""
     while True:
         try:
             if failed:
-                # Whoever waits for this rank in a collective is let go by that, without the driver.
+                # Unblocks peers that wait for this rank in a collective, without the driver's help.
                 membership.abandon_world()
-            # Also where the ranks only part: a loader that has begun an epoch goes on in it once it is told its place.
-            go_back(state)
+            # Needed also if no rank failed: a loader in the middle of an epoch continues there only after a restore.
+            restore_last_commit(state)
         except KeyboardInterrupt:
             if not member.interrupted:
                 raise
@@ -96,24 +111,24 @@ def _come_back(member: ElasticClient, state: State, *, failed: bool) -> None:
             return
 
 
-def _is_the_worlds_fault(member: ElasticClient, exc: BaseException) -> bool:
+def _caused_by_world(member: ElasticClient, exc: BaseException) -> bool:
     if isinstance(exc, KeyboardInterrupt):
         return member.interrupted
     return member.broken or is_collective_failure(type(exc).__name__, str(exc))
 
 
-def go_back(state: State) -> None:
-    """Restore the last commit; gradients of the step that failed are none of it."""
+def restore_last_commit(state: State) -> None:
+    """Restore the last commit and clear the gradients of the failed step, which are not part of a commit."""
     state.restore()
     for part in state.parts.values():
         if callable(zero := getattr(part, "zero_grad", None)):
             zero()
 
 
-def join(member: ElasticClient, state: State, found: Caught | None = None) -> None:
-    """Take up the work with the ranks of this world, from the state of the one with the most commits.
+def join(member: ElasticClient, state: State, loaded: LoadedCheckpoint | None = None) -> None:
+    """Continue with the ranks of this world, from the state with the most commits.
 
-    ``found`` is the checkpoint that this rank, a new one, has taken up.
+    ``loaded`` is the checkpoint that this rank has loaded, if it is a new rank.
     """
     from farandole.ranks.training.parallel import rejoin
     from farandole.ranks.world import collectives
@@ -122,22 +137,22 @@ def join(member: ElasticClient, state: State, found: Caught | None = None) -> No
     own = {"commits": state.commits, "lr_size": member.lr_size}
     each = [json.loads(row) for row in collectives.gather_bytes(json.dumps(own).encode())]
     root = max(range(len(each)), key=lambda rank: (each[rank]["commits"], -rank))
-    if found is not None and root == context.rank():
-        run.notice(f"going on from the checkpoint of step {found.step}, no rank was left with a newer commit")
+    if loaded is not None and root == context.rank():
+        run.notice(f"resumed from the checkpoint of step {loaded.step}: no other rank has a newer commit")
     state.sync(root)
     member.lr_size = each[root]["lr_size"] or context.size()
     if member.lr_rule == "linear" and member.lr_size != context.size():
         scale_rates(state, context.size() / member.lr_size)
-        # What the next failure goes back to has to have these rates as well.
+        # Kept, so that a rollback after the next failure restores the scaled rates.
         state.keep()
     member.lr_size = context.size()
 
 
 def scale_rates(state: State, factor: float) -> None:
-    """Multiply all learning rates of a state's optimizers, and those that its schedulers begin from and go to."""
+    """Multiply the learning rates of a state's optimizers, and the start and end rates of its schedulers."""
     for part in state.parts.values():
         for group in getattr(part, "param_groups", ()):
-            # The last two are OneCycleLR's.
+            # max_lr and min_lr belong to OneCycleLR.
             for name in {"lr", "initial_lr", "max_lr", "min_lr"} & set(group):
                 group[name] *= factor
         _scale_scheduler(part, factor)
@@ -149,6 +164,6 @@ def _scale_scheduler(part: Any, factor: float) -> None:
             setattr(part, name, [rate * factor for rate in rates])
     if isinstance(least := getattr(part, "eta_min", None), float | int):
         part.eta_min = least * factor
-    # Those of a chain or a sequence.
+    # The members of ChainedScheduler and SequentialLR.
     for scheduler in getattr(part, "_schedulers", ()):
         _scale_scheduler(scheduler, factor)

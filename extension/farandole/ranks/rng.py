@@ -1,4 +1,4 @@
-"""The random numbers of this rank: Python's, NumPy's where it is imported, torch's on the CPU and on the rank's GPU."""
+"""The random number generators of this rank: Python, NumPy (if imported), torch on the CPU and on the rank's GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farandole.ranks import context
 
 
 def capture() -> dict[str, Any]:
-    """Return the state of all generators of this rank."""
+    """Return the state of all generators of this rank, by library."""
     states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if numpy := sys.modules.get("numpy"):
         states["numpy"] = numpy.random.get_state()
@@ -24,7 +24,7 @@ def capture() -> dict[str, Any]:
 
 
 def restore(states: dict[str, Any]) -> None:
-    """Set the generators to what `capture` returned; one that is missing there, or here, is left alone."""
+    """Set the generators to states from `capture`; generators missing on either side stay unchanged."""
     if "python" in states:
         random.setstate(states["python"])
     if "torch" in states:
@@ -36,8 +36,8 @@ def restore(states: dict[str, Any]) -> None:
 
 
 def seed(number: int, rank: int) -> None:
-    """Seed all generators with a function of ``number`` and ``rank``, for a rank that has no state to go on from."""
-    # Of a text: neighbouring numbers then give generators that have nothing in common.
+    """Seed all generators from ``number`` and ``rank``, for a rank without a saved state."""
+    # Seeding from a string gives uncorrelated generators for neighbouring numbers; a sum of both would not.
     own = random.Random(f"{number}/{rank}").getrandbits(32)
     random.seed(own)
     torch.manual_seed(own)
@@ -47,10 +47,10 @@ def seed(number: int, rank: int) -> None:
 
 @contextlib.contextmanager
 def seeded(number: int) -> Iterator[None]:
-    """Seed the random numbers that samplers use (torch on the CPU, Python, NumPy), and put the old state back."""
+    """Seed the generators that samplers use (torch on the CPU, Python, NumPy); restore their state on exit."""
     numpy = sys.modules.get("numpy")
     before = {name: state for name, state in capture().items() if name != "cuda"}
-    # Not torch.manual_seed: that would seed the GPUs too.
+    # torch.manual_seed would also seed the GPUs.
     torch.default_generator.manual_seed(number)
     random.seed(number)
     if numpy:
@@ -62,5 +62,5 @@ def seeded(number: int) -> Iterator[None]:
 
 
 def uses_gpu() -> bool:
-    """Say whether this process uses a GPU; to ask one that it does not use would take memory there."""
+    """Return whether this process uses a GPU. The check itself must not create a CUDA context, which takes memory."""
     return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The run that this rank takes part in: where its folder is, what it goes on from, what to finish before it ends."""
+"""The current run of this rank: its folder, the run to resume from, and the callbacks for its end."""
 
 from __future__ import annotations
 
@@ -16,62 +16,62 @@ from farandole.ranks.metrics import reporter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caught:
-    """The checkpoint that a new rank has taken up: its step, and how many ranks there were then."""
+class LoadedCheckpoint:
+    """A checkpoint that a new rank has loaded: its step, and the number of ranks that wrote it."""
 
     step: int
     ranks: int
 
 
 class CurrentRun:
-    """What the driver said of the run; empty between runs and without a driver."""
+    """The run as announced by the driver; the folders are None between runs and without a driver."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.resume: Path | None = None
-        self._endings: list[Callable[[], None]] = []
-        self._catching_up: dict[object, Callable[[], Caught | None]] = {}
+        self._exit_callbacks: list[Callable[[], None]] = []
+        self._loaders: dict[object, Callable[[], LoadedCheckpoint | None]] = {}
 
     def begin(self, folder: str, resume: str) -> None:
-        """Take up a run: its folder, and the folder of the run whose checkpoints it goes on from, or empty texts."""
-        self._endings = []
-        self._catching_up = {}
+        """Begin a run with its folder and the folder of the run to resume from; an empty string means none."""
+        self._exit_callbacks = []
+        self._loaders = {}
         self.folder = Path(folder) if folder else None
         self.resume = Path(resume) if resume else None
 
     def end(self) -> None:
-        """Leave the run, after what `at_end` asked for; a cell that did not take up where it should have is told of."""
+        """Call the callbacks of `at_end` and leave the run; warn if the cell was to resume and did not."""
         try:
-            with contextlib.ExitStack() as endings:  # all of them, also where one raises
-                for ending in reversed(self._endings):
-                    endings.callback(ending)
+            with contextlib.ExitStack() as stack:  # calls all of them, even if one raises
+                for callback in reversed(self._exit_callbacks):
+                    stack.callback(callback)
             if self.resume is not None and context.rank() == 0:
                 notice("the cell did not call fd.checkpoint(state), so nothing was resumed; call it before the loop")
         finally:
             self.begin("", "")
 
-    def at_end(self, ending: Callable[[], None]) -> None:
-        """Call ``ending`` before the run ends."""
-        self._endings.append(ending)
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` before the run ends."""
+        self._exit_callbacks.append(callback)
 
-    def on_catch_up(self, state: object, take_up: Callable[[], Caught | None]) -> None:
-        """Have `catch_up` call ``take_up`` for this state."""
-        self._catching_up[state] = take_up
+    def on_catch_up(self, state: object, load: Callable[[], LoadedCheckpoint | None]) -> None:
+        """Have `catch_up` call ``load`` for this state."""
+        self._loaders[state] = load
 
-    def catch_up(self, state: object) -> Caught | None:
-        """Bring a state on a new rank up to what the run has on disk; None, and no change, where nothing is newer."""
-        take_up = self._catching_up.get(state)
-        return take_up() if take_up is not None else None
+    def catch_up(self, state: object) -> LoadedCheckpoint | None:
+        """Load this run's newest checkpoint into the state of a new rank; return None if the state is as new."""
+        load = self._loaders.get(state)
+        return load() if load is not None else None
 
 
 @functools.cache
 def current() -> CurrentRun:
-    """Return the one of this process."""
+    """Return the `CurrentRun` of this process."""
     return CurrentRun()
 
 
 def notice(text: str) -> None:
-    """Tell the user one sentence: on the run, or on the error stream where there is none."""
+    """Show the user a one-sentence notice: in the run's dashboard, or on stderr if there is no run."""
     if reporter.current().run:
         reporter.send({"kind": Kind.NOTICE, "rank": context.rank(), "time": time.time(), "text": text})
     else:

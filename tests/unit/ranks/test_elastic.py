@@ -8,7 +8,7 @@ import torch
 from farandole.driver.options import Elastic
 from farandole.exceptions import DeadlineError, UsageError
 from farandole.ranks import control, run
-from farandole.ranks.checkpoints import memory_checkpoint as keepsake
+from farandole.ranks.checkpoints import memory_checkpoint
 from farandole.ranks.checkpoints.checkpoint import checkpoint
 from farandole.ranks.elastic import elastic, scale_rates
 from farandole.ranks.metrics import reporter
@@ -197,11 +197,11 @@ def test_where_no_rank_is_left_with_a_copy_new_ones_go_on_from_the_newest_checkp
     run.current().end()
     assert begun == [3]
     assert torch.equal(state.model.weight, earlier.model.weight)
-    assert told == ["going on from the checkpoint of step 3, no rank was left with a newer commit"]
+    assert told == ["resumed from the checkpoint of step 3: no other rank has a newer commit"]
 
 
 def test_a_new_rank_that_fails_before_it_joins_leaves_the_copies_to_the_next_one(member, tmp_path, monkeypatch):
-    monkeypatch.setattr(keepsake, "copies_folder", lambda: tmp_path)
+    monkeypatch.setattr(memory_checkpoint, "copies_folder", lambda: tmp_path)
     monkeypatch.setattr(reporter.current(), "run", "r")
 
     def attempt(state):
@@ -213,7 +213,7 @@ def test_a_new_rank_that_fails_before_it_joins_leaves_the_copies_to_the_next_one
 
     earlier = make_state()
     commits(earlier, 3)
-    keepsake.MemoryCheckpoint("r").keep(earlier, None)
+    memory_checkpoint.MemoryCheckpoint("r").save(earlier, None)
     monkeypatch.setenv("FARANDOLE_OUTSIDE", "1")
     member.begin("none")
     refused = make_state()
@@ -269,7 +269,7 @@ def test_an_epoch_goes_on_in_its_middle_where_ranks_part(member):
 
 def test_a_rank_that_parted_and_hears_nothing_lets_those_go_that_were_not_told(member, monkeypatch):
     sent, abandoned = [], []
-    monkeypatch.setattr(membership, "PART_SECONDS", 0.05)
+    monkeypatch.setattr(membership, "PEERS_SECONDS", 0.05)
     monkeypatch.setattr(membership, "abandon_world", lambda: abandoned.append(len(sent)))
     monkeypatch.setattr(reporter, "send", sent.append)
     rank = threading.Thread(target=member.wait_for_world, args=(make_state(),), kwargs={"failed": False})
@@ -279,20 +279,22 @@ def test_a_rank_that_parted_and_hears_nothing_lets_those_go_that_were_not_told(m
     rank.join(60)
     assert abandoned == [1]
     assert [(news["formed"], news["failed"]) for news in sent] == [(False, False), (False, True), (True, False)]
-    assert sent[1]["why"] == "rank 0 waited 0.05 s for the others to part"
+    assert sent[1]["why"] == "rank 0 waited 0.05 s for the other ranks to leave the world"
 
 
 def test_a_rank_waits_through_the_night_for_a_driver_that_is_gone_and_then_gives_up(member, monkeypatch):
-    assert membership.WORD_SECONDS >= 16 * 3600
-    monkeypatch.setattr(membership, "WORD_SECONDS", 0.05)
-    with pytest.raises(DeadlineError, match="rank 0 waited 0.05 s for a new world and heard nothing of its driver"):
+    assert membership.WORLD_SECONDS >= 16 * 3600
+    monkeypatch.setattr(membership, "WORLD_SECONDS", 0.05)
+    with pytest.raises(
+        DeadlineError, match="rank 0 waited 0.05 s for a new world and received nothing from its driver"
+    ):
         member.wait_for_world(make_state(), failed=True)
     assert not member.waits
 
 
 def test_a_new_rank_and_one_whose_world_failed_wait_without_a_second_word(member, monkeypatch):
     sent = []
-    monkeypatch.setattr(membership, "PART_SECONDS", 0.05)
+    monkeypatch.setattr(membership, "PEERS_SECONDS", 0.05)
     monkeypatch.setattr(reporter, "send", sent.append)
     for outside, failed in (("1", False), ("", True)):
         monkeypatch.setenv("FARANDOLE_OUTSIDE", outside)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 from farandole.protocol import Report, Status, report_to_json
-from farandole.ranks.checkpoints import files as checkpoint_files
+from farandole.ranks.checkpoints import files
 from farandole.ranks.checkpoints.files import Content
 from farandole.runs.store import RunStore
 
@@ -38,7 +38,7 @@ def folder(tmp_path, lives):
         run.add_record(rank, {"kind": "result", "value": {"step": STEPS, "seen": list(range(SAMPLES))}})
     run.finish(Status.FINISHED)
     state = {"commits": STEPS, "values": {"step": STEPS}, "parts": {"model": {"weight": torch.ones(3)}}}
-    checkpoint_files.write(run.folder / "checkpoints", Content(step=STEPS, state=state, rngs=[{}], seed=0))
+    files.write(run.folder / "checkpoints", Content(step=STEPS, state=state, rngs=[{}], seed=0))
     return run.folder
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from farandole.protocol import Report as RankReport
 from farandole.protocol import Status, report_to_json
-from farandole.ranks.checkpoints import files as checkpoint_files
+from farandole.ranks.checkpoints import files
 from farandole.ranks.checkpoints.files import Content
 from farandole.runs.store import RunStore
 
@@ -106,8 +106,8 @@ class Pretended(Site):
     def _write_checkpoint(self, number):
         folder = self._run.folder / "checkpoints"
         state = {"commits": number, "values": {"step": number}, "parts": {"model": {"weight": torch.ones(3)}}}
-        checkpoint_files.write(folder, Content(step=number, state=state, rngs=[{}], seed=0))
-        checkpoint_files.retain(folder, 2)
+        files.write(folder, Content(step=number, state=state, rngs=[{}], seed=0))
+        files.retain(folder, 2)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""``fd.checkpoint``: write a state to disk while the training goes on, and go on from what another run wrote."""
+"""``fd.checkpoint``: write a state to disk while training runs, and resume from the checkpoints of another run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from farandole.exceptions import UsageError
 from farandole.protocol import CHECKPOINTS
 from farandole.ranks import context, rng, run
-from farandole.ranks.checkpoints import files as checkpoint_files
+from farandole.ranks.checkpoints import files
 from farandole.ranks.checkpoints.files import Content, DamagedError
 from farandole.ranks.checkpoints.schedule import parse_every
 from farandole.ranks.metrics import reporter
@@ -21,8 +21,9 @@ from farandole.ranks.state.state import State
 from farandole.ranks.world import collectives
 
 END_SECONDS = 120.0
-"""How long the end of a run waits for a checkpoint that is being written."""
-MEET = "checkpoint.meet"
+"""Time limit for the end of a run to wait for a checkpoint that is being written."""
+NEXT_DECISION = "checkpoint.meet"
+"""Key among the state's extras: the commit at which the ranks next decide together whether a checkpoint is due."""
 
 
 def checkpoint(
@@ -33,20 +34,34 @@ def checkpoint(
     folder: str | Path | None = None,
     resume: str | Path | None = None,
 ) -> Checkpoints:
-    """Write ``state`` to disk as it is committed; call it once, on all ranks, before the loop.
+    """Write ``state`` to disk while training runs, and resume from an earlier checkpoint.
 
-    ``every`` is a number of commits or a duration (``"10s"``, ``"5min"``); the newest ``keep`` checkpoints stay. They
-    are written by rank 0 in a thread, into the run's folder, without a run into ``checkpoints`` in the current folder,
-    or into ``folder``. All ranks have to commit at the same steps. What a DataLoader's own processes draw at random is
-    drawn anew after a resume in mid-epoch, all else goes on as it was. Under ``%%distributed_train --resume``, or with
-    the folder of a run or of checkpoints as ``resume``, the state goes on from the newest checkpoint there that is
-    whole, with any number of ranks; `Checkpoints.resumed` is its step.
+    Call it once, on all ranks, before the training loop:
 
-    Raises: UsageError for a wrong argument, or when there is nothing to resume.
+    - Checkpoints are written at ``state.commit()``, by rank 0, in a background thread. All ranks have to commit at the
+      same steps.
+    - A resumed run may have another number of ranks. It continues with the saved model, optimizer, position in the data
+      and random numbers. The exception are random numbers that the worker processes of a DataLoader draw: after a
+      resume in the middle of an epoch they differ.
+
+    Args:
+        state (State): the state to write, from :func:`farandole.state`.
+        every (int or str): number of commits between checkpoints, or a duration, e.g. ``"10s"``, ``"5min"``, ``"1h"``.
+        keep (int): number of checkpoints to keep; older ones are deleted. At least 1.
+        folder (str or Path, optional): where to write. The default is ``checkpoints`` in the run's folder, or in the
+            current folder outside a run.
+        resume (str or Path, optional): the folder of a run, or of checkpoints, to resume from. The default is the run
+            that ``%%distributed_train --resume`` names.
+
+    Returns:
+        Checkpoints: its attribute ``resumed`` is the step of the checkpoint that was loaded, or None.
+
+    Raises:
+        UsageError: an argument is wrong, or there is no intact checkpoint to resume from.
     """
     if type(keep) is not int or keep < 1:
         raise UsageError(f"fd.checkpoint: keep is {keep!r}; keep at least 1.")
-    checkpoints = Checkpoints(state, Path(folder) if folder else _own_folder(), every, keep)
+    checkpoints = Checkpoints(state, Path(folder) if folder else _default_folder(), every, keep)
     current = run.current()
     if source := Path(resume) if resume else current.resume:
         checkpoints.load(source)
@@ -59,7 +74,12 @@ def checkpoint(
 
 
 class Checkpoints:
-    """The checkpoints of one state: written in a thread of rank 0's, one at a time."""
+    """The checkpoints of one state; rank 0 writes them one at a time, in a thread.
+
+    Attributes:
+        folder (Path): where the checkpoints are.
+        resumed (int or None): step of the checkpoint that was loaded at the start.
+    """
 
     def __init__(self, state: State, folder: Path, every: int | str, keep: int) -> None:
         self.folder = folder.absolute()
@@ -68,98 +88,98 @@ class Checkpoints:
         self._schedule = parse_every(every)
         self._keep = keep
         self._writer: threading.Thread | None = None
-        self._told_slow = self._told_failure = False
+        self._slow_noticed = self._failure_noticed = False
         self._tidied = False
-        state.extras[MEET] = self._schedule.meet_again(state.commits)
+        state.extras[NEXT_DECISION] = self._schedule.next_decision(state.commits)
 
     def at_commit(self, state: State) -> None:
-        """Begin to write the state that was just committed, where it is due."""
-        if state.commits < state.extras[MEET]:
+        """Start writing the state that was just committed if a checkpoint is due."""
+        if state.commits < state.extras[NEXT_DECISION]:
             return
-        if found := self._meet(state):
-            self._begin(state, found)
+        if found := self._decide(state):
+            self._start_writing(state, found)
 
     def save(self) -> None:
-        """Commit, and write a checkpoint of that now; wait until it is on disk. All ranks have to call it."""
+        """Commit, write a checkpoint of that commit and wait until it is on disk. All ranks have to call it."""
         self.wait()
         state = self._state
-        state.extras[MEET] = state.commits + 2  # not by this commit's hook as well
+        state.extras[NEXT_DECISION] = state.commits + 2  # keeps this commit's hook from writing it as well
         state.commit()
-        self._begin(state, self._meet(state, anyway=True) or [])
+        self._start_writing(state, self._decide(state, force=True) or [])
         self.wait()
 
     def wait(self, timeout: float = END_SECONDS) -> None:
-        """Wait until what is being written is on disk, at most ``timeout`` seconds."""
+        """Wait until the checkpoint that is being written is on disk, at most ``timeout`` seconds."""
         if self._writer is not None:
             self._writer.join(timeout)
             if self._writer.is_alive():
-                run.notice(f"a checkpoint is still being written to {self.folder} after {timeout:g} s; it goes on")
+                run.notice(f"a checkpoint is still being written to {self.folder} after {timeout:g} s; it continues")
 
     def load(self, source: Path) -> None:
-        """Take up the newest whole checkpoint of a run's folder, or a folder of checkpoints, on all ranks.
+        """Load the newest intact checkpoint of a run's folder, or of a folder of checkpoints, on all ranks.
 
-        A rank that is added to a run that has resumed may find none there any more, and gets the others' state.
+        A rank that joins a resumed run later may find no checkpoint there any more. It receives the state of the other
+        ranks instead.
 
-        Raises: UsageError when there is none.
+        Raises:
+            UsageError: there is no intact checkpoint.
         """
         folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
-        # A rank that was added is alone so far, and would wait for rank 0 in vain.
+        # A rank that was added is not in the world yet, so a broadcast from rank 0 would never arrive.
         alone = context.outside()
-        found = _newest_whole(checkpoint_files.places(folder)) if alone or context.rank() == 0 else None
+        found = _newest_intact(files.checkpoint_paths(folder)) if alone or context.rank() == 0 else None
         head = collectives.broadcast_bytes(_head(found), root=0)
         if not head and alone:
-            run.notice(
-                f"there is no whole checkpoint in {source} any more; a new rank goes on from what the others have"
-            )
+            run.notice(f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks")
             return
         if not head:
             raise UsageError(
-                f"There is no whole checkpoint in {source} to go on from; leave out --resume, or name another run."
+                f"{source} has no intact checkpoint to resume from; leave out --resume, or name another run."
             )
         step, seed, rngs = pickle.loads(head)
         state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
-        self._take_up(Content(step=step, state=state, rngs=rngs, seed=seed))
+        self._load_content(Content(step=step, state=state, rngs=rngs, seed=seed))
         self.resumed = step
         if context.rank() == 0 and not alone:
             run.notice(f"resumed from step {step}, {source.name}, written by {len(rngs)} ranks")
 
-    def catch_up(self) -> run.Caught | None:
-        """Take up the newest whole checkpoint that this run has written, where it is ahead of the state.
+    def catch_up(self) -> run.LoadedCheckpoint | None:
+        """Load the newest intact checkpoint of this run into a new rank, if it is newer than the rank's state.
 
-        For a rank that was added: it may be that no other is left that has more.
+        Needed if no other rank that has a newer state is left.
         """
-        places = checkpoint_files.ahead(self.folder, reporter.current().run, self._state.commits)
-        found = _newest_whole(places)
+        newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
+        found = _newest_intact(newer)
         if found is None:
             return None
-        self._take_up(found)
-        return run.Caught(step=found.step, ranks=len(found.rngs))
+        self._load_content(found)
+        return run.LoadedCheckpoint(step=found.step, ranks=len(found.rngs))
 
-    def _take_up(self, content: Content) -> None:
+    def _load_content(self, content: Content) -> None:
         self._state.load_state_dict(content.state)
         set_random_numbers(content.seed, content.rngs)
-        self._state.extras[MEET] = self._schedule.meet_again(self._state.commits)
+        self._state.extras[NEXT_DECISION] = self._schedule.next_decision(self._state.commits)
         self._state.keep()
 
-    def _meet(self, state: State, *, anyway: bool = False) -> list[dict[str, Any]] | None:
-        """Ask rank 0 whether a checkpoint is due; return the random numbers of all ranks then, in its order.
+    def _decide(self, state: State, *, force: bool = False) -> list[dict[str, Any]] | None:
+        """Let rank 0 decide whether to write a checkpoint; return the random states of all ranks if so.
 
-        A collective, so of the main thread, and at a commit that all ranks know.
+        This is a collective: it must run in the main thread, at a commit that all ranks agree on.
         """
-        wanted = (self._schedule.due(state.commits) or anyway) and not self._is_slow()
-        own = (wanted, self._schedule.meet_again(state.commits), state.last.state["rng"])
+        due = (self._schedule.due(state.commits) or force) and not self._is_slow()
+        own = (due, self._schedule.next_decision(state.commits), state.last.state["rng"])
         answers = [pickle.loads(answer) for answer in collectives.gather_bytes(pickle.dumps(own))]
-        wanted, state.extras[MEET], _ = answers[0]
-        return [answer[2] for answer in answers] if wanted else None
+        due, state.extras[NEXT_DECISION], _ = answers[0]
+        return [answer[2] for answer in answers] if due else None
 
     def _is_slow(self) -> bool:
         slow = self._writer is not None and self._writer.is_alive()
-        if slow and not self._told_slow:
-            self._told_slow = True
-            run.notice(f"{self.folder} is slow: a checkpoint is left out while the one before it is being written")
+        if slow and not self._slow_noticed:
+            self._slow_noticed = True
+            run.notice(f"{self.folder} is slow: a checkpoint is skipped while the previous one is still being written")
         return slow
 
-    def _begin(self, state: State, rngs: list[dict[str, Any]]) -> None:
+    def _start_writing(self, state: State, rngs: list[dict[str, Any]]) -> None:
         if context.rank() != 0:
             return
         snapshot = state.last
@@ -181,35 +201,35 @@ class Checkpoints:
     def _write(self, content: Content) -> None:
         try:
             if not self._tidied:
-                checkpoint_files.tidy(self.folder)
+                files.tidy(self.folder)
                 self._tidied = True
-            checkpoint_files.write(self.folder, content)
-            self._told_failure = False
-            checkpoint_files.retain(self.folder, self._keep)
+            files.write(self.folder, content)
+            self._failure_noticed = False
+            files.retain(self.folder, self._keep)
         except OSError as exc:
-            self._tell_failure(content.step, exc)
+            self._notice_failure(content.step, exc)
 
-    def _tell_failure(self, step: int, exc: OSError) -> None:
-        if not self._told_failure:  # once, until one succeeds: a disk may stay full all night
-            self._told_failure = True
+    def _notice_failure(self, step: int, exc: OSError) -> None:
+        if not self._failure_noticed:  # only once until a checkpoint succeeds: a disk may stay full all night
+            self._failure_noticed = True
             run.notice(
                 f"the checkpoint of step {step} could not be written to {self.folder}: {exc.strerror or exc}; the "
-                "training goes on, earlier checkpoints stay, and it is tried again whenever one is due"
+                "training continues, earlier checkpoints stay, and the next due checkpoint is tried again"
             )
 
 
-def _own_folder() -> Path:
+def _default_folder() -> Path:
     return (run.current().folder or Path.cwd()) / CHECKPOINTS
 
 
-def _newest_whole(places: list[Path]) -> Content | None:
-    """Return the first checkpoint that is whole; the user is told of those that are not."""
-    for place in places:
+def _newest_intact(paths: list[Path]) -> Content | None:
+    """Return the first intact checkpoint, and show the user a notice about each damaged one before it."""
+    for path in paths:
         try:
-            return checkpoint_files.read(place)
+            return files.read(path)
         except DamagedError as exc:
-            if place.exists():  # else another rank has just removed it, since there are newer ones
-                run.notice(f"the checkpoint {place} is damaged and left out: {exc}")
+            if path.exists():  # otherwise another rank has just deleted it, because newer ones exist
+                run.notice(f"the checkpoint {path} is damaged and ignored: {exc}")
     return None
 
 
@@ -218,7 +238,7 @@ def _head(found: Content | None) -> bytes:
 
 
 def set_random_numbers(seed: int, rngs: list[dict[str, Any]]) -> None:
-    """Let this rank's random numbers go on from ``rngs``, by rank; a rank that was not there gets a seed of its own."""
+    """Restore this rank's random numbers from ``rngs``, a list by rank; seed a rank that is not in the list."""
     rank = context.rank()
     if rank < len(rngs):
         rng.restore(rngs[rank])

@@ -1,7 +1,7 @@
-"""Checkpoints on disk: ``step-<n>/`` holds torch.distributed.checkpoint's files, the rest of the state, and a manifest.
+"""Checkpoints on disk: ``step-<n>/`` with the files of torch.distributed.checkpoint, the other state and a manifest.
 
-A checkpoint is written beside its place and renamed once it is whole, so a reader, or a crash, finds all of it or
-nothing. The manifest holds the checksum of every file.
+A checkpoint is written under a temporary name and renamed once it is complete, so that readers and crashes never leave
+a partial one. The manifest holds the checksum of every file.
 """
 
 from __future__ import annotations
@@ -28,20 +28,26 @@ from farandole.protocol import CHECKPOINT_MANIFEST, CHECKPOINT_PREFIX
 from farandole.ranks.state.nested import join, split
 
 OUTLINE = "outline.pickle"
+"""Pickle of the state with each tensor replaced by a `farandole.ranks.state.nested.Place`."""
 FORMAT = 1
 MOVED = {"farandole.ranks.nested": "farandole.ranks.state.nested"}
-"""Modules whose names are in the outlines of earlier versions, with their names of today."""
+"""Old and current names of modules whose classes are in outlines of earlier versions."""
 
 
 class DamagedError(Exception):
-    """Raised when a checkpoint is not what was written; says what is wrong with it."""
+    """Raised if a checkpoint is not as it was written; the message says what is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a checkpoint holds: the state, the random numbers of each rank, a seed for ranks that had none.
+    """The content of a checkpoint.
 
-    ``run`` is the run that wrote it, empty without one.
+    Attributes:
+        step: training step.
+        state: nested state, without random numbers.
+        rngs: random states by rank.
+        seed: seed for ranks that are not in ``rngs``.
+        run: id of the run that wrote it; empty outside a run.
     """
 
     step: int
@@ -52,33 +58,30 @@ class Content:
 
 
 def write(folder: Path, content: Content) -> Path:
-    """Write a checkpoint into ``folder`` and return its place. Raises: OSError, and leaves nothing behind then."""
-    place = folder / f"{CHECKPOINT_PREFIX}{content.step}"
-    fresh = folder / f".{place.name}.new"
-    remove(fresh)
-    fresh.mkdir(parents=True)
+    """Write a checkpoint into ``folder`` and return its path. If it raises OSError, nothing is left behind."""
+    path = folder / f"{CHECKPOINT_PREFIX}{content.step}"
+    new = folder / f".{path.name}.new"
+    remove(new)
+    new.mkdir(parents=True)
     try:
-        _write_files(fresh, content)
-        _put(fresh, place)
+        _write_files(new, content)
+        _publish(new, path)
     except OSError:
-        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         raise
-    return place
+    return path
 
 
-def read(place: Path) -> Content:
-    """Return what a checkpoint holds, tensors on the CPU.
-
-    Raises: DamagedError where a checksum does not fit, or it cannot be read.
-    """
-    manifest = _verified(place)
-    outline = _unpickled(place / OUTLINE)
+def read(path: Path) -> Content:
+    """Return the content of a checkpoint, with tensors on the CPU; raise DamagedError if it is not intact."""
+    manifest = _verified(path)
+    outline = _unpickled(path / OUTLINE)
     tensors: dict[str, torch.Tensor] = {}
     state = join(outline["state"], tensors)
     if tensors:
-        _quietly()
+        _ignore_process_group_warning()
         try:
-            load(tensors, storage_reader=FileSystemReader(place), no_dist=True)
+            load(tensors, storage_reader=FileSystemReader(path), no_dist=True)
         except CheckpointException as exc:
             raise DamagedError(f"its tensors cannot be read: {_cause(exc).strerror}") from exc
     return Content(
@@ -86,78 +89,78 @@ def read(place: Path) -> Content:
     )
 
 
-def ahead(folder: Path, run: str, commits: int) -> list[Path]:
-    """Return the checkpoints in ``folder`` that this run wrote after so many commits, newest first, whole or not."""
-    found = [(place, _glance(place)) for place in places(folder)]
-    return [place for place, seen in found if seen.get("run") == run and seen.get("commits", 0) > commits]
+def written_after(folder: Path, run: str, commits: int) -> list[Path]:
+    """Return this run's checkpoints with more than ``commits`` commits, newest first, intact or not."""
+    found = [(path, _manifest(path)) for path in checkpoint_paths(folder)]
+    return [path for path, seen in found if seen.get("run") == run and seen.get("commits", 0) > commits]
 
 
-def places(folder: Path) -> list[Path]:
-    """Return the checkpoints in ``folder``, newest first, whole or not.
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """Return the checkpoints in ``folder``, newest first, intact or not.
 
-    One that a killed writer was about to replace, and had put aside, is among them.
+    Includes a checkpoint that a killed writer had moved aside to replace it.
     """
-    aside = [path for path in folder.glob(f".{CHECKPOINT_PREFIX}*.old") if not _place_of(path).exists()]
+    aside = [path for path in folder.glob(f".{CHECKPOINT_PREFIX}*.old") if not _final_path(path).exists()]
     found = [path for path in (*folder.glob(f"{CHECKPOINT_PREFIX}*"), *aside) if path.is_dir()]
     return sorted(found, key=_age, reverse=True)
 
 
 def retain(folder: Path, keep: int) -> None:
-    """Remove all checkpoints but the newest ``keep``."""
-    for place in places(folder)[keep:]:
-        remove(place)
+    """Remove all checkpoints except the newest ``keep``."""
+    for path in checkpoint_paths(folder)[keep:]:
+        remove(path)
 
 
 def tidy(folder: Path) -> None:
-    """Clear away what a killed writer left, and put back what it was about to replace."""
+    """Remove what a killed writer left, and restore a checkpoint that it was about to replace."""
     for left in folder.glob(f".{CHECKPOINT_PREFIX}*"):
-        place = _place_of(left)
-        if left.suffix == ".old" and not place.exists():
-            left.rename(place)
+        path = _final_path(left)
+        if left.suffix == ".old" and not path.exists():
+            left.rename(path)
         else:
             remove(left)
 
 
-def remove(place: Path) -> None:
-    """Remove a checkpoint; one that is half removed no longer looks like one."""
-    if not place.name.startswith("."):
-        gone = place.with_name(f".{place.name}.gone")
+def remove(path: Path) -> None:
+    """Remove a checkpoint. It is renamed first, so that a partially removed one is not taken for a checkpoint."""
+    if not path.name.startswith("."):
+        gone = path.with_name(f".{path.name}.gone")
         remove(gone)
-        place = place.rename(gone)
-    if place.exists():
-        shutil.rmtree(place)
+        path = path.rename(gone)
+    if path.exists():
+        shutil.rmtree(path)
 
 
-def _place_of(path: Path) -> Path:
-    """Return the place of a checkpoint, also of one that is on its way there or away: ``.step-3.old``."""
+def _final_path(path: Path) -> Path:
+    """Return the path of a checkpoint, given that path or a temporary one such as ``.step-3.old``."""
     return path.with_name(path.stem.removeprefix(".")) if path.name.startswith(".") else path
 
 
-def _write_files(fresh: Path, content: Content) -> None:
+def _write_files(folder: Path, content: Content) -> None:
     tensors: dict[str, torch.Tensor] = {}
     outline = {"state": split(content.state, tensors), "rngs": content.rngs, "seed": content.seed}
-    _write_file(fresh / OUTLINE, _pickled(outline))
+    _write_file(folder / OUTLINE, _pickled(outline))
     if tensors:
-        _write_tensors(fresh, tensors)
-    files = {path.name: _described(path) for path in sorted(fresh.iterdir())}
+        _write_tensors(folder, tensors)
+    described = {path.name: _described(path) for path in sorted(folder.iterdir())}
     manifest = {
         "format": FORMAT,
         "step": content.step,
-        "time": _time_after(places(fresh.parent)),
+        "time": _time_after(checkpoint_paths(folder.parent)),
         "ranks": len(content.rngs),
         "run": content.run,
         "commits": content.state.get("commits", 0),
-        "bytes": sum(file["bytes"] for file in files.values()),
-        "files": files,
+        "bytes": sum(file["bytes"] for file in described.values()),
+        "files": described,
     }
-    _write_file(fresh / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
-    _sync(fresh)
+    _write_file(folder / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
+    _sync(folder)
 
 
 def _pickled(outline: dict[str, Any]) -> bytes:
     try:
         return bytes(cloudpickle.dumps(outline))
-    except Exception as exc:  # pickling runs code of the user's objects, which may raise anything
+    except Exception as exc:  # pickling runs code of the user's classes, which may raise anything
         raise OSError(0, f"the state cannot be pickled: {exc}") from exc
 
 
@@ -165,7 +168,7 @@ def _unpickled(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             outline: dict[str, Any] = _Unpickler(file).load()
-    except OSError as exc:  # another rank may have removed it since: newer ones have taken its place
+    except OSError as exc:  # another rank may have deleted it, because newer ones exist
         raise DamagedError(f"{OUTLINE} cannot be read: {exc.strerror}") from exc
     except Exception as exc:  # unpickling imports modules and runs code, which may raise anything
         raise DamagedError(f"{OUTLINE} cannot be unpickled here: {exc}") from exc
@@ -173,22 +176,22 @@ def _unpickled(path: Path) -> dict[str, Any]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds the classes of an outline, also where earlier versions of Farandole had them."""
+    """Unpickler that finds the classes in outlines of earlier versions of Farandole."""
 
     def find_class(self, module: str, name: str) -> Any:
         return super().find_class(MOVED.get(module, module), name)
 
 
-def _write_tensors(fresh: Path, tensors: dict[str, torch.Tensor]) -> None:
-    _quietly()
+def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    _ignore_process_group_warning()
     try:
-        save(tensors, storage_writer=FileSystemWriter(fresh), no_dist=True)
+        save(tensors, storage_writer=FileSystemWriter(folder), no_dist=True)
     except CheckpointException as exc:
         raise _cause(exc) from exc
 
 
 def _cause(exc: CheckpointException) -> OSError:
-    """Return what went wrong: where a write failed, torch goes on to complain of what that left, and wraps it all."""
+    """Return the first OSError behind ``exc``: after a failed write, torch raises follow-up errors and wraps them."""
     wrapped = next(iter(exc.failures.values()))[0]
     cause: BaseException | None = wrapped
     while cause is not None:
@@ -198,29 +201,29 @@ def _cause(exc: CheckpointException) -> OSError:
     return OSError(0, str(wrapped).splitlines()[0])
 
 
-def _put(fresh: Path, place: Path) -> None:
-    """Rename a whole checkpoint to its place; one of the same step there is replaced."""
-    old = place.with_name(f".{place.name}.old")
+def _publish(new: Path, path: Path) -> None:
+    """Rename a complete checkpoint to its final path, replacing one of the same step."""
+    old = path.with_name(f".{path.name}.old")
     remove(old)
-    if place.exists():
-        place.rename(old)
-    fresh.rename(place)
-    _sync(place.parent)
+    if path.exists():
+        path.rename(old)
+    new.rename(path)
+    _sync(path.parent)
     remove(old)
 
 
-def _verified(place: Path) -> dict[str, Any]:
+def _verified(path: Path) -> dict[str, Any]:
     try:
-        manifest: dict[str, Any] = json.loads((place / CHECKPOINT_MANIFEST).read_bytes())
-        for name, wanted in manifest["files"].items():
-            if _described(place / name) != wanted:
+        manifest: dict[str, Any] = json.loads((path / CHECKPOINT_MANIFEST).read_bytes())
+        for name, expected in manifest["files"].items():
+            if _described(path / name) != expected:
                 raise DamagedError(f"{name} is not what was written")
         if manifest["format"] != FORMAT:
             raise DamagedError(f"its format is {manifest['format']}, and this version of farandole reads {FORMAT}")
     except FileNotFoundError as exc:
         raise DamagedError(f"{Path(exc.filename).name} is missing") from exc
     except OSError as exc:
-        raise DamagedError(f"{Path(exc.filename or place).name} cannot be read: {exc.strerror}") from exc
+        raise DamagedError(f"{Path(exc.filename or path).name} cannot be read: {exc.strerror}") from exc
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise DamagedError(f"{CHECKPOINT_MANIFEST} cannot be read") from exc
     return manifest
@@ -232,28 +235,28 @@ def _described(path: Path) -> dict[str, Any]:
         return {"bytes": file.tell(), "sha256": digest}
 
 
-def _glance(place: Path) -> dict[str, Any]:
-    """Return the manifest without a look at the files; empty where it cannot be read."""
+def _manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest without verifying the files; empty if it cannot be read."""
     try:
-        manifest = json.loads((place / CHECKPOINT_MANIFEST).read_bytes())
+        manifest = json.loads((path / CHECKPOINT_MANIFEST).read_bytes())
     except (OSError, ValueError):
         return {}
     return manifest if isinstance(manifest, dict) else {}
 
 
-def _age(place: Path) -> tuple[float, int]:
-    # The time it was written before its step: a folder may hold checkpoints of an earlier training.
+def _age(path: Path) -> tuple[float, int]:
+    # Sorted by time before step, because a folder may also hold checkpoints of an earlier training.
     try:
-        written = float(_glance(place)["time"])
+        written = float(_manifest(path)["time"])
     except (ValueError, KeyError, TypeError):
-        written = place.stat().st_mtime if place.exists() else 0.0
-    number = _place_of(place).name.removeprefix(CHECKPOINT_PREFIX)
+        written = path.stat().st_mtime if path.exists() else 0.0
+    number = _final_path(path).name.removeprefix(CHECKPOINT_PREFIX)
     return written, int(number) if number.isdigit() else -1
 
 
 def _time_after(found: list[Path]) -> float:
-    """Return the time, or one after all that were written where this machine's clock is behind theirs."""
-    return max([time.time(), *(_age(place)[0] + 0.001 for place in found[:1])])
+    """Return the current time, or a later one if an existing checkpoint has a later time (clocks may differ)."""
+    return max([time.time(), *(_age(path)[0] + 0.001 for path in found[:1])])
 
 
 def _write_file(path: Path, data: bytes) -> None:
@@ -264,7 +267,7 @@ def _write_file(path: Path, data: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder last."""
+    """Flush a folder's entries to disk, so that a rename survives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -272,6 +275,6 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _quietly() -> None:
-    """Spare the user torch's remark that no process group takes part: none is meant to."""
+def _ignore_process_group_warning() -> None:
+    """Suppress torch's warning that no process group is used: rank 0 writes alone on purpose."""
     warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")

@@ -1,7 +1,8 @@
-"""The last commit where it outlives this process: in shared memory of the worker's machine.
+"""A copy of the last commit in shared memory, which survives the rank's process.
 
-One fault may take all ranks along: under Horovod, a rank that loses rank 0 can abort. The first rank of each machine
-therefore keeps a copy in a file; two files take turns, so that a kill in the middle of one leaves the other whole.
+A single fault can end all ranks: under Horovod, a rank that loses rank 0 may abort. The first rank of each machine
+therefore copies its commits to a file in shared memory. It alternates between two files, so that a kill during a write
+leaves the other file intact.
 """
 
 from __future__ import annotations
@@ -28,47 +29,47 @@ if TYPE_CHECKING:
     from farandole.ranks.state.state import State
 
 HEADER = struct.Struct("<8sqqqI")
-"""Mark, commits, size that the learning rate is meant for (0: none), bytes of the copy and their CRC-32."""
-MARK = b"FDCOMMIT"
-SHARE = 0.05
-"""The most of the training's time that copies may take; a commit that comes sooner is left out."""
-ROOM = 4
-"""How many copies must fit into the place: there are two, and the processes of DataLoaders need shared memory too."""
+"""Magic number, commits, world size that the learning rate is for (0: none), length of the payload and its CRC-32."""
+MAGIC = b"FDCOMMIT"
+MAX_TIME_SHARE = 0.05
+"""Maximum fraction of the training time spent on copies; commits that come sooner are not copied."""
+ROOM_FACTOR = 4
+"""Copies that must fit into the folder: two are kept, and the workers of DataLoaders need shared memory as well."""
 
 
 class MemoryCheckpoint:
-    """Copies of one run's commits on this machine; where they cannot be written there are none."""
+    """Copies of one run's commits on this machine. If they cannot be written, the run continues without copies."""
 
     def __init__(self, run: str, folder: Path | None = None) -> None:
         self._run = run
         self._folder = folder or copies_folder()
         self._turn = 0
         self._next = 0.0
-        self._works = bool(run)
+        self._enabled = bool(run)
         self._locks: dict[Path, int] = {}
 
-    def keep(self, state: State, lr_size: int | None) -> None:
-        """Copy the last commit, where this is the machine's first rank and the last copy is long enough ago."""
-        self._let_go()
+    def save(self, state: State, lr_size: int | None) -> None:
+        """Copy the last commit, if this is the machine's first rank and the time limit allows a copy."""
+        self._close_removed()
         begun = time.monotonic()
-        if not self._works or context.local_rank() != 0 or begun < self._next:
+        if not self._enabled or context.local_rank() != 0 or begun < self._next:
             return
         try:
             if self._has_room(state.last.state):
                 self._turn = 1 - self._turn
-                self._write(self._place(self._turn), state, lr_size)
+                self._write(self._path(self._turn), state, lr_size)
             else:
-                # Of more use to whoever else is on this machine; tried again.
-                self._drop([self._place(0), self._place(1)])
+                # Free the memory for other processes of this machine; the next commit tries again.
+                self._unlink([self._path(0), self._path(1)])
         except OSError:
-            # Memory is short, or the place is somebody else's. The run goes on as it would have without copies.
+            # Memory is short, or another user owns the file. The run continues without copies.
             self.remove()
         now = time.monotonic()
-        self._next = now + (now - begun) / SHARE
+        self._next = now + (now - begun) / MAX_TIME_SHARE
 
     def load(self, state: State) -> int | None:
-        """Give a state that has fewer commits the newest copy; return the size that its learning rate is meant for."""
-        # By their headers first: copies may be large, and only one is wanted.
+        """Load the newest copy if it has more commits than ``state``; return its learning rate's world size."""
+        # Headers are read first, because copies may be large and only one is needed.
         for commits, path in sorted(self._headers(), reverse=True):
             if commits <= state.commits:
                 return None
@@ -81,71 +82,71 @@ class MemoryCheckpoint:
         return None
 
     def remove(self) -> None:
-        """Remove all copies of the run on this machine, and make no more."""
-        self._works = False
-        self._drop(self._files())
+        """Remove all copies of the run on this machine and make no more."""
+        self._enabled = False
+        self._unlink(self._files())
 
-    def _drop(self, paths: Iterable[Path]) -> None:
+    def _unlink(self, paths: Iterable[Path]) -> None:
         for path in paths:
             with contextlib.suppress(OSError):
                 path.unlink()
-        self._let_go()
+        self._close_removed()
 
-    def _let_go(self) -> None:
-        """Close the copies that were removed, also by others: open, they would hold their memory still."""
+    def _close_removed(self) -> None:
+        """Close files that were removed, also by other processes: an open file would keep its memory allocated."""
         for path, fd in list(self._locks.items()):
             if os.fstat(fd).st_nlink == 0:
                 os.close(self._locks.pop(path))
 
-    def _place(self, turn: int) -> Path:
+    def _path(self, turn: int) -> Path:
         return self._folder / f"{copy_prefix(self._run, context.worker())}{turn}"
 
     def _files(self) -> list[Path]:
         return list(self._folder.glob(f"{copy_prefix(self._run)}*")) if self._run else []
 
     def _has_room(self, copy: Any) -> bool:
-        """Say whether `ROOM` copies fit into what is free and what is ours already. Raises: OSError."""
+        """Return whether `ROOM_FACTOR` copies fit into the free space plus our own files; may raise OSError."""
         tensors: dict[str, torch.Tensor] = {}
         split(copy, tensors)
         size = sum(tensor.nbytes for tensor in tensors.values())
-        place = os.statvfs(self._folder)
-        own = sum(path.stat().st_size for path in (self._place(0), self._place(1)) if path.exists())
-        return place.f_bavail * place.f_frsize + own >= ROOM * size
+        space = os.statvfs(self._folder)
+        own = sum(path.stat().st_size for path in (self._path(0), self._path(1)) if path.exists())
+        return space.f_bavail * space.f_frsize + own >= ROOM_FACTOR * size
 
     def _write(self, path: Path, state: State, lr_size: int | None) -> None:
-        # The file is written over: its memory is there already the second time.
+        # The file is overwritten in place, so from the second time on no memory has to be allocated.
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b") as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 raise PermissionError(f"{path} belongs to another user")
             self._lock(path, file)
             file.write(bytes(HEADER.size))
-            payload = Summed(file)
+            payload = ChecksumWriter(file)
             torch.save(state.last.state, cast("IO[bytes]", payload))
-            payload.check()
+            payload.raise_error()
             file.truncate()
             file.flush()
             file.seek(0)
-            # Last: whoever finds a header finds the whole copy.
-            file.write(HEADER.pack(MARK, state.commits, lr_size or 0, payload.length, payload.checksum))
+            # The header is written last: a file with a valid header has a complete payload.
+            file.write(HEADER.pack(MAGIC, state.commits, lr_size or 0, payload.length, payload.checksum))
 
     def _lock(self, path: Path, file: IO[bytes]) -> None:
-        """Show that the copy is in use, until this process ends."""
+        """Mark the copy as in use until this process ends, so that workers do not delete it as stale."""
         fcntl.flock(file, fcntl.LOCK_SH)
         if (before := self._locks.pop(path, None)) is not None:
             os.close(before)
         self._locks[path] = os.dup(file.fileno())
 
     def _headers(self) -> Iterator[tuple[int, Path]]:
-        """Yield (commits, path) of each copy of our own that may be whole."""
+        """Yield (commits, path) of each copy of this user that has a header."""
         for path in self._files():
-            with contextlib.suppress(OSError), _ours(path) as file:
-                content = file.read(HEADER.size)
-                if len(content) == HEADER.size and content.startswith(MARK):
-                    yield HEADER.unpack(content)[1], path
+            with contextlib.suppress(OSError), _open_own(path) as file:
+                header = _read_header(file)
+                if header is not None:
+                    yield header[1], path
 
 
-class Summed:
-    """A file, as torch.save wants it, that knows the length and the checksum of what was written to it."""
+class ChecksumWriter:
+    """File object for torch.save that computes the length and checksum of the written data."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.length = self.checksum = 0
@@ -153,7 +154,7 @@ class Summed:
         self._error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write; nothing more after an error, which torch would turn into another."""
+        """Write ``data``. After an error nothing more is written, because torch would hide the first error."""
         if self._error is None:
             try:
                 self._file.write(data)
@@ -164,16 +165,16 @@ class Summed:
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: the header comes after all else anyway."""
+        """Do nothing: the file is flushed before the header is written."""
 
-    def check(self) -> None:
-        """Raise the OSError that there was."""
+    def raise_error(self) -> None:
+        """Raise the OSError of a failed write, if any."""
         if self._error is not None:
             raise self._error
 
 
-def _ours(path: Path) -> IO[bytes]:
-    """Open a copy to read it. Raises: OSError, also where it is not ours: copies are unpickled."""
+def _open_own(path: Path) -> IO[bytes]:
+    """Open a copy for reading. Raises OSError also for files of other users, because copies are unpickled."""
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
     if os.fstat(file.fileno()).st_uid != os.geteuid():
         file.close()
@@ -181,13 +182,17 @@ def _ours(path: Path) -> IO[bytes]:
     return file
 
 
+def _read_header(file: IO[bytes]) -> tuple[Any, ...] | None:
+    content = file.read(HEADER.size)
+    return HEADER.unpack(content) if len(content) == HEADER.size and content.startswith(MAGIC) else None
+
+
 def _read(path: Path) -> tuple[int, bytes] | None:
-    """Return the learning rate's size and the copy, None where that is not whole."""
-    with contextlib.suppress(OSError), _ours(path) as file:
-        content = file.read(HEADER.size)
-        payload = file.read()
-        if len(content) == HEADER.size:
-            mark, _, lr_size, length, checksum = HEADER.unpack(content)
-            if mark == MARK and len(payload) == length and zlib.crc32(payload) == checksum:
+    """Return the learning rate's world size and the payload; None if the copy is not intact."""
+    with contextlib.suppress(OSError), _open_own(path) as file:
+        if (header := _read_header(file)) is not None:
+            _, _, lr_size, length, checksum = header
+            payload = file.read()
+            if len(payload) == length and zlib.crc32(payload) == checksum:
                 return lr_size, payload
     return None

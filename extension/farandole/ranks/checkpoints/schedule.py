@@ -1,4 +1,4 @@
-"""When the next checkpoint is due: after so many commits, or so much time."""
+"""When the next checkpoint is due: after a number of commits, or after a time."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class EveryCommits:
         self._count = count
 
     def due(self, _commits: int) -> bool:
-        """Say whether a checkpoint is due at this commit, where the ranks meet."""
+        """Return whether a checkpoint is due at this commit, one of those from `next_decision`."""
         return True
 
-    def meet_again(self, commits: int) -> int:
-        """Return the commit at which the ranks meet next."""
+    def next_decision(self, commits: int) -> int:
+        """Return the commit at which the ranks decide next."""
         return commits + self._count
 
 
 class EverySeconds:
-    """Due after a time.
+    """Due after a time, by rank 0's clock.
 
-    The clocks of the ranks differ, so rank 0's counts, and the others have to ask it. They meet for that at commits
-    that they all know: half of the commits later that rank 0 expects until the time is over, so only a few times.
+    The ranks' clocks differ, so they have to ask rank 0, which is a collective. To keep these rare, the ranks agree on
+    the commit of the next one: at half of the commits that rank 0 expects until the time is over.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,10 +41,10 @@ class EverySeconds:
         self._last = self._seen = clock()
         self._at = 0
         self._pace = math.inf
-        """Seconds a commit took since the ranks last met; nobody knows at first, so they meet at the next one."""
+        """Seconds per commit since the last decision; infinite at first, so that the next one is one commit later."""
 
     def due(self, commits: int) -> bool:
-        """Say whether a checkpoint is due at this commit, where the ranks meet; the next one counts from here."""
+        """Return whether a checkpoint is due at this commit; if so, the interval starts again."""
         now = self._clock()
         self._pace = (now - self._seen) / max(1, commits - self._at)
         self._seen, self._at = now, commits
@@ -53,17 +53,17 @@ class EverySeconds:
         self._last = now
         return True
 
-    def meet_again(self, commits: int) -> int:
-        """Return the commit at which the ranks meet next."""
+    def next_decision(self, commits: int) -> int:
+        """Return the commit at which the ranks decide next."""
         left = self._last + self._seconds - self._clock()
         expected = left / self._pace / 2 if self._pace > 0 else 1
         return commits + max(1, min(1000, int(expected)))
 
 
 def parse_every(every: object) -> EveryCommits | EverySeconds:
-    """Return the schedule of ``every``: a number of commits, or a duration such as ``10s``, ``5min`` or ``1h``.
+    """Return the schedule for ``every``: a number of commits, or a duration such as ``10s``, ``5min`` or ``1h``.
 
-    Raises: UsageError for anything else.
+    Raises UsageError for other values.
     """
     if isinstance(every, int) and not isinstance(every, bool) and every > 0:
         return EveryCommits(every)

@@ -1,7 +1,8 @@
-"""An interrupt that comes once a cell's code has ended must not cost the driver its answer.
+"""Make the kernel reply to a cell even if an interrupt arrives between the cell's end and the reply.
 
-A rank that blocks in a collective is interrupted, let go by another thread and interrupted again. The second one may
-come while the kernel, which has ended the cell for the first, is about to reply; ipykernel (7.4) then never does.
+The driver interrupts a rank that blocks in a collective, another thread unblocks it, and the driver interrupts again.
+The second interrupt may arrive after the first has ended the cell, while the kernel prepares its reply. ipykernel (7.4)
+then never replies, and the driver would wait for ever.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ REQUEST = "execute_request"
 
 
 def install() -> None:
-    """Have this process's kernel answer each cell; only once, and nothing outside a kernel."""
+    """Install the handler in this process's kernel; does nothing outside a kernel or the second time."""
     kernel = getattr(get_ipython(), "kernel", None)
-    if kernel is not None and not isinstance(kernel.shell_handlers.get(REQUEST), Answering):
-        kernel.shell_handlers[REQUEST] = Answering(kernel)
+    if kernel is not None and not isinstance(kernel.shell_handlers.get(REQUEST), ReplyOnInterrupt):
+        kernel.shell_handlers[REQUEST] = ReplyOnInterrupt(kernel)
 
 
-class Answering:
-    """A kernel's handler of cells, for which it replies where an interrupt keeps it from that."""
+class ReplyOnInterrupt:
+    """Handler of execute requests that sends an error reply if an interrupt prevents the kernel's own reply."""
 
     def __init__(self, kernel: Any) -> None:
         self._session = kernel.session
         self._handle = kernel.shell_handlers[REQUEST]
 
     async def __call__(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Handle a cell; a second reply, where the first had left already, is nobody's any more."""
+        """Handle a request. If the first reply was already sent, the driver ignores the second."""
         try:
             await self._handle(stream, ident, parent)
         except KeyboardInterrupt:

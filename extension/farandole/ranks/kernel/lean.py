@@ -1,7 +1,6 @@
-"""What a rank's kernel need not do: half of what a short cell costs it.
+"""Remove work that a rank's kernel does not need: about half of the overhead of a short cell.
 
-Both changes are made to this process's objects of ipykernel (7.4); where another version lacks what they look at, it
-works as ever.
+Both changes patch objects of ipykernel (7.4) in this process. Versions without the patched attributes work unchanged.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from IPython.core.getipython import get_ipython
 
 
 def make_lean() -> None:
-    """Spare this kernel the echo of its cells' code and the flushing of streams that hold nothing; only once."""
+    """Disable the echo of cell code and the flushing of unused streams; does nothing the second time."""
     kernel = getattr(get_ipython(), "kernel", None)
     if kernel is None or kernel._publish_execute_input is _publish_nothing:
         return
-    # The driver is the only front end, and it has sent the code.
+        # The driver is the only client, and it already has the code.
     kernel._publish_execute_input = _publish_nothing
     for stream in (sys.stdout, sys.stderr):
-        spare_empty_flushes(stream)
+        skip_empty_flushes(stream)
 
 
-def spare_empty_flushes(stream: Any) -> None:
-    """Let `flush` do nothing where nothing was written since the last one.
+def skip_empty_flushes(stream: Any) -> None:
+    """Make ``stream.flush`` do nothing if nothing was written since the last flush.
 
-    The kernel flushes both streams twice a cell, and each time waits for its publishing thread. What a user writes and
-    flushes waits for it as ever.
+    The kernel flushes both streams twice per cell, and each flush waits for the publishing thread. Output that the user
+    writes and flushes still waits for that thread.
     """
     write, flush, process = stream.write, stream.flush, os.getpid()
     written = True
@@ -38,12 +37,12 @@ def spare_empty_flushes(stream: Any) -> None:
         try:
             return write(text)
         finally:
-            # Noted last: another thread's flush in between then leaves one flush too many, not one too few.
+            # Set after the write: a flush from another thread in between then causes one extra flush, not a missed one.
             written = True
 
     def flush_if_written() -> None:
         nonlocal written
-        # A forked child has no publishing thread and flushes by itself.
+        # A forked child has no publishing thread; its streams must always flush.
         if written or os.getpid() != process:
             written = False
             flush()

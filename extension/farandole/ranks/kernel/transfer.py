@@ -1,7 +1,7 @@
-"""The rank's end of ``%push`` and ``%pull``.
+"""The rank's side of ``%push`` and ``%pull``.
 
-Pushed bytes arrive as the buffer of a comm and wait in a `Mailbox` under their key until a cell accepts them. Values
-too large to send to each rank go to one and reach the others through the backend.
+Pushed bytes arrive as comm buffers and stay in a `ReceiveBuffer`, by key, until a cell accepts them. Values too large
+to send to every rank are sent to one rank, which broadcasts them over the backend.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from farandole.ranks.metrics import reporter
 from farandole.ranks.world.collectives import broadcast_bytes
 
 
-class Mailbox:
-    """Keeps pushed bytes, by key, until they are taken; filled by the kernel's thread."""
+class ReceiveBuffer:
+    """Pushed bytes by key, until a cell takes them. The kernel's thread writes, the main thread reads."""
 
     def __init__(self) -> None:
-        self._parcels: dict[str, bytearray] = {}
+        self._received: dict[str, bytearray] = {}
         self._lock = threading.Lock()
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep ``data`` under ``key``, after what came under it before: large values come in parts, in order."""
+        """Append ``data`` to the bytes of ``key``; large values arrive as several messages, in order."""
         with self._lock:
-            self._parcels.setdefault(key, bytearray()).extend(data)
+            self._received.setdefault(key, bytearray()).extend(data)
 
     def take(self, key: str) -> bytes:
-        """Return and forget what came under ``key``; TransferError when nothing did."""
+        """Remove and return the bytes of ``key``; raise TransferError if there are none."""
         with self._lock:
-            data = self._parcels.pop(key, None)
+            data = self._received.pop(key, None)
         if data is None:
             raise TransferError(
                 f"Rank {context.rank()} has not received the pushed values ({key}); run %push again, "
@@ -44,38 +44,38 @@ class Mailbox:
 
 
 @functools.cache
-def mailbox() -> Mailbox:
-    """Return the one mailbox of this process."""
-    return Mailbox()
+def receive_buffer() -> ReceiveBuffer:
+    """Return the buffer of this process."""
+    return ReceiveBuffer()
 
 
 def install() -> None:
-    """Let this kernel receive pushed values; a second call does nothing new."""
+    """Let this kernel receive pushed values; safe to call again."""
     import comm
 
     comm.get_comm_manager().register_target(protocol.PUSH_TARGET, _on_open)
 
 
 def accept(key: str, names: list[str] | None = None) -> None:
-    """Put the pushed values of ``key`` into the user's namespace; only ``names`` of them where given."""
-    _bind(mailbox().take(key), names)
+    """Assign the values pushed under ``key`` in the user's namespace, all of them or only ``names``."""
+    _assign(receive_buffer().take(key), names)
 
 
 def accept_broadcast(key: str, names: list[str] | None = None, root: int = 0) -> None:
-    """Broadcast the bytes that rank ``root`` holds under ``key`` to all ranks, then do as `accept`."""
-    data = mailbox().take(key) if context.rank() == root else b""
-    _bind(broadcast_bytes(data, root), names)
+    """Broadcast the bytes that rank ``root`` received under ``key`` to all ranks, then assign them as `accept` does."""
+    data = receive_buffer().take(key) if context.rank() == root else b""
+    _assign(broadcast_bytes(data, root), names)
 
 
 def give(names: list[str]) -> None:
-    """Send the user's variables ``names`` to the driver as one pickle; TransferError names what is missing."""
+    """Send the user's variables ``names`` to the driver as one pickle; raise TransferError if one is missing."""
     import cloudpickle
 
     namespace = _namespace()
     values = {name: _find(name, namespace) for name in names}
     try:
         data = cloudpickle.dumps(values)
-    except Exception as exc:  # pickling runs code of the user's objects, which may raise anything
+    except Exception as exc:  # pickling runs code of the user's classes, which may raise anything
         raise TransferError(
             f"Rank {context.rank()} cannot pickle {_list(names)}: {exc}. "
             f"Pull its data instead, e.g. a state_dict or an array."
@@ -85,10 +85,10 @@ def give(names: list[str]) -> None:
 
 
 def _on_open(_comm: Any, message: dict[str, Any]) -> None:
-    mailbox().put(message["content"]["data"]["key"], bytes(message["buffers"][0]))
+    receive_buffer().put(message["content"]["data"]["key"], bytes(message["buffers"][0]))
 
 
-def _bind(data: bytes, names: list[str] | None) -> None:
+def _assign(data: bytes, names: list[str] | None) -> None:
     import cloudpickle
 
     try:

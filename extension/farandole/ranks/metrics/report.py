@@ -1,4 +1,4 @@
-"""``fd.report``: one metrics record of this rank, at a cost of microseconds for the training loop."""
+"""``fd.report``: record the metrics of this rank; costs the training loop microseconds."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ from farandole.ranks.metrics import reporter
 RESERVED = frozenset({"rank", "time"})
 LARGEST_STEP = 2**63 - 1
 
-Pending = Callable[[], float]
-"""Gives a value that a GPU may still be computing."""
+DeferredValue = Callable[[], float]
+"""Returns a value that a GPU may still be computing."""
 
 
 def report(step: int | None = None, epoch: int | None = None, **values: Any) -> None:
     """Report metrics, e.g. ``fd.report(step=step, loss=loss)``; they appear live in the run's dashboard.
 
-    Values: numbers, tensors and arrays of one element; NaN and infinity are kept. A tensor on a GPU is copied there
-    and read later, so the loop does not wait for it. Without a cluster the values are only checked.
+    A tensor on a GPU is copied on that GPU and read later, so the loop does not wait for it. NaN and infinity are kept.
+    Outside a cluster, the values are only checked.
 
-    Raises: ReportError naming the key, when a value is anything else or ``step`` or ``epoch`` is no whole number.
+    Args:
+        step (int, optional): training step; the x-axis of the charts.
+        epoch (int, optional): epoch, counted from 0 or 1.
+        **values: metrics by name: numbers, or tensors and arrays with one element of any shape.
+
+    Raises:
+        ReportError: a value is not a single number, or ``step`` or ``epoch`` is not a whole number.
     """
     if step is not None and not (type(step) is int and -LARGEST_STEP <= step <= LARGEST_STEP):
         step = _whole("step", step)
@@ -40,13 +46,13 @@ def report(step: int | None = None, epoch: int | None = None, **values: Any) -> 
         if type(value) is not float:
             values[key] = to_number(key, value)
     now = time.time()
-    # Finished in the sender's thread, out of the training loop's time.
+    # The sender's thread builds the record, so that the training loop does not spend time on it.
     reporter.current().put(lambda: _record(now, step, epoch, values))
 
 
-def to_number(key: str, value: Any) -> float | Pending:
-    """Return ``value`` as a float, or the function that will give it; ReportError names ``key``."""
-    if isinstance(value, Real):  # bool and NumPy's scalars are registered as numbers too
+def to_number(key: str, value: Any) -> float | DeferredValue:
+    """Return ``value`` as a float, or as a function that returns it later. ReportError names ``key``."""
+    if isinstance(value, Real):  # includes bool and NumPy scalars
         return _to_float(key, value)
     if getattr(value, "is_cuda", False) and value.numel() == 1 and not value.is_complex():
         return _read_later(value)
@@ -87,9 +93,9 @@ def _whole(key: str, value: Any) -> int:
     return whole
 
 
-def _read_later(tensor: Any) -> Pending:
-    # A copy on the GPU, because the loop may change the tensor in place before the sender reads it; the event,
-    # because the sender's thread has a stream of its own. Neither makes the loop wait.
+def _read_later(tensor: Any) -> DeferredValue:
+    # The copy is needed because the loop may change the tensor in place before the sender reads it. The event is needed
+    # because the sender's thread uses another CUDA stream. Neither blocks the training loop.
     import torch
 
     copy = tensor.detach().clone()
@@ -100,7 +106,7 @@ def _read_later(tensor: Any) -> Pending:
         try:
             done.synchronize()
             return float(copy.item())
-        except RuntimeError:  # the GPU is lost or a kernel failed: the training loop gets that error itself
+        except RuntimeError:  # the GPU is lost or a kernel failed: the training loop gets the same error
             return math.nan
 
     return read

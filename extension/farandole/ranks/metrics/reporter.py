@@ -1,7 +1,7 @@
-"""The rank's end of the line to its driver: collects rank messages and sends them in batches over a Jupyter comm.
+"""Collects this rank's messages and sends them to the driver in batches over a Jupyter comm.
 
-`Reporter` does the work over any ``publish`` function; the functions below it are the one reporter of this process.
-Until `install` was called (no kernel, no cluster) everything is accepted and nothing is kept.
+`Reporter` works with any ``publish`` function; the functions below it use the one reporter of this process. Before
+`install` (no kernel, no cluster) messages are accepted and dropped.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from farandole.ranks.metrics import usage
 
 SEND_SECONDS = 0.1
 MESSAGES_PER_SECOND = 2000
-"""Of all ranks together: what one driver, which reads them all, keeps up with beside its user's own work."""
+"""Total of all ranks: the rate that one driver can read without slowing down its user's own work."""
 USAGE_SECONDS = 1.0
 BATCH_RECORDS = 2000
-"""Most records in one message: about 200 kB of JSON, far below what a websocket or the proxy takes."""
+"""Maximum number of records in a message: about 200 kB of JSON, well below the limits of websockets and the proxy."""
 
 Record = dict[str, Any]
 Item = Record | Callable[[], Record]
-"""A finished record, or a function that finishes it in the sender's thread."""
+"""A complete record, or a function that the sender's thread calls to complete it."""
 
 
 class Publish(Protocol):
@@ -37,19 +37,19 @@ class Publish(Protocol):
 
 
 def send_seconds(size: int) -> float:
-    """Return how long a rank of a world of ``size`` collects before it sends: longer where there are hundreds."""
+    """Return the seconds between two messages of a rank; the interval grows with the world ``size``."""
     return max(SEND_SECONDS, size / MESSAGES_PER_SECOND)
 
 
 class Reporter:
-    """Queues records and sends them in order, every `send_seconds`; `flush` sends what is left at once."""
+    """Queues records and sends them in order, every `send_seconds`; `flush` sends immediately."""
 
     def __init__(self) -> None:
         self.run = ""
         self._publish: Publish | None = None
         self._queue: deque[Item] = deque()
-        # Held from taking records to having sent them, so that the sender's thread and `flush` keep their order.
-        # Re-entrant: a KeyboardInterrupt between cells may run `flush` again in the same thread.
+        # Held while records are taken and sent, so that the sender's thread and `flush` keep their order.
+        # Re-entrant, because a KeyboardInterrupt between cells may run `flush` again in the same thread.
         self._sending = threading.RLock()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -57,18 +57,18 @@ class Reporter:
 
     @property
     def connected(self) -> bool:
-        """True once there is a driver to send to."""
+        """True if a driver receives the messages."""
         return self._publish is not None
 
     def connect(self, publish: Publish) -> None:
-        """Start to send with ``publish``."""
+        """Start sending with ``publish``."""
         self._publish = publish
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="farandole-reporter", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Send what is left and stop the thread."""
+        """Send the queued records and stop the thread."""
         self.flush()
         self._publish = None
         self._stop.set()
@@ -78,18 +78,18 @@ class Reporter:
             self._thread = None
 
     def begin(self, run: str) -> None:
-        """Mark all that follows as part of a run, and sample this process's use of the machine until `end`."""
+        """Attribute the following records to a run, and sample this process's resource usage until `end`."""
         self.flush()
         self.run = run
         self._wake.set()
 
     def end(self) -> None:
-        """Send all that belongs to the run and leave it."""
+        """Send the queued records and leave the run."""
         self.flush()
         self.run = ""
 
     def put(self, item: Item) -> None:
-        """Queue a record, or a function that makes it; costs under a microsecond."""
+        """Queue a record, or a function that returns one; takes less than a microsecond."""
         if self._publish is None:
             return
         self._queue.append(item)
@@ -97,14 +97,14 @@ class Reporter:
             self._wake.set()
 
     def send(self, record: Record, buffers: list[bytes] | None = None) -> None:
-        """Send a record at once, after all that was queued before it."""
+        """Send a record immediately, after all queued ones."""
         with self._sending:
             self.flush()
             if self._publish is not None:
                 self._publish(self._message([record]), buffers)
 
     def flush(self) -> None:
-        """Send everything that is queued before this call returns."""
+        """Send all queued records before returning."""
         with self._sending:
             while self._publish is not None and self._queue:
                 self._publish(self._message(self._take()))
@@ -120,7 +120,7 @@ class Reporter:
     def _work(self) -> None:
         next_usage = 0.0
         while not self._stop.wait(send_seconds(context.size())):
-            # An idle rank sleeps until somebody reports; one with a run wakes each second to sample its usage.
+            # An idle rank sleeps until a record is queued. During a run it wakes every second to sample its usage.
             self._wake.wait(USAGE_SECONDS if self.run else None)
             self._wake.clear()
             if self.run and time.monotonic() >= next_usage:
@@ -131,12 +131,12 @@ class Reporter:
 
 @functools.cache
 def current() -> Reporter:
-    """Return the one reporter of this process."""
+    """Return the reporter of this process."""
     return Reporter()
 
 
 def install() -> None:
-    """Connect this kernel's reporter to its driver; a second call does nothing."""
+    """Connect this kernel's reporter to its driver; does nothing the second time."""
     reporter = current()
     if reporter.connected:
         return
@@ -146,38 +146,23 @@ def install() -> None:
     if shell is None:
         return
     reporter.connect(_comm_publisher())
-    # post_execute and not post_run_cell: it also fires for silent requests. The kernel waits for it before it
-    # answers, so all of a cell's reports arrive before its reply.
+    # post_execute also fires for silent requests, unlike post_run_cell. The kernel waits for it before it replies,
+    # so all reports of a cell arrive before its reply.
     shell.events.register("post_execute", reporter.flush)
 
 
-def begin(run_id: str) -> None:
-    """Mark all that follows as part of the run ``run_id``."""
-    current().begin(run_id)
-
-
-def end() -> None:
-    """Send all that belongs to the run and leave it."""
-    current().end()
-
-
-def flush() -> None:
-    """Send everything that is queued before this call returns."""
-    current().flush()
-
-
 def send(record: Record, buffers: list[bytes] | None = None) -> None:
-    """Send one rank message at once, after all that was queued before it."""
+    """Send one record immediately, after all queued ones."""
     current().send(record, buffers)
 
 
 def _comm_publisher() -> Publish:
     import comm
 
-    # A fixed id: a driver that attaches in mid-run never saw this comm open, and still knows its messages.
-    line = comm.create_comm(target_name=protocol.COMM_TARGET, comm_id=protocol.COMM_TARGET, data={})
+    # A fixed id, so that a driver that attaches during a run recognizes messages of a comm whose opening it missed.
+    channel = comm.create_comm(target_name=protocol.COMM_TARGET, comm_id=protocol.COMM_TARGET, data={})
 
     def publish(data: dict[str, Any], buffers: list[bytes] | None = None) -> None:
-        line.send(data=data, buffers=buffers)
+        channel.send(data=data, buffers=buffers)
 
     return publish

@@ -1,4 +1,4 @@
-"""``fd.result``: the value of a run, back in the driver."""
+"""``fd.result``: return a value of a run to the driver."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ MOST_BYTES = 1_000_000
 
 
 def result(value: Any) -> None:
-    """Give ``value`` back to the driver as this rank's result of the run; the last call counts.
+    """Return ``value`` to the driver as this rank's result of the run; the last call counts.
 
-    Takes what JSON takes, and tensors and arrays, nested as you like. NaN and infinities arrive as the strings
-    ``NaN``, ``Infinity`` and ``-Infinity``.
+    NaN and infinities arrive as the strings ``NaN``, ``Infinity`` and ``-Infinity``.
 
-    Raises: ReportError naming the place of a value that JSON cannot hold, or when it is larger than 1 MB.
+    Args:
+        value: numbers, strings, None, tensors and arrays, or nested lists, tuples and dicts of them; at most 1 MB as
+            JSON.
+
+    Raises:
+        ReportError: the value cannot be represented as JSON (the error names its place), or is larger than 1 MB.
     """
     plain = to_plain(value, "value")
     length = len(json.dumps(plain))
@@ -35,7 +39,7 @@ def result(value: Any) -> None:
 
 
 def to_plain(value: Any, path: str) -> Any:
-    """Return ``value`` as JSON types; ReportError names ``path``, e.g. ``value['history'][3]``."""
+    """Return ``value`` as JSON types. ReportError names its place, e.g. ``value['history'][3]``."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, Integral):
@@ -46,7 +50,7 @@ def to_plain(value: Any, path: str) -> Any:
         return {_key(key, path): to_plain(item, f"{path}[{key!r}]") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
-    if callable(getattr(value, "tolist", None)):  # tensors, arrays and NumPy's scalars
+    if callable(getattr(value, "tolist", None)):  # tensors, arrays and NumPy scalars
         return to_plain(_detached(value).tolist(), path)
     raise ReportError(
         f"fd.result: {path} is a {type(value).__name__}; return numbers, text, lists, dicts or arrays, "
@@ -63,7 +67,7 @@ def _key(key: object, path: str) -> str:
 
 
 def _detached(value: Any) -> Any:
-    # Too large is refused here, before a list of millions of Python numbers is made; a number takes 2 bytes or more.
+    # Checked before a list of millions of Python numbers is made; a number takes at least 2 bytes of JSON.
     count = value.numel() if callable(getattr(value, "numel", None)) else getattr(value, "size", 1)
     if isinstance(count, int) and count * 2 > MOST_BYTES:
         raise ReportError(

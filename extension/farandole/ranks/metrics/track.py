@@ -1,4 +1,4 @@
-"""``fd.track``: progress over an iterable, with throughput and time left."""
+"""``fd.track``: show progress over an iterable, with throughput and remaining time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ T = TypeVar("T")
 
 
 def track(iterable: Iterable[T], name: str = "") -> Iterator[T]:
-    """Yield the items of ``iterable``, showing progress in the run's dashboard, or as a bar without a cluster.
+    """Show progress while iterating: in the run's dashboard, or as a text bar outside a cluster.
 
-    Samples are counted by the first dimension of the first tensor or array in an item, else one an item.
+    Args:
+        iterable (Iterable): the items, e.g. a DataLoader. The first dimension of the first tensor or array in an item
+            counts as its number of samples; other items count as one.
+        name (str): label of the progress bar.
+
+    Returns:
+        Iterator: the items of ``iterable``.
     """
     total = _length(iterable)
     show = _report if reporter.current().connected else _print
@@ -27,7 +33,7 @@ def track(iterable: Iterable[T], name: str = "") -> Iterator[T]:
 
 
 class Progress:
-    """Counts items and samples and makes progress records; ``clock`` gives seconds."""
+    """Counts items and samples and creates progress records; ``clock`` returns seconds."""
 
     def __init__(self, name: str, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
@@ -50,11 +56,11 @@ class Progress:
 
     @property
     def due(self) -> bool:
-        """True when the last record is old enough for a new one."""
+        """True if enough time has passed since the last record."""
         return self._clock() - self._shown >= SECONDS_BETWEEN
 
     def record(self) -> dict[str, Any]:
-        """Return a progress record; ``step_seconds`` is the mean since the last one."""
+        """Return a progress record; ``step_seconds`` is the mean duration of a step since the last record."""
         now = self._clock()
         elapsed = max(now - self._started, 1e-9)
         steps = self.done - self._shown_done
@@ -75,7 +81,7 @@ class Progress:
 
 
 def batch_size(item: object) -> int | None:
-    """Return the first dimension of the first tensor or array in a batch, or None where there is none."""
+    """Return the first dimension of the first tensor or array in a batch; None if it has none."""
     shape = getattr(item, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else None
@@ -92,11 +98,11 @@ def _shown(iterable: Iterable[T], progress: Progress, show: Callable[[Progress],
     try:
         for item in iterable:
             yield item
-            # Here the loop's body has run: the item is done.
+            # The generator resumes here after the loop's body, so the item is done.
             progress.add(item)
             if progress.due:
                 show(progress)
-    finally:  # also on break, which closes this generator, and on an error
+    finally:  # also after an error, or a break, which closes this generator
         progress.ended = True
         show(progress)
 
@@ -127,5 +133,5 @@ def _length(iterable: object) -> int | None:
         return None
     try:
         return len(iterable)
-    except TypeError:  # a DataLoader over an IterableDataset has __len__ and refuses it
+    except TypeError:  # a DataLoader over an IterableDataset has a __len__ that raises
         return None

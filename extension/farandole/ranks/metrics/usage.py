@@ -1,4 +1,4 @@
-"""What this process uses of its machine: CPU, memory and, where torch drives one, the GPU."""
+"""Resource usage of this process: CPU, memory and, if torch uses one, the GPU."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _process() -> psutil.Process:
     import psutil
 
     process = psutil.Process()
-    process.cpu_percent()  # the first call only sets the start of the interval
+    process.cpu_percent()  # the first call only starts the interval
     return process
 
 
 def _gpu() -> dict[str, Any]:
-    # Only a process that uses its GPU already may ask: a first CUDA call costs seconds and hundreds of megabytes.
+    # Only if the process already uses its GPU: a first CUDA call takes seconds and hundreds of megabytes.
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
         return {}
@@ -45,6 +45,6 @@ def _gpu() -> dict[str, Any]:
         free, total = torch.cuda.mem_get_info()
         record = {"gpu_memory_bytes": total - free, "gpu_memory_total_bytes": total}
         record["gpu_percent"] = float(torch.cuda.utilization())
-    except Exception:  # noqa: BLE001 - NVML has a tree of errors of its own, which cannot be named without importing it
+    except Exception:  # noqa: BLE001 - NVML raises its own classes, which only importing it could name
         return record
     return record

@@ -1,4 +1,4 @@
-"""How the GPUs that a rank sees are, as their driver tells."""
+"""State of the GPUs that a rank sees, as reported by ``nvidia-smi``."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ QUERY_SECONDS = 15.0
 MIB = 2**20
 FIELDS = "uuid,name,driver_version,temperature.gpu,ecc.errors.uncorrected.volatile.total,memory.used,memory.total"
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
-"""What the reasons for low clocks are called; drivers before 535 know the second name alone."""
+"""Names of the field with the reasons for low clocks; drivers before 535 know only the second."""
 SLOWED = {0x08: "its hardware", 0x20: "heat", 0x40: "heat", 0x80: "its power supply"}
-"""Bits of the reasons for low clocks that are faults; the others are rest, settings and the power cap of a busy GPU.
+"""Bits of that field that are faults. Other bits mean an idle GPU, a setting, or the power cap of a busy GPU.
 
 Source: ``nvmlClocksThrottleReasons`` in NVIDIA's NVML reference.
 """
 CONTEXT_BYTES = 2**30
-"""About what a process takes of a GPU's memory beside its tensors, once it has used it."""
+"""Approximate GPU memory that a process uses beside its tensors once it has a CUDA context."""
 
 
 def describe() -> dict[str, Any]:
-    """Return the GPUs and how much of their memory is this process's own; ``error`` says why there is no answer."""
+    """Return the GPUs and this process's own share of their memory; ``error`` explains a missing answer."""
     command = shutil.which("nvidia-smi")
     if command is None:
-        return _told([])
+        return _result([])
     try:
         answers = (_ask(command, f"{FIELDS},{reasons}") for reasons in REASONS)
         answer = next((answer for answer in answers if not answer.returncode), None) or _ask(command, FIELDS)
     except subprocess.TimeoutExpired:
-        return _told([], f"nvidia-smi has not answered within {QUERY_SECONDS:g} s")
+        return _result([], f"nvidia-smi has not answered within {QUERY_SECONDS:g} s")
     if answer.returncode:
         words = (answer.stdout + answer.stderr).split()
-        return _told([], f"nvidia-smi failed: {' '.join(words)[:200]}")
-    return _told(parse(answer.stdout))
+        return _result([], f"nvidia-smi failed: {' '.join(words)[:200]}")
+    return _result(parse(answer.stdout))
 
 
-def _told(gpus: list[dict[str, Any]], error: str = "") -> dict[str, Any]:
+def _result(gpus: list[dict[str, Any]], error: str = "") -> dict[str, Any]:
     return {"gpus": gpus, "own_bytes": _own_bytes(), "error": error}
 
 
@@ -47,7 +47,7 @@ def _ask(command: str, fields: str) -> subprocess.CompletedProcess[str]:
 
 
 def parse(text: str) -> list[dict[str, Any]]:
-    """Return a description of each GPU from lines of `FIELDS` and one of `REASONS`; what it does not tell is None."""
+    """Return a description of each GPU from lines with `FIELDS` and one of `REASONS`; unknown values are None."""
     return [_gpu([cell.strip() for cell in line.split(",")]) for line in text.splitlines() if line.strip()]
 
 
@@ -72,7 +72,7 @@ def _number(cell: str) -> int | None:
 def _slowed_by(cell: str) -> list[str]:
     try:
         reasons = int(cell, 16)
-    except ValueError:  # a GPU that does not tell
+    except ValueError:  # this GPU does not report it
         return []
     return sorted({word for bit, word in SLOWED.items() if reasons & bit})
 

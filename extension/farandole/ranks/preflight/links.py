@@ -1,4 +1,4 @@
-"""What the network between two ranks gives: one listens where Gloo would, the other connects and measures."""
+"""Measures the network between two ranks: one listens at the address that Gloo would use, the other connects."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PING_BYTES = 64
 PINGS = 50
 BLOCK_BYTES = 2**20
 SECONDS = 10.0
-"""How long a peer may be silent."""
+"""Timeout for each operation on the connection."""
 
 
 class Listener:
-    """One rank's listening socket, for one peer: what an earlier one left in its queue must not pass for the next."""
+    """Listening socket of one rank, for one peer. Each measurement gets a new one, without old queued connections."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
 
     def open(self, host: str) -> int:
-        """Listen at `host` and return the port; an earlier socket is closed."""
+        """Listen at ``host`` and return the port; an earlier socket is closed."""
         self.close()
         self._socket = socket.create_server((host, 0))
         self._socket.settimeout(SECONDS)
@@ -36,7 +36,7 @@ class Listener:
             self._socket = None
 
     def serve(self, seconds: float) -> float:
-        """Answer one `dial`; return the bytes per second that it sent here."""
+        """Serve one `dial`; return the bytes per second received from it."""
         with closing(self._accept()) as peer:
             echo(peer)
         with closing(self._accept()) as peer:
@@ -56,12 +56,12 @@ class Listener:
 
 @functools.cache
 def listener() -> Listener:
-    """Return this process's listener."""
+    """Return the listener of this process."""
     return Listener()
 
 
 def open_listener(host: str) -> dict[str, Any]:
-    """Listen at `host`, the address by which the peers know this rank; return ``port``, or ``error``."""
+    """Listen at ``host``, the address that peers use for this rank; return ``port`` or ``error``."""
     try:
         return {"port": listener().open(host)}
     except OSError as exc:
@@ -69,7 +69,7 @@ def open_listener(host: str) -> dict[str, Any]:
 
 
 def serve(seconds: float) -> dict[str, Any]:
-    """Answer one peer and close; return ``bytes_per_second`` that came from it, or ``error``."""
+    """Serve one peer and close; return the ``bytes_per_second`` received from it, or ``error``."""
     try:
         return {"bytes_per_second": listener().serve(seconds)}
     except OSError as exc:
@@ -79,7 +79,7 @@ def serve(seconds: float) -> dict[str, Any]:
 
 
 def dial(host: str, port: int, seconds: float) -> dict[str, Any]:
-    """Measure the way to a listener: ``latency`` (s, median round trip), ``bytes_per_second`` from it, or ``error``."""
+    """Measure the link to a listener: ``latency`` (median, s) and ``bytes_per_second`` from it, or ``error``."""
     try:
         with closing(_connect(host, port)) as peer:
             latency = ping(peer)
@@ -92,7 +92,7 @@ def dial(host: str, port: int, seconds: float) -> dict[str, Any]:
 
 
 def ping(peer: socket.socket) -> float:
-    """Return the median round trip of a small message in seconds."""
+    """Return the median round-trip time of a small message in seconds."""
     message = bytes(PING_BYTES)
     trips = []
     for _ in range(PINGS):
@@ -105,13 +105,13 @@ def ping(peer: socket.socket) -> float:
 
 
 def echo(peer: socket.socket) -> None:
-    """Send small messages back until the peer closes."""
+    """Echo small messages until the peer closes."""
     while message := _read(peer, PING_BYTES):
         peer.sendall(message)
 
 
 def send(peer: socket.socket) -> None:
-    """Send until the peer has enough and closes; it decides, since what left here may wait in buffers."""
+    """Send until the peer closes. Only the receiver can measure: sent data may still be in buffers."""
     block = bytes(BLOCK_BYTES)
     deadline = time.monotonic() + SECONDS
     try:
@@ -119,11 +119,11 @@ def send(peer: socket.socket) -> None:
             peer.sendall(block)
     except (BrokenPipeError, ConnectionResetError):
         return
-    raise TimeoutError("the peer never had enough")
+    raise TimeoutError("the peer did not end the measurement in time")
 
 
 def receive(peer: socket.socket, seconds: float) -> float:
-    """Take what comes for so many seconds from its beginning; return bytes per second."""
+    """Receive for ``seconds`` after the first bytes; return bytes per second."""
     buffer = bytearray(BLOCK_BYTES)
     if not peer.recv_into(buffer):
         raise ConnectionError("the peer sent nothing")
@@ -142,11 +142,11 @@ def _connect(host: str, port: int) -> socket.socket:
 
 
 def _read(peer: socket.socket, count: int) -> bytes:
-    """Return so many bytes, none where the peer has closed."""
+    """Return exactly ``count`` bytes, or none if the peer has closed."""
     message = b""
     while len(message) < count:
-        part = peer.recv(count - len(message))
-        if not part:
+        received = peer.recv(count - len(message))
+        if not received:
             return b""
-        message += part
+        message += received
     return message

@@ -1,4 +1,4 @@
-"""What a rank has to work with: versions, memory, disk, load and its host's name."""
+"""Resources of a rank's machine: versions, memory, disk, load and host name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 PACKAGES = ("torch", "horovod", "farandole")
 UNLIMITED = 2**60
-"""From here on a limit of version 1's cgroups means none."""
+"""Limits from here on mean unlimited (cgroups version 1)."""
 
 
 def describe() -> dict[str, Any]:
-    """Return what this rank's machine offers, as JSON: sizes in bytes, load as the kernel's mean over a minute."""
+    """Return the machine's resources as JSON: sizes in bytes, load as the kernel's average over one minute."""
     free, total = memory()
     return {
         "host": socket.gethostname(),
@@ -33,7 +33,7 @@ def describe() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of python, of the packages that are installed, and of CUDA and NCCL where there are GPUs."""
+    """Return the versions of Python, of the installed packages, and of CUDA and NCCL if there are GPUs."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -49,7 +49,7 @@ def versions() -> dict[str, str]:
 
 
 def memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> tuple[int, int]:
-    """Return free and total memory in bytes: the host's, or what a cgroup leaves of it where that is less."""
+    """Return free and total memory in bytes: the host's, or the smaller limit of a cgroup."""
     import psutil
 
     host = psutil.virtual_memory()
@@ -60,8 +60,8 @@ def memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> tuple[int, int]:
 def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, int]]:
     """Return (free, limit) in bytes of each cgroup around this process that has a limit below the host's memory.
 
-    Page cache counts as free: the kernel gives it up first. Source: Linux, Documentation/admin-guide/cgroup-v2.rst and
-    cgroup-v1/memory.rst.
+    Page cache counts as free, because the kernel reclaims it first. Source: Linux,
+    Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
     """
     found = []
     for folder, limit_file, use_file, cache in _memory_cgroups(cgroups, own):
@@ -69,7 +69,7 @@ def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, 
             limit = int((folder / limit_file).read_text())
             used = int((folder / use_file).read_text())
             lines = (folder / "memory.stat").read_text().splitlines()
-        except (OSError, ValueError):  # not there, or the word `max`
+        except (OSError, ValueError):  # missing, or the word "max"
             continue
         if limit >= min(host_total, UNLIMITED):
             continue
@@ -79,7 +79,7 @@ def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, 
 
 
 def _memory_cgroups(cgroups: Path, own: Path) -> list[tuple[Path, str, str, str]]:
-    """Return for each cgroup up to the root its folder, and what its files are called in its version."""
+    """Return the folder of each cgroup up to the root, and its file names, which differ between the versions."""
     names = {
         1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         2: ("memory.max", "memory.current", "inactive_file"),
@@ -88,7 +88,7 @@ def _memory_cgroups(cgroups: Path, own: Path) -> list[tuple[Path, str, str, str]
 
 
 def own_cgroups(controller: str, cgroups: Path, own: Path) -> list[tuple[Path, int]]:
-    """Return each cgroup around this process up to the root that may have a controller's files: folder and version."""
+    """Return (folder, version) of each cgroup of this process, up to the root, that may have the controller's files."""
     found = []
     try:
         lines = own.read_text().splitlines()
@@ -106,7 +106,7 @@ def own_cgroups(controller: str, cgroups: Path, own: Path) -> list[tuple[Path, i
 
 
 def disks() -> dict[str, list[int]]:
-    """Return free and total bytes where files go: the home folder and that of temporary files."""
+    """Return free and total bytes of the home folder's disk and of the disk for temporary files."""
     found = {}
     for name, folder in (("home", Path.home()), ("temporary files", Path(tempfile.gettempdir()))):
         usage = shutil.disk_usage(folder)

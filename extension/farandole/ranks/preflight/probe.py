@@ -1,4 +1,4 @@
-"""What ``%cluster check`` asks of a rank."""
+"""The checks that ``%cluster check`` runs on a rank."""
 
 from __future__ import annotations
 
@@ -19,17 +19,12 @@ TIMES = 5
 
 
 def describe() -> dict[str, Any]:
-    """Return what this rank has to work with, and its GPUs."""
+    """Return the resources of this rank's machine and its GPUs."""
     return {**machine.describe(), **gpus.describe(), "pid": os.getpid()}
 
 
-def clock() -> float:
-    """Return this rank's clock in seconds since the epoch."""
-    return time.time()
-
-
 def all_reduce() -> list[float]:
-    """Sum 16 MB of float32 over the world, once to warm up and then a few times; return the seconds of each."""
+    """All-reduce 16 MB of float32 over the world, after one warm-up; return the seconds of each repetition."""
     import torch
 
     device, reduce = _operation()
@@ -48,7 +43,7 @@ def _timed(reduce: Callable[[torch.Tensor], object], tensor: torch.Tensor) -> fl
 
 
 def _operation() -> tuple[torch.device, Callable[[torch.Tensor], object]]:
-    """Return the device that a training on this world's backend uses, and the backend's sum."""
+    """Return the device that training uses with this world's backend, and the backend's all-reduce."""
     if context.backend() == "horovod":
         import horovod.torch as hvd
 

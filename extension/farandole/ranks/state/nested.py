@@ -1,4 +1,4 @@
-"""A nested state as an outline and its tensors: the outline is small and pickled, the tensors travel as they are."""
+"""Splits a nested state into an outline, which is small and pickled, and its tensors, which are sent as they are."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from farandole.ranks import context
 from farandole.ranks.world import collectives
 
 BUCKET_BYTES = 32_000_000
-"""Tensors travel joined to pieces of about this size: many small ones would each cost a round."""
+"""Tensors are concatenated to buckets of about this size, because each broadcast has a fixed cost."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Stands for a tensor in an outline: its key among the tensors, shape and type."""
+    """Placeholder for a tensor in an outline: its key among the tensors, shape and dtype.
+
+    Checkpoints contain pickled instances, so the name of the class and its fields must not change.
+    """
 
     key: str
     shape: torch.Size
     dtype: torch.dtype
 
     def empty(self) -> torch.Tensor:
-        """Return a tensor to be filled."""
+        """Return an uninitialized tensor of this shape and dtype."""
         return torch.empty(self.shape, dtype=self.dtype)
 
 
 def split(value: Any, tensors: dict[str, torch.Tensor], key: str = "") -> Any:
-    """Return the outline of a nested state; its tensors go into ``tensors``, by keys such as ``parts/model/weight``."""
+    """Return the outline of a nested state. Its tensors go into ``tensors``, with keys like ``parts/model/weight``."""
     if isinstance(value, torch.Tensor):
         while key in tensors:  # a dict may have both 1 and "1"
             key += "'"
@@ -44,7 +47,7 @@ def split(value: Any, tensors: dict[str, torch.Tensor], key: str = "") -> Any:
 
 
 def join(outline: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return the state of an outline; places that ``tensors`` lacks get an empty tensor, added there."""
+    """Return the state of an outline. Tensors missing from ``tensors`` are created empty and added there."""
     if isinstance(outline, Place):
         return tensors.setdefault(outline.key, outline.empty())
     if isinstance(outline, dict):
@@ -55,12 +58,12 @@ def join(outline: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def broadcast_state(state: dict[str, Any], root: int) -> dict[str, Any]:
-    """Return rank ``root``'s nested state on all ranks, tensors on the CPU; the others' may be of any shape."""
+    """Return rank ``root``'s nested state on all ranks, with tensors on the CPU; other ranks' shapes may differ."""
     mine = context.rank() == root
     tensors: dict[str, torch.Tensor] = {}
     outline = collectives.broadcast_bytes(pickle.dumps(split(state, tensors)) if mine else b"", root)
     if not mine:
-        # From the same user's own ranks, so it may be unpickled.
+        # Unpickling is safe: the data comes from another rank of the same user.
         state = join(pickle.loads(outline), tensors := {})
     for bucket in _buckets(list(tensors.values())):
         _broadcast_bucket(bucket, root, mine=mine)
@@ -79,13 +82,13 @@ def _buckets(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 
 def _broadcast_bucket(bucket: list[torch.Tensor], root: int, *, mine: bool) -> None:
-    # As bytes: one buffer takes all types, and Horovod knows no bfloat16.
+    # As bytes: one buffer can hold all dtypes, and Horovod does not support bfloat16.
     joined = torch.cat([_as_bytes(tensor) for tensor in bucket])
     found = collectives.broadcast(joined, root)
     if mine:
         return
     for tensor, part in zip(bucket, found.split([tensor.nbytes for tensor in bucket]), strict=True):
-        # Cloned: a slice may begin where its type may not.
+        # Cloned, because a slice may not be aligned for its dtype.
         tensor.copy_(part.clone().view(tensor.dtype).reshape(tensor.shape))
 
 

@@ -1,4 +1,4 @@
-"""The parts of a training state: which object is the model, which the optimizer, and what each keeps."""
+"""The parts of a training state: their default names, and the checks of the arguments of ``fd.state``."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor)
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What a part of a state has to offer."""
+    """Interface of a part: an object with ``state_dict`` and ``load_state_dict``."""
 
     def state_dict(self) -> Any:
-        """Return all that it keeps."""
+        """Return the state."""
 
     def load_state_dict(self, state: Any) -> Any:
-        """Take what `state_dict` returned."""
+        """Load a state that `state_dict` returned."""
 
 
 def named(positional: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[dict[str, Stateful], dict[str, Any]]:
     """Return the parts and the plain values of a state, by name.
 
-    Raises: UsageError naming what has no name, is there twice, or can be neither a part nor a value.
+    Raises UsageError for a positional argument without a default name, a duplicate name, or an unsupported object.
     """
     parts: dict[str, Stateful] = {}
     for place, item in enumerate(positional, 1):
@@ -59,7 +59,7 @@ def named(positional: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[dict
 
 
 def is_part(name: str, item: Any) -> bool:
-    """Say whether an object is a part, False for a plain value; UsageError where it is neither."""
+    """Return True for a part and False for a plain value; raise UsageError for anything else."""
     if isinstance(item, DataLoader):
         raise UsageError(
             f"fd.state: {name} is a plain DataLoader, which cannot tell its position; give the one that fd.prepare "
@@ -76,7 +76,7 @@ def is_part(name: str, item: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Say whether a value can be kept as it is: numbers, text, tensors, arrays, and containers of them."""
+    """Return whether a value is plain data: numbers, text, tensors, arrays, and containers of them."""
     if isinstance(value, list | tuple | set | frozenset):
         return all(map(is_plain, value))
     if isinstance(value, dict):
@@ -85,7 +85,7 @@ def is_plain(value: Any) -> bool:
 
 
 def unwrapped(part: Any) -> Any:
-    """Return the object whose state is to be kept: a model without what distributes or compiles it."""
+    """Return the object whose state is saved: a model without the wrappers of DistributedDataParallel and compile."""
     while True:
         if isinstance(part, DistributedDataParallel):
             part = part.module

@@ -1,4 +1,4 @@
-"""Copies of a state in memory, in buffers that are kept, so that the next copy allocates nothing."""
+"""Copies of a state in memory. Buffers are reused, so that a copy allocates no memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.ranks import rng
 
 
 class Snapshot:
-    """One copy of a nested state: dicts, lists and tuples of tensors and plain values; tensors lie on the CPU."""
+    """A copy of a nested state: dicts, lists and tuples of tensors and plain values. Tensors are on the CPU."""
 
     def __init__(self) -> None:
         self.state: Any = None
@@ -21,30 +21,31 @@ class Snapshot:
 
     @property
     def held(self) -> bool:
-        """True while somebody reads it, maybe in another thread: it must not change."""
+        """True while a reader, possibly in another thread, needs the copy unchanged."""
         return self._holders > 0
 
     def hold(self) -> None:
-        """Keep it as it is until `release`."""
+        """Keep the copy unchanged until `release`."""
         with self._lock:
             self._holders += 1
 
     def release(self) -> None:
-        """Let it be overwritten again."""
+        """Allow the copy to be overwritten."""
         with self._lock:
             self._holders -= 1
 
     def take(self, state: Any) -> None:
-        """Copy ``state`` over what is here."""
+        """Copy ``state`` into this snapshot."""
         self.state = copied(state, self.state)
         if rng.uses_gpu():
-            torch.cuda.current_stream().synchronize()  # the copies from a GPU were only queued
+            torch.cuda.current_stream().synchronize()  # copies from a GPU are asynchronous
 
 
 class Snapshots:
-    """The last copy, and the buffers for the next one.
+    """The last copy of a state, and buffers for the next one.
 
-    A copy never overwrites the last one, so an interrupt in the middle of it leaves that whole; nor one that is held.
+    - A copy never overwrites the last one, so an interrupt during a copy leaves the last one complete.
+    - A copy never overwrites one that is held by a reader.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class Snapshots:
 
     @property
     def last(self) -> Snapshot:
-        """The newest whole copy."""
+        """The newest complete copy."""
         assert self._last is not None
         return self._last
 
@@ -73,7 +74,7 @@ class Snapshots:
 
 
 def copied(value: Any, kept: Any = None) -> Any:
-    """Return a copy of a nested state; tensors go into the tensors of ``kept``, an earlier copy, where they fit."""
+    """Return a copy of a nested state; tensors of ``kept``, an earlier copy, are reused if shape and dtype match."""
     if isinstance(value, torch.Tensor):
         return _tensor_copied(value.detach(), kept)
     if isinstance(value, dict):
@@ -87,7 +88,7 @@ def copied(value: Any, kept: Any = None) -> Any:
 
 def _tensor_copied(value: torch.Tensor, kept: Any) -> torch.Tensor:
     fits = isinstance(kept, torch.Tensor) and kept.shape == value.shape and kept.dtype == value.dtype
-    # Pinned memory for what comes from a GPU: the copy is several times faster, and the GPU need not be waited for.
+    # Pinned memory makes copies from a GPU several times faster and asynchronous.
     buffer = kept if fits else torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda)
     buffer.copy_(value, non_blocking=value.is_cuda)
     return buffer

@@ -1,4 +1,4 @@
-"""``fd.state``: all that a training loop would have to start anew without, to commit, restore, share and write down."""
+"""``fd.state``: everything that a training loop needs to continue, to commit, restore, share and save."""
 
 from __future__ import annotations
 
@@ -17,19 +17,29 @@ Hook = Callable[["State"], None]
 
 
 def state(*parts: Any, **named_parts: Any) -> State:
-    """Return the state of a training loop: ``state = fd.state(model, optimizer, loader, epoch=0, step=0)``.
+    """Return the state of a training loop, e.g. ``state = fd.state(model, optimizer, loader, epoch=0, step=0)``.
 
-    What has ``state_dict`` and ``load_state_dict`` is a part; positional ones are named by what they are (model,
-    optimizer, loader, scheduler, scaler). Other keyword values are plain values, to be read and set as attributes:
-    ``state.step += 1``. The random numbers of each rank belong to it as well.
+    A state consists of:
 
-    Raises: UsageError for two parts of one kind, or an object that is neither stateful nor plain data.
+    - parts: objects with ``state_dict`` and ``load_state_dict``;
+    - values: plain data, read and set as attributes, e.g. ``state.step += 1``;
+    - the random number generators of each rank.
+
+    Args:
+        *parts: parts that are named by their type: ``model``, ``optimizer``, ``loader``, ``scheduler`` or ``scaler``.
+        **named_parts: further parts by name, and values: numbers, text, tensors, arrays, or containers of them.
+
+    Returns:
+        State: call its method ``commit()`` after each step that should be kept.
+
+    Raises:
+        UsageError: two parts have the same name, or an argument is neither a part nor plain data.
     """
     return State(*parts, **named_parts)
 
 
 class State:
-    """Parts and values of a training loop, and a copy of them in memory: of the last commit, or of the beginning."""
+    """Parts and values of a training loop, and a copy of them in memory: the last commit, or the initial state."""
 
     def __init__(self, *parts: Any, **named_parts: Any) -> None:
         for name in named_parts:
@@ -43,26 +53,26 @@ class State:
 
     @property
     def commits(self) -> int:
-        """How often this state was committed, in all runs that it went through."""
+        """Number of commits of this state, including earlier runs that it was resumed from."""
         return self._commits
 
     @property
     def parts(self) -> Mapping[str, Any]:
-        """The model, the optimizer and whatever else keeps a state, by name."""
+        """The model, the optimizer and the other parts, by name."""
         return self._parts
 
     @property
     def extras(self) -> dict[str, Any]:
-        """What others keep along with the state, small plain values alike on all ranks, such as the next checkpoint."""
+        """Small plain values that other modules save with the state, equal on all ranks."""
         return self._extras
 
     @property
     def last(self) -> Snapshot:
-        """The copy that `restore` goes back to; hold it while another thread reads it."""
+        """The copy that `restore` uses; hold it while another thread reads it."""
         return self._snapshots.last
 
     def commit(self) -> None:
-        """Copy everything in memory, call it after ``optimizer.step()``; the hooks come after the copy is made."""
+        """Copy the state in memory and call the commit hooks; call it after ``optimizer.step()``."""
         self._commits += 1
         try:
             self.keep()
@@ -73,20 +83,20 @@ class State:
             hook(self)
 
     def keep(self) -> None:
-        """Copy everything as `commit` does, without being one: no hook is called and none is counted."""
+        """Copy the state as `commit` does, without calling hooks or counting a commit."""
         self._snapshots.take(self.state_dict())
 
     def restore(self) -> None:
-        """Go back to the last commit, or to the beginning."""
-        # A copy: an optimizer goes on to use the very tensors that it is given, where they fit.
+        """Return to the last commit, or to the initial state."""
+        # Loads a copy, because an optimizer keeps the tensors that it is given and changes them in place.
         self.load_state_dict(copied(self.last.state))
 
     def on_commit(self, hook: Hook) -> None:
-        """Call ``hook(state)`` after each commit, in the order of these calls; what it raises ends the commit."""
+        """Call ``hook(state)`` after each commit, in order of registration. An exception skips the remaining hooks."""
         self._hooks.append(hook)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return parts, values, the number of commits and the random numbers; tensors are not copied."""
+        """Return parts, values, number of commits and random states; tensors are not copied."""
         return {
             "parts": {name: unwrapped(part).state_dict() for name, part in self._parts.items()},
             "values": dict(self._values),
@@ -96,9 +106,10 @@ class State:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what `state_dict` returned; without ``rng`` in it the random numbers stay.
+        """Load what `state_dict` returned. Without the key ``rng`` the random number generators stay unchanged.
 
-        Raises: UsageError naming parts that are in one of the two alone.
+        Raises:
+            UsageError: the parts differ; the error names them.
         """
         _check_parts(set(self._parts), set(state["parts"]))
         for name, part in self._parts.items():
@@ -109,9 +120,9 @@ class State:
         rng.restore(state.get("rng", {}))
 
     def sync(self, root: int = 0) -> None:
-        """Give all ranks the state of rank ``root``, but for its random numbers; all ranks have to call it.
+        """Give all ranks the state of rank ``root``, except its random states. All ranks have to call it.
 
-        What `restore` goes back to is this state, then.
+        `restore` then returns to this state.
         """
         own = self.state_dict()
         del own["rng"]
@@ -145,18 +156,18 @@ class State:
 
 def _check_name(name: str) -> None:
     if name.startswith("_") or hasattr(State, name):
-        raise UsageError(f"fd.state: {name!r} is a name of the state's own; choose another.")
+        raise UsageError(f"fd.state: {name!r} is a reserved name; choose another.")
 
 
 def _check_parts(own: set[str], found: set[str]) -> None:
     if missing := own - found:
         raise UsageError(f"The state to load has no {_list(missing)}; it has {_list(found)}. Leave it out of fd.state.")
     if left := found - own:
-        raise UsageError(f"The state to load has {_list(left)} too; give fd.state as many parts as it was taken of.")
+        raise UsageError(f"The state to load also has {_list(left)}; give fd.state the parts that were saved.")
 
 
 def _where_it_was(old: Any, new: Any) -> Any:
-    # Copies and checkpoints lie on the CPU; the parts know themselves where their tensors belong.
+    # Copies and checkpoints are on the CPU. Parts move their own tensors to the right device; values do not.
     return new.to(old.device) if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor) else new
 
 

@@ -1,4 +1,4 @@
-"""When Horovod's optimizer averages gradients: within ``backward``, as DistributedDataParallel does."""
+"""Averages Horovod gradients during ``backward``, as DistributedDataParallel does."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
 _hooks: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""The hook of each parameter: the optimizer that was made last has its gradients averaged."""
+"""Hook of each parameter. A new optimizer replaces the hooks of an earlier one for the same parameters."""
 
 
 def distributed(optimizer: Any, named: Sequence[tuple[str, torch.Tensor]]) -> Any:
-    """Return Horovod's optimizer over ``optimizer``, which leaves averaged gradients when a backward pass returns.
+    """Return Horovod's optimizer over ``optimizer``, with gradients averaged by the time ``backward`` returns.
 
-    Horovod's own hooks leave the end of it to ``optimizer.step()``: what works on gradients in between (clipping,
-    ``GradScaler``) meets some of this rank's own, a second backward pass is refused, and the hooks of an optimizer
-    that a cell made before stand in the way of a new one's. With these a cell reads as with torch. Code that calls
-    ``optimizer.synchronize()`` itself gives the same as ever.
+    Horovod's own hooks finish averaging in ``optimizer.step()``, which has three problems:
+
+    - Code between ``backward`` and ``step`` (gradient clipping, ``GradScaler``) sees gradients of this rank alone.
+    - A second backward pass before ``step`` raises an error.
+    - Hooks of an optimizer from an earlier cell conflict with those of a new one.
+
+    Code that calls ``optimizer.synchronize()`` itself still works.
     """
     import horovod.torch as hvd
     from horovod.torch.optimizer import _DistributedOptimizer
 
-    # As hvd.DistributedOptimizer does it: a class for each optimizer, of its own and Horovod's methods.
+    # Like hvd.DistributedOptimizer: creates a class with the methods of Horovod and of the user's optimizer.
     kind = type(optimizer)
     methods = dict(_DistributedOptimizer.__dict__) | {"_register_hooks": lambda _: None}
     wrapped = type(kind.__name__, (kind,), methods)(optimizer.param_groups, named, hvd.Compression.none)
@@ -46,7 +49,7 @@ class _Averaging:
         self._backward: int | None = None
         self._world = world.current().times_left
         self._done = False
-        # Horovod's step() asks the optimizer itself for it.
+        # Horovod's step() calls optimizer.synchronize().
         optimizer.synchronize = self._synchronize
         optimizer.zero_grad = self._zero_grad
         for group in optimizer.param_groups:
@@ -56,12 +59,12 @@ class _Averaging:
                     self._hook(parameter)
 
     def _hook(self, parameter: torch.Tensor) -> None:
-        # A parameter may outlive its optimizer, and must not keep it.
+        # A parameter may outlive its optimizer and must not keep it alive.
         method = weakref.WeakMethod(self._begin)
 
         def begin(parameter: torch.Tensor) -> None:
-            if (there := method()) is not None:
-                there(parameter)
+            if (method_now := method()) is not None:
+                method_now(parameter)
 
         if parameter in _hooks:
             _hooks[parameter].remove()
@@ -69,39 +72,39 @@ class _Averaging:
         _hooks[parameter] = handle
 
     def _begin(self, parameter: torch.Tensor) -> None:
-        """Begin with a gradient that is there, beside the rest of the backward pass, which ends with the others'."""
+        """Start averaging a gradient while the backward pass continues; `_end` runs when the pass is complete."""
         self._done = False
-        self._forget_a_world_that_was_left()
+        self._drop_handles_of_left_world()
         self._optimizer._handles[parameter] = self._optimizer._allreduce_grad_async(parameter)
         number = torch._C._current_graph_task_id()
-        if number != self._backward:  # not a flag: a pass that is broken off would leave it set
+        if number != self._backward:  # a flag would stay set if a pass is aborted
             self._backward = number
             torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
     def _end(self) -> None:
         self._wait()
-        # Else step() would warn of a user who synchronized.
+        # Otherwise step() would warn that the user has called synchronize().
         self._optimizer._synchronized = False
         self._done = True
 
     def _zero_grad(self, *args: Any, **options: Any) -> None:
-        """Do as the user's optimizer; a backward pass that ended with its world, by an interrupt, say, is forgotten.
+        """Call the user's optimizer, after dropping averages of a backward pass that was aborted with its world.
 
-        Raises: AssertionError, Horovod's own, where averages of a pass that was broken off are on their way.
+        Raises AssertionError (from Horovod) if averages of a pass that was aborted in this world are in flight.
         """
-        self._forget_a_world_that_was_left()
+        self._drop_handles_of_left_world()
         if self._optimizer._handles:
             type(self._optimizer).zero_grad(self._optimizer)
         self._kind.zero_grad(self._optimizer, *args, **options)
 
-    def _forget_a_world_that_was_left(self) -> None:
+    def _drop_handles_of_left_world(self) -> None:
         left = world.current().times_left
         if self._world != left:
             self._world = left
             self._optimizer._handles.clear()
 
     def _synchronize(self) -> None:
-        """Average what no backward pass has averaged, as gradients that were set by hand."""
+        """Average gradients that no backward pass has averaged, e.g. those that the user has set."""
         if not self._done:
             self._wait()
         self._done = False

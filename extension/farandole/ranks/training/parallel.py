@@ -1,4 +1,4 @@
-"""Makes a model and its optimizer part of the world: same start on all ranks, gradients averaged over them."""
+"""Makes a model and its optimizer part of the world: equal initial state on all ranks, averaged gradients."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
-# Torch 2.13 warns of the second name, which is all that earlier ones know.
+# Torch 2.13 deprecates the second name; earlier versions know only that one.
 NO_SYNC: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False,
 }
-"""Without it each forward pass has a collective: an evaluation on one rank would wait for ever."""
+"""Disables the collective in each forward pass, so that an evaluation on a single rank does not hang."""
 
 
 class GradientWeight:
-    """Scales the gradients of a model while this rank's share of a batch is larger or smaller than the mean share.
+    """Scales a model's gradients if this rank's share of a batch is larger or smaller than the mean share.
 
-    A hook on a parameter runs before the gradient is accumulated, so before either backend averages it. Hooks exist
-    only while the weight is not 1, so that full batches cost nothing.
+    A hook on a parameter runs before its gradient is accumulated, and so before either backend averages it. Hooks are
+    registered only while the weight is not 1, so that full batches have no overhead.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -48,17 +48,17 @@ class GradientWeight:
 
 
 class Parallel(DistributedDataParallel):
-    """DistributedDataParallel that looks like the module it wraps, so that a cell reads the same on any backend."""
+    """DistributedDataParallel that behaves like the module it wraps, so that the same cell runs on any backend."""
 
     def rejoin(self) -> None:
-        """Begin anew, in the present world: a wrapper holds on to the process group that it was made in."""
+        """Initialize again in the current world, because a wrapper keeps the process group it was created with."""
         module, unused, training = self.module, self.find_unused_parameters, self.training
         self.__dict__.clear()
         self.__init__(module, find_unused_parameters=unused, **NO_SYNC)  # type: ignore[misc]
         super().train(training)  # type: ignore[no-untyped-call]
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the state of the wrapped module, without the prefix ``module.``."""
+        """Return the state of the wrapped module, without the prefix ``module.`` in its keys."""
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
@@ -73,16 +73,16 @@ class Parallel(DistributedDataParallel):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "module":  # not there yet: the wrapper is being made
+            if name == "module":  # accessed by the constructor before it is set
                 raise
             return getattr(self.module, name)
 
 
 def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool) -> tuple[nn.Module, Any]:
-    """Return model and optimizer as part of the world; without one the model only moves to its device."""
-    if isinstance(model, Parallel):  # a cell that is run again, maybe in a new world
+    """Return model and optimizer as part of the world; without a world, the model only moves to its device."""
+    if isinstance(model, Parallel):  # the cell was run before, possibly in another world
         model = model.module
-    # A world of one that may grow is a world.
+    # In an elastic run, a world of one rank may grow, so it needs the wrappers as well.
     backend = context.backend() if context.size() > 1 or membership.current().active else "none"
     if backend == "horovod":
         _refuse_bfloat16(model)
@@ -90,7 +90,7 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
     if backend == "none":
         return model, optimizer
     _broadcast_model(model, backend)
-    if optimizer is not None and not context.outside():  # a rank that will join gets the others' state then
+    if optimizer is not None and not context.outside():  # a new rank receives the state when it joins
         _broadcast_optimizer(optimizer)
     if backend == "horovod":
         return model, _horovod_optimizer(model, optimizer)
@@ -99,12 +99,12 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
 
 def _torch_model(model: nn.Module, find_unused_parameters: bool) -> nn.Module:
     if not any(p.requires_grad for p in model.parameters()):
-        return model  # nothing to average, and DistributedDataParallel would refuse it
+        return model  # there is nothing to average, and DistributedDataParallel raises an error
     return Parallel(model, find_unused_parameters=find_unused_parameters, **NO_SYNC)
 
 
 def rejoin(parts: Iterable[Any]) -> None:
-    """Bind the models among ``parts`` to the world that there is now; Horovod's optimizers always use that."""
+    """Bind the models among ``parts`` to the current world; Horovod's optimizers need no change."""
     for part in parts:
         for module in part.modules() if isinstance(part, nn.Module) else ():
             if isinstance(module, Parallel):
@@ -112,13 +112,13 @@ def rejoin(parts: Iterable[Any]) -> None:
 
 
 def _horovod_optimizer(model: nn.Module, optimizer: Any) -> Any:
-    if optimizer is None or hasattr(optimizer, "_allreduce_delay"):  # that attribute: wrapped by an earlier run
+    if optimizer is None or hasattr(optimizer, "_allreduce_delay"):  # wrapped by an earlier run of the cell
         return optimizer
     names = {parameter: name for name, parameter in model.named_parameters()}
     owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     named = [(names.get(p, f"optimizer.{i}"), p) for i, p in enumerate(owned)]
     wrapped = averaging.distributed(optimizer, named)
-    # Horovod makes a new optimizer over the same groups; what a checkpoint brought has to move along.
+    # Horovod creates a new optimizer over the same groups, so state loaded from a checkpoint has to be moved.
     wrapped.state.update(optimizer.state)
     return wrapped
 
@@ -137,14 +137,14 @@ def _broadcast_model(model: nn.Module, backend: str) -> None:
 
 
 def _broadcast_optimizer(optimizer: Any) -> None:
-    # Not hvd.broadcast_optimizer_state: it takes a step with zero gradients to create the state, and that step
-    # already counts for Adam and decays weights.
+    # hvd.broadcast_optimizer_state takes a step with zero gradients to create the state. That step changes the weights
+    # (weight decay) and the step count of Adam.
     file = io.BytesIO()
     if context.rank() == 0:
         torch.save(optimizer.state_dict(), file)
     data = collectives.broadcast_bytes(file.getvalue(), root=0)
     if context.rank() != 0:
-        # From rank 0 of the same user's world, so it may be unpickled whole.
+        # Unpickling is safe: the data comes from rank 0 of the same user's world.
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)
         optimizer.load_state_dict(state)
 

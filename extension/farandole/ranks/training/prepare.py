@@ -1,6 +1,6 @@
-"""``fd.prepare``: one training cell for one rank or many, on either backend.
+"""``fd.prepare``: makes one training cell run on one rank or many, on either backend.
 
-Kept free of torch at import; the parts that need it are in `shard` and `parallel`.
+This module does not import torch; `shard` and `parallel` do.
 """
 
 from __future__ import annotations
@@ -21,18 +21,32 @@ def prepare(
     seed: int = 0,
     find_unused_parameters: bool = False,
 ) -> tuple[Any, Any, Any]:
-    """Return model, optimizer and loader ready for this rank's part of the work; each may be None.
+    """Return model, optimizer and loader prepared for this rank; each may be None.
 
-    The model goes to ``fd.device()`` and starts with rank 0's parameters, buffers and optimizer state. The loader
-    gives this rank's share of each batch, on that device, newly shuffled each epoch and alike on all ranks. With
-    ``batch_size="global"`` the loader's batch size is that of all ranks together, so one, two and four ranks train
-    alike; ``"per_rank"`` is the convention of Horovod's and torch's own examples and grows the batch with the world.
+    - The model moves to :func:`farandole.device` and starts with rank 0's parameters, buffers and optimizer state.
+    - Each backward pass averages the gradients over all ranks. The loss has to be a mean over the batch: gradients are
+      weighted by the size of each rank's share, so that a step equals the step for the whole batch.
+    - The loader yields this rank's share of each batch, on the rank's device. It shuffles again each epoch, in the same
+      order on all ranks.
+    - Without an optimizer, the loader is for evaluation: each sample is on exactly one rank, and a rank may get one
+      batch fewer than others.
 
-    The loss has to be a mean over the batch: shares of different sizes are then weighted so that the step is that of
-    the whole batch. Without an optimizer the loader is for evaluation: each sample comes on exactly one rank, and a
-    rank may get one batch fewer. ``find_unused_parameters`` is for torch, where a step leaves some parameters unused.
+    Args:
+        model (torch.nn.Module, optional): the model.
+        optimizer (torch.optim.Optimizer, optional): the optimizer of this model's parameters.
+        loader (torch.utils.data.DataLoader, optional): a loader over a map-style dataset, with batches.
+        batch_size (str): with ``"global"`` the loader's batch size counts the samples of all ranks together, so
+            training gives the same result on any number of ranks. With ``"per_rank"`` it counts the samples of each
+            rank, as in the examples of Horovod and torch, and the batch grows with the world.
+        seed (int): seed of the shuffling.
+        find_unused_parameters (bool): as in DistributedDataParallel; set it if a step does not use some parameters.
+            Ignored with Horovod.
 
-    Raises: UsageError when the loader cannot be shared out, or the backend cannot take the model.
+    Returns:
+        tuple: (model, optimizer, loader).
+
+    Raises:
+        UsageError: an argument is wrong, the loader cannot be sharded, or the backend does not support the model.
     """
     if batch_size not in BATCH_SIZES:
         raise UsageError(f"fd.prepare: batch_size is {batch_size!r}; it must be 'global' or 'per_rank'.")

@@ -1,4 +1,4 @@
-"""A rank's share of a DataLoader: the same global batches on all ranks, each taking its own part of each."""
+"""Shards a DataLoader: all ranks compute the same global batches, and each rank loads its share of each batch."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ Indices = list[Any]
 
 
 class Weight(Protocol):
-    """Takes how much this rank's share of the coming batch counts."""
+    """Interface for the weight of this rank's share of the next batch."""
 
     def set(self, weight: float) -> None:
-        """Scale gradients by ``weight``; 1 for a share of mean size."""
+        """Scale gradients by ``weight``, which is 1 for a share of mean size."""
 
 
 class Share:
-    """One rank's part of a global batch.
+    """One rank's share of a global batch.
 
-    ``weight`` is its number of samples over the mean number of a rank, 0 for a stand-in; ``end`` is how many samples
-    of the epoch all ranks together have used after it.
+    Attributes:
+        indices: samples to load. A rank without samples gets a stand-in, so that it joins the collectives.
+        weight: number of samples divided by the mean number per rank; 0 for a stand-in.
+        end: samples of the epoch that all ranks together have used after this batch.
     """
 
     def __init__(self, batch: Indices, rank: int, size: int, end: int = 0) -> None:
@@ -36,12 +38,12 @@ class Share:
         own = batch[start : start + few + (rank < more)]
         self.weight = len(own) * size / len(batch)
         self.end = end
-        # A rank with nothing to do still has to join the others' collectives: with a sample that counts nothing.
+        # The stand-in has weight 0.
         self.indices = own or batch[:1]
 
 
 class ShardSampler:
-    """The batch sampler of the rank's own DataLoader: gives the shares of the current epoch."""
+    """Batch sampler of the rank's own DataLoader: yields the shares of the current epoch."""
 
     def __init__(self) -> None:
         self.shares: list[Share] = []
@@ -56,13 +58,15 @@ class ShardSampler:
 class ShardedLoader:
     """Iterates over this rank's shares of a DataLoader's batches, moved to this rank's device.
 
-    Each iteration is a new epoch with an order of its own, equal on all ranks; `set_epoch` chooses one. Its state is
-    the epoch and how many samples of it all ranks have used, so that another number of ranks can go on from there.
-    ``weight`` None means evaluation: no stand-ins. All other attributes are those of the DataLoader.
+    - Each iteration is a new epoch with its own order, equal on all ranks; `set_epoch` selects the epoch.
+    - Its state is the epoch and the number of samples that all ranks have used, so that another number of ranks can
+      continue from it.
+    - If ``weight`` is None the loader is for evaluation and has no stand-ins.
+    - Other attributes are those of the DataLoader.
     """
 
     def __init__(self, loader: Any, *, seed: int = 0, per_rank: bool = False, weight: Weight | None = None) -> None:
-        if isinstance(loader, ShardedLoader):  # a cell that is run again
+        if isinstance(loader, ShardedLoader):  # the cell was run before
             loader = loader.source
         _check(loader)
         self.source: DataLoader[Any] = loader
@@ -78,16 +82,16 @@ class ShardedLoader:
         self._loader = _rebuild(loader, self._sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration the one with this number; where it is in the middle of that one, it goes on there."""
+        """Select the epoch of the next iteration; a restored position within that epoch is kept."""
         if epoch != self.epoch or self._running is not None:
             self._move(epoch, 0)
 
     def state_dict(self) -> dict[str, int]:
-        """Return the epoch, and how many samples of it are used; the batch in hand counts as used."""
+        """Return the epoch and the number of its samples used so far, including the current batch."""
         return {"epoch": self.epoch, "samples": self._used, "seed": self._seed}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Make the next iteration go on where ``state`` was taken, with as many ranks as there are then."""
+        """Continue in the next iteration where ``state`` was taken, with the current number of ranks."""
         self._seed = state["seed"]
         self._move(state["epoch"], state["samples"])
 
@@ -102,10 +106,10 @@ class ShardedLoader:
         return whole + (rest > 0 and not self._drops_last())
 
     def __iter__(self) -> Iterator[Any]:
-        if self._running is not None:  # an iteration that was left in the middle, and not yet closed
+        if self._running is not None:  # an earlier iteration was left in the middle and is not closed yet
             self._move(self.epoch + 1, 0)
-        # While this is the running iteration, position and weight are its own: one that an exception's traceback
-        # kept alive may be closed when another runs, or after the position was restored.
+        # Only the running iteration may change position and weight. An earlier one may be closed late, because the
+        # traceback of an exception keeps it alive, when another one runs or after the position was restored.
         self._running = this = object()
         shares = self._shares(self.epoch, self._used)
         batches = self._start(shares)
@@ -122,7 +126,7 @@ class ShardedLoader:
                 self._move(self.epoch + 1, 0)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "source":  # copy and pickle ask before the attributes exist
+        if name.startswith("__") or name == "source":  # copy and pickle look these up before __init__ has run
             raise AttributeError(name)
         return getattr(self.source, name)
 
@@ -131,10 +135,10 @@ class ShardedLoader:
             self._weight.set(weight)
 
     def _start(self, shares: list[Share]) -> Iterator[Any]:
-        """Begin to load the batches of ``shares``.
+        """Start loading the batches of ``shares``.
 
-        A DataLoader draws its workers' seed when it begins. Drawn from the user's random numbers, that would change
-        them where an epoch is begun a second time, in its middle.
+        A DataLoader draws a seed for its worker processes when it starts. If it came from the user's random number
+        generator, starting again in the middle of an epoch would change the user's random numbers.
         """
         self._sampler.shares = shares
         with seeded(self._mixed(self.epoch, context.rank(), self._used)):
@@ -151,7 +155,7 @@ class ShardedLoader:
         return shares
 
     def _global_batches(self, epoch: int, used: int = 0) -> list[Indices]:
-        """Return an epoch's batches from the sample ``used`` on; their order depends on seed and epoch alone."""
+        """Return the epoch's batches after the first ``used`` samples; the order depends only on seed and epoch."""
         seed = self._mixed(epoch)
         with seeded(seed):
             for generator in self._generators():
@@ -182,7 +186,7 @@ class ShardedLoader:
 
 
 def after(batches: list[Indices], used: int) -> list[Indices]:
-    """Return what batches hold after their first ``used`` samples; the first may be the rest of one."""
+    """Return the rest of ``batches`` after the first ``used`` samples; the first batch may be a partial one."""
     kept = []
     for batch in batches:
         if rest := batch[used:]:
@@ -192,7 +196,7 @@ def after(batches: list[Indices], used: int) -> list[Indices]:
 
 
 def merge(batches: list[Indices], count: int, *, drop_last: bool) -> list[Indices]:
-    """Return batches of ``count`` neighbours each; the rest makes a smaller one, or goes with ``drop_last``."""
+    """Join each ``count`` neighbouring batches; an incomplete last group is dropped if ``drop_last``."""
     groups = [batches[start : start + count] for start in range(0, len(batches), count)]
     if drop_last and groups and len(groups[-1]) < count:
         groups.pop()
@@ -200,10 +204,10 @@ def merge(batches: list[Indices], count: int, *, drop_last: bool) -> list[Indice
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Return a batch with all its tensors on ``device``; lists, tuples, named tuples and mappings keep their type."""
+    """Return a batch with all tensors on ``device``; lists, tuples, named tuples and mappings keep their type."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
-    if callable(getattr(batch, "to", None)):  # graphs, token encodings
+    if callable(getattr(batch, "to", None)):  # e.g. graphs and token encodings
         return batch.to(device)
     if isinstance(batch, Mapping):
         return type(batch)({key: to_device(part, device) for key, part in batch.items()})  # type: ignore[call-arg]
@@ -222,13 +226,13 @@ def _check(loader: Any) -> None:
         )
     if isinstance(loader.dataset, IterableDataset):
         raise UsageError(
-            "fd.prepare: an IterableDataset has no index to share out; in its __iter__ take every fd.size()-th item "
-            "from the fd.rank()-th on, and prepare only model and optimizer: fd.prepare(model, optimizer)."
+            "fd.prepare: an IterableDataset has no index to shard; in its __iter__ yield every fd.size()-th item "
+            "starting from the fd.rank()-th, and prepare only model and optimizer: fd.prepare(model, optimizer)."
         )
     if loader.batch_sampler is None:
-        raise UsageError("fd.prepare: a DataLoader with batch_size=None makes no batches; give it a batch_size.")
+        raise UsageError("fd.prepare: a DataLoader with batch_size=None has no batches; give it a batch_size.")
     if isinstance(getattr(loader.batch_sampler, "sampler", None), DistributedSampler):
-        raise UsageError("fd.prepare: the loader has a DistributedSampler already; leave it out, fd.prepare shards.")
+        raise UsageError("fd.prepare: the loader has a DistributedSampler; remove it, because fd.prepare shards.")
 
 
 def _rebuild(loader: DataLoader[Any], sampler: ShardSampler) -> DataLoader[Any]:

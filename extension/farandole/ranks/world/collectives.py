@@ -1,7 +1,7 @@
-"""Bytes and tensors over the world's own backend: from one rank to all, and from each to all.
+"""Collectives over the world's backend for bytes and tensors: broadcast and gather.
 
-All ranks have to call these together and from their main thread: a collective from another thread would come in
-between those of the training loop, in an order that differs from rank to rank.
+All ranks have to call them together, from their main thread. A collective from another thread could run in between
+those of the training loop, in an order that differs from rank to rank.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def broadcast_bytes(data: bytes, root: int) -> bytes:
 
 
 def broadcast(tensor: Any, root: int) -> Any:
-    """Return rank ``root``'s ``tensor``, on the CPU; the others give one of the same shape and type."""
+    """Return rank ``root``'s ``tensor`` on the CPU; other ranks pass a tensor of the same shape and dtype."""
     if _alone():
         return tensor
     if context.backend() == "horovod":
@@ -34,13 +34,13 @@ def broadcast(tensor: Any, root: int) -> Any:
         return hvd.broadcast(tensor, root, name=f"farandole.broadcast.{tensor.dtype}")
     import torch.distributed as dist
 
-    sent = tensor.to(_where())
+    sent = tensor.to(_device())
     dist.broadcast(sent, root)
     return sent.cpu()
 
 
 def gather_bytes(data: bytes) -> list[bytes]:
-    """Return every rank's ``data``, in the order of the ranks, on all ranks; meant for kilobytes."""
+    """Return the ``data`` of all ranks, ordered by rank, on all ranks; intended for kilobytes."""
     if _alone():
         return [data]
     import torch
@@ -52,7 +52,7 @@ def gather_bytes(data: bytes) -> list[bytes]:
 
 
 def _gather(tensor: Any) -> Any:
-    """Return the ranks' tensors, of one shape, joined along their first dimension."""
+    """Return the tensors of all ranks, which have the same shape, concatenated along the first dimension."""
     if context.backend() == "horovod":
         import horovod.torch as hvd
 
@@ -60,7 +60,7 @@ def _gather(tensor: Any) -> Any:
     import torch
     import torch.distributed as dist
 
-    sent = tensor.to(_where())
+    sent = tensor.to(_device())
     parts = [torch.empty_like(sent) for _ in range(context.size())]
     dist.all_gather(parts, sent)
     return torch.cat(parts).cpu()
@@ -70,11 +70,11 @@ def _alone() -> bool:
     return context.size() == 1 or context.backend() == "none" or context.outside()
 
 
-def _where() -> Any:
+def _device() -> Any:
     import torch
     import torch.distributed as dist
 
-    # NCCL moves nothing but GPU memory.
+    # NCCL transfers only GPU memory.
     return context.device() if dist.get_backend() == "nccl" else torch.device("cpu")
 
 

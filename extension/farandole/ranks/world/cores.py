@@ -1,4 +1,4 @@
-"""A rank's share of the machine's cores."""
+"""A rank's share of the machine's CPU cores."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from farandole.ranks.preflight.machine import CGROUPS, OWN_CGROUPS, own_cgroups
 
 
 def share_cores() -> None:
-    """Give torch this rank's share of the cores, unless OMP_NUM_THREADS says otherwise.
+    """Set torch's number of threads to this rank's share of the cores, unless OMP_NUM_THREADS is set.
 
-    With a thread for each core in every rank, threads that spin for each other slow small steps down many times over.
+    With one thread per core in each rank, threads wait for each other busily and small steps become many times slower.
     """
     import torch
 
@@ -21,17 +21,17 @@ def share_cores() -> None:
 
 
 def threads(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Return how many threads leave each rank of this machine a core for each of its own.
+    """Return this rank's number of threads such that all ranks of the machine together use each core once.
 
-    Containers of one machine see all its cores, so all its ranks share them, wherever they are; those of one container
-    share what it is limited to.
+    - Containers see all cores of their machine, so all ranks of the machine share these.
+    - The ranks of one container also share the container's CPU limit.
     """
-    mine = [float(len(os.sched_getaffinity(0))), *cpu_limits(cgroups, own)]
-    return max(1, int(min(min(mine) / context.local_size(), (os.cpu_count() or 1) / context.machine_size())))
+    limits = [float(len(os.sched_getaffinity(0))), *cpu_limits(cgroups, own)]
+    return max(1, int(min(min(limits) / context.local_size(), (os.cpu_count() or 1) / context.machine_size())))
 
 
 def cpu_limits(cgroups: Path, own: Path) -> list[float]:
-    """Return how many cores each cgroup around this process may use that has a limit.
+    """Return the CPU limit, in cores, of each cgroup of this process that has one.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max) and scheduler/sched-bwc.rst.
     """
@@ -43,8 +43,8 @@ def cpu_limits(cgroups: Path, own: Path) -> list[float]:
             else:
                 quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
             limit = int(quota) / int(period)
-        except (OSError, ValueError):  # not there, or the word `max`
+        except (OSError, ValueError):  # missing, or the word "max"
             continue
-        if limit > 0:  # version 1 says -1 where there is none
+        if limit > 0:  # version 1 uses -1 for no limit
             found.append(limit)
     return found

@@ -1,4 +1,4 @@
-"""A rank's place in an elastic run: its main thread trains and waits, the driver's word comes in other threads."""
+"""A rank's membership in an elastic run: the main thread trains and waits; the driver's calls run in other threads."""
 
 from __future__ import annotations
 
@@ -17,218 +17,220 @@ from farandole.ranks.world import world
 if TYPE_CHECKING:
     from farandole.ranks.state.state import State
 
-WORD_SECONDS = 86_400.0
-"""How long a rank waits for a world before it gives up: its driver may be gone for the night, and a rank that was added
-is taken in at the next commit, which may be hours away. Meanwhile its worker is busy, so nobody takes it for idle."""
-PART_SECONDS = 600.0
-"""How long a rank that has parted waits for the others before it breaks the world.
+WORLD_SECONDS = 86_400.0
+"""Time limit for a rank that waits for a world. It is long, because the driver may be offline over night, and a new
+rank joins only at the next commit, which may be hours away. The worker counts as busy meanwhile and is not culled."""
+PEERS_SECONDS = 600.0
+"""Time limit for a rank that has left the loop at a commit; then it breaks the world.
 
-They may have long to go to their commit. Where the driver was lost in between, though, some have not been told, and
-wait in a collective for those that have left.
+The other ranks may need long to reach that commit. If the driver is lost in between, though, some ranks have not been
+told to leave and wait in a collective for those that have left.
 """
-HOLD_SECONDS = 120.0
-"""How long a commit waits to hear at which one the ranks part; without a word the training goes on."""
+PAUSE_SECONDS = 120.0
+"""How long a paused commit waits for `leave_at_commit`; then the training continues."""
 
-_before: dict[str, str | None] = {}
-"""What the variables were that a world has set; None: there was none."""
+_saved: dict[str, str | None] = {}
+"""Values of the environment variables before a world has set them; None if they were not set."""
 
 
-class WorldChange(BaseException):  # not an Exception, so that no `except Exception` of a training loop keeps it
-    """Raised out of ``state.commit()`` where the ranks part to form another world."""
+class WorldChange(BaseException):  # not an Exception, so that `except Exception` in a training loop does not catch it
+    """Raised by ``state.commit()`` when the ranks leave the loop to form another world."""
 
 
 class ElasticClient:
-    """What this rank knows of its world.
+    """This rank's side of an elastic run.
 
-    The driver calls `mark_world_broken`, `pause_at_next_commit`, `leave_at_commit` and `form`.
+    The main thread trains, and waits in `at_commit` and `wait_for_world`. The driver calls `mark_world_broken`,
+    `pause_at_next_commit`, `leave_at_commit` and `form`, which run in other threads and wake the main thread up.
     """
 
     def __init__(self) -> None:
         self.lr_rule = "none"
         self.lr_size: int | None = None
-        """The size of the world that the learning rate is meant for; None until this rank has belonged to one."""
-        self._word = threading.Condition()
+        """World size that the learning rate is scaled for; None until this rank has belonged to a world."""
+        # Protects all attributes below; notified when the driver has changed one that the main thread waits for.
+        self._changed = threading.Condition()
         self._active = self._looping = False
-        self._broken = self._interrupted = self._hold = self._waiting = False
-        self._part_at: int | None = None
-        self._order: dict[str, str] | None = None
+        self._broken = self._interrupted = self._pausing = self._waiting = False
+        self._leave_at: int | None = None
+        self._next_world: dict[str, str] | None = None
         self._commits = 0
 
     @property
     def active(self) -> bool:
-        """True while this rank's cell belongs to an elastic run."""
+        """True while this rank's cell is part of an elastic run."""
         return self._active
 
     @property
     def broken(self) -> bool:
-        """True where the driver has said that a rank is lost: whatever the loop raises then is no fault of its own."""
+        """True if the driver has reported a lost rank; exceptions of the loop are then attributed to that."""
         return self._broken
 
     @property
     def interrupted(self) -> bool:
-        """True where the driver, and not the user, interrupts the loop."""
+        """True if interrupts come from the driver, not from the user."""
         return self._interrupted
 
     @property
     def waits(self) -> bool:
-        """True while the main thread waits for an order to form a world and has none."""
-        with self._word:
-            return self._waiting and self._order is None
+        """True while the main thread waits for a world and the driver has not announced one."""
+        with self._changed:
+            return self._waiting and self._next_world is None
 
     def begin(self, lr_rule: str) -> None:
-        """Take part in an elastic run from the next cell on."""
-        with self._word:
-            self._forget()
+        """Take part in an elastic run, starting with the next cell."""
+        with self._changed:
+            self._reset()
             self._active, self._looping, self.lr_rule = True, False, lr_rule
             self.lr_size = None if context.outside() else context.size()
 
     def end(self) -> None:
-        """Take part in no elastic run any more."""
-        with self._word:
-            self._forget()
+        """Leave the elastic run."""
+        with self._changed:
+            self._reset()
             self._active = False
 
     def enter_loop(self) -> None:
-        """Note that the elastic loop of this cell has begun.
-
-        Raises: UsageError where one had begun before.
-        """
+        """Note that this cell's elastic loop has started; raise UsageError if another one has started before."""
         if self._looping:
             raise UsageError(
                 "a run with --elastic has one elastic loop, and this cell calls a second, or the same again; put all "
-                "epochs into one function under @fd.elastic, since a new rank could not know at which call to join"
+                "epochs into one function under @fd.elastic, because a new rank could not know at which call to join"
             )
         self._looping = True
 
     def mark_world_broken(self, *, interrupted: bool = False) -> None:
-        """Have this rank leave its loop: at its next commit, or with whatever the broken world makes it raise."""
-        with self._word:
+        """Make this rank leave its loop: at the next commit, or with the exception that the broken world causes."""
+        with self._changed:
             self._broken, self._interrupted = True, interrupted
-            self._word.notify_all()
+            self._changed.notify_all()
 
     def pause_at_next_commit(self) -> int:
-        """Have the next commit wait for `leave_at_commit`; return how many there were."""
-        with self._word:
-            self._hold, self._part_at = True, None
+        """Make the next commit wait for `leave_at_commit`; return the number of commits so far."""
+        with self._changed:
+            self._pausing, self._leave_at = True, None
             return self._commits
 
     def leave_at_commit(self, commits: int) -> None:
-        """Have this rank leave its loop at that commit."""
-        with self._word:
-            self._part_at = commits
-            self._word.notify_all()
+        """Make this rank leave its loop at the commit with this number."""
+        with self._changed:
+            self._leave_at = commits
+            self._changed.notify_all()
 
     def form(self, environment: dict[str, str]) -> None:
-        """Have the waiting main thread form the world that the environment describes.
+        """Let the waiting main thread form the world that ``environment`` describes.
 
-        Raises: DeadlineError where it does not wait.
+        Raises DeadlineError if the main thread does not wait.
         """
-        with self._word:
+        with self._changed:
             if not self._waiting:
                 raise DeadlineError(f"rank {context.rank()} does not wait for a world, so it cannot join one")
-            self._order = environment
-            self._word.notify_all()
+            self._next_world = environment
+            self._changed.notify_all()
 
     def at_commit(self, state: State) -> None:
-        """Let a commit pass, or raise WorldChange where the ranks part."""
-        deadline = time.monotonic() + HOLD_SECONDS
-        with self._word:
+        """Commit hook: return to continue the loop, or raise WorldChange to leave it."""
+        deadline = time.monotonic() + PAUSE_SECONDS
+        with self._changed:
             self._commits = state.commits
             while not self._broken:
-                if self._part_at is not None and self._commits >= self._part_at:
+                if self._leave_at is not None and self._commits >= self._leave_at:
                     break
-                if not self._hold or self._part_at is not None:
+                if not self._pausing or self._leave_at is not None:
                     return
-                if not self._word.wait(deadline - time.monotonic()):
-                    self._hold = False
+                if not self._changed.wait(deadline - time.monotonic()):
+                    self._pausing = False
         raise WorldChange
 
     def wait_for_world(self, state: State, *, failed: bool, why: str = "") -> None:
-        """Tell the driver that this rank waits and form the world that it says; tried again where that fails.
+        """Tell the driver that this rank waits, and form the world that it announces; try again after a failure.
 
-        Raises: DeadlineError where no word comes, or where the last world is never left.
+        Raises DeadlineError if the driver announces none in time, or if the last world cannot be left.
         """
         while True:
             self._commits = state.commits
-            parted = not failed and not context.outside()
-            order = self._ordered(_news(state, failed=failed, why=why), PART_SECONDS if parted else WORD_SECONDS)
-            if order is None and not parted:
+            left_at_commit = not failed and not context.outside()
+            message = _member_message(state, failed=failed, why=why)
+            environment = self._announced_world(message, PEERS_SECONDS if left_at_commit else WORLD_SECONDS)
+            if environment is None and not left_at_commit:
                 raise DeadlineError(
-                    f"rank {context.rank()} waited {WORD_SECONDS:g} s for a new world and heard nothing of its driver, "
-                    "which seems to be gone; run the cell again"
+                    f"rank {context.rank()} waited {WORLD_SECONDS:g} s for a new world and received nothing from its "
+                    "driver, which seems to be gone; run the cell again"
                 )
             try:
-                if order is not None:
-                    form_world(order)
+                if environment is not None:
+                    form_world(environment)
                     break
-                why = f"rank {context.rank()} waited {PART_SECONDS:g} s for the others to part"
-            except Exception as exc:  # whatever a backend raises when a peer is lost while the world forms
-                if isinstance(exc, DeadlineError):  # this rank's own fault, and no peer's
+                why = f"rank {context.rank()} waited {PEERS_SECONDS:g} s for the other ranks to leave the world"
+            except Exception as exc:  # backends raise any class if a peer is lost while the world forms
+                if isinstance(exc, DeadlineError):  # caused by this rank, not by a peer
                     raise
                 why = f"{type(exc).__name__}: {exc}"
             failed = True
             abandon_world()
-        with self._word:
-            self._forget()
-        reporter.send(_news(state, formed=True))
+        with self._changed:
+            self._reset()
+        reporter.send(_member_message(state, formed=True))
 
-    def _ordered(self, news: dict[str, Any], seconds: float) -> dict[str, str] | None:
-        """Say that this rank waits and return the world that it is told, None where no word comes in time."""
-        with self._word:
-            self._order, self._waiting = None, True
-        reporter.send(news)
-        with self._word:
+    def _announced_world(self, message: dict[str, Any], seconds: float) -> dict[str, str] | None:
+        """Send ``message``, and return the environment of the announced world; None after the time limit."""
+        # Set before the message is sent: the driver's answer may arrive, in another thread, before `send` returns.
+        with self._changed:
+            self._next_world, self._waiting = None, True
+        reporter.send(message)
+        with self._changed:
             try:
-                self._word.wait_for(lambda: self._order is not None, seconds)
-                return self._order
+                self._changed.wait_for(lambda: self._next_world is not None, seconds)
+                return self._next_world
             finally:
                 self._waiting = False
 
-    def _forget(self) -> None:
-        self._broken = self._interrupted = self._hold = self._waiting = False
-        self._part_at = self._order = None
+    def _reset(self) -> None:
+        self._broken = self._interrupted = self._pausing = self._waiting = False
+        self._leave_at = self._next_world = None
 
 
 def form_world(environment: dict[str, str]) -> None:
-    """Leave the world this rank may be in and join the one that the environment describes."""
+    """Leave the current world, if any, and join the one that ``environment`` describes."""
     leave_world()
     _set_variables(environment)
     world.current().form()
 
 
 def _set_variables(environment: dict[str, str]) -> None:
-    """Set the variables of a world, and put back what only the one before it had: of a rank alone the interface "lo".
+    """Set the variables of a world, and restore those that only the previous world had set.
 
-    With that it would tell the ranks of other machines an address at which none but itself can be reached.
+    Example: a world of one rank sets the network interface to "lo". If that stayed, the rank would tell ranks on other
+    machines an address that is not reachable from there.
     """
-    for name in _before.keys() - environment.keys():
-        value = _before.pop(name)
+    for name in _saved.keys() - environment.keys():
+        value = _saved.pop(name)
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
     for name, value in environment.items():
-        _before.setdefault(name, os.environ.get(name))
+        _saved.setdefault(name, os.environ.get(name))
         os.environ[name] = value
 
 
 def leave_world() -> None:
-    """Leave the world; a rank that blocks in a collective is released."""
+    """Leave the world; unblocks a rank that waits in a collective."""
     world.current().leave()
 
 
 def abandon_world() -> None:
-    """Leave a world that is broken, and let all go that wait for this rank."""
+    """Leave a broken world, and unblock peers that wait for this rank."""
     world.current().abandon()
 
 
 @functools.cache
 def current() -> ElasticClient:
-    """Return the one membership of this process."""
+    """Return the elastic client of this process."""
     return ElasticClient()
 
 
-def _news(state: State, *, formed: bool = False, failed: bool = False, why: str = "") -> dict[str, Any]:
+def _member_message(state: State, *, formed: bool = False, failed: bool = False, why: str = "") -> dict[str, Any]:
     step = getattr(state, "step", None)
     return {
         "kind": Kind.MEMBER,

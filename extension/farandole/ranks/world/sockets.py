@@ -1,4 +1,4 @@
-"""Sockets that a library opened: cutting them lets go whoever waits for a peer, on both ends."""
+"""Tracks the sockets that a library opens. Shutting them down unblocks threads that wait for a peer, on both ends."""
 
 from __future__ import annotations
 
@@ -11,88 +11,92 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 DESCRIPTORS = Path("/proc/self/fd")
-LIMITS = (
+KEEPALIVE_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
-"""After 5 s of silence the peer's machine is asked each 2 s, but only by who has nothing on its way to it.
+"""After 5 s without data, keepalive probes the peer's machine every 2 s. It only works while no sent data is pending.
 
-TCP_USER_TIMEOUT is for the others, and no good here: it also breaks connections to processes that are only slow.
+TCP_USER_TIMEOUT would cover pending data, but it also breaks connections to processes that are only slow to read.
+`is_unanswered` covers that case instead.
 """
 UNANSWERED_MS = 10_000
-"""How long what was sent may go without an answer of the peer's machine, which answers for a stopped process too."""
+"""Time limit for an acknowledgement. The peer's kernel sends these even if the peer's process is stopped."""
 RETRANSMITS = 3
-"""So often it must have been sent in vain meanwhile: before, there may have been nothing to answer."""
+"""Minimum number of retransmits in that time. With fewer, there may have been nothing to acknowledge."""
 INFO = struct.Struct("=2xB21xI28xI")
-"""Of Linux' tcp_info: retransmits in a row, segments on their way, milliseconds since the last answer."""
-LOOK_SECONDS = 1.0
+"""Fields of Linux' tcp_info: consecutive retransmits, unacknowledged segments, milliseconds since the last answer."""
+UNANSWERED_CHECK_SECONDS = 1.0
 
 
 class OpenedSockets:
-    """The TCP connections that were opened while `watch` was on; where there is no /proc, none are known."""
+    """The TCP connections that were opened during `track`; empty on systems without /proc."""
 
     def __init__(self) -> None:
         self._inodes: dict[int, int] = {}
-        self._before: Before | None = None
-        self._over = threading.Event()
+        self._baseline: Baseline | None = None
+        self._released = threading.Event()
 
     @contextmanager
-    def watch(self) -> Iterator[None]:
-        """Note the connections that are opened inside the ``with``, in place of those noted before.
+    def track(self) -> Iterator[None]:
+        """Remember the connections that are opened inside the ``with`` block, instead of earlier ones.
 
-        Accepted ones on a port that was open before are somebody else's: the kernel's own, for example. A machine that
-        can no longer be reached breaks those that stay; a process there that is only slow does not.
+        - Connections accepted on a port that was open before are ignored; they belong to the kernel, for example.
+        - Afterwards a thread shuts down connections to machines that no longer answer. Connections to processes that
+          are only slow stay open.
         """
-        self._over.set()
-        self._before = before = Before()
+        self._released.set()
+        self._baseline = baseline = Baseline()
         try:
             yield
         finally:
-            # Also where the library gave up: peers may wait for what it leaves open.
-            self._inodes = before.opened_since()
-            self._before = None
-        self._limit()
-        self._over = threading.Event()
-        threading.Thread(target=_guard, args=(self._inodes, self._over), name="farandole-links", daemon=True).start()
+            # Also if the library has failed: peers may wait for connections that it leaves open.
+            self._inodes = baseline.opened_since()
+            self._baseline = None
+        self._enable_keepalive()
+        self._released = threading.Event()
+        threading.Thread(
+            target=_cut_unanswered, args=(self._inodes, self._released), name="farandole-links", daemon=True
+        ).start()
 
     def cut(self) -> None:
-        """Shut the noted connections down, those that are still open; their owner closes them.
+        """Shut down the tracked connections that are still open; the library that opened them closes them.
 
-        In another thread while `watch` is on: those that were opened so far.
+        During `track`, another thread may call this for the connections that were opened so far.
         """
-        if (before := self._before) is not None:
-            self._inodes = before.opened_since()
-        self._over.set()
+        if (baseline := self._baseline) is not None:
+            self._inodes = baseline.opened_since()
+        self._released.set()
         for connection in _still_open(self._inodes):
             _shut_down(connection)
         self._inodes = {}
 
-    def _limit(self) -> None:
-        """Have the system find out that a peer's machine is gone: the libraries would wait for it, torch 30 minutes."""
+    def _enable_keepalive(self) -> None:
+        """Let the kernel detect that a peer's machine is gone: the libraries would wait long, torch for 30 minutes."""
         for connection in _still_open(self._inodes):
             with suppress(OSError):
-                for level, option, value in LIMITS:
+                for level, option, value in KEEPALIVE_OPTIONS:
                     connection.setsockopt(level, option, value)
 
 
-class Before:
-    """What this process had open at some time: its sockets, and the ports where it listened."""
+class Baseline:
+    """The sockets and listening ports that this process had open at a point in time."""
 
     def __init__(self) -> None:
         self._known, self._ports = set(_inodes().items()), _listening_ports()
 
     def opened_since(self) -> dict[int, int]:
-        """Return the connections that have been opened since, inodes by descriptor."""
+        """Return the connections that were opened since then: inodes by file descriptor."""
         opened = {fd: inode for fd, inode in _inodes().items() if (fd, inode) not in self._known}
         return {fd: inode for fd, inode in opened.items() if _is_connection(fd, self._ports)}
 
 
-def _guard(inodes: dict[int, int], over: threading.Event) -> None:
-    """Shut down connections whose peer's machine answers no more, until it is over or none is left."""
+def _cut_unanswered(inodes: dict[int, int], released: threading.Event) -> None:
+    """Shut down connections to machines that no longer answer, until ``released`` is set or no connection is left."""
     left = bool(inodes)
-    while left and not over.wait(LOOK_SECONDS):
+    while left and not released.wait(UNANSWERED_CHECK_SECONDS):
         left = False
         for connection in _still_open(inodes):
             left = True
@@ -101,14 +105,14 @@ def _guard(inodes: dict[int, int], over: threading.Event) -> None:
 
 
 def is_unanswered(connection: socket.socket) -> bool:
-    """Say whether what was sent has gone for too long without an answer.
+    """Return whether sent data has not been acknowledged within the time limit.
 
-    A peer that does not read has nothing on its way to it: its machine goes on to say that it takes no more.
+    If a peer does not read, its kernel still answers that its receive buffer is full, so the connection is kept.
     """
     with suppress(OSError):
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO.size)
-        retransmits, on_their_way, silent = INFO.unpack(info)
-        return bool(on_their_way > 0 and retransmits >= RETRANSMITS and silent >= UNANSWERED_MS)
+        retransmits, unacknowledged, silent = INFO.unpack(info)
+        return bool(unacknowledged > 0 and retransmits >= RETRANSMITS and silent >= UNANSWERED_MS)
     return False
 
 
@@ -118,20 +122,20 @@ def _shut_down(connection: socket.socket) -> None:
 
 
 def _still_open(inodes: dict[int, int]) -> Iterator[socket.socket]:
-    """Yield those that are, each open a second time until the next one."""
+    """Yield a duplicate of each connection that is still open; it is closed when the next one is requested."""
     for fd, inode in inodes.items():
-        # A descriptor may have been closed and given to another file since; its inode tells.
+        # The descriptor may have been closed and reused for another file; then the inode differs.
         with suppress(OSError):
             if os.fstat(fd).st_ino == inode:
-                with _again(fd) as connection:
+                with _duplicate(fd) as connection:
                     yield connection
 
 
 def _inodes() -> dict[int, int]:
-    """Return the inode of every open socket, by its descriptor."""
+    """Return the inode of each open socket by its file descriptor."""
     found = {}
     for entry in DESCRIPTORS.iterdir() if DESCRIPTORS.exists() else ():
-        with suppress(OSError):  # the descriptor of this very listing is gone by now
+        with suppress(OSError):  # the descriptor of this listing itself is already closed
             if entry.is_socket():
                 found[int(entry.name)] = entry.stat().st_ino
     return found
@@ -140,17 +144,17 @@ def _inodes() -> dict[int, int]:
 def _listening_ports() -> set[int]:
     ports = set()
     for fd in _inodes():
-        with suppress(OSError), _again(fd) as listener:
+        with suppress(OSError), _duplicate(fd) as listener:
             if _is_tcp(listener) and listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 ports.add(listener.getsockname()[1])
     return ports
 
 
-def _is_connection(fd: int, theirs: set[int]) -> bool:
+def _is_connection(fd: int, listening: set[int]) -> bool:
     try:
-        with _again(fd) as connection:
+        with _duplicate(fd) as connection:
             connection.getpeername()
-            return _is_tcp(connection) and connection.getsockname()[1] not in theirs
+            return _is_tcp(connection) and connection.getsockname()[1] not in listening
     except OSError:
         return False
 
@@ -160,10 +164,10 @@ def _is_tcp(one: socket.socket) -> bool:
     return one.family in (socket.AF_INET, socket.AF_INET6) and kind == socket.SOCK_STREAM
 
 
-def _again(fd: int) -> socket.socket:
-    """Return a socket that is open a second time.
+def _duplicate(fd: int) -> socket.socket:
+    """Return a socket object over a duplicate of the descriptor.
 
-    Called a non-blocking one it stays what it is. Otherwise Python makes it one where ``socket.setdefaulttimeout`` was
-    called, for its owner as well.
+    SOCK_NONBLOCK tells Python to leave the blocking mode unchanged. Otherwise, after ``socket.setdefaulttimeout``,
+    Python would make the socket non-blocking for its owner as well.
     """
     return socket.socket(-1, socket.SOCK_STREAM | socket.SOCK_NONBLOCK, -1, os.dup(fd))

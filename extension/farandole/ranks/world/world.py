@@ -1,4 +1,4 @@
-"""The world as one rank forms and leaves it, once for each backend."""
+"""Forms and leaves the world on one rank, with one class for each backend."""
 
 from __future__ import annotations
 
@@ -22,51 +22,53 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
-"""torch's own default: ranks may be uneven, and the driver tells a dead rank long before."""
+"""torch's default. It can be long, because the driver detects dead ranks much sooner."""
 MEETING_TIMEOUT = timedelta(seconds=20)
-"""For the ranks to meet at the store; who waits there is let go when the connection to it is cut."""
+"""Time limit for all ranks to reach the store. Cutting the connection to the store unblocks a waiting rank."""
 CONNECT_TIMEOUT = timedelta(seconds=3)
-"""For what they tell each other once they have met, and a fifth of what Gloo gives each of their connections.
+"""Time limit for the exchange of addresses after that; Gloo gives each connection five times as long.
 
-One that a peer owes who has just died cannot be cut: the rank has to give up before the driver takes it for hung.
+A rank that waits for the address of a peer that has just died cannot be unblocked by cutting a connection. It has to
+give up before the driver treats it as hung.
 """
-FREE_SECONDS = 5.0
-"""How long a thread that leaves the world waits for one that is at it already."""
+LEAVE_SECONDS = 5.0
+"""How long a thread that leaves the world waits for another thread that forms or leaves it."""
 FORM_SECONDS = 60.0
-"""The same for one that forms a world."""
+"""The same for a thread that forms a world."""
 
 
 class World(ABC):
-    """A backend's process group; `form` and `leave` may be called again and again in one process.
+    """The process group of a backend; `form` and `leave` may be called repeatedly in one process.
 
-    The main thread forms and leaves, another leaves while that is blocked: one at a time, no library bears two.
+    The main thread forms and leaves the world. If it blocks, another thread leaves it. The lock keeps these apart,
+    because neither library supports concurrent calls.
     """
 
     def __init__(self) -> None:
         self._sockets = OpenedSockets()
         self._lock = threading.Lock()
         self.times_left = 0
-        """How often this process has left such a world; what a collective had begun before is forgotten."""
+        """How often this process has left a world; collectives started in an earlier world are void."""
 
     @contextmanager
     def _forming(self) -> Iterator[None]:
-        """Hold other threads off, and note the connections that are opened."""
+        """Exclude other threads, and track the connections that are opened."""
         if not self._lock.acquire(timeout=FORM_SECONDS):
             raise DeadlineError(
-                f"rank {context.rank()} has been leaving its last world for {FORM_SECONDS:g} s; `%cluster stop` and "
-                "start again"
+                f"rank {context.rank()} has been leaving its last world for {FORM_SECONDS:g} s; run `%cluster stop` "
+                "and start the cluster again"
             )
         try:
-            with self._sockets.watch():
+            with self._sockets.track():
                 yield
         finally:
             self._lock.release()
 
     @contextmanager
     def _leaving(self, seconds: float) -> Iterator[bool]:
-        """Hold other threads off; yield False where one forms or leaves the world for so long already."""
+        """Exclude other threads; yield False if another one still forms or leaves the world after ``seconds``."""
         alone = self._lock.acquire(timeout=seconds)
-        # Before it: whoever is let go by it goes on at once.
+        # Counted before the world is left: unblocked threads continue immediately and need the new count.
         self.times_left += alone
         try:
             yield alone
@@ -76,14 +78,14 @@ class World(ABC):
 
     @abstractmethod
     def form(self) -> None:
-        """Join the others; the environment says where and as whom."""
+        """Join the world that the environment describes."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Leave the world, also from another thread while this rank blocks in a collective; harmless outside one."""
+        """Leave the world, also from another thread while this rank blocks; does nothing outside a world."""
 
     def abandon(self) -> None:
-        """Leave a world that is broken: peers that wait for this rank are let go as if its process had ended."""
+        """Leave a broken world, and unblock peers that wait for this rank as if its process had ended."""
         self.leave()
 
 
@@ -98,10 +100,10 @@ class NoWorld(World):
 
 
 class HorovodWorld(World):
-    """Horovod."""
+    """A world of Horovod."""
 
     def form(self) -> None:
-        """Initialise Horovod."""
+        """Initialize Horovod."""
         import horovod.torch as hvd
 
         with self._forming():
@@ -109,30 +111,30 @@ class HorovodWorld(World):
         share_cores()
 
     def abandon(self) -> None:
-        """Cut the connections, then shut Horovod down: left to itself it waits for peers until Gloo's timeout."""
+        """Cut the connections, then shut Horovod down: on its own it waits for peers until Gloo's timeout."""
         self._sockets.cut()
         self.leave()
 
     def leave(self) -> None:
-        """Shut Horovod down, which makes collectives in flight fail."""
+        """Shut Horovod down; collectives in flight raise an error."""
         import horovod.torch as hvd
 
-        with self._leaving(FREE_SECONDS) as alone:
+        with self._leaving(LEAVE_SECONDS) as alone:
             if alone:
                 hvd.shutdown()
 
 
 class TorchWorld(World):
-    """torch.distributed's default process group."""
+    """A world of torch.distributed: the default process group."""
 
     def __init__(self) -> None:
         super().__init__()
         self._store: TCPStore | None = None
 
     def open_store(self, host: str) -> int:
-        """Open the store that the ranks meet at, on rank 0, in the place of an earlier one; return its port.
+        """Open the store where the ranks meet, on rank 0, replacing an earlier one; return its port.
 
-        It listens at `host`, everywhere where that is empty; left to itself it would always listen everywhere.
+        It listens at ``host``, or on all addresses if that is empty. TCPStore by itself always listens on all.
         """
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, but not by the letter
 
@@ -144,7 +146,7 @@ class TorchWorld(World):
         return port
 
     def form(self) -> None:
-        """Join the default process group: NCCL as well where each rank of this node has its own GPU."""
+        """Create the default process group; it includes NCCL if each rank of this worker has its own GPU."""
         import torch
         import torch.distributed as dist
         from torch.distributed.distributed_c10d import _set_pg_timeout, _world
@@ -154,8 +156,8 @@ class TorchWorld(World):
         if own_gpu:
             torch.cuda.set_device(context.device())
         with self._forming():
-            # torch meets under the group's number, and who fails to form one has counted it all the same: of ranks of
-            # which one had formed it, and the others had not, none would ever meet another again.
+            # torch derives the keys in the store from this counter, and a failed attempt increments it too. Without the
+            # reset, ranks with different numbers of failed attempts would use different keys and never meet.
             _world.group_count = 0
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if own_gpu else "gloo",
@@ -168,15 +170,16 @@ class TorchWorld(World):
         share_cores()
 
     def leave(self) -> None:
-        """Cut the connections and destroy the process group; the store stays, it may be the next world's already.
+        """Cut the connections and destroy the process group. The store stays, since the next world may use it already.
 
-        Gloo waits in C++ until a connection breaks, here or at a peer, and a wrapped model holds a destroyed group.
+        Cutting is necessary: Gloo waits in C++ until a connection breaks, and a model's wrapper keeps a reference to
+        the destroyed group.
         """
         import torch.distributed as dist
 
-        deadline = time.monotonic() + FREE_SECONDS
+        deadline = time.monotonic() + LEAVE_SECONDS
         while time.monotonic() < deadline:
-            # Again and again: a thread that forms a world opens others, and waits at each.
+            # Repeated, because a thread that forms a world may open further connections and wait at each.
             self._sockets.cut()
             with self._leaving(0.1) as alone:
                 if alone:
@@ -185,7 +188,7 @@ class TorchWorld(World):
                     return
 
     def _meeting_point(self) -> Any:
-        """Return a connection to the store, on rank 0 too: to cut that lets go who waits there, the store stays."""
+        """Return a client of the store, also on rank 0: cutting it unblocks a waiting rank, and the store stays."""
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, but not by the letter
 
         own = self._store if context.rank() == 0 else None
@@ -199,7 +202,7 @@ class TorchWorld(World):
 
 
 def _met_at(store: TCPStore) -> TCPStore:
-    """Return the store once all ranks have come to it."""
+    """Return the store once all ranks have connected."""
     store.set(f"met/{context.rank()}", "")
     store.wait([f"met/{rank}" for rank in range(context.size())], MEETING_TIMEOUT)
     return store
@@ -207,18 +210,18 @@ def _met_at(store: TCPStore) -> TCPStore:
 
 @functools.cache
 def worlds() -> dict[str, World]:
-    """Return this process's worlds, by backend."""
+    """Return the worlds of this process by backend."""
     return {"horovod": HorovodWorld(), "torch": TorchWorld(), "none": NoWorld()}
 
 
 def current() -> World:
-    """Return the world of the backend that the environment names."""
+    """Return the world of the backend set in the environment."""
     return worlds()[context.backend()]
 
 
 def open_store(host: str) -> int:
-    """Open the torch backend's store on this rank, at `host` or everywhere; return its port."""
+    """Open the torch backend's store on this rank, at ``host`` or on all addresses; return its port."""
     world = worlds()["torch"]
     if not isinstance(world, TorchWorld):
-        raise UsageError("the torch backend alone has a store")
+        raise UsageError("only the torch backend has a store")
     return world.open_store(host)

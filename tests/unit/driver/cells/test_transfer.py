@@ -37,7 +37,7 @@ def test_only_the_named_values_are_bound(namespace: dict[str, Any]) -> None:
 
 
 def test_a_value_that_cannot_be_unpickled_names_rank_and_remedy(namespace: dict[str, Any]) -> None:
-    transfer.mailbox().put("k", b"cno_such_module\nThing\n.")
+    transfer.receive_buffer().put("k", b"cno_such_module\nThing\n.")
     with pytest.raises(TransferError, match=r"Rank 0 cannot unpickle 'model'.*no_such_module.*importable"):
         transfer.accept("k", ["model"])
 

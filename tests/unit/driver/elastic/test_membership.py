@@ -138,8 +138,8 @@ async def test_a_rank_is_asked_once_more_whose_answer_the_driver_may_not_have_re
 
 def test_the_agents_timeouts_are_longer_than_the_ranks():
     timeouts = ElasticTimeouts()
-    assert timeouts.leave > membership.PART_SECONDS
-    assert 2 * timeouts.pause <= membership.HOLD_SECONDS
+    assert timeouts.leave > membership.PEERS_SECONDS
+    assert 2 * timeouts.pause <= membership.PAUSE_SECONDS
     assert timeouts.call <= timeouts.pause
     assert ElasticTimeouts(hung=600).call == 600
 

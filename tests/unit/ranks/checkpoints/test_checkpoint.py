@@ -18,11 +18,11 @@ from farandole import checkpoint
 from farandole import state as make_state
 from farandole.exceptions import UsageError
 from farandole.ranks import run
-from farandole.ranks.checkpoints import files as checkpoint_files
+from farandole.ranks.checkpoints import files
 from farandole.ranks.checkpoints.checkpoint import Checkpoints, set_random_numbers
 from farandole.ranks.checkpoints.files import DamagedError
 from farandole.ranks.metrics import reporter
-from farandole.ranks.run import Caught
+from farandole.ranks.run import LoadedCheckpoint
 from farandole.ranks.state.snapshot import copied
 from farandole.ranks.state.state import State
 from farandole.ranks.training.prepare import prepare
@@ -79,7 +79,7 @@ def _losses(state: State, steps: int) -> list[float]:
 
 
 def _steps(folder: Path) -> list[int]:
-    return sorted(int(place.name.removeprefix("step-")) for place in checkpoint_files.places(folder))
+    return sorted(int(place.name.removeprefix("step-")) for place in files.checkpoint_paths(folder))
 
 
 def _names(folder: str) -> list[str]:
@@ -184,7 +184,7 @@ def _swap_for_a_folder(path: Path) -> None:
 def _use_a_missing_module(place: Path) -> None:
     (place / "outline.pickle").write_bytes(b"cno_such_module\nThing\n.")
     manifest = json.loads((place / "manifest.json").read_text())
-    manifest["files"]["outline.pickle"] = checkpoint_files._described(place / "outline.pickle")
+    manifest["files"]["outline.pickle"] = files._described(place / "outline.pickle")
     (place / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -213,7 +213,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(notices: list[str], damag
     state = make_state(nn.Linear(3, 3), step=0)
     assert checkpoint(state, resume="c", folder="d").resumed == 2
     assert (state.step, state.model.weight.mean().item()) == (2, 2)
-    assert "the checkpoint c/step-3 is damaged and left out: " in notices[0]
+    assert "the checkpoint c/step-3 is damaged and ignored: " in notices[0]
     assert says in notices[0]
     assert notices[1:] == ["resumed from step 2, c, written by 1 ranks"]
 
@@ -223,7 +223,7 @@ def test_where_all_are_damaged_or_there_are_none_nothing_is_resumed(notices: lis
     for place in Path("c").iterdir():
         (place / "manifest.json").unlink()
     for source in ("c", "nowhere"):
-        with pytest.raises(UsageError, match=f"no whole checkpoint in {source} to go on from"):
+        with pytest.raises(UsageError, match=f"{source} has no intact checkpoint to resume from"):
             checkpoint(make_state(nn.Linear(3, 3), step=0), resume=source)
     assert len(notices) == 3
 
@@ -281,10 +281,10 @@ def test_what_a_killed_writer_left_is_cleared_away_or_put_back() -> None:
     Path("c/.step-3.new").mkdir()
     Path("c/step-1").rename("c/.step-1.gone")
     found = checkpoint(make_state(nn.Linear(3, 3), step=0), resume="c", folder="unused").resumed
-    assert (found, [one.name for one in checkpoint_files.places(Path("c"))]) == (3, [".step-3.old", "step-2"])
-    checkpoint_files.tidy(Path("c"))
+    assert (found, [one.name for one in files.checkpoint_paths(Path("c"))]) == (3, [".step-3.old", "step-2"])
+    files.tidy(Path("c"))
     assert sorted(path.name for path in Path("c").iterdir()) == ["step-2", "step-3"]
-    assert checkpoint_files.read(Path("c/step-3")).step == 3
+    assert files.read(Path("c/step-3")).step == 3
 
 
 def test_a_full_disk_is_told_of_and_tried_again(notices: list[str], tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_full_disk_is_told_of_and_tried_again(notices: list[str], tmp_path: Pa
     assert _names("c") == ["step-1"]
     [told] = notices
     assert f"checkpoint of step 2 could not be written to {tmp_path / 'c'}: File too large; " in told
-    assert "the training goes on" in told
+    assert "the training continues" in told
     state.step = 3
     state.commit()
     made.wait()
@@ -354,15 +354,15 @@ def test_a_slow_disk_makes_no_queue_and_the_copy_that_is_written_does_not_change
     notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_go_on, writes = threading.Event(), []
-    write = checkpoint_files.write
+    write = files.write
 
-    def slowly(folder: Path, content: checkpoint_files.Content) -> Path:
+    def slowly(folder: Path, content: files.Content) -> Path:
         before = copied(content.state["parts"]["model"]["weight"])
         assert may_go_on.wait(DEADLINE)
         writes.append((content.step, torch.equal(before, content.state["parts"]["model"]["weight"])))
         return write(folder, content)
 
-    monkeypatch.setattr(checkpoint_files, "write", slowly)
+    monkeypatch.setattr(files, "write", slowly)
     state = make_state(nn.Linear(2, 2), step=0)
     made = checkpoint(state, every=1, folder="c")
     for step in range(1, 6):
@@ -384,7 +384,7 @@ def test_a_rank_that_was_not_there_gets_random_numbers_of_its_own(monkeypatch: p
     drawn = []
     for rank in (0, 1, 2, 1, 0):
         monkeypatch.setenv("FARANDOLE_RANK", str(rank))
-        content = checkpoint_files.read(Path("c/step-3"))
+        content = files.read(Path("c/step-3"))
         set_random_numbers(content.seed, content.rngs)
         drawn.append((random.random(), float(np.random.random()), float(torch.rand(1))))
     assert (drawn[0], drawn[1]) == (drawn[4], drawn[3])
@@ -435,14 +435,14 @@ def test_catching_up_takes_the_newest_whole_one_of_this_run_that_is_ahead(
     monkeypatch.setattr(reporter.current(), "run", "another")
     assert _caught_up() == (None, 0)
     monkeypatch.setattr(reporter.current(), "run", "mine")
-    assert _caught_up() == (Caught(step=3, ranks=1), 3)
+    assert _caught_up() == (LoadedCheckpoint(step=3, ranks=1), 3)
     _flip(Path("c/step-3/outline.pickle"))
-    assert _caught_up() == (Caught(step=2, ranks=1), 2)
+    assert _caught_up() == (LoadedCheckpoint(step=2, ranks=1), 2)
     assert checkpoint(advanced, folder="c").catch_up() is None
     assert [text for text in notices if "step-3 is damaged" in text]
 
 
-def _caught_up() -> tuple[Caught | None, int]:
+def _caught_up() -> tuple[LoadedCheckpoint | None, int]:
     state = make_state(nn.Linear(3, 3), step=0)
     caught = checkpoint(state, folder="c").catch_up()
     weight = state.model.weight.unique().tolist()
@@ -453,15 +453,15 @@ def test_one_that_is_removed_while_it_is_read_is_no_damage_to_tell_of(
     notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three()
-    verified = checkpoint_files._verified
+    verified = files._verified
 
     def remove_once_it_is_verified(place: Path) -> dict[str, Any]:
         manifest = verified(place)
         if place.name == "step-3":
-            checkpoint_files.remove(place)
+            files.remove(place)
         return manifest
 
-    monkeypatch.setattr(checkpoint_files, "_verified", remove_once_it_is_verified)
+    monkeypatch.setattr(files, "_verified", remove_once_it_is_verified)
     assert checkpoint(make_state(nn.Linear(3, 3), step=0), resume="c", folder="d").resumed == 2
     assert [text for text in notices if "damaged" in text] == []
 
@@ -473,10 +473,10 @@ def test_a_rank_that_is_added_needs_no_checkpoint_that_the_run_has_resumed_from(
     monkeypatch.setenv("FARANDOLE_OUTSIDE", "1")
     made = checkpoint(state, resume=tmp_path / "gone")
     assert (made.resumed, state.commits) == (None, 0)
-    gone = f"there is no whole checkpoint in {tmp_path / 'gone'} any more"
-    assert notices == [f"{gone}; a new rank goes on from what the others have"]
+    gone = f"{tmp_path / 'gone'} no longer has an intact checkpoint"
+    assert notices == [f"{gone}; a new rank gets the state of the other ranks"]
     monkeypatch.setenv("FARANDOLE_OUTSIDE", "")
-    with pytest.raises(UsageError, match="no whole checkpoint in .*gone to go on from"):
+    with pytest.raises(UsageError, match="gone has no intact checkpoint to resume from"):
         checkpoint(state, resume=tmp_path / "gone")
 
 
@@ -493,4 +493,4 @@ def test_what_ends_a_run_is_done_also_where_one_part_of_it_fails() -> None:
 
 def test_reading_a_place_that_is_none_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match=r"manifest\.json is missing"):
-        checkpoint_files.read(tmp_path)
+        files.read(tmp_path)

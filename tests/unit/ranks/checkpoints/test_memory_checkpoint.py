@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from farandole.ranks.checkpoints import memory_checkpoint as keepsake
+from farandole.ranks.checkpoints import memory_checkpoint
 from farandole.ranks.checkpoints.memory_checkpoint import HEADER, MemoryCheckpoint
 from farandole.ranks.state.state import state as fd_state
 
@@ -30,7 +30,7 @@ def kept(folder, commits, run="r"):
         state.step = number
         state.commit()
         one._next = 0.0
-        one.keep(state, 3)
+        one.save(state, 3)
     return state
 
 
@@ -75,10 +75,10 @@ def test_a_state_that_is_further_stays(tmp_path):
 def test_a_commit_right_after_a_copy_is_left_out(tmp_path):
     one, state = MemoryCheckpoint("r", tmp_path), make_state()
     state.commit()
-    one.keep(state, None)
+    one.save(state, None)
     one._next = float("inf")
     state.commit()
-    one.keep(state, None)
+    one.save(state, None)
     assert found(tmp_path)[0] == 1
 
 
@@ -92,11 +92,11 @@ def test_copies_are_removed_with_their_run_and_others_stay(tmp_path):
 def test_a_copy_that_another_has_removed_gives_its_memory_back_at_the_next_commit(tmp_path):
     one, state = MemoryCheckpoint("r", tmp_path), make_state()
     state.commit()
-    one.keep(state, None)
+    one.save(state, None)
     one._next = float("inf")
     MemoryCheckpoint("r", tmp_path).remove()
     assert held(tmp_path) == 1
-    one.keep(state, None)
+    one.save(state, None)
     assert held(tmp_path) == 0
 
 
@@ -122,7 +122,7 @@ def test_where_there_is_room_for_fewer_than_four_no_copy_stays(tmp_path, monkeyp
         scarce[:] = [True] * (number == 2)
         state.commit()
         one._next = 0.0
-        one.keep(state, None)
+        one.save(state, None)
         assert (len(list(tmp_path.iterdir())), held(tmp_path)) == (wanted, wanted)
     assert found(tmp_path)[0] == 3
 
@@ -134,7 +134,7 @@ def test_where_the_memory_ends_in_the_middle_of_a_copy_the_run_goes_on(tmp_path)
     state.commit()
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
     try:
-        one.keep(state, None)
+        one.save(state, None)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, ignored)
@@ -143,8 +143,8 @@ def test_where_the_memory_ends_in_the_middle_of_a_copy_the_run_goes_on(tmp_path)
 
 def test_of_several_copies_the_newest_alone_is_read_whole(tmp_path, monkeypatch):
     kept(tmp_path, 2)
-    read, whole = [], keepsake._read
-    monkeypatch.setattr(keepsake, "_read", lambda path: read.append(path) or whole(path))
+    read, whole = [], memory_checkpoint._read
+    monkeypatch.setattr(memory_checkpoint, "_read", lambda path: read.append(path) or whole(path))
     assert found(tmp_path)[0] == 2
     assert len(read) == 1
 
@@ -177,13 +177,13 @@ def test_a_kill_in_the_middle_leaves_a_whole_copy(tmp_path, turn):
         "    state.large = torch.full((500_000,), float(state.step))\n"
         "    state.commit()\n"
         "    one._next = 0.0\n"
-        "    one.keep(state, None)\n"
+        "    one.save(state, None)\n"
         "    if state.step == 3: print('kept', flush=True)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as child:
         assert child.stdout.readline() == b"kept\n"
         child.kill()
     state = fd_state(step=0, large=torch.zeros(500_000))
-    keepsake.MemoryCheckpoint("r", tmp_path).load(state)
+    memory_checkpoint.MemoryCheckpoint("r", tmp_path).load(state)
     assert state.step >= 2
     assert state.large.unique().tolist() == [float(state.step)]

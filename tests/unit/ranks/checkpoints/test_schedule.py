@@ -5,14 +5,14 @@ from farandole.ranks.checkpoints.schedule import EveryCommits, EverySeconds, par
 
 def _due(every: EverySeconds | EveryCommits, clock: list[float], seconds: list[float]) -> tuple[list[int], list[int]]:
     """Commit after each of ``seconds``; return at which commits the ranks met, and at which one was due."""
-    met, due, meet = [], [], every.meet_again(0)
+    met, due, meet = [], [], every.next_decision(0)
     for commit, took in enumerate(seconds, 1):
         clock[0] += took
         if commit >= meet:
             met.append(commit)
             if every.due(commit):
                 due.append(commit)
-            meet = every.meet_again(commit)
+            meet = every.next_decision(commit)
     return met, due
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from farandole.ranks.kernel import interrupts
-from farandole.ranks.kernel.interrupts import REQUEST, Answering
+from farandole.ranks.kernel.interrupts import REQUEST, ReplyOnInterrupt
 
 
 class Session:
@@ -45,7 +45,7 @@ def test_it_is_installed_once_and_nowhere_outside_a_kernel(kernel, monkeypatch):
     interrupts.install()
     first = kernel.shell_handlers[REQUEST]
     interrupts.install()
-    assert isinstance(first, Answering)
+    assert isinstance(first, ReplyOnInterrupt)
     assert kernel.shell_handlers[REQUEST] is first
     monkeypatch.setattr(interrupts, "get_ipython", lambda: None)
     interrupts.install()

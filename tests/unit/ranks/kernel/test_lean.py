@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 
-from farandole.ranks.kernel.lean import spare_empty_flushes
+from farandole.ranks.kernel.lean import skip_empty_flushes
 
 
 class Stream:
@@ -22,7 +22,7 @@ class Stream:
 
 def lean():
     stream = Stream()
-    spare_empty_flushes(stream)
+    skip_empty_flushes(stream)
     stream.flush()
     stream.flushed = 0
     return stream
@@ -45,7 +45,7 @@ def test_what_is_written_is_flushed_once():
 def test_what_was_written_before_is_flushed():
     stream = Stream()
     stream.write("before")
-    spare_empty_flushes(stream)
+    skip_empty_flushes(stream)
     stream.flush()
     assert stream.flushed == 1
 
@@ -57,7 +57,7 @@ def test_another_threads_flush_in_mid_write_spares_no_flush():
             return super().write(text)
 
     stream = Interrupted()
-    spare_empty_flushes(stream)
+    skip_empty_flushes(stream)
     stream.write("late")
     before = stream.flushed
     stream.flush()

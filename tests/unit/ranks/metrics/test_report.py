@@ -96,9 +96,9 @@ def test_reports_alone_are_dropped() -> None:
 
 
 def test_a_report_becomes_a_record(line: Line) -> None:
-    reporter.begin("r1")
+    reporter.current().begin("r1")
     report(step=np.int64(3), epoch=torch.tensor(1), loss=math.nan, accuracy=torch.tensor(0.5))
-    reporter.flush()
+    reporter.current().flush()
     (record,) = line.records("report")
     assert record.pop("time") == pytest.approx(time.time(), abs=60)
     assert record == {
@@ -115,14 +115,14 @@ def test_a_tensor_is_read_at_the_call(line: Line) -> None:
     loss = torch.tensor(1.0)
     report(loss=loss)
     loss += 1
-    reporter.flush()
+    reporter.current().flush()
     assert line.records("report")[0]["values"] == {"loss": 1.0}
 
 
 def test_ten_thousand_reports_arrive_in_order(line: Line) -> None:
     for step in range(10_000):
         report(step=step, loss=0.0)
-    reporter.flush()
+    reporter.current().flush()
     assert [record["step"] for record in line.records("report")] == list(range(10_000))
     assert max(len(message["records"]) for message in line.messages) <= reporter.BATCH_RECORDS
 

@@ -58,7 +58,7 @@ def records() -> Iterator[list[dict[str, Any]]]:
 
 def test_the_last_record_is_always_sent(records: list[dict[str, Any]]) -> None:
     list(track(iter(range(100))))
-    reporter.flush()
+    reporter.current().flush()
     assert (records[0]["done"], records[-1]["done"], records[-1]["total"]) == (0, 100, None)
     assert len(records) < 10
 
@@ -67,5 +67,5 @@ def test_a_break_sends_the_last_record_too(records: list[dict[str, Any]]) -> Non
     for item in track(range(100)):
         if item == 5:
             break
-    reporter.flush()
+    reporter.current().flush()
     assert records[-1]["done"] == 5

@@ -73,8 +73,8 @@ class Average:
         (lambda: make_state(lock=object()), "lock is a object, neither an object with state_dict"),
         (lambda: make_state(kept=[1, {"a": object()}]), "kept is a list, neither"),
         (lambda: make_state(kind=nn.Linear), "kind is a type, neither"),
-        (lambda: make_state(commit=1), "'commit' is a name of the state's own"),
-        (lambda: make_state(_x=1), "'_x' is a name of the state's own"),
+        (lambda: make_state(commit=1), "'commit' is a reserved name"),
+        (lambda: make_state(_x=1), "'_x' is a reserved name"),
     ],
 )
 def test_what_cannot_belong_to_a_state_is_refused(make: Any, says: str) -> None:
@@ -217,7 +217,7 @@ def test_a_state_of_other_parts_is_refused_by_name() -> None:
     whole, model_only = make_state(model, optimizer), make_state(model)
     with pytest.raises(UsageError, match="has no 'optimizer'; it has 'model'"):
         whole.load_state_dict(model_only.state_dict())
-    with pytest.raises(UsageError, match="has 'optimizer' too"):
+    with pytest.raises(UsageError, match="also has 'optimizer'"):
         model_only.load_state_dict(whole.state_dict())
 
 

@@ -185,7 +185,10 @@ class Stream(IterableDataset[int]):
         (lambda: [1, 2], "is a list; give it a torch.utils.data.DataLoader"),
         (lambda: DataLoader(Stream(), 2), r"IterableDataset.*fd.rank\(\)"),
         (lambda: DataLoader(_numbers(3), batch_size=None), "batch_size=None"),
-        (lambda: DataLoader(_numbers(3), sampler=DistributedSampler(range(3), 1, 0)), "DistributedSampler already"),
+        (
+            lambda: DataLoader(_numbers(3), sampler=DistributedSampler(range(3), 1, 0)),
+            "the loader has a DistributedSampler",
+        ),
     ],
 )
 def test_a_loader_that_cannot_be_shared_out(make: Any, says: str) -> None:

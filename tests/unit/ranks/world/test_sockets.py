@@ -43,7 +43,7 @@ def is_open(client, server):
 
 def test_what_was_opened_is_cut_for_both_ends_and_the_rest_stays(connect):
     before, sockets = connect(), OpenedSockets()
-    with sockets.watch():
+    with sockets.track():
         client, server = connect()
     after = connect()
     sockets.cut()
@@ -54,7 +54,7 @@ def test_what_was_opened_is_cut_for_both_ends_and_the_rest_stays(connect):
 
 def test_a_connection_to_a_port_that_was_open_before_is_somebody_elses(listener):
     sockets = OpenedSockets()
-    with sockets.watch():
+    with sockets.track():
         client = socket.create_connection(listener.getsockname(), timeout=5)
         server, _ = listener.accept()
     client.close()
@@ -66,7 +66,7 @@ def test_a_connection_to_a_port_that_was_open_before_is_somebody_elses(listener)
 
 def test_a_descriptor_that_was_given_to_another_socket_is_left_alone(connect):
     sockets = OpenedSockets()
-    with sockets.watch():
+    with sockets.track():
         client, _ = connect()
     other = connect()
     os.dup2(other[0].fileno(), client.fileno())
@@ -76,7 +76,7 @@ def test_a_descriptor_that_was_given_to_another_socket_is_left_alone(connect):
 
 def test_what_was_opened_so_far_is_cut_while_more_is_being_opened(connect):
     sockets = OpenedSockets()
-    with sockets.watch():
+    with sockets.track():
         first = connect()
         sockets.cut()
         assert [end.recv(1) for end in first] == [b"", b""]
@@ -90,7 +90,7 @@ def test_what_a_library_that_gave_up_left_open_is_cut_too(connect):
     sockets, opened = OpenedSockets(), []
 
     def form():
-        with sockets.watch():
+        with sockets.track():
             opened.extend(connect())
             raise RuntimeError("no peer came")
 
@@ -103,16 +103,16 @@ def test_what_a_library_that_gave_up_left_open_is_cut_too(connect):
 @pytest.mark.parametrize("blocking", [True, False])
 def test_no_socket_changes_its_mode_whatever_the_default_is(connect, listener, blocking):
     before, sockets = connect(), OpenedSockets()
-    with sockets.watch():
+    with sockets.track():
         opened = connect()
     for one in (*before, *opened, listener):
         one.setblocking(blocking)
     socket.setdefaulttimeout(5)
     try:
-        with sockets.watch():
+        with sockets.track():
             pass
         sockets._inodes = {one.fileno(): os.fstat(one.fileno()).st_ino for one in opened}
-        sockets._limit()
+        sockets._enable_keepalive()
     finally:
         socket.setdefaulttimeout(None)
     assert {os.get_blocking(one.fileno()) for one in (*before, *opened, listener)} == {blocking}
@@ -131,7 +131,7 @@ def lose_all_that_comes(connection):
 
 def test_a_link_that_breaks_without_a_word_ends_those_who_wait_and_those_who_send(connect):
     sockets = OpenedSockets()
-    with sockets.watch():
+    with sockets.track():
         waiting, sending = connect(), connect()
     for connection in (*waiting, *sending):
         connection.settimeout(60)
@@ -146,7 +146,7 @@ def test_a_link_that_breaks_without_a_word_ends_those_who_wait_and_those_who_sen
 
 def test_a_peer_that_is_stopped_or_slow_breaks_no_connection(connect):
     sockets = OpenedSockets()
-    with sockets.watch():
+    with sockets.track():
         sending, stopped = connect()
     sending.setblocking(False)
     sent = 0
@@ -165,7 +165,7 @@ def test_a_peer_that_is_stopped_or_slow_breaks_no_connection(connect):
 
 def test_only_what_was_opened_is_probed(connect):
     (before, _), sockets = connect(), OpenedSockets()
-    with sockets.watch():
+    with sockets.track():
         opened, _ = connect()
     assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 10
@@ -175,6 +175,6 @@ def test_only_what_was_opened_is_probed(connect):
 def test_nothing_opened_is_nothing_cut():
     sockets = OpenedSockets()
     sockets.cut()
-    with sockets.watch():
+    with sockets.track():
         pass
     sockets.cut()

@@ -1,4 +1,4 @@
-"""The side of Farandole that runs in a worker's Jupyter server."""
+"""Farandole's extension for the Jupyter server of a worker."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     import signal
 
     from farandole.server.activity import report_activity
-    from farandole.server.journal.cleanup import sweep_copies
-    from farandole.server.worker.lifeline import hold_lifeline
+    from farandole.server.journal.cleanup import remove_stale_copies
+    from farandole.server.worker.lifeline import stop_with_parent
     from farandole.server.worker.routes import add_routes
-    from farandole.server.worker.sockets import keep_sockets
+    from farandole.server.worker.sockets import use_private_ipc_folder
 
     add_routes(serverapp)
-    hold_lifeline(serverapp)
-    keep_sockets(serverapp)
+    stop_with_parent(serverapp)
+    use_private_ipc_folder(serverapp)
     report_activity(serverapp)
-    sweep_copies()
-    # So the hub stops local processes; without a terminal Jupyter Server would end at once and leave nothing.
+    remove_stale_copies()
+    # The hub stops local processes with SIGINT. Jupyter Server asks for confirmation in a terminal; without a terminal
+    # it would exit immediately and leave the kernels behind.
     signal.signal(signal.SIGINT, serverapp._signal_stop)

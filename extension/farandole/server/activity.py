@@ -1,4 +1,4 @@
-"""Whether a server is in use, and what the hub hears of it: the hub stops servers that have been idle for long."""
+"""Tracks whether a server is in use and reports it to the hub, which stops servers that have been idle for long."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ SAVED = "farandole_last_activity"
 
 
 class ActivityKernelManager(AsyncMappingKernelManager):
-    """Jupyter Server's kernel manager, which also knows what its kernels execute.
+    """Jupyter Server's kernel manager that also tracks which requests its kernels execute.
 
-    Jupyter Server's own ``execution_state`` will not do: it is idle after any request, also after one that a subshell
-    answers while the kernel computes, and the messages of a dashboard are such requests.
+    Jupyter Server's own ``execution_state`` is not sufficient: it becomes idle after any request, also if a subshell
+    answers the request while the main shell computes. The messages of a dashboard are such requests.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
-        # The request and the kernel's process, by observer, kernel and shell. A shell executes one request at a time,
-        # so the next one makes up for an end that was lost. Each observer has its own: one may lag behind another.
+        # (message id of the request, kernel process) by (observer, kernel, subshell). A shell executes one request at a
+        # time, so the next request replaces one whose end was missed. Observers have separate entries, because one may
+        # lag behind another.
         self._executing: dict[tuple[object, str, str], tuple[str, Any]] = {}
-        self.before_work: Callable[[], None] = _nothing
+        self.before_work: Callable[[], None] = lambda: None
 
     @property
     def busy(self) -> bool:
-        """Whether any kernel executes; what a dead process has begun does not count."""
+        """True if any kernel executes a request; requests of dead processes do not count."""
         return any(process is None or process.poll() is None for _, process in self._executing.values())
 
     def note_status(self, kernel_id: str, parent: dict[str, Any], state: str, *, observer: object = None) -> None:
         """Note that a kernel is busy or idle with the request whose header is ``parent``.
 
-        ``observer`` is who has seen it; None is this server's own watch.
+        ``observer`` is the connection that has received the status; None is the server's own activity stream.
         """
         if parent.get("msg_type") != "execute_request":
             return
@@ -55,37 +56,37 @@ class ActivityKernelManager(AsyncMappingKernelManager):
             del self._executing[key]
             self.last_kernel_activity = utcnow()
 
-    def hand_over(self, observer: object) -> None:
-        """Leave to this server's own watch what an observer that goes has seen begin."""
+    def transfer_to_server(self, observer: object) -> None:
+        """Attribute the unfinished requests of an observer that disconnects to the server's own activity stream."""
         for key in [key for key in self._executing if key[0] is observer]:
             self._executing[(None, *key[1:])] = self._executing.pop(key)
 
     def start_watching_activity(self, kernel_id: str) -> None:
-        """Watch a kernel's output for driver_statuses of activity."""
+        """Receive a kernel's output to track its activity."""
         super().start_watching_activity(kernel_id)  # type: ignore[no-untyped-call]
         kernel: Any = self.get_kernel(kernel_id)
-        record = kernel._activity_stream._recv_callback
+        record_activity = kernel._activity_stream._recv_callback
 
         def record_and_note(message: list[bytes]) -> None:
-            record(message)
-            parts = kernel.session.feed_identities(message)[1][1:]
-            if json.loads(parts[0])["msg_type"] == "status":
-                self.note_status(kernel_id, json.loads(parts[1]), json.loads(parts[3])["execution_state"])
+            record_activity(message)
+            header, parent, _, content = kernel.session.feed_identities(message)[1][1:5]
+            if json.loads(header)["msg_type"] == "status":
+                self.note_status(kernel_id, json.loads(parent), json.loads(content)["execution_state"])
 
         kernel._activity_stream.on_recv(record_and_note)
 
     def stop_watching_activity(self, kernel_id: str) -> None:
-        """Stop watching a kernel that ends."""
+        """Stop tracking a kernel that ends."""
         super().stop_watching_activity(kernel_id)  # type: ignore[no-untyped-call]
         for key in [key for key in self._executing if key[1] == kernel_id]:
             del self._executing[key]
 
 
 def last_use(manager: ActivityKernelManager, settings: dict[str, Any]) -> datetime:
-    """Return when a server was last of use: now while a kernel executes, else when one did, or a file was saved.
+    """Return when a server was last used: now if a kernel executes, otherwise the last execution or saved file.
 
-    ``settings`` are those of the server's web application. Its requests do not count: an open page asks for something
-    every few seconds, and so does a driver for driver_statuses of life.
+    ``settings`` are those of the server's web application. HTTP requests do not count as use: open pages and drivers
+    send them every few seconds.
     """
     if manager.busy:
         return utcnow()
@@ -96,12 +97,12 @@ def last_use(manager: ActivityKernelManager, settings: dict[str, Any]) -> dateti
 
 
 def idle_seconds(manager: ActivityKernelManager, settings: dict[str, Any]) -> float | None:
-    """Return how long a server has not been of use; None while a kernel executes."""
+    """Return the seconds since a server was last used; None while a kernel executes."""
     return None if manager.busy else (utcnow() - last_use(manager, settings)).total_seconds()
 
 
 def report_activity(serverapp: ServerApp) -> None:
-    """Have a server of a hub report `last_use`; elsewhere, or with another kernel manager, nothing changes."""
+    """Report `last_use` to the hub as this server's activity; does nothing outside a hub."""
     manager, settings = serverapp.kernel_manager, serverapp.web_app.settings
     if "JUPYTERHUB_ACTIVITY_URL" not in os.environ or not isinstance(manager, ActivityKernelManager):
         return
@@ -116,9 +117,9 @@ def report_activity(serverapp: ServerApp) -> None:
 
 
 class FirstReport:
-    """Called before a server begins to work: after a pause the hub hears of it at once, not with the next report.
+    """Called before a server starts to work: after a pause, reports that to the hub immediately.
 
-    Otherwise the hub could stop a server for having been idle that has just begun to train.
+    Without it, the hub could stop a server that has just started to train, because the last report says it is idle.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class FirstReport:
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self) -> None:
-        """Begin to report, unless the server was in use since the last report."""
+        """Start to report, unless the server was in use since the last report."""
         if self._since() > self._interval and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._report())
 
@@ -138,9 +139,5 @@ class FirstReport:
         try:
             await self._notify()
         except TimeoutError:
-            # The hub is away; it has been told so in the log, and the next report comes in time.
+            # The hub is offline, and `notify_activity` has logged that. The next regular report will be sent.
             return
-
-
-def _nothing() -> None:
-    """Do nothing: nobody wants to hear."""

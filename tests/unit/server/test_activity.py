@@ -89,7 +89,7 @@ def test_an_observer_that_lags_hides_no_cell_and_one_that_goes_leaves_it_to_the_
     for state in ("busy", "idle"):
         manager.note_status("rank", {**CELL, "msg_id": "before"}, state)
     assert manager.busy
-    manager.hand_over("socket")
+    manager.transfer_to_server("socket")
     assert manager.busy
     manager.note_status("rank", CELL, "idle")
     assert not manager.busy

@@ -1,4 +1,4 @@
-"""The copies of commits that ranks keep on their machine, and what those left there that were killed."""
+"""Removes copies of commits that ranks have left in their machine's shared memory."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pathlib import Path
 from farandole.protocol import COPY, copies_folder, copy_prefix
 
 OLD_SECONDS = 86_400.0
-"""How old a copy must be before it is swept: a run that has lost all its ranks may be about to get new ones."""
+"""Age from which an unused copy is stale. It is long, because a run without ranks may still get new ones."""
 
 
-def sweep_copies(folder: Path | None = None) -> None:
-    """Remove old copies of commits of which no rank lives any more that has written them; it may commit rarely."""
-    for path, modified in _ours((folder or copies_folder()).glob("farandole-*")):
+def remove_stale_copies(folder: Path | None = None) -> None:
+    """Remove old copies of this user whose ranks have ended; a copy of a living rank is locked."""
+    for path, modified in _own_files((folder or copies_folder()).glob("farandole-*")):
         if COPY.fullmatch(path.name) and time.time() - modified > OLD_SECONDS:
             _remove_unless_in_use(path)
 
 
 def remove_copies(runs: Iterable[str], folder: Path | None = None) -> None:
-    """Remove what the ranks of this worker have copied of their commits in these runs."""
+    """Remove the copies that the ranks of this worker have made in these runs."""
     worker = os.environ.get("FARANDOLE_WORKER", "")
     for run in runs:
-        for path, _ in _ours((folder or copies_folder()).glob(glob.escape(copy_prefix(run, worker)) + "*")):
+        for path, _ in _own_files((folder or copies_folder()).glob(glob.escape(copy_prefix(run, worker)) + "*")):
             path.unlink(missing_ok=True)
 
 
@@ -37,10 +37,10 @@ def _remove_unless_in_use(path: Path) -> None:
         path.unlink()
 
 
-def _ours(paths: Iterable[Path]) -> Iterator[tuple[Path, float]]:
-    """Yield those that belong to this user, and when they were modified; others may remove them meanwhile."""
+def _own_files(paths: Iterable[Path]) -> Iterator[tuple[Path, float]]:
+    """Yield the files of this user with their modification times; files that disappear meanwhile are skipped."""
     for path in paths:
         with suppress(FileNotFoundError):
-            found = path.lstat()
-            if found.st_uid == os.geteuid():
-                yield path, found.st_mtime
+            stat = path.lstat()
+            if stat.st_uid == os.geteuid():
+                yield path, stat.st_mtime

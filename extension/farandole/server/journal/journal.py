@@ -1,4 +1,4 @@
-"""What the ranks of this worker said in a run, kept by the worker's server: it outlives the driver, hub and proxy."""
+"""The journal of one rank in one run. The worker's server keeps it: it survives driver, hub and proxy."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_
 from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part
 
 LIMIT_BYTES = 200_000_000
-"""From this size on a record takes no more output, which is what grows; reports and the end are always kept."""
+"""From this size on, a journal accepts no more output. Reports and the end of the run are always accepted."""
 READ_BYTES = 1_000_000
 OUTPUT = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
 
 
 class Owner(Protocol):
-    """The connection that asked for what a record holds: the kernel's answers reach nobody else."""
+    """The connection that started a run on a kernel: the kernel sends its replies to no other connection."""
 
     @property
-    def led(self) -> bool:
-        """Whether a driver still reads it."""
+    def has_driver(self) -> bool:
+        """Whether a driver is connected."""
 
-    def tell_stopped(self) -> None:
-        """End the record: the kernel was stopped."""
+    def end_stopped_run(self) -> None:
+        """End the journal, because the kernel was stopped."""
 
 
 class Journal:
-    """All that one rank said in one run: websocket frames in their order, numbered from 1, in a file.
+    """All messages that one rank sent in one run: a file of websocket frames, numbered from 1.
 
-    Belongs to the server's event loop. A frame that the disk does not take waits in memory for the next one.
+    Use it in the server's event loop only. Frames that could not be written, e.g. because the disk is full, stay in
+    memory and are written before the next frame.
     """
 
     def __init__(self, path: Path, *, run: str, kernel_id: str, rank: int, about: dict[str, Any], owner: Owner) -> None:
@@ -48,132 +49,133 @@ class Journal:
         self.about = about
         self.owner = owner
         self.requests: dict[str, str] = {}
-        """Message id of each request of the run -> which part of the run it is."""
+        """Message id of each request of the run, and which request of the run it is."""
         self.ended: float | None = None
         self.limit = LIMIT_BYTES
         self.has_room: Callable[[], bool] = lambda: True
-        self.followers = 0
-        self.done = False
-        """Whether the rank has done all of its part; False while it does, and where it died in it."""
-        self.told = False
+        self.readers = 0
+        self.completed = False
+        """Whether the rank has finished the run; False while it runs and if it died."""
+        self.end_was_read = False
         """Whether a driver has read the end."""
-        self.left = False
-        """Whether all of it lies beside the run's files."""
-        self.leaving = False
+        self.persisted = False
+        """Whether the run's folder has a complete copy, or the run's end."""
+        self.persisting = False
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._ends = array("Q")
+        self._offsets = array("Q")
+        """End of each frame in the file."""
         self._unwritten: list[bytes] = []
         self._size = 0
         self._full = False
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def count(self) -> int:
-        """How many messages there are."""
-        return len(self._ends) + len(self._unwritten)
+        """Number of messages."""
+        return len(self._offsets) + len(self._unwritten)
 
     @property
     def size(self) -> int:
-        """How many bytes it takes."""
+        """Size in bytes."""
         return self._size
 
     @property
-    def led(self) -> bool:
-        """Whether a driver reads along."""
-        return self.followers > 0 or self.owner.led
+    def has_driver(self) -> bool:
+        """Whether a driver receives the messages."""
+        return self.readers > 0 or self.owner.has_driver
 
     @property
     def busy(self) -> bool:
-        """Whether it is written, read or copied."""
-        return not self.ended or self.followers > 0 or self.leaving
+        """Whether the journal is being written, read or copied."""
+        return not self.ended or self.readers > 0 or self.persisting
 
     def describe(self) -> dict[str, Any]:
-        """Return what it is; see `farandole.driver.workers.journal.JournalInfo`."""
+        """Return a description; see `farandole.driver.workers.journal.JournalInfo`."""
         return {
             "run": self.run,
             "kernel": self.kernel_id,
             "rank": self.rank,
             "requests": self.requests,
             "ended": self.ended,
-            "led": self.led,
+            "led": self.has_driver,
             "count": self.count,
             "about": self.about,
         }
 
-    def take(self, channel: str, kind: str, parts: list[bytes]) -> bytes:
-        """Record a message; return its frame, which carries its number where it was recorded."""
+    def add(self, channel: str, kind: str, parts: list[bytes]) -> bytes:
+        """Append a message; return its frame. Output beyond the limit is not recorded, and its frame has no number."""
         if kind in OUTPUT and (self._size >= self.limit or not self.has_room()):
-            self._say_full(channel)
+            self._append_full_notice(channel)
             frame: bytes = serialize_msg_to_ws_v1(parts, channel)
             return frame
-        return self._keep(channel, parts)
+        return self._append(channel, parts)
 
     def end(self) -> None:
-        """Nothing more will come; whoever reads along has read all."""
+        """Mark the journal as complete and wake its readers."""
         if not self.ended:
-            self.ended, self.told = time.time(), self.led
+            self.ended, self.end_was_read = time.time(), self.has_driver
         self.wake()
 
     async def wait(self, after: int) -> None:
-        """Return when there are more than ``after`` messages, when the record has ended, or on `wake`."""
+        """Return when there are more than ``after`` messages, when the journal has ended, or on `wake`."""
         if self.count > after or self.ended:
             return
         future = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        self._waiters.append(future)
         try:
             await future
         finally:
-            if future in self._waiting:  # given up
-                self._waiting.remove(future)
+            if future in self._waiters:  # cancelled
+                self._waiters.remove(future)
 
     def wake(self) -> None:
-        """Have all who wait look again."""
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
+        """Make all calls of `wait` return."""
+        waiters, self._waiters = self._waiters, []
+        for future in waiters:
             if not future.done():
                 future.set_result(None)
 
     def read(self, after: int) -> tuple[bytes, int]:
-        """Return the messages after the first ``after``, about 1 MB at most, and how many come before the next ones.
+        """Return the messages after the first ``after``, about 1 MB at most, and the number of the last one returned.
 
-        Each frame has its length before it, as 4 bytes, most significant first.
+        Each frame follows its length as 4 bytes, most significant byte first.
         """
         self._write()
-        if after >= len(self._ends):
-            return b"".join(self._unwritten[after - len(self._ends) :]), self.count
-        start = self._ends[after - 1] if after else 0
-        last = max(after + 1, bisect.bisect_right(self._ends, start + READ_BYTES))
-        return os.pread(self._file, self._ends[last - 1] - start, start), last
+        if after >= len(self._offsets):
+            return b"".join(self._unwritten[after - len(self._offsets) :]), self.count
+        start = self._offsets[after - 1] if after else 0
+        last = max(after + 1, bisect.bisect_right(self._offsets, start + READ_BYTES))
+        return os.pread(self._file, self._offsets[last - 1] - start, start), last
 
     @contextmanager
-    def followed(self) -> Iterator[None]:
-        """Count whoever reads along as a driver."""
-        self.followers += 1
+    def reading(self) -> Iterator[None]:
+        """Count a driver that reads the journal."""
+        self.readers += 1
         try:
             yield
         finally:
-            self.followers -= 1
+            self.readers -= 1
 
     def remove(self) -> None:
-        """Forget all of it."""
+        """Delete the journal."""
         self.end()
         os.close(self._file)
         self._path.unlink(missing_ok=True)
 
-    def _keep(self, channel: str, parts: list[bytes]) -> bytes:
+    def _append(self, channel: str, parts: list[bytes]) -> bytes:
         frame: bytes = serialize_msg_to_ws_v1(self._numbered(parts), channel)
         self._size += len(frame) + 4
         self._unwritten.append(len(frame).to_bytes(4, "big") + frame)
         self._write()
-        if self._waiting:
+        if self._waiters:
             self.wake()
         return frame
 
     def _write(self) -> None:
-        """Write what waits; a frame that the disk takes in part, or not at all, is tried again with the next one."""
+        """Write pending frames. A frame that fails, or is written partially, is written again with the next one."""
         while self._unwritten:
-            start = self._ends[-1] if self._ends else 0
+            start = self._offsets[-1] if self._offsets else 0
             entry = self._unwritten[0]
             try:
                 written = os.pwrite(self._file, entry, start)
@@ -181,21 +183,21 @@ class Journal:
                 return
             if written < len(entry):
                 return
-            self._ends.append(start + len(entry))
+            self._offsets.append(start + len(entry))
             del self._unwritten[0]
 
-    def _say_full(self, channel: str) -> None:
+    def _append_full_notice(self, channel: str) -> None:
         if self._full:
             return
         self._full = True
         text = (
-            f"... the worker has recorded {self._size / 1e6:.3g} MB of rank {self.rank}'s output in this run and keeps "
-            "no more of it. Reports are kept; a driver that stays connected still gets all.\n"
+            f"... the worker has recorded {self._size / 1e6:.3g} MB of rank {self.rank}'s output in this run and "
+            "records no more of it. Reports are recorded; a driver that stays connected receives all output.\n"
         )
-        request = next((message for message, part in self.requests.items() if part == Part.CELL), "")
+        request = next((message for message, role in self.requests.items() if role == Part.CELL), "")
         header = {"msg_id": uuid.uuid4().hex, "msg_type": "stream"}
         content = {"name": "stderr", "text": text}
-        self._keep(channel, [json.dumps(part).encode() for part in (header, {"msg_id": request}, {}, content)])
+        self._append(channel, [json.dumps(part).encode() for part in (header, {"msg_id": request}, {}, content)])
 
     def _numbered(self, parts: list[bytes]) -> list[bytes]:
         known = {} if parts[2] == b"{}" else json.loads(parts[2])

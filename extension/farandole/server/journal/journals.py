@@ -1,4 +1,4 @@
-"""The records of one worker: which there are, when they end, and what becomes of them when no driver has read them."""
+"""The journals of one worker: when they end, and how they are kept if no driver has read them."""
 
 from __future__ import annotations
 
@@ -13,162 +13,163 @@ from typing import Any
 from farandole.protocol import Part
 from farandole.server.journal.cleanup import remove_copies
 from farandole.server.journal.journal import Journal, Owner
-from farandole.server.journal.persist import leave
-from farandole.server.journal.tempdirs import own_folder
+from farandole.server.journal.persist import persist
+from farandole.server.journal.tempdirs import make_tempdir
 
 TOTAL_BYTES = 1_000_000_000
-"""From this size on all records together take no more output; those of runs that have ended make room first."""
+"""From this total size on, journals accept no more output. Journals of ended runs are deleted first to make room."""
 KEPT_RUNS = 5
-"""How many runs that have ended stay on record."""
+"""Number of ended runs whose journals are kept."""
 UNREAD_SECONDS = 86_400.0
-"""How long a run's end that nobody has read, and that could not be left on a volume, keeps its worker in use."""
-LEAVE_SECONDS = 4.0
-"""How long a server that stops may take to leave its records once its kernels are gone, which may take five seconds;
-whoever stops it waits for ten at the least."""
+"""How long the unread end of a run counts as use of the worker, if it could not be copied to the user's volume."""
+PERSIST_SECONDS = 4.0
+"""Time limit for copying journals when the server stops. Shutting down kernels before that may take five seconds, and
+the process that stops the server kills it after ten seconds at the earliest."""
 
 
 class Journals:
-    """The records of one worker: of the runs that go on, and of the last few that have ended."""
+    """The journals of the current runs and of the last few runs on one worker."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._records: list[Journal] = []
+        self._journals: list[Journal] = []
         self._numbers = itertools.count()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._persisting: set[asyncio.Task[None]] = set()
 
     @property
-    def unread(self) -> bool:
-        """Whether a run's end is known here alone, and waits for a driver."""
+    def has_unread_end(self) -> bool:
+        """Whether the end of a run is recorded only here and no driver has read it."""
         return any(
-            record.ended
-            and not (record.told or record.left or record.led)
-            and time.time() - record.ended < UNREAD_SECONDS
-            for record in self._records
+            journal.ended
+            and not (journal.end_was_read or journal.persisted or journal.has_driver)
+            and time.time() - journal.ended < UNREAD_SECONDS
+            for journal in self._journals
         )
 
     @property
-    def going(self) -> list[str]:
-        """The ids of the runs that go on here."""
-        return sorted({record.run for record in self._records if not record.ended})
+    def active_runs(self) -> list[str]:
+        """The ids of the runs that have not ended here."""
+        return sorted({journal.run for journal in self._journals if not journal.ended})
 
-    def note(self, kernel_id: str, message_id: str, mark: dict[str, Any], owner: Owner) -> None:
-        """Note a request that belongs to a run; its first one opens the record. ``mark`` is what the driver sent."""
+    def note_request(self, kernel_id: str, message_id: str, mark: dict[str, Any], owner: Owner) -> None:
+        """Note a request of a run; the first one creates the journal. ``mark`` is the driver's metadata."""
         if mark["part"] == Part.BEGIN:
-            self._open(kernel_id, mark, owner)
-        record = self.get(mark["run"], kernel_id)
-        if record is not None and not record.ended:
-            record.requests[message_id] = mark["part"]
+            self._create(kernel_id, mark, owner)
+        journal = self.get(mark["run"], kernel_id)
+        if journal is not None and not journal.ended:
+            journal.requests[message_id] = mark["part"]
 
     def get(self, run: str, kernel_id: str) -> Journal | None:
-        """Return the record of a rank's part in a run."""
-        return next((one for one in reversed(self._records) if (one.run, one.kernel_id) == (run, kernel_id)), None)
+        """Return the journal of a rank in a run."""
+        return next((one for one in reversed(self._journals) if (one.run, one.kernel_id) == (run, kernel_id)), None)
 
-    def of(self, kernel_id: str, kind: str, parts: list[bytes]) -> Journal | None:
-        """Return the record that a message belongs to, be it over by now.
+    def of_message(self, kernel_id: str, kind: str, parts: list[bytes]) -> Journal | None:
+        """Return the journal that a message belongs to, even if it has ended.
 
-        A report says itself which run it is of: it may come in the name of any request.
+        Reports contain the id of their run, because they may be sent with any request as their parent.
         """
-        mine = [record for record in reversed(self._records) if record.kernel_id == kernel_id]
-        if not mine:
+        own = [journal for journal in reversed(self._journals) if journal.kernel_id == kernel_id]
+        if not own:
             return None
         if kind == "comm_msg":
-            return next((record for record in mine if record.run.encode() in parts[3]), None)
+            return next((journal for journal in own if journal.run.encode() in parts[3]), None)
         request = json.loads(parts[1]).get("msg_id", "")
-        return next((record for record in mine if request in record.requests), None)
+        return next((journal for journal in own if request in journal.requests), None)
 
-    def open_of(self, kernel_id: str) -> Journal | None:
-        """Return the record that a kernel still adds to."""
-        return next((one for one in self._records if one.kernel_id == kernel_id and not one.ended), None)
+    def active(self, kernel_id: str) -> Journal | None:
+        """Return the journal of a kernel that has not ended."""
+        return next((one for one in self._journals if one.kernel_id == kernel_id and not one.ended), None)
 
-    def listing(self) -> list[dict[str, Any]]:
-        """Return what there is, in the order in which it began; see `farandole.driver.workers.journal.JournalInfo`."""
-        return [record.describe() for record in self._records]
+    def describe(self) -> list[dict[str, Any]]:
+        """Return descriptions of all journals, oldest first; see `farandole.driver.workers.journal.JournalInfo`."""
+        return [journal.describe() for journal in self._journals]
 
-    def end(self, record: Journal, *, done: bool) -> None:
-        """Nothing more will come; where no driver reads along, it is left beside the run's files.
+    def end(self, journal: Journal, *, completed: bool) -> None:
+        """End a journal; copy it to the run's folder if no driver receives its messages.
 
-        ``done``: the rank has done its part, and has not died in it.
+        ``completed`` is False if the rank has died.
         """
-        record.end()
-        record.done = done
-        # A rank that died here may have left the newest copy, and the one that took its place have failed to join.
-        if all(one.done for one in self._records if one.run == record.run):
-            self._remove_copies([record.run])
-        self._leave(record)
+        journal.end()
+        journal.completed = completed
+        # The copies of a rank that died here are needed as long as its replacement may have to load them.
+        if all(one.completed for one in self._journals if one.run == journal.run):
+            self._remove_copies([journal.run])
+        self._persist(journal)
 
     def abandon(self, owner: Owner) -> None:
-        """Leave what a driver that goes may have heard to its end, but not have written down.
+        """Persist the journals whose driver disconnects: it may have received the end without writing it to disk.
 
-        Not what it heard of a rank that died: an elastic run goes on, and its driver has only let go of that rank.
+        Journals of ranks that died are not persisted: an elastic run continues, and its driver has released the rank.
         """
-        for record in self._records:
-            if record.owner is owner and record.done:
-                self._leave(record)
+        for journal in self._journals:
+            if journal.owner is owner and journal.completed:
+                self._persist(journal)
 
-    async def leave_all(self) -> None:
-        """Leave all that has ended and that no driver has written down: this server stops."""
+    async def persist_all(self) -> None:
+        """Persist all ended journals that no driver has written to disk, because this server stops."""
         self._remove_copies(self._runs)
-        for record in self._records:
-            self._leave(record)
-        if self._leaving:
-            await asyncio.wait(self._leaving, timeout=LEAVE_SECONDS)
+        for journal in self._journals:
+            self._persist(journal)
+        if self._persisting:
+            await asyncio.wait(self._persisting, timeout=PERSIST_SECONDS)
 
     def _remove_copies(self, runs: Iterable[str]) -> None:
-        going = {record.run for record in self._records if not record.ended}
-        remove_copies(run for run in runs if run not in going)
+        active = self.active_runs
+        remove_copies(run for run in runs if run not in active)
 
-    def _leave(self, record: Journal) -> None:
-        if record.ended and not (record.left or record.leaving or record.led):
-            record.leaving = True
-            task = asyncio.get_running_loop().create_task(_left(record), name=f"leave {record.run}")
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+    def _persist(self, journal: Journal) -> None:
+        if journal.ended and not (journal.persisted or journal.persisting or journal.has_driver):
+            journal.persisting = True
+            task = asyncio.get_running_loop().create_task(_run_persist(journal), name=f"persist {journal.run}")
+            # The event loop keeps only weak references to tasks.
+            self._persisting.add(task)
+            task.add_done_callback(self._persisting.discard)
 
-    def _open(self, kernel_id: str, mark: dict[str, Any], owner: Owner) -> None:
-        if (last := self.open_of(kernel_id)) is not None:
+    def _create(self, kernel_id: str, mark: dict[str, Any], owner: Owner) -> None:
+        if (last := self.active(kernel_id)) is not None:
             last.end()
-        # A run whose ranks were all killed, and which was given up, could not remove them.
+        # Copies of a run whose ranks were all killed could not be removed when that run was given up.
         self._remove_copies([run for run in self._runs if run != mark["run"]])
-        self._drop_old()
-        path = self._place() / f"{next(self._numbers)}.frames"
-        record = Journal(
+        self._delete_old()
+        path = self._tempdir() / f"{next(self._numbers)}.frames"
+        journal = Journal(
             path, run=mark["run"], kernel_id=kernel_id, rank=mark["rank"], about=mark["about"], owner=owner
         )
-        record.has_room = self._has_room
-        self._records.append(record)
+        journal.has_room = self._has_room
+        self._journals.append(journal)
 
     def _has_room(self) -> bool:
-        """Return whether there is room for more output, after having made some where that can be."""
+        """Return whether there is room for more output, after deleting journals of ended runs if necessary."""
         for run in self._runs:
-            if sum(record.size for record in self._records) < TOTAL_BYTES:
+            if sum(journal.size for journal in self._journals) < TOTAL_BYTES:
                 return True
-            self._forget(run)
-        return sum(record.size for record in self._records) < TOTAL_BYTES
+            self._delete(run)
+        return sum(journal.size for journal in self._journals) < TOTAL_BYTES
 
     @property
     def _runs(self) -> list[str]:
-        return list(dict.fromkeys(record.run for record in self._records))
+        return list(dict.fromkeys(journal.run for journal in self._journals))
 
-    def _drop_old(self) -> None:
+    def _delete_old(self) -> None:
         for run in self._runs[: -KEPT_RUNS or None]:
-            self._forget(run)
+            self._delete(run)
 
-    def _forget(self, run: str) -> None:
-        records = [record for record in self._records if record.run == run]
-        if not any(record.busy for record in records):
-            for record in records:
-                self._records.remove(record)
-                record.remove()
+    def _delete(self, run: str) -> None:
+        journals = [journal for journal in self._journals if journal.run == run]
+        if not any(journal.busy for journal in journals):
+            for journal in journals:
+                self._journals.remove(journal)
+                journal.remove()
 
-    def _place(self) -> Path:
-        # A folder of this machine and of this server's life: the volume with the user's home may be slow or far.
+    def _tempdir(self) -> Path:
+        # A temporary folder on this machine, because the volume with the user's home may be slow.
         if self._folder is None:
-            self._folder = own_folder("record")
+            self._folder = make_tempdir("record")
         return self._folder
 
 
-async def _left(record: Journal) -> None:
+async def _run_persist(journal: Journal) -> None:
     try:
-        record.left = await leave(record)
+        journal.persisted = await persist(journal)
     finally:
-        record.leaving = False
+        journal.persisting = False

@@ -1,4 +1,4 @@
-"""A worker leaves its record of a run on the user's volume: it may be stopped before a driver comes back."""
+"""Copies a journal to its run's folder on the user's volume: the worker may be stopped before a driver returns."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ if TYPE_CHECKING:
     from farandole.server.journal.journal import Journal
 
 
-async def leave(record: Journal) -> bool:
-    """Write a record that has ended beside its run's files, unless a driver has ended the run there.
+async def persist(journal: Journal) -> bool:
+    """Write an ended journal to its run's folder, unless a driver has written the run's end there.
 
-    Return whether the run's end is on the volume now. It is not where the run's folder is not on a disk of this
-    machine, or where that takes nothing.
+    Returns whether the folder has the run's end afterwards: False if the folder is not reachable from this machine or
+    cannot be written.
     """
-    folder = record.about.get("folder")
+    folder = journal.about.get("folder")
     if not folder:
         return False
     try:
-        if await asyncio.to_thread(_goes_on, Path(folder)):
-            await _write(record, Path(folder) / LEFT_RECORDS)
+        if await asyncio.to_thread(_is_running, Path(folder)):
+            await _write(journal, Path(folder) / LEFT_RECORDS)
     except (OSError, ValueError, KeyError):
         return False
     return True
 
 
-def _goes_on(folder: Path) -> bool:
+def _is_running(folder: Path) -> bool:
     status = json.loads((folder / "run.json").read_text(encoding="utf-8"))["status"]
     return not Status(status).ended
 
 
-async def _write(record: Journal, folder: Path) -> None:
-    frames, header = folder / f"{record.kernel_id}.frames", folder / f"{record.kernel_id}.json"
+async def _write(journal: Journal, folder: Path) -> None:
+    frames, header = folder / f"{journal.kernel_id}.frames", folder / f"{journal.kernel_id}.json"
     worker = os.environ.get("FARANDOLE_WORKER", "local")
     try:
         await asyncio.to_thread(folder.mkdir, exist_ok=True)
-        await _copy(record, frames)
-        # Last: whoever finds it finds all frames.
-        await asyncio.to_thread(_put, header, json.dumps({**record.describe(), "led": False, "worker": worker}))
+        await _copy(journal, frames)
+        # The header is written last: if it exists, the frames are complete.
+        await asyncio.to_thread(_put, header, json.dumps({**journal.describe(), "led": False, "worker": worker}))
     except OSError:
         with suppress(OSError):
             frames.unlink(missing_ok=True)
         raise
 
 
-async def _copy(record: Journal, path: Path) -> None:
+async def _copy(journal: Journal, path: Path) -> None:
     after = 0
     with path.open("wb", buffering=0) as file:
-        while after < record.count:
-            data, after = record.read(after)
+        while after < journal.count:
+            data, after = journal.read(after)
             await asyncio.to_thread(_write_all, file, data)
         await asyncio.to_thread(os.fsync, file.fileno())
 

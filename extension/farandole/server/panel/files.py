@@ -16,12 +16,12 @@ from farandole.runs.model import RunInfo
 from farandole.runs.store import rank_files, read_lines
 from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
-from farandole.server.worker.logbook import PART_BYTES, whole_characters
+from farandole.server.worker.logbook import LOG_CHUNK_BYTES, whole_characters
 
 CHUNK_ROWS = 2_000
 
 
-def log_part(info: RunInfo, rank: int, offset: int, limit: int = PART_BYTES) -> wire.LogPart:
+def log_part(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES) -> wire.LogPart:
     """Return a part of what a rank printed, from a byte on; a negative one counts from the end.
 
     Raises RunNotFoundError when the run has no such rank.
@@ -29,7 +29,7 @@ def log_part(info: RunInfo, rank: int, offset: int, limit: int = PART_BYTES) -> 
     path = info.folder / "logs" / f"rank-{rank}.log"
     if not path.exists() and not 0 <= rank < info.size:
         raise RunNotFoundError(f"run {info.id} has no rank {rank}; it has the ranks 0-{info.size - 1}")
-    begin, size, data = _part(path, offset, min(limit, PART_BYTES))
+    begin, size, data = _part(path, offset, min(limit, LOG_CHUNK_BYTES))
     return {
         "run": info.id,
         "rank": rank,

@@ -1,8 +1,8 @@
-"""The arguments of a worker's Jupyter server, one place for every spawner and for private workers."""
+"""Command-line arguments of a worker's Jupyter server, shared by all spawners and private workers."""
 
 from __future__ import annotations
 
-# Named one by one: the files of installed extensions switch them on, and only their names switch them off.
+# Listed by name, because each installed extension enables itself and can only be disabled by name.
 EXTENSIONS = {
     "farandole.server": True,
     "farandole.server.notebook": False,
@@ -21,14 +21,14 @@ WORKER_ARGS = [
     f"--ServerApp.jpserver_extensions={EXTENSIONS}",
     "--ServerApp.kernel_websocket_connection_class=farandole.server.worker.websocket.RankWebsocketConnection",
     "--ServerApp.kernel_manager_class=farandole.server.worker.ranks.RankKernelManager",
-    # Nobody comes back for what a connection has missed: the record has it.
+    # Messages that a connection has missed are in the journal, so buffering them is not needed.
     "--MappingKernelManager.buffer_offline_messages=False",
     # Why: see farandole.server.worker.sockets.
     "--KernelManager.transport=ipc",
-    # A death is told at once: a rank restarted in silence would go on with an empty namespace.
+    # A dead kernel is reported instead of restarted: a restarted one would continue with an empty namespace.
     "--AsyncIOLoopKernelRestarter.restart_limit=0",
     "--AsyncIOLoopKernelRestarter.time_to_dead=0.5",
     "--AsyncIOLoopKernelManager.shutdown_wait_time=1",
-    # The default limit drops output in silence.
+    # By default, Jupyter Server drops output above a rate limit without notice.
     "--ZMQChannelsWebsocketConnection.limit_rate=False",
 ]

@@ -1,4 +1,4 @@
-"""Why a rank's process ended, as far as the host tells."""
+"""The cause of the end of a rank's process, as far as the host reports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VMSTAT = Path("/proc/vmstat")
 
 
 def oom_kills() -> int:
-    """Return how many processes the out-of-memory killer has ended here so far: this cgroup's count, else the host's.
+    """Return how many processes the out-of-memory killer has killed so far, in this cgroup or else on the host.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst (``memory.events``) and ``/proc/vmstat``.
     """
@@ -26,7 +26,7 @@ def oom_kills() -> int:
 
 
 def explain_exit(returncode: int | None, *, out_of_memory: bool) -> str:
-    """Return the cause of a process's end in words; ``returncode`` is negative for a signal, as in `subprocess`."""
+    """Return why a process has ended; ``returncode`` is negative for a signal, as in `subprocess`."""
     if returncode is None:
         return "ended for an unknown reason"
     if returncode >= 0:

@@ -1,4 +1,4 @@
-"""A private worker ends with the driver that started it."""
+"""Stops a private worker when the driver that started it ends."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 LIFELINE_VARIABLE = "FARANDOLE_LIFELINE"
 
 
-def hold_lifeline(serverapp: ServerApp) -> None:
-    """Stop the server when the pipe that its parent holds open is closed, be it by a kill -9 of the parent.
+def stop_with_parent(serverapp: ServerApp) -> None:
+    """Stop the server when its parent's end of a pipe is closed, which also happens when the parent is killed.
 
-    The parent passes the read end's descriptor in ``FARANDOLE_LIFELINE``; without it nothing happens.
+    The parent passes the descriptor of the read end in ``FARANDOLE_LIFELINE``; without it nothing happens.
     """
     descriptor = os.environ.pop(LIFELINE_VARIABLE, None)
     if descriptor is None:
         return
     loop = asyncio.get_event_loop_policy().get_event_loop()
-    loop.add_reader(int(descriptor), _let_go, serverapp, int(descriptor))
+    loop.add_reader(int(descriptor), _stop, serverapp, int(descriptor))
 
 
-def _let_go(serverapp: ServerApp, descriptor: int) -> None:
+def _stop(serverapp: ServerApp, descriptor: int) -> None:
     asyncio.get_running_loop().remove_reader(descriptor)
-    serverapp.log.info("the driver is gone; stopping")
+    serverapp.log.info("the driver has ended; stopping")
     serverapp.stop(from_signal=True)

@@ -1,4 +1,4 @@
-"""The last words of this server, for its user: the hub keeps a server's log where only the admin can read it."""
+"""Keeps the latest log messages of this server for its user: only the admin can read a server's log in the hub."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import re
 from typing import Any
 
 KEPT_BYTES = 500_000
-PART_BYTES = 100_000
+LOG_CHUNK_BYTES = 100_000
 FORMAT = "[%(levelname).1s %(asctime)s %(name)s] %(message)s"
-
-
-LOOKED = re.compile(r"200 GET \S*/farandole/(look|log)\b")
-"""That somebody looks at this server, every few seconds, is no news of it."""
+STATUS_REQUEST = re.compile(r"200 GET \S*/farandole/(look|log)\b")
+"""Log lines of the requests that drivers and panels send every few seconds; they are left out."""
 
 
 class LogBook(logging.Handler):
-    """Keeps the last `KEPT_BYTES` of what is logged; places in it are numbers of bytes since the server started."""
+    """Keeps the last `KEPT_BYTES` of the log. Offsets count the bytes since the server started."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -25,13 +23,13 @@ class LogBook(logging.Handler):
         self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a record in."""
+        """Append a record."""
         try:
             text = self.format(record)
-        except Exception:  # noqa: BLE001 - the arguments of a careless call fail in any way, and not for the caller
+        except Exception:  # noqa: BLE001 - formatting a wrong call may raise anything, which must not reach the caller
             self.handleError(record)
             return
-        if LOOKED.search(text):
+        if STATUS_REQUEST.search(text):
             return
         self._kept += (text + "\n").encode("utf-8", "replace")
         if (beyond := len(self._kept) - KEPT_BYTES) > 0:
@@ -39,20 +37,20 @@ class LogBook(logging.Handler):
             del self._kept[:cut]
             self._lost += cut
 
-    def part(self, offset: int) -> dict[str, Any]:
-        """Return ``offset``, ``next``, ``size`` and ``text`` of what is kept from a byte on; negative: from the end."""
-        self.acquire()  # what another thread logs must not move it meanwhile
+    def read(self, offset: int) -> dict[str, Any]:
+        """Return a chunk as ``offset``, ``next``, ``size`` and ``text``; a negative offset counts from the end."""
+        self.acquire()  # other threads log as well, which would move the content
         try:
             size = self._lost + len(self._kept)
             begin = min(max(offset if offset >= 0 else size + offset, self._lost), size)
-            data = whole_characters(bytes(self._kept[begin - self._lost :][:PART_BYTES]))
+            data = whole_characters(bytes(self._kept[begin - self._lost :][:LOG_CHUNK_BYTES]))
         finally:
             self.release()
         return {"offset": begin, "next": begin + len(data), "size": size, "text": data.decode("utf-8", "replace")}
 
 
 def whole_characters(data: bytes) -> bytes:
-    """Return UTF-8 without the beginning of a character at its end; the rest of that one is to come."""
+    """Return UTF-8 data without an incomplete character at its end."""
     for back, byte in enumerate(data[:-5:-1], start=1):
         if byte < 0x80:
             break

@@ -1,6 +1,6 @@
-"""``python -m farandole.server.worker.main``: start a worker's Jupyter server, in half the time of the usual commands.
+"""``python -m farandole.server.worker.main``: start a worker's Jupyter server in half the time of the usual commands.
 
-With JupyterHub's variables in the environment it is the hub's single-user server, else a server of its own.
+With JupyterHub's variables in the environment it starts the hub's single-user server, otherwise a standalone server.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import sys
 
 MIB = 2**20
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 * MIB), "MALLOC_TRIM_THRESHOLD_": str(256 * MIB)}
-"""What ranks, which inherit it, keep of the memory that they free: a training step wants its blocks again in the next.
+"""Settings of glibc's malloc, which the ranks inherit: freed memory stays with the process.
 
-By default glibc gives them back to the system in between, at a page fault for each 4 KiB. Source: mallopt(3), where
-32 MiB is the most that the first one may be.
+By default glibc returns large blocks to the system, and a training step that allocates them again has a page fault for
+each 4 KiB. Source: mallopt(3), where 32 MiB is the maximum of the first value.
 """
 
 
 def main() -> None:
-    """Run the server that the environment asks for."""
-    # jsonschema compiles a grammar of internationalised addresses when it is imported, which takes two seconds and
-    # which no schema of a worker uses. It does without where the module cannot be imported.
+    """Run the single-user server or the standalone server."""
+    # When jsonschema is imported, it compiles a grammar of internationalized addresses, which takes two seconds and is
+    # not used by any schema of a worker. jsonschema works without this module.
     sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
     for variable, value in ALLOCATOR.items():
         os.environ.setdefault(variable, value)

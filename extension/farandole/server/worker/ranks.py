@@ -1,4 +1,4 @@
-"""The kernels of a worker, with the record of what they say in runs."""
+"""The kernel manager of a worker, with the journals of its ranks."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ class RankKernelManager(ActivityKernelManager):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.records = Journals()
+        self.journals = Journals()
 
     @property
     def busy(self) -> bool:
-        """Whether any kernel executes, or the end of a run waits here, and nowhere else, for a driver."""
-        return super().busy or self.records.unread
+        """True if any kernel executes a request, or the end of a run is recorded only here and not read yet."""
+        return super().busy or self.journals.has_unread_end
 
-    def note_read(self, record: Journal) -> None:
-        """Note that a driver has read a record to its end: the worker has been of use, and need not keep it."""
-        record.told = True
+    def note_read(self, journal: Journal) -> None:
+        """Note that a driver has read a journal to its end: this counts as use, and the journal may be deleted."""
+        journal.end_was_read = True
         self.last_kernel_activity = utcnow()
 
     async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]
-        """End all kernels, and leave what they said in runs to whoever comes back."""
+        """Shut down all kernels, and persist their journals."""
         await super().shutdown_all(now)
-        await self.records.leave_all()
+        await self.journals.persist_all()
 
     def stop_watching_activity(self, kernel_id: str) -> None:
-        """Stop watching a kernel that ends; a run that goes on there ends with it."""
+        """Stop tracking a kernel that ends, and end its run, if any."""
         super().stop_watching_activity(kernel_id)
-        if (record := self.records.open_of(kernel_id)) is not None:
-            record.owner.tell_stopped()
+        if (journal := self.journals.active(kernel_id)) is not None:
+            journal.owner.end_stopped_run()

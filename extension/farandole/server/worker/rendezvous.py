@@ -1,4 +1,4 @@
-"""Horovod's rendezvous in a worker's server: it outlives ranks, and no worker has to reach the driver."""
+"""Horovod's rendezvous server in a worker's server: it survives the ranks, and workers need not reach the driver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Rendezvous:
-    """At most one rendezvous server at a time; opening the next one closes the last.
+    """At most one rendezvous server at a time; opening another closes the previous one.
 
     Source: ``horovod/runner/http/http_server.py`` of Horovod 0.28.1.
     """
@@ -19,9 +19,9 @@ class Rendezvous:
         self._server: RendezvousHTTPServer | None = None
 
     def open(self, slots: list[dict[str, int | str]], host: str) -> int:
-        """Serve a world of these slots (Horovod's SlotInfo fields) at `host`, or everywhere; return the port.
+        """Start a server for a world of these slots (fields of Horovod's SlotInfo) at ``host``; return its port.
 
-        Horovod's own wrapper listens on all addresses, also for a world of one machine.
+        An empty host means all addresses. Horovod's own wrapper always listens on all addresses.
         """
         from horovod.runner.common.util.hosts import SlotInfo
         from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
@@ -34,7 +34,7 @@ class Rendezvous:
         return int(server.server_address[1])
 
     def close(self) -> None:
-        """Stop the server, where one runs."""
+        """Stop the server, if any."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

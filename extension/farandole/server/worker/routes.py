@@ -1,4 +1,4 @@
-"""What a worker's server answers to its driver, all of it behind the server's own login."""
+"""HTTP routes of a worker's server for its driver; all require the server's authentication."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
 
 NO_FRAME = bytes(4)
-"""The length of nothing, as a sign of life."""
+"""Length of an empty frame, sent to keep the connection alive."""
 
 
 def node_id() -> str:
-    """Return a name for what shares loopback with this process: one boot of a machine and one network namespace."""
+    """Return an id of all processes with the same loopback: the boot of the machine and the network namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     namespace = Path("/proc/self/ns/net")
     if not boot.exists():
@@ -41,7 +41,7 @@ def node_id() -> str:
 
 
 def address() -> str:
-    """Return the address that this host's own name resolves to, empty where it resolves to nothing."""
+    """Return the address that this machine's host name resolves to; empty if it does not resolve."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -49,13 +49,13 @@ def address() -> str:
 
 
 def backends() -> list[str]:
-    """Return the backends that a rank started here can use, the default first; found without importing them."""
+    """Return the backends available to ranks of this worker, the default first. Does not import them."""
     found = [name for name in ("horovod", "torch") if importlib.util.find_spec(name) is not None]
     return [*found, "none"] if "torch" in found else ["none"]
 
 
 def describe(manager: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the worker's name, ranks, profile, host, address, node, backends, how long it is idle and may be."""
+    """Return the worker's name, ranks, profile, network location, backends, idle time and idle limit."""
     return {
         "worker": os.environ.get("FARANDOLE_WORKER", "local"),
         "ranks": int(os.environ.get("FARANDOLE_RANKS", "1")),
@@ -71,64 +71,58 @@ def describe(manager: Any, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 class WorkerHandler(APIHandler):
-    """``GET farandole/worker``: where this worker is and what it offers."""
+    """``GET farandole/worker``: the worker's description."""
 
     @web.authenticated
     def get(self) -> None:
-        """Write what the worker says of itself."""
+        """Write the description."""
         self.finish(describe(self.kernel_manager, self.settings))
 
 
-class LookHandler(APIHandler):
-    """``GET farandole/look``: how this worker is now."""
+class StatusHandler(APIHandler):
+    """``GET farandole/look``: the worker's current status."""
 
     def initialize(self, meter: UsageMeter) -> None:
-        """Take the one meter of this server."""
+        """Set the usage meter."""
         super().initialize()
         self.meter = meter
 
     @web.authenticated
     async def get(self) -> None:
-        """Write what the worker says of itself, what it uses, and which runs go on here."""
-        manager = _ranks_of(self)
-        self.finish(
-            {
-                "info": describe(manager, self.settings),
-                "usage": await self.meter.sample(),
-                "runs": manager.records.going,
-            }
-        )
+        """Write the description, the resource usage and the active runs."""
+        info = describe(self.kernel_manager, self.settings)
+        self.finish({"info": info, "usage": await self.meter.sample(), "runs": _manager(self).journals.active_runs})
 
 
 class LogHandler(APIHandler):
-    """``GET farandole/log?offset=N``: what this server has logged."""
+    """``GET farandole/log?offset=N``: the server's log."""
 
     def initialize(self, book: LogBook) -> None:
-        """Take the one book of this server."""
+        """Set the log buffer."""
         super().initialize()
         self.book = book
 
     @web.authenticated
     def get(self) -> None:
-        """Write a part of the log, from byte N on."""
+        """Write a chunk of the log, starting at byte N."""
         try:
             offset = int(self.get_query_argument("offset", "0"))
         except ValueError as exc:
             raise web.HTTPError(400, "offset must be a number of bytes") from exc
-        self.finish(self.book.part(offset))
+        self.finish(self.book.read(offset))
 
 
 class RendezvousHandler(APIHandler):
-    """``POST farandole/rendezvous``: open Horovod's rendezvous for a world."""
+    """``POST farandole/rendezvous``: open Horovod's rendezvous server for a world."""
 
     def initialize(self, rendezvous: Rendezvous) -> None:
-        """Take the one rendezvous of this server."""
+        """Set the rendezvous."""
         super().initialize()
         self.rendezvous = rendezvous
 
     @web.authenticated
     async def post(self) -> None:
-        """Write the port; the body is ``{"slots": [...], "host": the address to listen on, or ""}``."""
+        """Write the port; the body is ``{"slots": [...], "host": address to listen on, or ""}``."""
         try:
             body = json.loads(self.request.body)
             slots: list[dict[str, Any]] = body["slots"]
@@ -139,63 +133,63 @@ class RendezvousHandler(APIHandler):
         self.finish({"port": port})
 
 
-def _ranks_of(handler: APIHandler) -> RankKernelManager:
+def _manager(handler: APIHandler) -> RankKernelManager:
     manager = handler.kernel_manager
     assert isinstance(manager, RankKernelManager)
     return manager
 
 
-class RecordsHandler(APIHandler):
-    """``GET farandole/records``: what this worker knows of runs."""
+class JournalsHandler(APIHandler):
+    """``GET farandole/records``: the kernels and journals of this worker."""
 
     @web.authenticated
     def get(self) -> None:
-        """Write the ids of the kernels that live and the records that there are, the code of their runs included."""
-        manager = _ranks_of(self)
-        self.finish({"kernels": manager.list_kernel_ids(), "records": manager.records.listing()})
+        """Write the ids of the running kernels and the descriptions of the journals, with the code of their runs."""
+        manager = _manager(self)
+        self.finish({"kernels": manager.list_kernel_ids(), "records": manager.journals.describe()})
 
 
-class RecordHandler(APIHandler):
-    """``GET farandole/records/<run>/<kernel>?after=N``: what a rank said in a run."""
+class JournalHandler(APIHandler):
+    """``GET farandole/records/<run>/<kernel>?after=N``: the messages of a rank in a run."""
 
-    _record: Journal | None = None
-    _left = False
+    _journal: Journal | None = None
+    _closed = False
 
     @web.authenticated
     async def get(self, run: str, kernel_id: str) -> None:
-        """Write the messages from number N + 1 on as they come, each after its length (4 bytes), until the end.
+        """Stream the messages after number N, each after its length (4 bytes), until the journal ends.
 
-        A length of 0 with nothing after it is a sign of life.
+        A length of 0 keeps the connection alive.
         """
-        self._record = record = _ranks_of(self).records.get(run, kernel_id)
-        if record is None:
-            raise web.HTTPError(404, f"run {run} is not on record for kernel {kernel_id}")
+        self._journal = journal = _manager(self).journals.get(run, kernel_id)
+        if journal is None:
+            raise web.HTTPError(404, f"there is no journal of run {run} for kernel {kernel_id}")
         try:
-            with record.followed():
-                await self._follow(record, int(self.get_query_argument("after", "0")))
+            with journal.reading():
+                await self._stream(journal, int(self.get_query_argument("after", "0")))
         except StreamClosedError:
             self.log.debug("a driver has stopped reading run %s", run)
 
-    async def _follow(self, record: Journal, after: int) -> None:
+    async def _stream(self, journal: Journal, after: int) -> None:
         self.set_header("Content-Type", "application/octet-stream")
         await self.flush()
-        while not self._left:
+        while not self._closed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECORD_SIGN_SECONDS):
-                    await record.wait(after)
-            frames, after = record.read(after)
+                    await journal.wait(after)
+            frames, after = journal.read(after)
             self.write(frames or NO_FRAME)
             await self.flush()
-            if record.ended and after >= record.count:
-                _ranks_of(self).note_read(record)
+            if journal.ended and after >= journal.count:
+                _manager(self).note_read(journal)
                 return
 
     def on_connection_close(self) -> None:
-        """Stop to wait for more."""
+        """Stop waiting for messages."""
         super().on_connection_close()
-        self._left = True
-        if self._record is not None:
-            self._record.wake()
+        self._closed = True
+        if self._journal is not None:
+            self._journal.wake()
 
 
 def add_routes(serverapp: ServerApp) -> None:
@@ -207,10 +201,10 @@ def add_routes(serverapp: ServerApp) -> None:
         ".*$",
         [
             (url_path_join(base, "worker"), WorkerHandler),
-            (url_path_join(base, "look"), LookHandler, {"meter": UsageMeter()}),
+            (url_path_join(base, "look"), StatusHandler, {"meter": UsageMeter()}),
             (url_path_join(base, "log"), LogHandler, {"book": book}),
             (url_path_join(base, "rendezvous"), RendezvousHandler, {"rendezvous": Rendezvous()}),
-            (url_path_join(base, "records"), RecordsHandler),
-            (url_path_join(base, "records", r"([^/]+)/([^/]+)"), RecordHandler),
+            (url_path_join(base, "records"), JournalsHandler),
+            (url_path_join(base, "records", r"([^/]+)/([^/]+)"), JournalHandler),
         ],
     )

@@ -1,20 +1,20 @@
-"""Ranks and their worker's server talk over Unix sockets."""
+"""Unix sockets between ranks and their worker's server."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farandole.server.journal.tempdirs import own_folder
+from farandole.server.journal.tempdirs import make_tempdir
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
 
 
-def keep_sockets(serverapp: ServerApp) -> None:
-    """Give the sockets of this server's kernels a folder that only its user can open, until the server ends.
+def use_private_ipc_folder(serverapp: ServerApp) -> None:
+    """Put the sockets of this server's kernels into a private folder that is deleted when the server ends.
 
-    With TCP the server chooses free ports and the kernel binds them a second later; any connection of the machine may
-    have taken one meanwhile, and one kernel of fifty never comes up. The folder is a temporary one because the path
-    of a socket may have about 100 characters, which the usual one below the user's home can exceed.
+    Unix sockets avoid a race: with TCP, the server chooses free ports and the kernel binds them a second later. If
+    another connection takes a port meanwhile, the kernel never starts, which happened to one of fifty. The folder is
+    below the temporary folder, because the path of a socket is limited to about 100 characters.
     """
-    serverapp.kernel_manager.connection_dir = str(own_folder("ipc"))
+    serverapp.kernel_manager.connection_dir = str(make_tempdir("ipc"))

@@ -1,4 +1,4 @@
-"""The websocket between a rank's kernel and its driver."""
+"""The websocket connection between a rank's kernel and its driver."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from farandole.server.worker.deaths import explain_exit, oom_kills
 
 
 class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
-    """Jupyter Server's connection, made fit for fan-out: one message a cell where there were four.
+    """Jupyter Server's websocket connection, optimized for many kernels and extended by the journal.
 
-    Small messages leave at once (TCP_NODELAY). The echo of the code and the kernel's busy and idle stay at home: a
-    cell's reply is held until its idle has come, so it is the last that the driver gets of a cell. The notice of a
-    kernel's death carries its cause.
-
-    What belongs to a run is recorded on its way, see `journal.Journal`. The kernel answers a request only to
-    the connection that made it; so one that loses its driver in a run goes on without, until the run has ended.
+    - Small messages are sent immediately (TCP_NODELAY).
+    - A cell takes one message instead of four: the echo of the code and the busy and idle status are not forwarded.
+      The reply is held back until the idle status arrives, so the reply is the last message of a cell.
+    - The message about a kernel's death contains the cause.
+    - Messages of a run are recorded in a `Journal`. The kernel sends replies only to the connection that made the
+      request, so a connection that loses its driver during a run stays open, without a driver, until the run ends.
     """
 
-    led = True
+    has_driver = True
     _oom_kills_before = 0
-    _watching = False
+    _replaces_server_stream = False
     _noted = 0.0
 
     def __init__(self, **options: Any) -> None:
@@ -41,112 +41,113 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         self._idle: set[str] = set()
 
     @property
-    def _records(self) -> Journals:
-        records: Journals = self.multi_kernel_manager.records
-        return records
+    def _journals(self) -> Journals:
+        journals: Journals = self.multi_kernel_manager.journals
+        return journals
 
     @property
-    def _record(self) -> Journal | None:
-        """The run that goes on and was begun here."""
-        record = self._records.open_of(self.kernel_id)
-        return record if record is not None and record.owner is self else None
+    def _journal(self) -> Journal | None:
+        """The journal of the current run, if the run was started over this connection."""
+        journal = self._journals.active(self.kernel_id)
+        return journal if journal is not None and journal.owner is self else None
 
     @classmethod
     async def close_all(cls) -> None:
-        """Close all connections of a server that stops, also those that only record."""
+        """Close all connections of a server that stops, including those without a driver."""
         for connection in list(cls._open_sockets):
             if isinstance(connection, cls):
-                connection.tell_stopped()
+                connection.end_stopped_run()
         await super().close_all()  # type: ignore[no-untyped-call]
 
     def connect(self) -> Any:
-        """Connect the kernel's channels to the websocket; no message of the driver is read before that is done."""
+        """Connect the kernel's channels to the websocket; messages of the driver are read after that."""
         self._oom_kills_before = oom_kills()
         self.websocket_handler.set_nodelay(True)
-        # Without a limit for what waits to be read: beyond it output would be dropped, and with it a cell's end.
+        # No limit on queued messages: above a limit, zmq drops output, possibly with the end of a cell.
         self.kernel_manager.context.rcvhwm = 0
         connected = super().connect()
         if connected is not None:
-            connected.add_done_callback(self._take_over)
+            connected.add_done_callback(self._replace_server_stream)
         return connected
 
     def disconnect(self) -> Any:
-        """Let go of the kernel's channels, or go on without a driver where a run does."""
-        self.led = False
+        """Close the kernel's channels, or keep them open without a driver if a run is active."""
+        self.has_driver = False
         if self._close_future.done():
             return None
-        if self._record is not None:
-            self.log.info("the driver of rank %s is gone; its run goes on and is recorded", self.kernel_id)
+        if self._journal is not None:
+            self.log.info("the driver of rank %s is disconnected; its run continues and is recorded", self.kernel_id)
             return None
-        if self._watching:
-            self._watching = False
-            self._server_watches(zmq.SUBSCRIBE)
-        self.multi_kernel_manager.hand_over(self)
-        self._records.abandon(self)
+        if self._replaces_server_stream:
+            self._replaces_server_stream = False
+            self._set_server_stream(zmq.SUBSCRIBE)
+        self.multi_kernel_manager.transfer_to_server(self)
+        self._journals.abandon(self)
         return super().disconnect()  # type: ignore[no-untyped-call]
 
-    def _take_over(self, _connected: object) -> None:
-        # The server reads all output a second time to see that the kernel is active. This connection sees it too, so
-        # the server may pause meanwhile: that halves what a cell costs it. Until here it was needed, to see the start.
+    def _replace_server_stream(self, _connected: object) -> None:
+        # The server subscribes to all output as well, to track the kernel's activity. This connection can track it, so
+        # the server unsubscribes meanwhile, which halves its work per cell. Before, it needs the stream to see the
+        # kernel start.
         if self.channels:
-            self._watching = True
-            self._server_watches(zmq.UNSUBSCRIBE)
+            self._replaces_server_stream = True
+            self._set_server_stream(zmq.UNSUBSCRIBE)
 
-    def _server_watches(self, option: int) -> None:
+    def _set_server_stream(self, option: int) -> None:
         stream = getattr(self.kernel_manager, "_activity_stream", None)
         if stream is not None and not stream.socket.closed:
             stream.socket.setsockopt(option, b"")
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
-        """Pass a message of the driver on to the kernel."""
+        """Forward a message of the driver to the kernel."""
         if self.channels and isinstance(incoming_msg, bytes) and RUN_MARK.encode() in incoming_msg:
             _, parts = deserialize_msg_from_ws_v1(incoming_msg)
             if (mark := json.loads(parts[2]).get(RUN_MARK)) is not None:
-                self._records.note(self.kernel_id, json.loads(parts[0])["msg_id"], mark, self)
+                self._journals.note_request(self.kernel_id, json.loads(parts[0])["msg_id"], mark, self)
         super().handle_incoming_message(incoming_msg)
 
     def handle_outgoing_message(self, stream: Any, outgoing_msg: Any) -> None:
-        """Send a message of the kernel to the driver, or keep it at home."""
+        """Record a message of the kernel and forward it to the driver, unless the driver does not need it."""
         parts: Any = self.session.feed_identities(outgoing_msg)[1][1:]
         stream = self.channels[stream] if isinstance(stream, str) else stream
         self._note_activity()
         kind = json.loads(parts[0])["msg_type"]
         if kind == "execute_reply":
-            self._hold(stream, parts)
+            self._hold_reply(stream, parts)
         elif kind == "status":
             self._note_status(parts)
         elif kind != "execute_input":
             self._forward(stream.channel, kind, parts)
 
     def _forward(self, channel: str, kind: str, parts: list[bytes]) -> None:
-        record = self._records.of(self.kernel_id, kind, parts)
-        if record is None:
+        journal = self._journals.of_message(self.kernel_id, kind, parts)
+        if journal is None:
             self._send(serialize_msg_to_ws_v1(parts, channel))
-        elif record.owner is self and not record.ended:
-            self._send(record.take(channel, kind, parts))
-            if kind == "execute_reply" and record.requests[json.loads(parts[1])["msg_id"]] == Part.END:
-                self._end(record, done=True)
+        elif journal.owner is self and not journal.ended:
+            self._send(journal.add(channel, kind, parts))
+            if kind == "execute_reply" and journal.requests[json.loads(parts[1])["msg_id"]] == Part.END:
+                self._end(journal, completed=True)
 
     def _send(self, frame: bytes) -> None:
-        if self.led:
+        if self.has_driver:
             try:
                 self.write_message(frame, binary=True)
             except WebSocketClosedError:
-                self.log.debug("the driver of rank %s has just gone", self.kernel_id)
+                self.log.debug("the driver of rank %s has just disconnected", self.kernel_id)
 
-    def _end(self, record: Journal, *, done: bool) -> None:
-        self._records.end(record, done=done)
-        if not self.led:
-            # Not at once: this is called from a channel that would be closed.
+    def _end(self, journal: Journal, *, completed: bool) -> None:
+        self._journals.end(journal, completed=completed)
+        if not self.has_driver:
+            # Deferred, because this is called from a callback of a channel that `disconnect` closes.
             asyncio.get_running_loop().call_soon(self.disconnect)
 
     def _note_activity(self) -> None:
-        # Once a second is enough for those who look for idle servers.
+        # Once per second is sufficient to detect idle servers.
         if time.monotonic() - self._noted > 1:
             self._noted = time.monotonic()
             self.multi_kernel_manager.last_kernel_activity = self.kernel_manager.last_activity = utcnow()
 
-    def _hold(self, stream: Any, parts: list[bytes]) -> None:
+    def _hold_reply(self, stream: Any, parts: list[bytes]) -> None:
         request = json.loads(parts[1])["msg_id"]
         if request in self._idle:
             self._idle.remove(request)
@@ -161,7 +162,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         self.multi_kernel_manager.note_status(self.kernel_id, parent, state, observer=self)
         if self.kernel_manager.execution_state != state:
             self.kernel_manager.execution_state = state
-        # Other connections' idles come here too, their replies do not.
+        # Idle messages for other connections arrive here too, their replies do not.
         if state != "idle" or parent["session"] != self.session.session:
             return
         if (reply := self._replies.pop(parent["msg_id"], None)) is not None:
@@ -171,7 +172,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             self._idle.add(parent["msg_id"])
 
     def on_restart_failed(self) -> None:
-        """Tell the driver that the kernel is dead, and why."""
+        """Tell the driver that the kernel is dead, with the cause."""
         process = getattr(self.kernel_manager.provisioner, "process", None)
         cause = explain_exit(
             process.poll() if process is not None else None,
@@ -179,18 +180,18 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         )
         self.log.error("rank %s is dead: %s", self.kernel_id, cause)
         self.channels["iopub"].flush()
-        self._tell_dead(cause)
+        self._send_dead(cause)
 
-    def tell_stopped(self) -> None:
-        """End the run that was begun here: the kernel was stopped."""
-        if self._record is not None:
-            self._tell_dead("stopped")
+    def end_stopped_run(self) -> None:
+        """End the run that was started over this connection, because the kernel was stopped."""
+        if self._journal is not None:
+            self._send_dead("stopped")
 
-    def _tell_dead(self, cause: str) -> None:
+    def _send_dead(self, cause: str) -> None:
         message = self.session.msg("status", {"execution_state": "dead", "cause": cause})
         parts = [self.session.pack(message[part]) for part in ("header", "parent_header", "metadata", "content")]
-        if (record := self._record) is None:
+        if (journal := self._journal) is None:
             self._send(serialize_msg_to_ws_v1(parts, "iopub"))
         else:
-            self._send(record.take("iopub", "status", parts))
-            self._end(record, done=False)
+            self._send(journal.add("iopub", "status", parts))
+            self._end(journal, completed=False)

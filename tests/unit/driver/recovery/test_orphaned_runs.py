@@ -14,7 +14,7 @@ from farandole.driver.recovery.reattach import about
 from farandole.driver.workers.local import LOCAL_STOP_SECONDS
 from farandole.protocol import COMM_TARGET, LEFT_RECORDS, Part, Report, Status, report_to_json
 from farandole.runs.store import RunStore
-from farandole.server.journal import journals as all_records
+from farandole.server.journal import journals
 from farandole.server.journal.journals import Journals
 from jupyter_client.manager import KernelManager
 
@@ -23,12 +23,12 @@ LATE = {"status": "error", "ename": "ValueError", "evalue": "late", "traceback":
 
 
 class Owner:
-    """The connection of a rank, which its driver has left unless `led`."""
+    """The connection of a rank, whose driver has disconnected unless `has_driver`."""
 
-    def __init__(self, led=False):
-        self.led = led
+    def __init__(self, has_driver=False):
+        self.has_driver = has_driver
 
-    def tell_stopped(self):
+    def end_stopped_run(self):
         raise AssertionError("nobody stops this kernel")
 
 
@@ -76,20 +76,20 @@ def said(records, run, rank, *, steps=3, reply=OK, owner=None, elastic=None):
     owner, kernel = owner or Owner(), f"kernel-{rank}"
     for part in Part:
         mark = {"run": run.id, "part": part, "rank": rank, "about": about(run, elastic)}
-        records.note(kernel, part, mark, owner)
+        records.note_request(kernel, part, mark, owner)
     record = records.get(run.id, kernel)
     for step in range(steps):
         data = {"run": run.id, "rank": rank, "records": [reported(rank, step)]}
         content = {"comm_id": COMM_TARGET, "data": data}
-        record.take("iopub", "comm_msg", message("comm_msg", content, Part.CELL))
+        record.add("iopub", "comm_msg", message("comm_msg", content, Part.CELL))
         text = {"name": "stdout", "text": f"line {step}\n"}
-        record.take("iopub", "stream", message("stream", text, Part.CELL))
+        record.add("iopub", "stream", message("stream", text, Part.CELL))
     if reply is not None:
         result = {"kind": "result", "value": rank}
         content = {"comm_id": COMM_TARGET, "data": {"run": run.id, "rank": rank, "records": [result]}}
-        record.take("iopub", "comm_msg", message("comm_msg", content, Part.CELL))
-        record.take("shell", "execute_reply", message("execute_reply", reply, Part.CELL))
-        record.take("shell", "execute_reply", message("execute_reply", OK, Part.END))
+        record.add("iopub", "comm_msg", message("comm_msg", content, Part.CELL))
+        record.add("shell", "execute_reply", message("execute_reply", reply, Part.CELL))
+        record.add("shell", "execute_reply", message("execute_reply", OK, Part.END))
     return record
 
 
@@ -101,8 +101,8 @@ def leave(folder, run, *ranks, **options):
     async def end():
         records = Journals(folder)
         for rank in ranks:
-            records.end(said(records, run, rank, **options), done=True)
-        await records.leave_all()
+            records.end(said(records, run, rank, **options), completed=True)
+        await records.persist_all()
         return records
 
     return asyncio.run(end())
@@ -197,7 +197,7 @@ def test_a_record_that_cannot_be_read_costs_no_list_of_runs(store, run, tmp_path
 
 
 def test_nothing_is_left_where_a_driver_reads_or_has_ended_the_run(store, run, tmp_path):
-    leave(tmp_path, run, 0, owner=Owner(led=True))
+    leave(tmp_path, run, 0, owner=Owner(has_driver=True))
     assert left(run) == []
     store.resume(json.loads(run.info.to_json()), "x", write=True).finish(Status.FINISHED)
     leave(tmp_path / "other", run, 0)
@@ -205,54 +205,54 @@ def test_nothing_is_left_where_a_driver_reads_or_has_ended_the_run(store, run, t
 
 
 async def test_a_driver_that_goes_before_it_has_written_the_end_leaves_it(store, run, tmp_path):
-    records, owner = Journals(tmp_path), Owner(led=True)
-    records.end(said(records, run, 0, owner=owner), done=True)
-    await records.leave_all()
+    records, owner = Journals(tmp_path), Owner(has_driver=True)
+    records.end(said(records, run, 0, owner=owner), completed=True)
+    await records.persist_all()
     assert left(run) == []
-    owner.led = False
+    owner.has_driver = False
     records.abandon(owner)
-    await records.leave_all()
+    await records.persist_all()
     assert left(run) == ["kernel-0.frames", "kernel-0.json"]
 
 
 async def test_a_driver_that_lets_go_of_a_rank_that_died_leaves_nothing(store, run, tmp_path):
-    records, owner = Journals(tmp_path), Owner(led=True)
-    records.end(said(records, run, 0, owner=owner, reply=None), done=False)
-    owner.led = False
+    records, owner = Journals(tmp_path), Owner(has_driver=True)
+    records.end(said(records, run, 0, owner=owner, reply=None), completed=False)
+    owner.has_driver = False
     records.abandon(owner)
-    assert not records.get(run.id, "kernel-0").leaving
-    assert not records.unread
-    await records.leave_all()
+    assert not records.get(run.id, "kernel-0").persisting
+    assert not records.has_unread_end
+    await records.persist_all()
     assert left(run) == ["kernel-0.frames", "kernel-0.json"]
 
 
 def test_records_are_left_before_whoever_stops_the_server_kills_it():
     kernels = KernelManager().shutdown_wait_time
-    assert kernels + all_records.LEAVE_SECONDS < LOCAL_STOP_SECONDS
+    assert kernels + journals.PERSIST_SECONDS < LOCAL_STOP_SECONDS
 
 
 async def test_an_end_that_cannot_be_left_keeps_its_worker_for_a_day(store, run, tmp_path, monkeypatch):
     (run.folder / "run.json").unlink()
     records = Journals(tmp_path)
     record = said(records, run, 0)
-    assert not records.unread
-    records.end(record, done=True)
-    await records.leave_all()
-    assert records.unread
-    with record.followed():
-        assert not records.unread
-    monkeypatch.setattr(all_records, "UNREAD_SECONDS", -1.0)
-    assert not records.unread
+    assert not records.has_unread_end
+    records.end(record, completed=True)
+    await records.persist_all()
+    assert records.has_unread_end
+    with record.reading():
+        assert not records.has_unread_end
+    monkeypatch.setattr(journals, "UNREAD_SECONDS", -1.0)
+    assert not records.has_unread_end
 
 
 async def test_an_end_that_was_left_or_read_keeps_nobody(store, run, tmp_path):
     records = Journals(tmp_path)
     one = said(records, run, 0)
-    records.end(one, done=True)
-    await records.leave_all()
-    assert one.left
+    records.end(one, completed=True)
+    await records.persist_all()
+    assert one.persisted
     (run.folder / "run.json").unlink()
-    other = said(records, run, 1, owner=Owner(led=True))
-    records.end(other, done=True)
-    other.owner.led = False
-    assert (other.left, other.told, records.unread) == (False, True, False)
+    other = said(records, run, 1, owner=Owner(has_driver=True))
+    records.end(other, completed=True)
+    other.owner.has_driver = False
+    assert (other.persisted, other.end_was_read, records.has_unread_end) == (False, True, False)

@@ -8,17 +8,17 @@ import torch
 from farandole.protocol import Part
 from farandole.ranks.checkpoints.memory_checkpoint import MemoryCheckpoint
 from farandole.ranks.state.state import state as fd_state
-from farandole.server.journal import cleanup as leftovers
+from farandole.server.journal import cleanup
 from farandole.server.journal.journals import Journals
 
 RUN = "20260101-000000-abcd"
-OLD = time.time() - 2 * leftovers.OLD_SECONDS
+OLD = time.time() - 2 * cleanup.OLD_SECONDS
 
 
 class Owner:
-    led = True
+    has_driver = True
 
-    def tell_stopped(self):
+    def end_stopped_run(self):
         raise AssertionError("nobody stops this kernel")
 
 
@@ -35,11 +35,11 @@ def copies(folder, *workers, run=RUN, modified=OLD):
 
 def test_old_copies_go_and_young_ones_wait_for_ranks_that_take_the_place_of_those_that_are_lost(tmp_path):
     copies(tmp_path, "c-w0")
-    copies(tmp_path, "c-w1", modified=time.time() - leftovers.OLD_SECONDS / 2)
+    copies(tmp_path, "c-w1", modified=time.time() - cleanup.OLD_SECONDS / 2)
     other = tmp_path / "farandole-other"
     other.write_bytes(b"x")
     os.utime(other, (OLD, OLD))
-    leftovers.sweep_copies(tmp_path)
+    cleanup.remove_stale_copies(tmp_path)
     assert names(tmp_path) == [f"farandole-{RUN}-c-w1-0", "farandole-other"]
 
 
@@ -47,13 +47,13 @@ def test_an_old_copy_stays_while_its_rank_lives_which_commits_rarely(tmp_path, m
     monkeypatch.setenv("FARANDOLE_WORKER", "c-w0")
     one, state = MemoryCheckpoint(RUN, tmp_path), fd_state(torch.nn.Linear(1, 1))
     state.commit()
-    one.keep(state, None)
+    one.save(state, None)
     [path] = tmp_path.iterdir()
     os.utime(path, (OLD, OLD))
-    leftovers.sweep_copies(tmp_path)
+    cleanup.remove_stale_copies(tmp_path)
     assert names(tmp_path) == [path.name]
     os.close(one._locks.pop(path))  # as its process's end does
-    leftovers.sweep_copies(tmp_path)
+    cleanup.remove_stale_copies(tmp_path)
     assert names(tmp_path) == []
 
 
@@ -63,51 +63,51 @@ def memory(tmp_path, monkeypatch):
     folder = tmp_path / "memory"
     folder.mkdir()
     monkeypatch.setenv("FARANDOLE_WORKER", "c-w1")
-    monkeypatch.setattr(leftovers, "copies_folder", lambda: folder)
+    monkeypatch.setattr(cleanup, "copies_folder", lambda: folder)
     return folder
 
 
-def begin(records, run, kernel="k"):
-    records.note(kernel, "begin", {"run": run, "part": Part.BEGIN, "rank": 0, "about": {}}, Owner())
-    return records.get(run, kernel)
+def begin(store, run, kernel="k"):
+    store.note_request(kernel, "begin", {"run": run, "part": Part.BEGIN, "rank": 0, "about": {}}, Owner())
+    return store.get(run, kernel)
 
 
 def test_a_ranks_copies_go_with_its_run_and_those_of_others_stay(tmp_path, memory):
-    records = Journals(tmp_path)
-    first, second = begin(records, RUN, "a"), begin(records, RUN, "b")
+    store = Journals(tmp_path)
+    first, second = begin(store, RUN, "a"), begin(store, RUN, "b")
     state = fd_state(torch.nn.Linear(1, 1))
     state.commit()
-    MemoryCheckpoint(RUN, memory).keep(state, None)
+    MemoryCheckpoint(RUN, memory).save(state, None)
     copies(memory, "c-w10")
     copies(memory, "c-w1", run="20260101-000000-beef")
     mine = f"farandole-{RUN}-c-w1-1"
-    records.end(first, done=True)
+    store.end(first, completed=True)
     assert mine in names(memory)
-    records.end(second, done=True)
+    store.end(second, completed=True)
     assert names(memory) == [f"farandole-{RUN}-c-w10-0", "farandole-20260101-000000-beef-c-w1-0"]
 
 
 def test_copies_outlive_ranks_that_die_until_another_run_begins(tmp_path, memory):
-    records = Journals(tmp_path)
-    records.end(begin(records, RUN, "a"), done=False)
+    store = Journals(tmp_path)
+    store.end(begin(store, RUN, "a"), completed=False)
     copies(memory, "c-w1")
-    begin(records, RUN, "b").end()
+    begin(store, RUN, "b").end()
     assert names(memory) == [f"farandole-{RUN}-c-w1-0"]
-    begin(records, "20260101-000000-beef", "c")
+    begin(store, "20260101-000000-beef", "c")
     assert names(memory) == []
 
 
 def test_a_new_rank_that_cannot_join_leaves_the_copies_of_the_dead_to_the_next(tmp_path, memory):
-    records = Journals(tmp_path)
-    records.end(begin(records, RUN, "a"), done=False)
+    store = Journals(tmp_path)
+    store.end(begin(store, RUN, "a"), completed=False)
     copies(memory, "c-w1")
-    records.end(begin(records, RUN, "b"), done=True)
+    store.end(begin(store, RUN, "b"), completed=True)
     assert names(memory) == [f"farandole-{RUN}-c-w1-0"]
 
 
 async def test_copies_go_with_their_worker(tmp_path, memory):
-    records = Journals(tmp_path)
-    begin(records, RUN, "a").end()
+    store = Journals(tmp_path)
+    begin(store, RUN, "a").end()
     copies(memory, "c-w1")
-    await records.leave_all()
+    await store.persist_all()
     assert names(memory) == []

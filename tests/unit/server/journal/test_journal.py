@@ -6,17 +6,16 @@ import os
 
 import pytest
 from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part
-from farandole.server.journal import journal as record
-from farandole.server.journal import journals as all_records
+from farandole.server.journal import journal, journals
 from farandole.server.journal.journal import Journal
 from farandole.server.journal.journals import Journals
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1
 
 
 class Owner:
-    led = True
+    has_driver = True
 
-    def tell_stopped(self):
+    def end_stopped_run(self):
         raise AssertionError("nobody stops this kernel")
 
 
@@ -64,28 +63,28 @@ def texts(kept, after=0):
 
 def test_messages_are_numbered_from_one_and_read_from_anywhere(kept):
     for number in range(5):
-        kept.take("iopub", "stream", printed(str(number)))
+        kept.add("iopub", "stream", printed(str(number)))
     assert [number for number, _ in told(kept)] == [1, 2, 3, 4, 5]
     assert texts(kept, 3) == ["3", "4"]
     assert kept.read(5) == (b"", 5)
 
 
 def test_the_driver_gets_the_number_and_other_metadata_stay(kept):
-    frame = kept.take("iopub", "display_data", message("display_data", {}, metadata={"mine": 1}))
+    frame = kept.add("iopub", "display_data", message("display_data", {}, metadata={"mine": 1}))
     channel, parts = deserialize_msg_from_ws_v1(frame)
     assert (channel, json.loads(parts[2])) == ("iopub", {"mine": 1, RECORD_NUMBER: 1, RECORD_RUN: "r"})
 
 
 def test_buffers_are_kept(kept):
-    kept.take("iopub", "comm_msg", [*message("comm_msg", {}), b"\x00blob"])
+    kept.add("iopub", "comm_msg", [*message("comm_msg", {}), b"\x00blob"])
     [frame] = frames(kept.read(0)[0])
     assert deserialize_msg_from_ws_v1(frame)[1][4:] == [b"\x00blob"]
 
 
-def test_long_records_are_read_in_parts_of_whole_messages(kept, monkeypatch):
-    monkeypatch.setattr(record, "READ_BYTES", 1000)
+def test_long_journals_are_read_in_parts_of_whole_messages(kept, monkeypatch):
+    monkeypatch.setattr(journal, "READ_BYTES", 1000)
     for number in range(50):
-        kept.take("iopub", "stream", printed(str(number) * 100))
+        kept.add("iopub", "stream", printed(str(number) * 100))
     data, after = kept.read(0)
     assert 0 < after < 50
     assert len(frames(data)) == after
@@ -93,13 +92,13 @@ def test_long_records_are_read_in_parts_of_whole_messages(kept, monkeypatch):
 
 
 def test_what_the_disk_does_not_take_waits_and_is_written_later(kept, monkeypatch):
-    kept.take("iopub", "stream", printed("before"))
+    kept.add("iopub", "stream", printed("before"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", lambda *_: _raise())
-        kept.take("iopub", "stream", printed("full"))
+        kept.add("iopub", "stream", printed("full"))
         assert texts(kept) == ["before", "full"]
         assert texts(kept, 1) == ["full"]
-    kept.take("iopub", "stream", printed("after"))
+    kept.add("iopub", "stream", printed("after"))
     assert texts(kept) == ["before", "full", "after"]
 
 
@@ -109,33 +108,33 @@ def _raise():
 
 def test_a_torn_write_is_made_whole(kept, monkeypatch):
     pwrite = os.pwrite
-    kept.take("iopub", "stream", printed("before"))
+    kept.add("iopub", "stream", printed("before"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", lambda file, data, start: pwrite(file, data[:7], start))
-        kept.take("iopub", "stream", printed("torn"))
+        kept.add("iopub", "stream", printed("torn"))
         assert texts(kept) == ["before", "torn"]
-    kept.take("iopub", "stream", printed("after"))
+    kept.add("iopub", "stream", printed("after"))
     assert texts(kept) == ["before", "torn", "after"]
 
 
 def test_beyond_its_bound_it_keeps_reports_and_the_end_and_says_so_once(kept):
     kept.limit = 2000
     for number in range(30):
-        kept.take("iopub", "stream", printed("x" * 100))
-        kept.take("iopub", "comm_msg", message("comm_msg", {"report": number}))
-    kept.take("shell", "execute_reply", message("execute_reply", {"status": "ok"}))
+        kept.add("iopub", "stream", printed("x" * 100))
+        kept.add("iopub", "comm_msg", message("comm_msg", {"report": number}))
+    kept.add("shell", "execute_reply", message("execute_reply", {"status": "ok"}))
     contents = [content for _, content in told(kept)]
     assert [content["report"] for content in contents if "report" in content] == list(range(30))
     assert contents[-1] == {"status": "ok"}
     streams = [content["text"] for content in contents if "text" in content]
     assert len(streams) < 15
-    assert "keeps no more of it" in streams[-1]
-    assert sum("keeps no more of it" in text for text in streams) == 1
+    assert "records no more of it" in streams[-1]
+    assert sum("records no more of it" in text for text in streams) == 1
 
 
 def test_what_is_not_kept_is_still_forwarded_without_a_number(kept):
     kept.limit = 0
-    _, parts = deserialize_msg_from_ws_v1(kept.take("iopub", "stream", printed("live")))
+    _, parts = deserialize_msg_from_ws_v1(kept.add("iopub", "stream", printed("live")))
     assert (json.loads(parts[3])["text"], json.loads(parts[2])) == ("live", {})
 
 
@@ -143,7 +142,7 @@ async def test_who_waits_is_told_of_news_and_of_the_end(kept):
     waiting = asyncio.create_task(kept.wait(0))
     await asyncio.sleep(0)
     assert not waiting.done()
-    kept.take("iopub", "stream", printed("news"))
+    kept.add("iopub", "stream", printed("news"))
     await asyncio.wait_for(waiting, 5)
     waiting = asyncio.create_task(kept.wait(1))
     await asyncio.sleep(0)
@@ -153,66 +152,66 @@ async def test_who_waits_is_told_of_news_and_of_the_end(kept):
 
 
 @pytest.fixture
-def records(tmp_path):
+def store(tmp_path):
     return Journals(tmp_path)
 
 
-def begin(records, run, kernel="k", request="begin"):
+def begin(store, run, kernel="k", request="begin"):
     mark = {"run": run, "part": Part.BEGIN, "rank": 0, "about": {"run": {"id": run}}}
-    records.note(kernel, request, mark, Owner())
-    return records.get(run, kernel)
+    store.note_request(kernel, request, mark, Owner())
+    return store.get(run, kernel)
 
 
-def test_a_message_belongs_to_the_run_of_its_request(records):
-    mine = begin(records, "run-1")
-    records.note("k", "cell", {"run": "run-1", "part": Part.CELL, "rank": 0}, Owner())
+def test_a_message_belongs_to_the_run_of_its_request(store):
+    mine = begin(store, "run-1")
+    store.note_request("k", "cell", {"run": "run-1", "part": Part.CELL, "rank": 0}, Owner())
     assert mine.requests == {"begin": "begin", "cell": "cell"}
-    assert records.of("k", "stream", printed("x")) is mine
-    assert records.of("k", "stream", message("stream", {}, request="another")) is None
-    assert records.of("other", "stream", printed("x")) is None
+    assert store.of_message("k", "stream", printed("x")) is mine
+    assert store.of_message("k", "stream", message("stream", {}, request="another")) is None
+    assert store.of_message("other", "stream", printed("x")) is None
 
 
-def test_a_report_belongs_to_the_run_that_it_names_whoever_asked(records):
-    first, second = begin(records, "run-1"), begin(records, "run-2", request="begin-2")
+def test_a_report_belongs_to_the_run_that_it_names_whoever_asked(store):
+    first, second = begin(store, "run-1"), begin(store, "run-2", request="begin-2")
     late = message("comm_msg", {"data": {"run": "run-1"}}, request="anything")
-    assert records.of("k", "comm_msg", late) is first
+    assert store.of_message("k", "comm_msg", late) is first
     assert first.ended
     assert not second.ended
-    assert records.of("k", "comm_msg", message("comm_msg", {"data": {"run": ""}})) is None
+    assert store.of_message("k", "comm_msg", message("comm_msg", {"data": {"run": ""}})) is None
 
 
-def test_the_last_runs_are_kept_and_those_that_go_on(records):
-    going = begin(records, "going", kernel="another")
+def test_the_last_runs_are_kept_and_those_that_go_on(store):
+    going = begin(store, "going", kernel="another")
     for number in range(10):
-        begin(records, f"run-{number}", request=str(number)).end()
-    kept = [one["run"] for one in records.listing()]
+        begin(store, f"run-{number}", request=str(number)).end()
+    kept = [one["run"] for one in store.describe()]
     assert kept[0] == "going"
     assert kept[-1] == "run-9"
     assert len(kept) < 8
     assert not going.ended
 
 
-def test_the_listing_says_who_goes_on_and_who_is_led(records):
-    one = begin(records, "run-1")
-    one.owner.led = False
-    with one.followed():
-        assert [entry["led"] for entry in records.listing()] == [True]
-    [entry] = records.listing()
+def test_the_listing_says_who_goes_on_and_who_is_led(store):
+    one = begin(store, "run-1")
+    one.owner.has_driver = False
+    with one.reading():
+        assert [entry["led"] for entry in store.describe()] == [True]
+    [entry] = store.describe()
     assert (entry["led"], entry["ended"], entry["count"], entry["rank"]) == (False, None, 0, 0)
     one.end()
-    assert records.listing()[0]["ended"] > 0
+    assert store.describe()[0]["ended"] > 0
 
 
-def test_all_records_together_have_one_bound_and_ended_runs_make_room(records, monkeypatch):
-    monkeypatch.setattr(all_records, "TOTAL_BYTES", 5000)
-    old, new = begin(records, "old", kernel="a"), begin(records, "new", kernel="b")
+def test_all_journals_together_have_one_bound_and_ended_runs_make_room(store, monkeypatch):
+    monkeypatch.setattr(journals, "TOTAL_BYTES", 5000)
+    old, new = begin(store, "old", kernel="a"), begin(store, "new", kernel="b")
     for one in (old, new):
         for _ in range(20):
-            one.take("iopub", "stream", printed("x" * 100))
-    assert "keeps no more of it" in texts(new)[-1]
+            one.add("iopub", "stream", printed("x" * 100))
+    assert "records no more of it" in texts(new)[-1]
     assert old.size + new.size < 7000
     count = new.count
     old.end()
-    new.take("iopub", "stream", printed("room again"))
+    new.add("iopub", "stream", printed("room again"))
     assert new.count == count + 1
-    assert [one["run"] for one in records.listing()] == ["new"]
+    assert [one["run"] for one in store.describe()] == ["new"]

@@ -4,13 +4,13 @@ import subprocess
 import sys
 
 import pytest
-from farandole.server.journal.tempdirs import own_folder
+from farandole.server.journal.tempdirs import make_tempdir
 
 MAKE = """
 import sys
 from pathlib import Path
-from farandole.server.journal.tempdirs import own_folder
-print(own_folder("ipc", Path(sys.argv[1])), flush=True)
+from farandole.server.journal.tempdirs import make_tempdir
+print(make_tempdir("ipc", Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
 
@@ -26,15 +26,15 @@ def other(tmp_path):
 def test_a_killed_process_leaves_its_folder_until_the_next_one_begins(other, tmp_path):
     process, folder = other
     (folder / "kernel-1").touch()
-    own_folder("record", tmp_path)
-    assert own_folder("ipc", tmp_path).stat().st_mode & 0o777 == 0o700
+    make_tempdir("record", tmp_path)
+    assert make_tempdir("ipc", tmp_path).stat().st_mode & 0o777 == 0o700
     assert folder.is_dir()
     process.kill()
     process.wait()
     assert folder.is_dir()
-    own_folder("record", tmp_path)
+    make_tempdir("record", tmp_path)
     assert folder.is_dir()
-    own_folder("ipc", tmp_path)
+    make_tempdir("ipc", tmp_path)
     assert not folder.exists()
 
 
@@ -48,6 +48,6 @@ def test_a_process_that_ends_takes_its_folder_along(other):
 def test_what_only_looks_like_one_stays(tmp_path):
     (tmp_path / "farandole-ipc-mine").mkdir()
     (tmp_path / "farandole-ipc-0-1-elsewhere").mkdir()
-    own_folder("ipc", tmp_path)
+    make_tempdir("ipc", tmp_path)
     assert (tmp_path / "farandole-ipc-mine").is_dir()
     assert (tmp_path / "farandole-ipc-0-1-elsewhere").is_dir()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 
-from farandole.server.worker.lifeline import LIFELINE_VARIABLE, hold_lifeline
+from farandole.server.worker.lifeline import LIFELINE_VARIABLE, stop_with_parent
 
 
 class Server:
@@ -24,7 +24,7 @@ async def test_the_server_stops_when_the_other_end_is_closed(monkeypatch):
     ours, theirs = os.pipe()
     monkeypatch.setenv(LIFELINE_VARIABLE, str(ours))
     server = Server()
-    hold_lifeline(server)
+    stop_with_parent(server)
     await asyncio.sleep(0)
     assert not server.stopped.is_set()
     os.close(theirs)
@@ -35,7 +35,7 @@ async def test_the_server_stops_when_the_other_end_is_closed(monkeypatch):
 async def test_the_descriptor_is_not_handed_on(monkeypatch):
     ours, theirs = os.pipe()
     monkeypatch.setenv(LIFELINE_VARIABLE, str(ours))
-    hold_lifeline(server := Server())
+    stop_with_parent(server := Server())
     assert LIFELINE_VARIABLE not in os.environ
     os.close(theirs)
     await asyncio.wait_for(server.stopped.wait(), 5)
@@ -44,6 +44,6 @@ async def test_the_descriptor_is_not_handed_on(monkeypatch):
 
 async def test_a_server_without_a_lifeline_goes_on(monkeypatch):
     monkeypatch.delenv(LIFELINE_VARIABLE, raising=False)
-    hold_lifeline(server := Server())
+    stop_with_parent(server := Server())
     await asyncio.sleep(0)
     assert not server.stopped.is_set()

@@ -16,26 +16,26 @@ def log():
 
 def test_it_is_read_from_anywhere(log):
     [book] = log.handlers
-    assert book.part(0) == {"offset": 0, "next": 0, "size": 0, "text": ""}
+    assert book.read(0) == {"offset": 0, "next": 0, "size": 0, "text": ""}
     log.info("Kernel started: %s", "rank-0")
-    first = book.part(0)
+    first = book.read(0)
     assert first["text"].startswith("[I ")
     assert first["text"].endswith("ServerApp] Kernel started: rank-0\n")
     log.warning("größer")
-    second = book.part(first["next"])
+    second = book.read(first["next"])
     assert (second["offset"], second["next"]) == (first["size"], second["size"])
     assert second["text"].endswith("größer\n")
-    assert book.part(second["next"])["text"] == ""
-    assert book.part(-8)["text"] == "rößer\n"[-7:]
-    assert book.part(10**9)["offset"] == second["size"]
+    assert book.read(second["next"])["text"] == ""
+    assert book.read(-8)["text"] == "rößer\n"[-7:]
+    assert book.read(10**9)["offset"] == second["size"]
 
 
 def test_a_bad_call_does_not_fail_where_it_is_made(log, capsys):
     log.info("%d", "x")
     log.info("next")
     [book] = log.handlers
-    assert book.part(0)["text"].endswith("ServerApp] next\n")
-    assert book.part(0)["text"].count("\n") == 1
+    assert book.read(0)["text"].endswith("ServerApp] next\n")
+    assert book.read(0)["text"].count("\n") == 1
     assert "--- Logging error ---" in capsys.readouterr().err
 
 
@@ -46,7 +46,7 @@ def test_who_reads_it_is_not_told_of_reading(log):
     log.debug("Checking the identity of somebody")
     log.info("200 GET /user/ada/main-w0/farandole/worker (ada@127.0.0.1) 1.10ms")
     log.warning("403 GET /user/ada/main-w0/farandole/look (@127.0.0.1) 1.10ms")
-    assert [line.partition("GET ")[2].split()[0] for line in book.part(0)["text"].splitlines()] == [
+    assert [line.partition("GET ")[2].split()[0] for line in book.read(0)["text"].splitlines()] == [
         "/user/ada/main-w0/farandole/worker",
         "/user/ada/main-w0/farandole/look",
     ]
@@ -57,7 +57,7 @@ def test_it_is_bounded_and_forgets_whole_lines(log, monkeypatch):
     [book] = log.handlers
     for number in range(100):
         log.info("line %d", number)
-    kept = book.part(0)
+    kept = book.read(0)
     assert kept["next"] == kept["size"]
     assert 900 < kept["next"] - kept["offset"] <= 1000
     assert kept["text"].startswith("[I ")
@@ -65,14 +65,14 @@ def test_it_is_bounded_and_forgets_whole_lines(log, monkeypatch):
 
 
 def test_a_long_log_comes_in_parts(log, monkeypatch):
-    monkeypatch.setattr(logbook, "PART_BYTES", 101)
+    monkeypatch.setattr(logbook, "LOG_CHUNK_BYTES", 101)
     [book] = log.handlers
     for _ in range(20):
         log.info("größer… 🙂")
     text, offset = "", 0
-    while (part := book.part(offset))["text"]:
-        text, offset = text + part["text"], part["next"]
-    assert offset == book.part(0)["size"]
+    while (chunk := book.read(offset))["text"]:
+        text, offset = text + chunk["text"], chunk["next"]
+    assert offset == book.read(0)["size"]
     assert text.count("größer… 🙂\n") == 20
 
 

@@ -145,8 +145,8 @@ def test_what_hundreds_of_ranks_report_waits_longer_and_arrives(monkeypatch: pyt
     monkeypatch.setenv("FARANDOLE_SIZE", "600")
     came = []
     line = Reporter()
-    line.connect(lambda data, _buffers=None: came.append((time.monotonic(), len(data["records"]))))
     began = time.monotonic()
+    line.connect(lambda data, _buffers=None: came.append((time.monotonic(), len(data["records"]))))
     while not came:
         line.put({"kind": "report"})
         time.sleep(0.01)

@@ -164,7 +164,9 @@ class RankGroup:
                 await asyncio.gather(*(interrupt_rank(kernel) for kernel in self.busy))
                 await self._until_idle(INTERRUPT_SECONDS)
                 # Idle ranks leave as well: one blocked in Gloo returns only once its peers have closed their ends.
-                going = [kernel for kernel in self.kernels if kernel.alive] if together else self.busy
+                # Ranks that join an elastic run are busy before they belong to the group.
+                everyone = dict.fromkeys([*self.kernels, *self.busy])
+                going = [kernel for kernel in everyone if kernel.alive] if together else self.busy
                 await asyncio.gather(*(self._force(kernel, together=together) for kernel in going))
         except TimeoutError:
             await asyncio.gather(*(kernel.kill() for kernel in self.busy))

@@ -95,3 +95,26 @@ async def test_hundreds_of_ranks_are_let_go_once_each_when_one_fails():
     assert [kernel.worker.interrupts for kernel in group.kernels] == [int(rank != 7) for rank in range(400)]
     assert {kernel.left for kernel in group.kernels} == {1}
     assert group.busy == []
+
+
+class Late(Counted):
+    """A worker whose rank ends its cell only after a second interrupt."""
+
+    async def interrupt_kernel(self, kernel_id):
+        self.interrupts += 1
+        if self.interrupts == 2:
+            self.interrupted.set()
+
+
+class Joining(Leaver):
+    async def subshell(self):
+        return "a subshell"
+
+
+async def test_a_rank_that_runs_the_cell_and_is_not_yet_in_the_group_is_released_too():
+    group = RankGroup()
+    joining = Joining(Late(), "new", slot=0)
+    cell = group.begin(joining, joining.execute("pass"))
+    await asyncio.wait_for(group.release(together=True), 10)
+    assert cell.done()
+    assert (joining.left, group.busy) == (1, [])

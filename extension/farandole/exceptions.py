@@ -9,15 +9,15 @@ FarandoleError
 │   ├── QuotaError
 │   └── HubBusyError     so many servers start that the hub takes no more for now
 ├── WorkerStartError     a worker failed or was too slow to start
-├── ClusterExistsError   a cluster of that name is there already
-├── DeadlineError        something did not answer in time
+├── ClusterExistsError   a cluster of that name exists already
+├── DeadlineError        an answer did not come in time
 ├── RankError            a cell failed on at least one rank
 │   └── RankDiedError    a rank's process or its worker ended
 ├── TransferError        a value could not be pushed or pulled
-├── ReportError          fd.report, fd.result got a value it cannot take (also a TypeError)
-└── RunNotFoundError     no run has that id
+├── ReportError          fd.report or fd.result does not accept a value (also a TypeError)
+└── RunNotFoundError     no run, or more than one, has that id or name
 
-Every message names what is missing or wrong and what to do about it.
+Every message names what is missing or wrong, and the remedy.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class FarandoleError(Exception):
     """Base of every error that Farandole raises for its users."""
 
     def _render_traceback_(self) -> list[str]:
-        """Show the message alone in a notebook (IPython's hook): frames of this package would not help there."""
+        """Show only the message in a notebook (IPython's hook): the frames of this package do not help users."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class UsageError(FarandoleError, ValueError):
-    """Raised when an argument has a value that cannot work."""
+    """Raised when an argument has an invalid value."""
 
 
 class NoClusterError(FarandoleError):
-    """Raised when a cell needs a cluster and none was started or attached."""
+    """Raised when a cell needs a cluster and there is none."""
 
 
 class HubError(FarandoleError):
-    """Raised when the hub refuses a request; carries the hub's own reason and its HTTP status, where it gave one."""
+    """Raised when the hub refuses a request; has the hub's reason, and its HTTP status if there is one."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class QuotaError(HubError):
 
 
 class HubBusyError(HubError):
-    """Raised when so many servers start that the hub takes no more now; says in how many seconds to ask again."""
+    """Raised when too many servers are starting and the hub accepts no more; has the seconds until a retry."""
 
     def __init__(self, message: str, *, status: int | None = None, retry_seconds: float) -> None:
         super().__init__(message, status=status)
@@ -68,7 +68,7 @@ class HubBusyError(HubError):
 
 
 class WorkerStartError(FarandoleError):
-    """Raised when a worker fails or is too slow to start, or refuses a request; carries the refusal's HTTP status."""
+    """Raised when a worker fails to start, is too slow to start, or refuses a request; has the HTTP status if any."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -76,15 +76,15 @@ class WorkerStartError(FarandoleError):
 
 
 class ClusterExistsError(FarandoleError):
-    """Raised when a cluster of that name is running already."""
+    """Raised when a cluster of the same name already runs."""
 
 
 class DeadlineError(FarandoleError):
-    """Raised when something did not answer within its deadline; names what was waited for."""
+    """Raised when an answer does not come before a deadline; names the operation."""
 
 
 class RankError(FarandoleError):
-    """Raised when a cell fails on at least one rank; the first rank's traceback comes first."""
+    """Raised when a cell fails on at least one rank; has the traceback of the rank that failed first."""
 
     def __init__(self, message: str, *, traceback: str = "", ranks: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -92,7 +92,7 @@ class RankError(FarandoleError):
         self.ranks = ranks
 
     def _render_traceback_(self) -> list[str]:
-        """Show the rank's own traceback in a notebook (IPython's hook) instead of the driver's."""
+        """Show the rank's traceback in a notebook (IPython's hook) instead of the driver's."""
         return [*([self.traceback] if self.traceback else []), f"{type(self).__name__}: {self}"]
 
 
@@ -105,8 +105,8 @@ class TransferError(FarandoleError):
 
 
 class ReportError(FarandoleError, TypeError):
-    """Raised when ``fd.report`` or ``fd.result`` gets a value that it cannot take; names the key."""
+    """Raised when ``fd.report`` or ``fd.result`` does not accept a value; names its key."""
 
 
 class RunNotFoundError(FarandoleError):
-    """Raised when no run, or more than one, matches an id."""
+    """Raised when no run, or more than one, matches an id or a name."""

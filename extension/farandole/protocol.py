@@ -1,7 +1,7 @@
 """Wire types that the driver, the ranks and the browser share.
 
-A rank talks to its driver in *rank messages*: JSON objects with a ``kind``, carried in batches by one Jupyter comm
-(target ``farandole``), so they travel in order with the cell's own output. Nothing here imports anything heavy.
+A rank sends *rank messages* to its driver: JSON objects with a ``kind``, in batches, through one Jupyter comm (target
+``farandole``). They arrive in order with the output of the cell. This module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -24,47 +24,50 @@ CHECKPOINTS = "checkpoints"
 """Folder of a run that holds its checkpoints."""
 
 CHECKPOINT_PREFIX = "step-"
-"""What the name of a checkpoint's folder begins with; its step follows."""
+"""Prefix of the name of a checkpoint's folder; the step follows."""
 
 CHECKPOINT_MANIFEST = "manifest.json"
-"""File of a checkpoint that says ``step``, ``time`` (seconds since the epoch), ``bytes`` and the files' checksums."""
+"""File of a checkpoint with ``step``, ``time`` (seconds since the epoch), ``bytes`` and the checksums of the files."""
 
 
 RUN_MARK = "farandole_run"
-"""Key in the metadata of a request that belongs to a run: ``{"run": id, "part": Part, "rank": n}``, and in the first
-one ``"about"``: what the driver needs to make the run again. The worker records what the rank answers."""
+"""Key in the metadata of a request that belongs to a run: ``{"run": id, "part": Part, "rank": n}``. The first request
+also has ``"about"``, from which another driver can restore the run. The worker writes the answers to its journal."""
 
 RECORD_NUMBER = "farandole_record"
-"""Key in the metadata of a recorded message: its number in the rank's record of the run, from 1."""
+"""Key in the metadata of a message in the journal: its sequence number in this rank's journal of the run, from 1."""
 
 RECORD_RUN = "farandole_record_run"
-"""Key beside it: the run's id. The last messages of a run may come when the next one has begun."""
+"""Key beside it: the id of the run. The last messages of a run may arrive after the next run has begun."""
 
 RECORD_SIGN_SECONDS = 10.0
-"""How often a worker says that it lives to whoever reads a record of it, while nothing else is said."""
+"""Interval at which a worker sends a heartbeat to the readers of a journal that has no new messages."""
 
 LEFT_RECORDS = "records"
-"""Folder of a run in which workers leave their records of it where no driver has read its end: for each kernel
-``<id>.frames``, websocket frames with their lengths before them, and, once that is whole, ``<id>.json``."""
+"""Folder of a run in which workers save their journals if no driver has read the end of the run.
+
+For each kernel there is ``<id>.frames``, the websocket frames with their lengths before them, and ``<id>.json``, which
+is written last.
+"""
 
 
 COPY = re.compile(r"farandole-\d{8}-\d{6}-[0-9a-f]+-.*-\d")
-"""Name of a rank's copy of a commit. It is locked (flock, shared) while a rank lives that has written it."""
+"""Name of a rank's copy of a commit. The rank that wrote it holds a shared lock (flock) on it while it lives."""
 
 
 def copies_folder() -> Path:
-    """Return where ranks put copies of their commits."""
+    """Return the folder in which ranks keep copies of their commits."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() else Path(tempfile.gettempdir())
 
 
 def copy_prefix(run: str, worker: str | None = None) -> str:
-    """Return what the names of a run's copies begin with, those of all its workers or of one; a digit follows that."""
+    """Return the prefix of the names of a run's copies, of one worker or of all; a digit follows."""
     return f"farandole-{run}-" + (f"{worker}-" if worker is not None else "")
 
 
 class Part(StrEnum):
-    """Which request of a run a message is: what it does before the user's cell, the cell, and what it does after."""
+    """The request of a run that a message belongs to: the set-up, the user's cell or the clean-up."""
 
     BEGIN = "begin"
     CELL = "cell"
@@ -72,7 +75,7 @@ class Part(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a rank message is about."""
+    """The kind of a rank message."""
 
     REPORT = "report"
     PROGRESS = "progress"
@@ -80,7 +83,7 @@ class Kind(StrEnum):
     RESULT = "result"
     VALUE = "value"
     MEMBER = "member"
-    """A rank of an elastic run waits for a world, or has joined one."""
+    """A rank of an elastic run waits for a world or has joined one."""
     NOTICE = "notice"
 
 
@@ -92,19 +95,19 @@ COLLECTIVE_WORDS = (
     "Connection closed by peer",
     "Horovod has not been initialized",
     "Horovod has been shut down",
-    # Horovod's shutdown forgets the collectives in flight; who waits for one is told that of its handle.
+    # Horovod's shutdown drops pending collectives. A thread that waits for one gets this message about its handle.
     "was not created or has been cleared",
     "process group has not been initialized",
 )
 
 
 def is_collective_failure(name: str, message: str) -> bool:
-    """Say whether an error, by its class and message, is what a rank gets when a peer in a collective is gone."""
+    """Return whether an error, by its class and message, means that a peer left during a collective."""
     return name in COLLECTIVE_ERRORS or any(word in message for word in COLLECTIVE_WORDS)
 
 
 class Status(StrEnum):
-    """Where a run stands."""
+    """The status of a run."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -114,7 +117,7 @@ class Status(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True when nothing more will happen to the run."""
+        """True if the run has ended."""
         return self is not Status.RUNNING
 
 
@@ -143,7 +146,7 @@ def float_to_json(value: float) -> float | str:
 
 
 def report_to_json(report: Report) -> dict[str, Any]:
-    """Return a report as a JSON object, absent fields left out."""
+    """Return a report as a JSON object without absent fields."""
     record: dict[str, Any] = {"kind": Kind.REPORT, "rank": report.rank, "time": report.time}
     if report.step is not None:
         record["step"] = report.step
@@ -154,7 +157,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
 
 
 def report_from_json(record: dict[str, Any]) -> Report:
-    """Return the report that `report_to_json` wrote."""
+    """Return the report of a JSON object; the inverse of `report_to_json`."""
     return Report(
         rank=record["rank"],
         time=record["time"],

@@ -154,7 +154,7 @@ def test_a_worker_that_is_too_slow_takes_the_others_along(hub, token, lone_shell
 def test_two_clusters_of_one_name(lone_shell, shell):
     with pytest.raises(ClusterExistsError, match="%cluster attach good"):
         lone_shell.run_line_magic("cluster", "start --name good")
-    with pytest.raises(UsageError, match="leads cluster 'good' already"):
+    with pytest.raises(UsageError, match="already leads cluster 'good'"):
         shell.run_line_magic("cluster", "start --name other")
 
 

@@ -1,1 +1,1 @@
-"""What the user sees: magics, dashboard, pictures."""
+"""The notebook interface: magics, dashboard and static charts."""

@@ -1,4 +1,4 @@
-"""Runs that no cell waits for, as a notebook shows them."""
+"""Shows background runs, which no cell waits for, in a notebook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def show_again(cluster: Cluster) -> None:
-    """Show the runs that were taken up with a cluster: their dashboards, and what their cells have printed so far."""
+    """Show the dashboards and the output of the runs that `%cluster attach` found."""
     for background in cluster.background.values():
         watcher = Watcher(cluster)
         background.watch(watcher)
@@ -29,7 +29,7 @@ def show_again(cluster: Cluster) -> None:
 
 
 def wait_for(store: RunStore, background: Mapping[str, BackgroundRun], key: str, timeout: float | None) -> None:
-    """Show what a run prints until it has ended, then its picture; raise as its cell would."""
+    """Show the output of a run until it ends, then its chart; raise what its cell would raise."""
     run_id = key if key in background else store.find(key).id
     if run_id not in background:
         store.load(run_id).wait(timeout)
@@ -46,8 +46,8 @@ def stop(cluster: Cluster, key: str) -> None:
     run_id = key if key in cluster.background else cluster.store.find(key).id
     if run_id not in cluster.background:
         raise RunNotFoundError(
-            f"run {run_id} does not go on in the background of this notebook; `%cluster attach` takes up runs that go "
-            "on, and `%cluster interrupt` stops a cell"
+            f"run {run_id} is not a background run of this notebook; `%cluster attach` takes over runs in progress, "
+            "and `%cluster interrupt` stops a cell"
         )
     run = cluster.stop_run(run_id)
     print(f"run {run.id} is {run.status}")

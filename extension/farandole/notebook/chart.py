@@ -1,6 +1,6 @@
-"""What a saved notebook keeps of a run: an SVG picture and a table, as pure functions.
+"""The static view of a run in a saved notebook: an SVG chart and a table, as pure functions.
 
-Colours are of middle brightness on no background, so that the picture reads well on light and dark pages.
+The colours have a medium brightness and there is no background, so that the chart is readable on light and dark pages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from farandole.runs.series import Point, Series
 
 PANEL = (420, 230)
-"""Width and height of the picture of one series, in pixels."""
+"""Width and height of the chart of one series, in pixels."""
 
 MARGIN = (34, 14, 38, 58)
 """Space around a plot: top, right, bottom, left."""
@@ -40,7 +40,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Return a number in few digits."""
+    """Return a number as a short text."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -58,7 +58,7 @@ def duration(seconds: float) -> str:
 
 
 def svg(series: Sequence[Series], title: str = "") -> str:
-    """Return a picture of all series, two beside each other: the mean over the ranks in its spread."""
+    """Return a chart of all series in two columns: the mean over the ranks and their range."""
     shown = series[:MOST_PANELS]
     columns = min(2, max(1, len(shown)))
     rows = math.ceil(len(shown) / columns)
@@ -156,7 +156,7 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 1
 
 
 def summary(run: Run) -> str:
-    """Return one line: name, status, duration, ranks, backend."""
+    """Return one line with name, status, duration, ranks and backend."""
     info = run.info
     ranks = "1 rank" if info.size == 1 else f"{info.size} ranks"
     title = f"Run {info.name} ({info.id})" if info.name else f"Run {info.id}"
@@ -164,7 +164,7 @@ def summary(run: Run) -> str:
 
 
 def table(series: Sequence[Series], ranks: Sequence[int]) -> list[list[str]]:
-    """Return the table under the picture: heading, then one row a series with the last value of each rank."""
+    """Return the table below the chart: a heading, then one row for each series with the last value of each rank."""
     several = len(ranks) > 1
     head = ["series", "first", "last", "lowest", "highest"] + ([f"rank {rank}" for rank in ranks] if several else [])
     return [head] + [_row(one, ranks if several else ()) for one in series]
@@ -186,7 +186,7 @@ def as_text(rows: Sequence[Sequence[str]]) -> str:
 
 
 def as_html(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as HTML that takes its colours from the page."""
+    """Return a table as HTML in the colours of the page."""
     cell = 'style="text-align:right;padding:2px 10px;font-variant-numeric:tabular-nums"'
     first = 'style="text-align:left;padding:2px 10px 2px 0"'
     lines = [
@@ -197,7 +197,7 @@ def as_html(rows: Sequence[Sequence[str]]) -> str:
 
 
 def static_bundle(run: Run) -> dict[str, str]:
-    """Return a run as a MIME bundle that any viewer of notebooks can show: HTML, SVG and text."""
+    """Return a run as a MIME bundle of HTML, SVG and text, which all notebook viewers can show."""
     series, line = run.series(), summary(run)
     rows = table(series, [view.rank for view in run.ranks()])
     remarks = [text for text in (run.error, *run.notices) if text]
@@ -211,11 +211,11 @@ def static_bundle(run: Run) -> dict[str, str]:
     alt = escape(", ".join(f"{one.name}: last {number(one.last)}" for one in series))
     html += f'<img src="data:image/svg+xml;base64,{data}" alt="{alt}" style="max-width:100%">{as_html(rows)}'
     if len(series) > MOST_PANELS:
-        html += f"<p>The picture shows the first {MOST_PANELS} of {len(series)} series.</p>"
+        html += f"<p>The chart shows the first {MOST_PANELS} of {len(series)} series.</p>"
     return {"text/html": html, "image/svg+xml": svg(series, title=line), "text/plain": text}
 
 
 def show_runs(shell: InteractiveShell) -> None:
-    """Let a notebook show a run that is the last value of a cell as its table and picture."""
+    """Register the display of a run that is the last value of a cell: its chart and table."""
     if shell.display_formatter is not None:
         shell.display_formatter.mimebundle_formatter.for_type(Run, static_bundle)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from farandole.runs.run import Run
 
 STATIC = Path(__file__).parent / "static"
-"""The front end, which ``extension/labextension/build.py`` bundles. Wheels contain it, a checkout builds it."""
+"""The front end. ``extension/labextension/build.py`` builds it; wheels contain it."""
 
 if not (STATIC / "dashboard.js").exists():
     msg = "the dashboard is not built; run `make setup`, or `python extension/labextension/build.py` with Node"
@@ -49,14 +49,14 @@ class Dashboard(anywidget.AnyWidget):
         self._refreshing = threading.Lock()
         self._refreshed = 0.0
         super().__init__(view=view_of(run, time.time()))
-        # ipykernel sends messages of the page to the thread that sent the last message. That is the thread of the cell,
-        # which reads no messages while the cell runs. Without this rule, they go to the page's subshell.
+        # ipykernel sends messages of the page to the thread that sent the last message. This is the thread of the cell,
+        # which reads no messages while the cell runs. Without this attribute they go to the subshell of the page.
         self.comm._reply_subshell_for = None
         self.on_msg(self._take_message)
         self.observe(self._per_rank_changed, names="per_rank")
 
     def refresh(self, *, force: bool = False) -> None:
-        """Show the current state of the run, at most every `REFRESH_SECONDS` unless forced or the run has ended."""
+        """Show the current state of the run, at most every `REFRESH_SECONDS` unless forced or ended."""
         with self._refreshing:
             early = time.monotonic() - self._refreshed < REFRESH_SECONDS
             if early and not force and not self._run.status.ended:

@@ -13,23 +13,23 @@ HEAD = ("id", "name", "status", "started", "seconds", "ranks", "backend")
 
 
 class RunList:
-    """Runs as a table, newest first; as text and as HTML."""
+    """A table of runs, newest first, as text and as HTML."""
 
     def __init__(self, runs: Sequence[RunInfo], *, detached: Container[str] = ()) -> None:
-        """Take runs; no cell waits for those of ``detached``, by id."""
+        """List these runs; ``detached`` has the ids of background runs."""
         self.runs = tuple(runs)
         self._detached = detached
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the cells of the table."""
-        return [_row(run, "running (detached)" if self._goes_on(run) else run.status) for run in self.runs]
+        return [_row(run, "running (detached)" if self._is_detached(run) else run.status) for run in self.runs]
 
-    def _goes_on(self, run: RunInfo) -> bool:
+    def _is_detached(self, run: RunInfo) -> bool:
         return run.id in self._detached and run.status is Status.RUNNING
 
     def __repr__(self) -> str:
         if not self.runs:
-            return "no runs yet; a %%distributed_train cell makes one"
+            return "no runs yet; a %%distributed_train cell starts one"
         return "\n".join("  ".join(row) for row in [HEAD, *self.rows()])
 
     def _repr_html_(self) -> str:

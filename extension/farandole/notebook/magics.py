@@ -1,4 +1,4 @@
-"""The magics: they parse, delegate to `Cluster` and display."""
+"""The magics: each parses its arguments, delegates to `Cluster` and displays the result."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ class FarandoleMagics(Magics):
     @magic_arguments()
     @argument("action", help="start, status, check, scale N, stop, attach [NAME], list, logs RANK or interrupt")
     @argument("value", nargs="?", help="the number of workers, the cluster's name or the rank")
-    @argument("--workers", "-w", type=int, help="how many workers to start (default 2; 1 with --local)")
-    @argument("--profile", "-p", help="the workers' profile, one of those on the hub's spawn page")
+    @argument("--workers", "-w", type=int, help="number of workers to start (default 2; 1 with --local)")
+    @argument("--profile", "-p", help="a profile of the hub's spawn page for the workers")
     @argument("--ranks", "-r", type=int, help="ranks on each worker (default: the profile's number)")
-    @argument("--backend", "-b", help="horovod, torch or none (default: horovod where it is installed)")
+    @argument("--backend", "-b", help="horovod, torch or none (default: horovod if it is installed)")
     @argument("--name", "-n", help="the cluster's name (default: main)")
-    @argument("--timeout", type=float, default=START_SECONDS, help="seconds within which the workers must be ready")
-    @argument("--lines", type=int, default=100, help="how many lines of the log to show")
-    @argument("--wait", action="store_true", help="queue while no GPU is free")
-    @argument("--local", action="store_true", help="ranks on this machine, without a hub")
+    @argument("--timeout", type=float, default=START_SECONDS, help="seconds until the workers must be ready")
+    @argument("--lines", type=int, default=100, help="number of log lines to show")
+    @argument("--wait", action="store_true", help="wait in the queue while no GPU is free")
+    @argument("--local", action="store_true", help="start the ranks on this machine, without a hub")
     @line_magic("cluster")  # type: ignore[arg-type]  # IPython's types forbid what its documentation teaches
     def cluster_magic(self, line: str) -> Any:
-        """Start, look at, change and stop the cluster that the other magics use."""
+        """Start, inspect, scale and stop the cluster that the other magics use."""
         options = _parse(self.cluster_magic, line)
         if options.action not in ACTIONS:
-            raise UsageError(f"%cluster cannot {options.action!r}; it can {', '.join(ACTIONS)}")
+            raise UsageError(f"%cluster has no action {options.action!r}; use one of {', '.join(ACTIONS)}")
         action: Callable[[argparse.Namespace], Any] = getattr(self, f"_{options.action}")
         return action(options)
 
@@ -59,7 +59,7 @@ class FarandoleMagics(Magics):
     @argument("--ranks", "-r", help="the ranks to run on, such as 0,2-3 (default: all)")
     @cell_magic
     def distributed(self, line: str, cell: str) -> None:
-        """Run the cell on the ranks; what they print is labelled, and like output is shown once."""
+        """Run the cell on the ranks; output has the numbers of its ranks, and identical output appears once."""
         options = _parse(self.distributed, line)
         ranks = parse_ranks(options.ranks) if options.ranks is not None else None
         self._cluster().run(cell, ranks=ranks, show=RankPrinter())
@@ -67,22 +67,26 @@ class FarandoleMagics(Magics):
     @magic_arguments()
     @argument("--backend", "-b", help="horovod, torch or none (default: the cluster's)")
     @argument("--name", "-n", help="a name for the run")
-    @argument(
-        "--output", "-o", metavar="VARIABLE", help="put the run into this variable: its .result, .dataframe() ..."
-    )
-    @argument("--elastic", action="store_true", help="go on from the last commit when ranks are lost, take in new ones")
+    @argument("--output", "-o", metavar="VARIABLE", help="assign the run to this variable: .result, .dataframe() ...")
+    @argument("--elastic", action="store_true", help="continue when ranks are lost or added, from the last commit")
     @argument("--min-ranks", type=int, help="with --elastic: give up with fewer ranks (default: 1)")
-    @argument("--max-ranks", type=int, help="with --elastic: take in no more ranks than these (default: all)")
-    @argument("--lr-rule", help="with --elastic: linear scales learning rates with the ranks (default: none)")
-    @argument("--hung", type=float, help="with --elastic: seconds without a sign of life that end a rank (default: 30)")
+    @argument("--max-ranks", type=int, help="with --elastic: the largest number of ranks (default: all)")
+    @argument("--lr-rule", help="with --elastic: linear scales learning rates with the number of ranks (default: none)")
+    @argument("--hung", type=float, help="with --elastic: seconds of silence after which a rank is lost (default: 30)")
     @argument(
-        "--resume", nargs="?", const="", metavar="RUN", help="go on from a run's checkpoint (default: the last one)"
+        "--resume",
+        nargs="?",
+        const="",
+        metavar="RUN",
+        help="continue from a run's checkpoint (default: the newest run's)",
     )
-    @argument("--tensorboard", action="store_true", help="write TensorBoard event files into the run's folder too")
-    @argument("--detach", "-d", action="store_true", help="return at once; `%%runs wait ID` and `%%runs stop ID` later")
+    @argument("--tensorboard", action="store_true", help="also write TensorBoard event files into the run's folder")
+    @argument(
+        "--detach", "-d", action="store_true", help="return at once; `%%runs wait ID` and `%%runs stop ID` find the run"
+    )
     @cell_magic
     def distributed_train(self, line: str, cell: str) -> None:
-        """Train: run the cell on all ranks as a run, with a live dashboard; code, metrics and logs are kept."""
+        """Train: run the cell on all ranks as a run, show a live dashboard, and keep code, metrics and logs."""
         options = _parse(self.distributed_train, line)
         elastic = _elastic(options)
         cluster = self._cluster()
@@ -117,7 +121,7 @@ class FarandoleMagics(Magics):
         names = _names(options.names)
         namespace = self._namespace()
         if missing := [name for name in names if name not in namespace]:
-            raise TransferError(f"{missing[0]!r} is not defined in this notebook; assign it before you push it")
+            raise TransferError(f"{missing[0]!r} is not defined in this notebook; assign a value before you push it")
         ranks = parse_ranks(options.ranks) if options.ranks is not None else None
         self._cluster().push({name: namespace[name] for name in names}, ranks=ranks)
 
@@ -138,12 +142,12 @@ class FarandoleMagics(Magics):
 
     @magic_arguments()
     @argument("action", nargs="?", default="list", help="list (the default), show, wait or stop")
-    @argument("id", nargs="?", help="the run: its id, the beginning of it, or its name")
-    @argument("--limit", type=int, default=20, help="how many runs to list")
-    @argument("--timeout", type=float, help="seconds to wait for a run's end (default: as long as it takes)")
+    @argument("id", nargs="?", help="the run: its id, the beginning of its id, or its name")
+    @argument("--limit", type=int, default=20, help="number of runs to list")
+    @argument("--timeout", type=float, help="seconds to wait for the end of a run (default: no limit)")
     @line_magic
     def runs(self, line: str) -> Any:
-        """List past and present runs, show one with its picture and table, wait for one or stop it."""
+        """List past and present runs, show the chart and table of a run, wait for a run or stop it."""
         options = _parse(self.runs, line)
         store = self.cluster.store if self.cluster else RunStore()
         background = self.cluster.background if self.cluster else {}
@@ -162,13 +166,13 @@ class FarandoleMagics(Magics):
 
     def _start(self, options: argparse.Namespace) -> Cluster:
         if self.cluster is not None and self.cluster.ended:
-            self._let_go()
+            self._release()
         if self.cluster is not None:
             raise UsageError(
-                f"this notebook leads cluster {self.cluster.name!r} already; `%cluster stop` it first, or use "
-                "`%cluster scale N`"
+                f"this notebook already leads cluster {self.cluster.name!r}; stop it first with `%cluster stop`, or "
+                "use `%cluster scale N`"
             )
-        # `%cluster start 4` means four workers; `%cluster start digits` a name.
+        # `%cluster start 4` starts four workers; `%cluster start digits` names the cluster.
         workers, name = (int(options.value), None) if _is_number(options.value) else (options.workers, options.value)
         self.cluster = Cluster.start(
             workers,
@@ -233,16 +237,16 @@ class FarandoleMagics(Magics):
 
     def _cluster(self) -> Cluster:
         if self.cluster is not None and self.cluster.ended:
-            raise NoClusterError(self._let_go())
+            raise NoClusterError(self._release())
         if self.cluster is None:
             raise NoClusterError(
-                "there is no cluster yet. Start one with `%cluster start --workers 2`, or take up one that runs with "
-                "`%cluster attach`; without a hub, `%cluster start --local --ranks 2`."
+                "there is no cluster yet. Start one with `%cluster start --workers 2`, or attach to a running one with "
+                "`%cluster attach`; without a hub, use `%cluster start --local --ranks 2`."
             )
         return self.cluster
 
-    def _let_go(self) -> str:
-        """Let go of a cluster that others have stopped, and return how it ended."""
+    def _release(self) -> str:
+        """Close the connection to a cluster that was stopped elsewhere, and return why it ended."""
         assert self.cluster is not None
         ended, cluster, self.cluster = self.cluster.ended, self.cluster, None
         cluster.close()

@@ -1,4 +1,4 @@
-"""Shows folded output of ranks in a cell."""
+"""Prints the folded output of ranks in a cell."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from farandole.driver.output import Block, label
 
 
 class RankPrinter:
-    """Prints blocks under a line that names their ranks; the line is left out while the ranks stay the same."""
+    """Prints each block of output under a line that names its ranks; blocks of the same ranks share one line."""
 
     def __init__(self) -> None:
         self._ranks: tuple[int, ...] = ()
 
     def __call__(self, block: Block) -> None:
-        """Show one block."""
+        """Print one block."""
         out = sys.stderr if block.stream == "stderr" else sys.stdout
         if block.ranks and block.ranks != self._ranks:
             print(f"── {label(block.ranks)} " + "─" * 20, flush=True)

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 def check_tensorboard() -> None:
-    """Raise UsageError when event files cannot be written; call it before a run starts."""
+    """Raise UsageError if event files cannot be written; call it before a run starts."""
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            f"--tensorboard needs the packages torch and tensorboard beside the driver ({error}): "
-            "`%pip install tensorboard`, or leave the option out"
+            f"--tensorboard needs the packages torch and tensorboard in this notebook's environment ({error}); "
+            "run `%pip install tensorboard`, or omit the option"
         ) from error
 
 
 class TensorBoardWriter:
-    """Writes ``<run>/tensorboard/rank-<n>``: the same series of all ranks share one chart in TensorBoard.
+    """Writes ``<run>/tensorboard/rank-<n>``, so that a series of all ranks shares one chart in TensorBoard.
 
-    An OSError ends the event files, not the run; the user is told once.
+    After an OSError no more event files are written. The run continues and has one notice about it.
     """
 
     def __init__(self, run: Run) -> None:
@@ -50,7 +50,7 @@ class TensorBoardWriter:
                 self._give_up(error)
 
     def close(self) -> None:
-        """Write what is left; call it when the run has ended."""
+        """Flush and close the event files; call it when the run has ended."""
         with self._lock:
             if self._broken:
                 return
@@ -75,4 +75,4 @@ class TensorBoardWriter:
 
     def _give_up(self, error: OSError) -> None:
         self._broken = True
-        self._run.notice(f"TensorBoard's event files are not complete: {error}; the run's own metrics are")
+        self._run.notice(f"TensorBoard's event files are incomplete: {error}; the run's metrics are complete")

@@ -1,4 +1,4 @@
-"""A run's dashboard while it goes on, and its picture afterwards."""
+"""The dashboard of a run in progress, and its static chart afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Shows a run's dashboard while it goes on, and leaves its picture."""
+    """Shows the dashboard of a run in progress, and a static chart at its end."""
 
     def __init__(self, cluster: Cluster, *, tensorboard: bool = False) -> None:
         self._cluster = cluster
@@ -26,7 +26,7 @@ class Watcher:
         self._writer: TensorBoardWriter | None = None
 
     def __call__(self, run: Run) -> Callable[[], None]:
-        """Show the dashboard; what is returned brings it up to date."""
+        """Show the dashboard and return the function that refreshes it."""
         self.run = run
         dashboard = Dashboard(run, on_stop=self._cluster.interrupt)
         display(dashboard)
@@ -41,13 +41,13 @@ class Watcher:
         return refresh
 
     def leave_picture(self) -> None:
-        """Show the run's table and picture as they stand."""
+        """Show the current chart and table of the run."""
         self._close()
         if self.run is not None:
             publish_display_data(static_bundle(self.run))
 
     def _close(self) -> None:
-        """Close the event files, once: a detached run ends long after its cell."""
+        """Close the event files once, also if a detached run ends long after its cell."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()

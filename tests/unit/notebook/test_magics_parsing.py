@@ -125,7 +125,7 @@ def test_without_a_hub_the_remedy_is_local(shell, line):
         ("start --backend mpi --local", "no backend 'mpi'; choose one of horovod, torch, none"),
         ("start --name Big_One --local", "'Big_One' cannot be a cluster's name; use 1 to 24 lower-case"),
         ("start --sideways", "unrecognized arguments: --sideways"),
-        ("dance", "cannot 'dance'; it can start, status"),
+        ("dance", "no action 'dance'; use one of start, status"),
         ("", "arguments are required: action"),
     ],
 )
@@ -161,7 +161,7 @@ def test_cluster_actions_reach_the_cluster(shell, cluster, magics, capsys):
 
 
 def test_a_second_start_keeps_the_first_cluster(shell, cluster, magics):
-    with pytest.raises(UsageError, match=r"leads cluster 'main' already; `%cluster stop` it first"):
+    with pytest.raises(UsageError, match=r"already leads cluster 'main'; stop it first with `%cluster stop`"):
         shell.run_line_magic("cluster", "start --local")
     assert magics.cluster is cluster
 
@@ -191,7 +191,9 @@ def test_push_takes_names_with_commas_or_spaces(shell, cluster, line):
 
 def test_push_of_an_undefined_name_pushes_nothing(shell, cluster):
     shell.user_ns["x"] = 1
-    with pytest.raises(TransferError, match="'nope' is not defined in this notebook; assign it before you push it"):
+    with pytest.raises(
+        TransferError, match="'nope' is not defined in this notebook; assign a value before you push it"
+    ):
         shell.run_line_magic("push", "x, nope --ranks 1")
     assert cluster.calls == []
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from images import debian, wheels
-from images.engine import EngineError, check_engine
+from images.engine import StepError, run_step
 from images.names import (
     CPU,
     CUDA,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 RECIPE = IMAGES / "horovod" / "build_wheel.py"
 
 
-class BuildError(RuntimeError):
+class BuildError(StepError):
     """Raised when an image cannot be built, or is not as it should be; says why."""
 
 
@@ -136,15 +136,13 @@ def check_size(image: Image, built: str) -> int:
 def main(arguments: list[str]) -> int:
     """Build both images, with a notebook image for the accelerator that is named (cpu)."""
     notebook = NOTEBOOK_CUDA if (arguments or [os.environ.get("ACCELERATOR") or CPU]) == [CUDA] else NOTEBOOK
-    try:
-        check_engine()
+
+    def step() -> None:
         debian.gather(archive())
         for image in (HUB, notebook):
             build(image)
-    except (BuildError, EngineError, LookupError, debian.DebianError, wheels.GatherError) as exc:
-        print(exc, file=sys.stderr)
-        return 1
-    return 0
+
+    return run_step(step)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from images.doctor import write_doctor
-from images.engine import EngineError, check_engine, is_built
+from images.engine import is_built, run_step
 from images.names import IMAGES, ROOT, Image, registry_prefix, version
 from images.publish import PublishError, built_images, local_tag
 
@@ -72,18 +72,12 @@ def save(tags: list[str], path: Path) -> None:
         raise PublishError(f"The images could not be written; the reason is above.\n{NOT_WRITTEN}")
 
 
-def main() -> int:
+def main() -> None:
     """Write the bundle into dist/ and say what to do with it."""
-    try:
-        check_engine()
-        path = write_bundle(ROOT / "dist")
-    except (EngineError, PublishError) as exc:
-        print(exc, file=sys.stderr)
-        return 1
+    path = write_bundle(ROOT / "dist")
     size = path.stat().st_size
     print(f"{path.relative_to(ROOT)}  {size / 1e6:.0f} MB\nOn the new machine: tar xf {path.name} && {path.stem}/load")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_step(main))

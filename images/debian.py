@@ -12,6 +12,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from images.engine import StepError
 from images.names import BUILD, ROOT
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ Dir::Etc::preferences "/mnt/preferences";
 """
 
 
-class DebianError(RuntimeError):
+class DebianError(StepError):
     """Raised when DEBIAN or a record cannot be used; says what it should be."""
 
 

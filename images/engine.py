@@ -1,17 +1,37 @@
-"""What every step here asks of the container engine before it begins."""
+"""The requirements of every step on the container engine, and the way a step reports its errors."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
-class EngineError(RuntimeError):
-    """Raised when no engine answers here, or it lacks what builds need; says what to install."""
+class StepError(RuntimeError):
+    """Base class of the errors that end a step with a message for people."""
+
+
+class EngineError(StepError):
+    """Raised when no engine answers, or when it lacks a feature that builds need; says what to install."""
+
+
+def run_step(step: Callable[[], None]) -> int:
+    """Run a step on an engine that can build; return the exit status, after printing the error if there is one."""
+    try:
+        check_engine()
+        step()
+    except (StepError, LookupError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    return 0
 
 
 def check_engine() -> None:
-    """Return when an engine answers and can build; raises `EngineError`."""
+    """Return if an engine answers and can build; raises `EngineError`."""
     if not shutil.which("docker"):
         raise EngineError("There is no docker command here. Install Docker 20.10 or newer with its buildx plugin.")
     answer = subprocess.run(["docker", "version"], check=False, capture_output=True, text=True)

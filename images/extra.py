@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 
 from images.build import BuildError, build_arguments, run_build
-from images.engine import EngineError, check_engine
+from images.engine import run_step
 from images.names import BUILD, IMAGES, NOTEBOOK, registry_prefix, revision, version
-from images.publish import PublishError, local_tag
+from images.publish import local_tag
 from images.wheels import PIP, target
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -69,14 +69,12 @@ def main() -> int:
     if not extra or not name:
         print("Say what and how it is called: make image EXTRA=requirements.txt NAME=course-2026", file=sys.stderr)
         return 2
-    try:
-        check_engine()
+
+    def step() -> None:
         tag = build_extra(Path(extra), name)
-    except (BuildError, EngineError, PublishError) as exc:
-        print(exc, file=sys.stderr)
-        return 1
-    print(f"{tag}\nAdd this to the hub's profiles.toml; docs/how-to/profiles.md says how:\n\n{profile(name, tag)}")
-    return 0
+        print(f"{tag}\nAdd this to the hub's profiles.toml; docs/how-to/profiles.md says how:\n\n{profile(name, tag)}")
+
+    return run_step(step)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import sys
 from datetime import UTC, datetime
 
 from images import debian
-from images.build import BuildError, run_build
-from images.engine import EngineError, check_engine
+from images.build import run_build
+from images.engine import run_step
 from images.names import HUB, NOTEBOOK, ROOT, Image
 
 
@@ -36,20 +36,14 @@ def lock(image: Image, moment: str) -> None:
     print(f"{image.debian.relative_to(ROOT)}: {len(record.packages)} packages", flush=True)
 
 
-def main() -> int:
+def main() -> None:
     """Write both records."""
-    try:
-        check_engine()
-        address = os.environ.get("DEBIAN") or debian.own_archive()
-        moment = moment_of(address, datetime.now(UTC))
-        debian.gather(address)
-        for image in (HUB, NOTEBOOK):
-            lock(image, moment)
-    except (BuildError, EngineError, debian.DebianError) as exc:
-        print(exc, file=sys.stderr)
-        return 1
-    return 0
+    address = os.environ.get("DEBIAN") or debian.own_archive()
+    moment = moment_of(address, datetime.now(UTC))
+    debian.gather(address)
+    for image in (HUB, NOTEBOOK):
+        lock(image, moment)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_step(main))

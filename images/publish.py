@@ -9,14 +9,14 @@ import os
 import subprocess
 import sys
 
-from images.engine import EngineError, check_engine, is_built
+from images.engine import StepError, is_built, run_step
 from images.names import CPU, HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, registry_prefix, revision, version
 
 SETTINGS = {HUB: "FARANDOLE_HUB_IMAGE", NOTEBOOK: "FARANDOLE_NOTEBOOK_IMAGE", NOTEBOOK_CUDA: "FARANDOLE_GPU_IMAGE"}
 """The variables of .env that name the images."""
 
 
-class PublishError(RuntimeError):
+class PublishError(StepError):
     """Raised when an image cannot be published; says why and what to do."""
 
 
@@ -61,15 +61,13 @@ def main() -> int:
     if not registry:
         print("Say where: make publish REGISTRY=host:port", file=sys.stderr)
         return 2
-    try:
-        check_engine()
+
+    def step() -> None:
         print(f"FARANDOLE_REGISTRY={registry}\nFARANDOLE_VERSION={version()}", flush=True)
         for image in built_images():
             print(f"{SETTINGS[image]}={publish(image, registry)}", flush=True)
-    except (EngineError, PublishError) as exc:
-        print(exc, file=sys.stderr)
-        return 1
-    return 0
+
+    return run_step(step)
 
 
 if __name__ == "__main__":

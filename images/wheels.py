@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from images.engine import StepError
 from images.names import BUILD, CUDA, HUB, IMAGES, PYTHON, PYTHON_TAG, ROOT, Image
 
 DEBIAN_GLIBC = (2, 36)
@@ -21,7 +22,7 @@ HOROVOD_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 PIP = [sys.executable, "-m", "pip", "--quiet"]
 
 
-class GatherError(RuntimeError):
+class GatherError(StepError):
     """Raised when pip or npm cannot bring what a build takes; their own words are on the screen already."""
 
 

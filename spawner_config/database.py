@@ -8,7 +8,7 @@ from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
-from spawner_config.settings import SettingsError
+from spawner_config.settings import DATABASE_EXAMPLE, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, Engine
 
-EXAMPLE = "postgresql+psycopg://farandole:PASSWORD@postgres/farandole"
 CONNECT_SECONDS = 10
 WRONG_PASSWORD = "password authentication failed"
 """PostgreSQL's words in the language of its images."""
@@ -31,7 +30,7 @@ def database_url(environ: Mapping[str, str], state: Path) -> str:
     if "postgres" in (environ.get("COMPOSE_PROFILES") or "").split(","):
         raise SettingsError(
             "COMPOSE_PROFILES starts postgres, but FARANDOLE_DATABASE is empty, so the hub would not use it. "
-            f"Set FARANDOLE_DATABASE to {EXAMPLE}, with the password of FARANDOLE_POSTGRES_PASSWORD."
+            f"Set FARANDOLE_DATABASE to {DATABASE_EXAMPLE}, with the password of FARANDOLE_POSTGRES_PASSWORD."
         )
     return f"sqlite:///{state}/jupyterhub.sqlite"
 
@@ -46,7 +45,7 @@ def _engine(url: str) -> Engine:
     except (ArgumentError, ImportError, ValueError) as exc:
         raise SettingsError(
             "FARANDOLE_DATABASE is no address of a database that the hub can use. "
-            f"Write it as {EXAMPLE}; where the password has an @, write @ as %40."
+            f"Write it as {DATABASE_EXAMPLE}; where the password has an @, write @ as %40."
         ) from exc
 
 

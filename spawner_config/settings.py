@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_PORT = 8000
+DATABASE_EXAMPLE = "postgresql+psycopg://farandole:PASSWORD@postgres/farandole"
 
 
 class SettingsError(ValueError):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spawner_config.containers.addresses import MTU, SUBNETS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,12 +20,12 @@ DEFAULTS = {
     "FARANDOLE_GPU_REQUEST": "auto",
     "FARANDOLE_INTERNET": "yes",
     "FARANDOLE_LOGIN": "native",
-    "FARANDOLE_MTU": "1500",
+    "FARANDOLE_MTU": str(MTU),
     "FARANDOLE_NAME": "farandole",
     "FARANDOLE_PORT": "8000",
     "FARANDOLE_REGISTRY_BIND": "127.0.0.1",
     "FARANDOLE_SIGNUP": "closed",
-    "FARANDOLE_SUBNETS": "10.213.0.0/16",
+    "FARANDOLE_SUBNETS": SUBNETS,
     "FARANDOLE_TLS_BIND": "0.0.0.0",
     "FARANDOLE_TLS_FOLDER": "./tls",
     "FARANDOLE_TLS_PORT": "443",

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from hub.doctor.deployment import COMPOSE_FILE, ENV_FILE, raw_values
 from hub.doctor.finding import Finding, fault, ok, warning
+from spawner_config.access.required import LOGINS, SIGNUPS, required
 from spawner_config.access.secret_rules import MAKE_PASSWORD, MAKE_TOKEN, password_weakness, token_weakness
+from spawner_config.gpus.requests import REQUEST_FORMS
+from spawner_config.settings import DATABASE_EXAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,13 +19,11 @@ if TYPE_CHECKING:
     from hub.doctor.deployment import Deployment
 
 CHECK = "settings"
-OAUTH = ("FARANDOLE_OAUTH_CLIENT_ID", "FARANDOLE_OAUTH_CLIENT_SECRET", "FARANDOLE_OAUTH_CALLBACK_URL")
-GENERIC = tuple(f"FARANDOLE_OAUTH_{key}" for key in ("AUTHORIZE_URL", "TOKEN_URL", "USERDATA_URL", "USERNAME_CLAIM"))
 CHOICES = {
-    "FARANDOLE_LOGIN": ("native", "github", "google", "generic"),
-    "FARANDOLE_SIGNUP": ("closed", "approval", "open"),
+    "FARANDOLE_LOGIN": LOGINS,
+    "FARANDOLE_SIGNUP": tuple(SIGNUPS),
     "FARANDOLE_INTERNET": ("yes", "no"),
-    "FARANDOLE_GPU_REQUEST": ("auto", "nvidia", "cdi"),
+    "FARANDOLE_GPU_REQUEST": REQUEST_FORMS,
 }
 READ_BY_OTHERS = 0o077
 
@@ -49,22 +50,18 @@ def check_settings(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _missing(deployment: Deployment) -> Iterator[Finding]:
-    native = deployment.get("FARANDOLE_LOGIN") == "native"
+    login = deployment.get("FARANDOLE_LOGIN")
     needed = {
-        "FARANDOLE_ADMIN": "Set the user name of the administrator.",
-        "FARANDOLE_ADMIN_PASSWORD": MAKE_PASSWORD if native else "Nobody asks for it with OAuth; any text does.",
         "FARANDOLE_PROXY_TOKEN": MAKE_TOKEN,
+        # docker-compose.yml requires it with every login.
+        "FARANDOLE_ADMIN_PASSWORD": "OAuth does not use it; set any text.",
+        **{key: f"It must be {what}." for key, what in required(login if login in LOGINS else LOGINS[0]).items()},
     }
-    if not native:
-        needed |= dict.fromkeys(OAUTH, "The provider gives it to you.")
-        needed |= {"FARANDOLE_ALLOWED_USERS": "Set who may log in: names with commas between, or *"}
-    if deployment.get("FARANDOLE_LOGIN") == "generic":
-        needed |= dict.fromkeys(GENERIC, "The provider's manual says it.")
     if "caddy" in deployment.profiles:
         needed["FARANDOLE_DOMAIN"] = "Set the name that leads to this machine."
     if "postgres" in deployment.profiles:
         needed["FARANDOLE_POSTGRES_PASSWORD"] = "Make one: openssl rand -hex 18"
-        needed["FARANDOLE_DATABASE"] = "Set it to postgresql+psycopg://farandole:PASSWORD@postgres/farandole"
+        needed["FARANDOLE_DATABASE"] = f"Set it to {DATABASE_EXAMPLE}"
     for key, remedy in needed.items():
         if not deployment.get(key):
             yield fault(CHECK, f"{key} is not set in {ENV_FILE}.", remedy)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from ipaddress import IPv4Address, IPv4Network
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from hub.doctor.command import output
 from hub.doctor.finding import Finding, ok, warning
 
 if TYPE_CHECKING:
@@ -75,13 +75,7 @@ def _closing(origin: str) -> tuple[str, str]:
 
 
 def _rules(chain: str) -> str | None:
-    try:
-        answer = subprocess.run(
-            ["iptables", "-w", "5", "-S", chain], check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS
-        )
-    except (FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
-        return None
-    return None if answer.returncode else answer.stdout
+    return output("iptables", "-w", "5", "-S", chain, seconds=COMMAND_SECONDS)
 
 
 def _is_closed(rules: str, source: IPv4Network, target: IPv4Address | None) -> bool:

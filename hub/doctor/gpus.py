@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hub.doctor.command import output
 from hub.doctor.finding import Finding, fault, ok, warning
 from spawner_config.gpus.model import EXAMPLE, parse_gpus
 from spawner_config.gpus.requests import KIND, offered_form
@@ -75,8 +75,7 @@ def _judge_ids(wanted: list[str], there: frozenset[str], form: str) -> Finding:
 
 def host_gpus(info: dict[str, Any]) -> frozenset[str]:
     """Return the indices and UUIDs of the host's GPUs, as far as driver, engine or device nodes tell."""
-    listed = _listed()
-    if listed:
+    if listed := output("nvidia-smi", "-L", seconds=COMMAND_SECONDS):
         return parse_list(listed)
     devices = (str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or [])
     found = [each.removeprefix(f"{KIND}=") for each in devices if each.startswith(f"{KIND}=")]
@@ -87,13 +86,3 @@ def host_gpus(info: dict[str, Any]) -> frozenset[str]:
 def parse_list(text: str) -> frozenset[str]:
     """Return the indices and UUIDs that `nvidia-smi -L` prints."""
     return frozenset([*INDEX.findall(text), *UUID.findall(text)])
-
-
-def _listed() -> str:
-    try:
-        answer = subprocess.run(
-            ["nvidia-smi", "-L"], check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return ""
-    return "" if answer.returncode else answer.stdout

@@ -9,18 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hub.doctor.finding import Finding, fault, ok, warning
+from spawner_config.containers.addresses import (
+    LARGEST_MTU,
+    MTU_OPTION,
+    MTU_WANTED,
+    SMALLEST_MTU,
+    SUBNETS_WANTED,
+    AddressRange,
+    subnets_of,
+)
+from spawner_config.labels import HUB_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hub.doctor.deployment import Deployment
 
-LABEL = "farandole.hub"
-MTU_OPTION = "com.docker.network.driver.mtu"
 BRIDGE_OPTION = "com.docker.network.bridge.name"
 ENGINE_MTU = 1500
-SMALLEST_MTU, LARGEST_MTU = 576, 65535
-USER_PREFIX = 26
 ROUTES = Path("/proc/net/route")
 INTERFACES = Path("/sys/class/net")
 
@@ -49,8 +55,7 @@ def check_mtu(deployment: Deployment, uplinks: dict[str, int], networks: Sequenc
     """Compare the packets of the containers' networks with what the way out carries."""
     setting = deployment.get("FARANDOLE_MTU")
     if not setting.isdigit() or not SMALLEST_MTU <= int(setting) <= LARGEST_MTU:
-        remedy = f"Set a number of bytes from {SMALLEST_MTU} to {LARGEST_MTU}, for example 1500."
-        return fault("mtu", f"FARANDOLE_MTU is {setting!r}.", remedy)
+        return fault("mtu", f"FARANDOLE_MTU is {setting!r}.", f"It must be {MTU_WANTED}, in bytes.")
     if not uplinks:
         return ok("mtu", "this machine has no way out to compare with")
     name, carried = min(uplinks.items(), key=lambda item: item[1])
@@ -76,11 +81,9 @@ def check_subnets(deployment: Deployment, routes: Iterable[Route], networks: Seq
     """Look for others who have addresses of FARANDOLE_SUBNETS."""
     setting = deployment.get("FARANDOLE_SUBNETS")
     try:
-        ours = IPv4Network(setting)
+        ours = AddressRange(whole=IPv4Network(setting)).whole
     except ValueError as exc:
-        return fault("addresses", f"FARANDOLE_SUBNETS is {setting!r}: {exc}.", "Set a range as 10.213.0.0/16.")
-    if ours.prefixlen > USER_PREFIX:
-        return fault("addresses", f"FARANDOLE_SUBNETS {setting} is too small.", f"Set a /{USER_PREFIX} or larger.")
+        return fault("addresses", f"FARANDOLE_SUBNETS is {setting!r}: {exc}.", f"It must be {SUBNETS_WANTED}.")
     others = [
         *_other_networks(networks, deployment.name),
         *_other_routes(routes, {_bridge(network) for network in networks}),
@@ -99,11 +102,9 @@ def check_subnets(deployment: Deployment, routes: Iterable[Route], networks: Seq
 
 def _other_networks(networks: Iterable[dict[str, Any]], name: str) -> Iterator[tuple[str, IPv4Network]]:
     for network in networks:
-        if _is_ours(network, name):
-            continue
-        for pool in (network.get("IPAM") or {}).get("Config") or []:
-            if ":" not in pool.get("Subnet", ":"):
-                yield f"the engine's network {network['Name']}", IPv4Network(pool["Subnet"])
+        if not _is_ours(network, name):
+            for subnet in subnets_of(network):
+                yield f"the engine's network {network['Name']}", subnet
 
 
 def _other_routes(routes: Iterable[Route], bridges: set[str]) -> Iterator[tuple[str, IPv4Network]]:
@@ -114,7 +115,7 @@ def _other_routes(routes: Iterable[Route], bridges: set[str]) -> Iterator[tuple[
 
 def _is_ours(network: dict[str, Any], name: str) -> bool:
     """Whether users' networks, by their label, or the compose file's, by their name, are this hub's."""
-    return (network.get("Labels") or {}).get(LABEL) == name or network["Name"] in {
+    return (network.get("Labels") or {}).get(HUB_LABEL) == name or network["Name"] in {
         f"{name}-{part}" for part in ("front", "back", "engine")
     }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hub.doctor.finding import Finding, fault, ok, warning
+from spawner_config.settings import read_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,7 +33,7 @@ class WantedPort:
     @property
     def number(self) -> int | None:
         """The port as a number, None where it is none."""
-        return int(self.port) if self.port.isdigit() and 0 < int(self.port) < 65536 else None
+        return read_port(self.port)
 
 
 def wanted_ports(deployment: Deployment) -> list[WantedPort]:

@@ -62,7 +62,7 @@ class Admission:
 
     async def inspect_image(self, call: Call) -> Outgoing:
         """Admit the allowed images."""
-        self._check_image(unquote(call.parts["image"]))
+        self._rules.check_image(unquote(call.parts["image"]))
         return Outgoing(path=call.path, query={})
 
     async def pull_image(self, call: Call) -> Outgoing:
@@ -70,7 +70,7 @@ class Admission:
         image, tag = call.query.get("fromImage", ""), call.query.get("tag", "")
         if not tag:
             raise RefusedError("A pull without a tag is not admitted: it would fetch every tag there is.")
-        self._check_image(f"{image}@{tag}" if tag.startswith("sha256:") else f"{image}:{tag}")
+        self._rules.check_image(f"{image}@{tag}" if tag.startswith("sha256:") else f"{image}:{tag}")
         return Outgoing(path=call.path, query=call.query)
 
     async def list_ours(self, call: Call) -> Outgoing:
@@ -216,10 +216,6 @@ class Admission:
     def _check_swarm(self) -> None:
         if not self._rules.swarm:
             raise RefusedError("FARANDOLE_DEPLOYMENT is not swarm: the hub has no services.")
-
-    def _check_image(self, reference: str) -> None:
-        if not self._rules.admits_image(reference):
-            raise RefusedError(f"The image {reference!r} is not among the allowed: {', '.join(self._rules.images)}.")
 
     async def _check_image_user(self, image: str) -> None:
         found = await self._engine.inspect(f"/images/{image}/json")

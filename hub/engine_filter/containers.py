@@ -188,8 +188,7 @@ def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     The names of networks and volumes in it are still to be compared with what the engine has.
     """
     built = rebuild("", body, _container(rules))
-    if not rules.admits_image(built.get("Image", "")):
-        raise RefusedError(f"Image {built.get('Image')!r} is not among the allowed images: {', '.join(rules.images)}.")
+    rules.check_image(built.get("Image", ""))
     host = built.setdefault("HostConfig", {})
     host["Mounts"] = [owned(rules, mount) for mount in host.pop("Binds", []) + host.get("Mounts", [])]
     _only_mounted(built.pop("Volumes", []), host["Mounts"])

@@ -9,28 +9,29 @@ from hub.engine_filter.body import flag, nested, objects, one_of, rebuild, text
 from hub.engine_filter.containers import ENDPOINT, labels
 from hub.engine_filter.mounts import volume_name
 from hub.engine_filter.refused import RefusedError
+from spawner_config.containers.addresses import MTU_OPTION
 
 if TYPE_CHECKING:
     from hub.engine_filter.body import Check
     from hub.engine_filter.rules import Rules
 
 
-def _subnet(rules: Rules) -> Check:
+def _within_subnets(rules: Rules, kind: type[IPv4Address | IPv4Network]) -> Check:
     def check(where: str, value: Any) -> str:
         try:
-            subnet = IPv4Network(text(where, value))
+            found = kind(text(where, value))
         except ValueError as exc:
-            raise RefusedError(f"{where} is no range of addresses: {exc}.") from exc
-        if not subnet.subnet_of(rules.addresses):
+            raise RefusedError(f"{where} is not valid: {exc}.") from exc
+        if not IPv4Network(found).subnet_of(rules.addresses):
             raise RefusedError(f"{where} may not be {value!r}: it must lie in FARANDOLE_SUBNETS, {rules.addresses}.")
-        return str(subnet)
+        return str(found)
 
     return check
 
 
 # Other options of a bridge touch the host: its name, and where ports are published.
 OPTIONS: dict[str, Check] = {
-    "com.docker.network.driver.mtu": text,
+    MTU_OPTION: text,
     "com.docker.network.bridge.enable_icc": text,
     "com.docker.network.bridge.inhibit_ipv4": text,
 }
@@ -42,7 +43,8 @@ def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     On a swarm it is an overlay, which the hub's own containers may join too.
     """
     driver = "overlay" if rules.swarm else "bridge"
-    range_: dict[str, Check] = {"IPRange": _subnet(rules)} if rules.swarm else {}
+    subnet = _within_subnets(rules, IPv4Network)
+    ranges: dict[str, Check] = {"Subnet": subnet, **({"IPRange": subnet} if rules.swarm else {})}
     checks: dict[str, Check] = {
         "Name": text,
         "CheckDuplicate": flag,
@@ -50,7 +52,7 @@ def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
         "Internal": flag,
         "Options": nested(OPTIONS),
         "Labels": labels,
-        "IPAM": nested({"Driver": one_of("", "default"), "Config": objects({"Subnet": _subnet(rules), **range_})}),
+        "IPAM": nested({"Driver": one_of("", "default"), "Config": objects(ranges)}),
         **({"Attachable": flag} if rules.swarm else {}),
     }
     built = rebuild("", body, checks)
@@ -59,23 +61,10 @@ def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     return {**built, "Driver": driver, "CheckDuplicate": True, **({"Attachable": True} if rules.swarm else {})}
 
 
-def _address(rules: Rules) -> Check:
-    def check(where: str, value: Any) -> str:
-        try:
-            address = IPv4Address(text(where, value))
-        except ValueError as exc:
-            raise RefusedError(f"{where} is no address: {exc}.") from exc
-        if address not in rules.addresses:
-            raise RefusedError(f"{where} may not be {value!r}: it must lie in FARANDOLE_SUBNETS, {rules.addresses}.")
-        return str(address)
-
-    return check
-
-
 def rebuild_connect(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a connection of a container with a network; on a swarm it may name its address."""
-    named: dict[str, Check] = {"IPAMConfig": nested({"IPv4Address": _address(rules)})} if rules.swarm else {}
-    endpoint = {**ENDPOINT, **named}
+    """Return the admitted body of a container's connection to a network; on a swarm it may name its address."""
+    address = nested({"IPv4Address": _within_subnets(rules, IPv4Address)})
+    endpoint = {**ENDPOINT, **({"IPAMConfig": address} if rules.swarm else {})}
     return rebuild("", body, {"Container": text, "EndpointConfig": nested(endpoint)})
 
 

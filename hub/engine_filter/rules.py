@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field
 
 from hub.engine_filter.names import IMAGE
+from hub.engine_filter.refused import RefusedError
 from spawner_config.containers.addresses import SUBNETS, SUBNETS_WANTED
 from spawner_config.labels import HUB_LABEL
 from spawner_config.models import Variables
@@ -77,6 +78,11 @@ class Rules(Variables):
     def admits_image(self, reference: str) -> bool:
         """Whether an image may be pulled and started; ``*`` matches no slash, thus no other repository."""
         return IMAGE.fullmatch(reference) is not None and _matches_any(reference, self.images)
+
+    def check_image(self, reference: str) -> None:
+        """Raise `RefusedError` for an image that may not be pulled and started."""
+        if not self.admits_image(reference):
+            raise RefusedError(f"The image {reference!r} is not among the allowed images: {', '.join(self.images)}.")
 
     def shares_volume(self, name: str) -> bool:
         """Whether the administrator shares a volume with all users, read-only."""

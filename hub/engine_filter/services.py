@@ -112,10 +112,7 @@ def rebuild_service(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     ours(rules, "service", built.get("Name", ""))
     task = built.get("TaskTemplate", {})
     container = task.get("ContainerSpec", {})
-    if not rules.admits_image(container.get("Image", "")):
-        raise RefusedError(
-            f"Image {container.get('Image')!r} is not among the allowed images: {', '.join(rules.images)}."
-        )
+    rules.check_image(container.get("Image", ""))
     _bound(task)
     container["Mounts"] = [_owned(rules, mount) for mount in container.get("Mounts", [])]
     container["CapabilityDrop"] = ["ALL"]

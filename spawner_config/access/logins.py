@@ -15,7 +15,8 @@ from tornado.web import HTTPError
 from traitlets import Unicode
 
 from spawner_config.access.accounts import AccountsHandler
-from spawner_config.access.oauth import PROVIDERS, configure_oauth
+from spawner_config.access.oauth import configure_oauth
+from spawner_config.access.required import LOGINS, SIGNUPS, required
 from spawner_config.access.secret_rules import MAKE_PASSWORD, PASSWORD_BYTES, check_admin_password
 from spawner_config.settings import SettingsError, needed
 
@@ -26,8 +27,6 @@ TEMPLATES = Path(__file__).with_name("templates")
 PASSWORD_LENGTH = 10
 FAILED_LOGINS = 5
 LOCKOUT_SECONDS = 600
-SIGNUPS = {"closed": (False, False), "approval": (True, False), "open": (True, True)}
-"""What FARANDOLE_SIGNUP says: whether there is a sign-up page, and whether who signs up may log in at once."""
 PAGES = {"/signup", "/change-password", "/change-password/([^/]+)"}
 """What is taken of the library: later hubs than 5 cannot show its login page, and its other pages act upon a GET."""
 SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
@@ -148,30 +147,32 @@ def _is_of_server(token: orm.APIToken | None, user: Any) -> bool:
 
 def configure_logins(c: Any, environ: Mapping[str, str]) -> None:
     """Set up the logins that FARANDOLE_LOGIN names; raises `SettingsError`."""
-    admin = needed(environ, "FARANDOLE_ADMIN", "the user name of the administrator")
-    c.Authenticator.admin_users = {admin}
-    kind = environ.get("FARANDOLE_LOGIN") or "native"
+    kind = _choice(environ, "FARANDOLE_LOGIN", LOGINS)
+    given = {key: needed(environ, key, what) for key, what in required(kind).items()}
+    c.Authenticator.admin_users = {given["FARANDOLE_ADMIN"]}
+    # Without these two, the hub would accept a locked-out user's token, and start servers for it.
+    c.Authenticator.auth_refresh_strict = c.Authenticator.refresh_pre_spawn = True
     if kind == "native":
-        _configure_native(c, environ, admin)
-    elif kind in PROVIDERS:
-        configure_oauth(c, environ, kind)
+        _configure_native(c, given, SIGNUPS[_choice(environ, "FARANDOLE_SIGNUP", tuple(SIGNUPS))])
     else:
-        raise SettingsError(f"FARANDOLE_LOGIN is {kind!r}. It must be one of: native, {', '.join(PROVIDERS)}.")
+        configure_oauth(c, given, kind)
 
 
-def _configure_native(c: Any, environ: Mapping[str, str], admin: str) -> None:
-    signup = environ.get("FARANDOLE_SIGNUP") or "closed"
-    if signup not in SIGNUPS:
-        raise SettingsError(f"FARANDOLE_SIGNUP is {signup!r}. It must be one of: {', '.join(SIGNUPS)}.")
+def _choice(environ: Mapping[str, str], key: str, choices: tuple[str, ...]) -> str:
+    """Return the value of a variable, by default the first of its choices; raises `SettingsError` for another one."""
+    value = environ.get(key) or choices[0]
+    if value not in choices:
+        raise SettingsError(f"{key} is {value!r}. It must be one of: {', '.join(choices)}.")
+    return value
+
+
+def _configure_native(c: Any, given: Mapping[str, str], signup: tuple[bool, bool]) -> None:
     c.JupyterHub.authenticator_class = AccountAuthenticator
     c.JupyterHub.template_paths = [str(TEMPLATES), str(Path(nativeauthenticator.__file__).parent / "templates")]
-    c.AccountAuthenticator.first_admin = admin
-    password = needed(
-        environ, "FARANDOLE_ADMIN_PASSWORD", "the administrator's first password (openssl rand -base64 18)"
-    )
-    check_admin_password(password)
-    c.AccountAuthenticator.first_password = password
-    c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup = SIGNUPS[signup]
+    c.AccountAuthenticator.first_admin = given["FARANDOLE_ADMIN"]
+    c.AccountAuthenticator.first_password = given["FARANDOLE_ADMIN_PASSWORD"]
+    check_admin_password(given["FARANDOLE_ADMIN_PASSWORD"])
+    c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup = signup
     if c.NativeAuthenticator.enable_signup:
         c.JupyterHub.template_vars = {"announcement_login": SIGNUP_LINK}
     c.NativeAuthenticator.minimum_password_length = PASSWORD_LENGTH
@@ -179,7 +180,5 @@ def _configure_native(c: Any, environ: Mapping[str, str], admin: str) -> None:
     c.NativeAuthenticator.allowed_failed_logins = FAILED_LOGINS
     c.NativeAuthenticator.seconds_before_next_try = LOCKOUT_SECONDS
     c.Authenticator.username_pattern = USER_NAME
-    # The hub would let a token go on whose user is locked out, and start servers for it.
-    c.Authenticator.auth_refresh_strict = c.Authenticator.refresh_pre_spawn = True
     # Who may log in is a mark of the account, given by the administrator; there is no second list.
     c.Authenticator.allow_all = True

@@ -10,7 +10,9 @@ from tornado.httpclient import HTTPClientError
 from tornado.web import HTTPError
 from traitlets.utils.importstring import import_item
 
-from spawner_config.settings import SettingsError, needed
+from spawner_config.access.required import GENERIC, variable
+from spawner_config.settings import SettingsError
+from spawner_config.shares import items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,18 +22,6 @@ PROVIDERS = {
     "google": "oauthenticator.google.GoogleOAuthenticator",
     "generic": "oauthenticator.generic.GenericOAuthenticator",
 }
-REGISTRATION = {
-    "github": "GitHub gives it to an OAuth app that you register at https://github.com/settings/developers",
-    "google": "Google gives it to an OAuth client that you make at https://console.cloud.google.com/apis/credentials",
-    "generic": "your provider gives it to a client that you register there",
-}
-GENERIC = {
-    "authorize_url": "the address of the provider's log-in page (authorization_endpoint)",
-    "token_url": "the address where the provider gives tokens (token_endpoint)",
-    "userdata_url": "the address where the provider tells who a token is of (userinfo_endpoint)",
-    "username_claim": "the name of what holds the user's name there, often preferred_username or email",
-}
-"""Their names in brackets are those of the provider's /.well-known/openid-configuration."""
 
 
 class ErrorReportingAuthenticator(OAuthenticator):  # type: ignore[misc]
@@ -74,37 +64,28 @@ def _failed(reason: str) -> HTTPError:
     return HTTPError(503, f"The login provider cannot be used now ({reason}). Try again later.")
 
 
-def configure_oauth(c: Any, environ: Mapping[str, str], kind: str) -> None:
-    """Set up logins by the provider ``kind``; raises `SettingsError`."""
+def configure_oauth(c: Any, given: Mapping[str, str], kind: str) -> None:
+    """Set up logins by the provider ``kind`` with the variables that are required; raises `SettingsError`."""
     base = import_item(PROVIDERS[kind])
     c.JupyterHub.authenticator_class = type(base.__name__, (ErrorReportingAuthenticator, base), {})
-    given = REGISTRATION[kind]
-    c.OAuthenticator.client_id = needed(environ, "FARANDOLE_OAUTH_CLIENT_ID", f"the client's id; {given}")
-    c.OAuthenticator.client_secret = needed(environ, "FARANDOLE_OAUTH_CLIENT_SECRET", f"the client's secret; {given}")
-    c.OAuthenticator.oauth_callback_url = needed(
-        environ,
-        "FARANDOLE_OAUTH_CALLBACK_URL",
-        "the hub's address with /hub/oauth_callback behind it, as the provider has it too",
-    )
-    # The hub would let a token go on whose user is no longer named, and start servers for it.
-    c.Authenticator.auth_refresh_strict = c.Authenticator.refresh_pre_spawn = True
-    _configure_allowed(c, environ)
+    c.OAuthenticator.client_id = given["FARANDOLE_OAUTH_CLIENT_ID"]
+    c.OAuthenticator.client_secret = given["FARANDOLE_OAUTH_CLIENT_SECRET"]
+    c.OAuthenticator.oauth_callback_url = given["FARANDOLE_OAUTH_CALLBACK_URL"]
+    _configure_allowed(c, set(items(given["FARANDOLE_ALLOWED_USERS"])))
     if kind == "generic":
         c.GenericOAuthenticator.scope = ["openid", "profile", "email"]
-        for key, what in GENERIC.items():
-            setattr(c.GenericOAuthenticator, key, needed(environ, f"FARANDOLE_OAUTH_{key.upper()}", what))
+        for key in GENERIC:
+            setattr(c.GenericOAuthenticator, key, given[variable(key)])
 
 
-def _configure_allowed(c: Any, environ: Mapping[str, str]) -> None:
-    users = [name.strip() for name in (environ.get("FARANDOLE_ALLOWED_USERS") or "").split(",") if name.strip()]
+def _configure_allowed(c: Any, users: set[str]) -> None:
     if not users:
-        raise SettingsError("FARANDOLE_ALLOWED_USERS is empty: with OAuth it must name who may log in, or be *.")
-    if "*" in users and len(users) > 1:
-        raise SettingsError(
-            "FARANDOLE_ALLOWED_USERS has * beside names. Write * alone for everybody whom the provider "
-            "knows, or names alone."
-        )
-    if users == ["*"]:
+        raise SettingsError("FARANDOLE_ALLOWED_USERS is empty. It must name the users who may log in, or be *.")
+    if users == {"*"}:
         c.OAuthenticator.allow_all = True
+    elif "*" in users:
+        raise SettingsError(
+            "FARANDOLE_ALLOWED_USERS has both * and names. Write only * for all users of the provider, or only names."
+        )
     else:
-        c.OAuthenticator.allowed_users = set(users)
+        c.OAuthenticator.allowed_users = users

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+REQUEST_FORMS = ("auto", "nvidia", "cdi")
 KIND = "nvidia.com/gpu"
 REFUSALS = ("could not select device driver", "CDI device injection failed", "unknown device")
 """How engines word that they cannot give a GPU, when the container starts."""
@@ -26,3 +27,12 @@ def device_requests(form: str, ids: Sequence[str]) -> list[dict[str, Any]]:
     """Return a container's ``DeviceRequests`` for GPUs, given by index or UUID."""
     names = [f"{KIND}={each}" for each in ids] if form == "cdi" else list(ids)
     return [{"driver": form, "device_ids": names, "capabilities": [["gpu"]]}]
+
+
+def gpu_environment(env: dict[str, str], *, has_gpus: bool) -> dict[str, str]:
+    """Return a server's environment, in which only the engine names GPUs.
+
+    If NVIDIA's runtime is the engine's default, an image that sets NVIDIA_VISIBLE_DEVICES would get all GPUs.
+    """
+    rest = {name: value for name, value in env.items() if name != "NVIDIA_VISIBLE_DEVICES"}
+    return rest if has_gpus else {**rest, "NVIDIA_VISIBLE_DEVICES": "void"}

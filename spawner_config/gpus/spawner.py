@@ -16,7 +16,7 @@ from traitlets import Bool, Enum, Integer, Unicode
 
 from spawner_config.gpus.model import GpuRequest, Key
 from spawner_config.gpus.pool import GpuPool, NoGpuError
-from spawner_config.gpus.requests import REFUSALS, device_requests, offered_form
+from spawner_config.gpus.requests import REFUSALS, REQUEST_FORMS, device_requests, gpu_environment, offered_form
 from spawner_config.lifecycle.spawn_throttle import BurstSpawner
 from spawner_config.refusals import refused_start
 
@@ -44,7 +44,7 @@ class GpuSpawner(BurstSpawner):
     gpu_class = Unicode(None, allow_none=True, help="Of which class; None for any. Set by the profile.")
     wait_for_gpus = Bool(False, help="Queue while no GPU is free; the user's choice.")
     gpu_request_form = Enum(
-        ["auto", "nvidia", "cdi"],
+        REQUEST_FORMS,
         "auto",
         config=True,
         help="How the engine is asked for GPUs: 'nvidia' for NVIDIA's runtime or hook, 'cdi' for the Container Device "
@@ -115,13 +115,8 @@ class GpuSpawner(BurstSpawner):
             await self._old_container_gone()
 
     def get_env(self) -> dict[str, str]:
-        """Return the server's environment, in which only the engine names GPUs.
-
-        Where NVIDIA's runtime is the engine's default, an image's own NVIDIA_VISIBLE_DEVICES would give it all GPUs.
-        """
-        env: dict[str, str] = super().get_env()
-        env.pop("NVIDIA_VISIBLE_DEVICES", None)
-        return env if self.gpu_pool.held(self.key) else {**env, "NVIDIA_VISIBLE_DEVICES": "void"}
+        """Return the server's environment, in which only the engine names GPUs."""
+        return gpu_environment(super().get_env(), has_gpus=bool(self.gpu_pool.held(self.key)))
 
     def get_state(self) -> dict[str, Any]:
         """Return what the hub keeps of the server, its GPUs included for as long as they are not free."""

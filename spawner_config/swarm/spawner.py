@@ -16,6 +16,7 @@ from spawner_config.containers.network_spawner import NetworkedSpawner
 from spawner_config.containers.settings import DockerSettings
 from spawner_config.containers.shared_volumes import SharedVolumeError
 from spawner_config.deployment import HUB_PORT
+from spawner_config.gpus.requests import gpu_environment
 from spawner_config.labels import CLUSTER_LABEL, HUB_LABEL
 from spawner_config.lifecycle.spawn_throttle import BurstSpawner
 from spawner_config.refusals import refused_start
@@ -156,10 +157,8 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             await super().run_post_stop_hook()
 
     def get_env(self) -> dict[str, str]:
-        """Return the server's environment, in which only the swarm names GPUs: it sets a variable of its own."""
-        env: dict[str, str] = super().get_env()
-        env.pop("NVIDIA_VISIBLE_DEVICES", None)
-        return env if self.needs.gpus else {**env, "NVIDIA_VISIBLE_DEVICES": "void"}
+        """Return the server's environment, in which only the swarm names GPUs, with a variable that it sets itself."""
+        return gpu_environment(super().get_env(), has_gpus=bool(self.needs.gpus))
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
         """Yield what the spawn page and `%cluster start` show, with ``queue`` while it waits for a place.

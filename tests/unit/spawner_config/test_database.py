@@ -5,8 +5,8 @@ import re
 import pytest
 from sqlalchemy import make_url
 
-from spawner_config.database import EXAMPLE, connect_options, database_url, refusal
-from spawner_config.settings import SettingsError
+from spawner_config.database import connect_options, database_url, refusal
+from spawner_config.settings import DATABASE_EXAMPLE, SettingsError
 
 SAID = """connection failed: connection to server at "172.18.0.2", port 5432 failed:
 FATAL:  password authentication failed for user "farandole"
@@ -40,7 +40,7 @@ def test_a_postgres_that_the_hub_would_not_use_is_told(tmp_path):
 def test_what_is_no_address_is_told_without_its_password(url, tmp_path):
     with pytest.raises(SettingsError, match="FARANDOLE_DATABASE is no address") as caught:
         database_url({"FARANDOLE_DATABASE": url}, tmp_path)
-    assert EXAMPLE in str(caught.value)
+    assert DATABASE_EXAMPLE in str(caught.value)
     assert "hush" not in str(caught.value)
 
 
@@ -53,7 +53,7 @@ def test_an_at_sign_in_a_password_is_told_without_the_password(password, tmp_pat
 
 
 def test_a_server_that_does_not_answer_is_given_up(tmp_path):
-    assert connect_options(make_url(EXAMPLE)) == {"connect_timeout": 10}
+    assert connect_options(make_url(DATABASE_EXAMPLE)) == {"connect_timeout": 10}
     assert connect_options(make_url(f"sqlite:///{tmp_path}/x")) == {}
 
 

@@ -1,0 +1,14 @@
+"""Commands of the machine that the checks run."""
+
+from __future__ import annotations
+
+import subprocess
+
+
+def output(*command: str, seconds: float) -> str | None:
+    """Return what a command prints; None if it is missing, may not run, fails, or takes longer."""
+    try:
+        answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=seconds)
+    except (FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
+        return None
+    return None if answer.returncode else answer.stdout

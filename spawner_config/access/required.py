@@ -1,0 +1,43 @@
+"""The choices and the required variables of each kind of login, shared by the hub and `make doctor`.
+
+Standard library only, since `make doctor` runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+LOGINS = ("native", "github", "google", "generic")
+SIGNUPS = {"closed": (False, False), "approval": (True, False), "open": (True, True)}
+"""For each value of FARANDOLE_SIGNUP: whether there is a sign-up page, and whether new users may log in at once."""
+REGISTRATION = {
+    "github": "GitHub gives it to an OAuth app that you register at https://github.com/settings/developers",
+    "google": "Google gives it to an OAuth client that you create at https://console.cloud.google.com/apis/credentials",
+    "generic": "your provider gives it to a client that you register there",
+}
+# The names in brackets are those of the provider's /.well-known/openid-configuration.
+GENERIC = {
+    "authorize_url": "the address of the provider's login page (authorization_endpoint)",
+    "token_url": "the address at which the provider issues tokens (token_endpoint)",
+    "userdata_url": "the address at which the provider returns the user of a token (userinfo_endpoint)",
+    "username_claim": "the claim that holds the user's name, often preferred_username or email",
+}
+
+
+def variable(key: str) -> str:
+    """Return the variable of a trait of the generic authenticator."""
+    return f"FARANDOLE_OAUTH_{key.upper()}"
+
+
+def required(login: str) -> dict[str, str]:
+    """Return the variables that a kind of login requires, with a phrase for each that says what it must be."""
+    admin = {"FARANDOLE_ADMIN": "the user name of the administrator"}
+    if login == "native":
+        password = "the administrator's first password (openssl rand -base64 18)"
+        return {**admin, "FARANDOLE_ADMIN_PASSWORD": password}
+    return {
+        **admin,
+        "FARANDOLE_OAUTH_CLIENT_ID": f"the client's id; {REGISTRATION[login]}",
+        "FARANDOLE_OAUTH_CLIENT_SECRET": f"the client's secret; {REGISTRATION[login]}",
+        "FARANDOLE_OAUTH_CALLBACK_URL": "the hub's address followed by /hub/oauth_callback, as registered there",
+        "FARANDOLE_ALLOWED_USERS": "the names of users who may log in, separated by commas, or *",
+        **({variable(key): what for key, what in GENERIC.items()} if login == "generic" else {}),
+    }

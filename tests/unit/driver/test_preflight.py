@@ -1,4 +1,4 @@
-"""Who is named the odd one out, from made-up figures; what the user then reads."""
+"""Faults and outliers that the check finds in made-up figures, and the messages for users."""
 
 from dataclasses import replace
 
@@ -113,12 +113,12 @@ def test_where_all_workers_agree_the_notebooks_clock_is_the_odd_one():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"ecc_errors": 3}, "GPU H200 GPU-1 of worker c-w1 (host host1) has had 3 memory errors"),
+        ({"ecc_errors": 3}, "GPU H200 GPU-1 of worker c-w1 (host host1) has had 3 uncorrected memory errors"),
         ({"slowed_by": ("heat",), "celsius": 95}, "is slowed down by heat"),
         ({"celsius": 95}, "has 95 °C"),
         (
             {"memory": Room(free=100 * GIB, total=140 * GIB)},
-            "others use 40.0 of 140.0 GiB of the GPU memory of worker c-w1",
+            "other processes use 40.0 of 140.0 GiB of the GPU memory of worker c-w1",
         ),
         ({"name": "T4"}, "GPUs: rank 1 has 1 x T4, ranks 0, 2 have 1 x H200."),
     ],
@@ -179,10 +179,10 @@ def test_like_links_have_no_fault(count):
 )
 def test_a_slow_pair_is_named_and_so_is_a_rank_that_is_slow_to_all(count, changes, words):
     [pair] = link_faults(links(count, [(0, 1)], **changes), NAMES)
-    assert pair.startswith(f"rank 0 and rank 1 have {words} between them. Look at its cable")
+    assert pair.startswith(f"rank 0 and rank 1 have {words} between them. Check its cable")
     last = count - 1
     [rank] = link_faults(links(count, [(other, last) for other in range(last)], **changes), NAMES)
-    assert rank.startswith(f"rank {last} has {words} to all others. Look at its cable")
+    assert rank.startswith(f"rank {last} has {words} to all others. Check its cable")
 
 
 @pytest.mark.parametrize("changes", [{"latency": 0.0009}, {"bandwidth": 40e6}])
@@ -199,7 +199,7 @@ def test_links_within_a_node_are_not_the_measure_of_those_between_nodes():
 
 def test_a_link_that_failed_is_named_with_the_reason():
     [fault] = link_faults(links(3, [(1, 2)], latency=None, bandwidth=None, error="timed out"), NAMES)
-    assert fault.startswith("rank 1 and rank 2 did not reach each other: timed out. Let each host's own name lead to")
+    assert fault.startswith("rank 1 and rank 2 did not reach each other: timed out. Make each host's name resolve to")
 
 
 def preflight(**changes):

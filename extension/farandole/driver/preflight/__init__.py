@@ -1,1 +1,1 @@
-"""``%cluster check``: a look at all ranks, and at the network between them, that names the odd one out."""
+"""``%cluster check``: measures all ranks and the network between them, and names outliers."""

@@ -1,4 +1,4 @@
-"""What was measured, as plain data."""
+"""The measurements of a check, as plain data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Room:
 
     @property
     def share(self) -> float:
-        """The part that is free, 0 to 1."""
+        """The free share, 0 to 1."""
         return self.free / self.total if self.total else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU as its driver describes it; None is what it does not tell."""
+    """One GPU as its driver describes it; values that the driver does not report are None."""
 
     uuid: str
     name: str
@@ -37,8 +37,9 @@ class Gpu:
 class RankFigures:
     """One rank and its machine.
 
-    ``load`` is the host's mean over a minute, in processes; ``skew`` is how many seconds the rank's clock is ahead of
-    the driver's, give or take ``skew_error``; ``gpu_own`` is this process's share of its GPUs' memory in bytes.
+    - ``load`` is the host's load average over one minute, in processes.
+    - ``skew`` is by how many seconds the rank's clock is ahead of the driver's, with an uncertainty of ``skew_error``.
+    - ``gpu_own`` is how many bytes of its GPUs' memory the process uses.
     """
 
     rank: int
@@ -58,15 +59,17 @@ class RankFigures:
 
     @property
     def name(self) -> str:
-        """The rank in words."""
+        """The rank and its worker, for messages."""
         return f"rank {self.rank} (worker {self.worker})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """The network between two ranks; ``latency`` is a round trip in seconds, ``bandwidth`` the slower way's bytes/s.
+    """The network between two ranks.
 
-    Both are None where ``error`` says why. Links within a node (``local``) are another kind than those between nodes.
+    - ``latency`` is a round trip in seconds, ``bandwidth`` the rate of the slower direction in bytes/s. Both are None
+      if the measurement failed; ``error`` says why.
+    - ``local`` links stay within a node; they are compared only with each other.
     """
 
     first: int
@@ -80,7 +83,7 @@ class Link:
 def rank_figures(
     answer: Mapping[str, Any], *, rank: int, worker: str, address: str, skew: float, skew_error: float
 ) -> RankFigures:
-    """Return the figures of a rank from what `farandole.ranks.preflight.probe.describe` answered."""
+    """Return the figures of a rank from the answer of `farandole.ranks.preflight.probe.describe`."""
     gpus = tuple(_gpu(gpu) for gpu in answer["gpus"])
     drivers = sorted({gpu.driver for gpu in gpus})
     return RankFigures(

@@ -1,4 +1,4 @@
-"""What is wrong with ranks and their machines, one sentence each: pure functions of the figures."""
+"""Finds the faults of ranks and their machines, a message each; pure functions of the figures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LEAST_DISK = 0.05
 MOST_SKEW = 0.5
 """Seconds, beyond the uncertainty of the measurement."""
 MOST_LOAD = 1.5
-"""Processes that want a CPU, for each CPU of the host; the ranks themselves are idle while they are asked."""
+"""Load per CPU of the host; the ranks themselves are idle during a check."""
 HOT_CELSIUS = 90
 FOREIGN_SHARE = 0.10
 ONE_IMAGE = "Start all workers from one image: `%cluster stop`, then `%cluster start`."
 
 
 def machine_faults(ranks: Sequence[RankFigures]) -> list[str]:
-    """Return what is wrong with ranks and machines; the network is left to `network.link_faults`."""
+    """Return the faults of ranks and machines; `network.link_faults` returns those of the network."""
     each = [fault for rank in _one_of_each_worker(ranks) for fault in _shortages(rank)]
     return [*_version_faults(ranks), *_gpu_kind_faults(ranks), *each, *_clock_faults(ranks), *_gpu_faults(ranks)]
 
@@ -34,17 +34,17 @@ def _version_faults(ranks: Sequence[RankFigures]) -> list[str]:
 
 def _gpu_kind_faults(ranks: Sequence[RankFigures]) -> list[str]:
     fault = _differing("GPUs", {rank.rank: _counted([gpu.name for gpu in rank.gpus]) for rank in ranks})
-    return [f"{fault}. The slowest sets the pace of all; start all workers with one profile."] if fault else []
+    return [f"{fault}. The slowest GPU slows all ranks down; start all workers with one profile."] if fault else []
 
 
 def _differing(what: str, values: Mapping[int, str]) -> str:
-    """Return which ranks have what, the fewest first; empty where all have the same."""
+    """Return the ranks of each value, the rarest value first; empty if all ranks have the same."""
     found: dict[str, list[int]] = defaultdict(list)
     for rank, value in values.items():
         found[value].append(rank)
     if len(found) < 2:
         return ""
-    # Where as many have either, the later ranks count as the odd ones.
+    # Of values that are equally frequent, the one of the later ranks counts as the outlier.
     groups = sorted(found.items(), key=lambda item: (len(item[1]), -item[1][0]))
     return f"{what}: " + ", ".join(
         f"{label(who)} {'has' if len(who) == 1 else 'have'} {which}" for which, who in groups
@@ -67,24 +67,24 @@ def _shortages(rank: RankFigures) -> list[str]:
     faults = []
     if rank.memory.share < LEAST_MEMORY:
         faults.append(
-            f"{where} has {size(rank.memory)} of memory free. End what else runs there, or choose a larger profile."
+            f"{where} has {size(rank.memory)} of memory free. Stop other processes there, or choose a larger profile."
         )
     for name, room in rank.disks.items():
         if room.share < LEAST_DISK:
-            faults.append(f"{where} has {size(room)} free for {name}. Remove what nobody needs, old runs for example.")
+            faults.append(f"{where} has {size(room)} free for {name}. Delete files, old runs for example.")
     if rank.load > MOST_LOAD * rank.cpus:
         faults.append(
-            f"{where} has a load of {rank.load:.1f} on {rank.cpus} CPUs. Other work there will slow its ranks, and all "
-            "that wait for them; end it, or use another host."
+            f"{where} has a load of {rank.load:.1f} on {rank.cpus} CPUs. Other processes slow down its ranks, and "
+            "so all others; stop them, or use another host."
         )
     return faults
 
 
 def _clock_faults(ranks: Sequence[RankFigures]) -> list[str]:
-    """Compare the clocks, the driver's among them: where all workers agree, the driver's is the odd one."""
+    """Compare all clocks; if the workers' clocks agree, the driver's is the one that is wrong."""
     workers = _one_of_each_worker(ranks)
     common = statistics.median_low([0.0, *(rank.skew for rank in workers)]) if len(workers) > 1 else 0.0
-    remedy = "Set it by NTP; until then times in logs and checkpoints mislead."
+    remedy = "Set it by NTP; until then, times in logs and checkpoints are wrong."
     is_ours = abs(common) > MOST_SKEW + max(rank.skew_error for rank in workers)
     ours = [f"the notebook's clock is {_ahead(-common)} the workers'. {remedy}"] if is_ours else []
     others, middle = ("the other workers'", common) if is_ours else ("the notebook's", 0.0)
@@ -102,11 +102,11 @@ def _ahead(seconds: float) -> str:
 
 
 def _gpu_faults(ranks: Sequence[RankFigures]) -> list[str]:
-    """Look at each set of GPUs once: ranks that see the same set share it."""
+    """Check each set of GPUs once: ranks that see the same set share it."""
     sharing: dict[tuple[str, ...], list[RankFigures]] = defaultdict(list)
     for rank in ranks:
         sharing[tuple(sorted(gpu.uuid for gpu in rank.gpus))].append(rank)
-    unseen = [f"{rank.name}: {rank.gpu_error}. Look at the host's GPU driver." for rank in ranks if rank.gpu_error]
+    unseen = [f"{rank.name}: {rank.gpu_error}. Check the host's GPU driver." for rank in ranks if rank.gpu_error]
     seen = [fault for uuids, them in sharing.items() if uuids for fault in [*_sick(them[0]), *_foreign(them)]]
     return [*unseen, *seen]
 
@@ -117,13 +117,13 @@ def _sick(rank: RankFigures) -> list[str]:
         what = f"GPU {gpu.name} {gpu.uuid} of worker {rank.worker} (host {rank.host})"
         if gpu.ecc_errors:
             faults.append(
-                f"{what} has had {gpu.ecc_errors} memory errors that were not corrected. Results may be wrong; "
-                "reset it, and have it replaced if they come again."
+                f"{what} has had {gpu.ecc_errors} uncorrected memory errors. Results may be wrong; reset it, and "
+                "have it replaced if the errors return."
             )
         if gpu.slowed_by:
-            faults.append(f"{what} is slowed down by {' and '.join(gpu.slowed_by)}. Look at its cooling and power.")
+            faults.append(f"{what} is slowed down by {' and '.join(gpu.slowed_by)}. Check its cooling and power.")
         elif gpu.celsius is not None and gpu.celsius >= HOT_CELSIUS:
-            faults.append(f"{what} has {gpu.celsius} °C and will soon be slowed down. Look at its cooling.")
+            faults.append(f"{what} has {gpu.celsius} °C and will soon be slowed down. Check its cooling.")
     return faults
 
 
@@ -135,9 +135,9 @@ def _foreign(sharing: Sequence[RankFigures]) -> list[str]:
         return []
     amount = f"{used / 2**30:.1f} of {total / 2**30:.1f} GiB"
     where = f"worker {first.worker} (host {first.host})"
-    return [f"others use {amount} of the GPU memory of {where}. `nvidia-smi` there names them; end them."]
+    return [f"other processes use {amount} of the GPU memory of {where}. `nvidia-smi` there lists them; stop them."]
 
 
 def size(room: Room) -> str:
-    """Return free and total in words."""
+    """Return free and total size as text."""
     return f"{room.free / 2**30:.1f} of {room.total / 2**30:.1f} GiB"

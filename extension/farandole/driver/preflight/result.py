@@ -1,4 +1,4 @@
-"""What ``%cluster check`` gives: figures and faults as plain data that shows itself as text and as HTML."""
+"""The result of ``%cluster check``: figures and faults, shown as text or as HTML."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SHOWN_LINKS = 12
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Preflight:
-    """A cluster looked at before a training.
+    """The check of a cluster before a training.
 
-    ``all_reduce`` is the rate in bytes/s at which the world sums 16 MB of float32, None without a world of several
-    ranks or where it failed; ``all_reduce_error`` says why then.
+    ``all_reduce`` is the rate in bytes/s at which the world sums 16 MB of float32. It is None if there is no world of
+    several ranks, or if the sum failed; ``all_reduce_error`` says why.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Preflight:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What is wrong, one sentence or two each with the remedy."""
+        """The faults that were found, each with its remedy."""
         names = [rank.name for rank in self.ranks]
         failed = (
             f"an all-reduce failed: {self.all_reduce_error.rstrip('.')}. If no link is at fault, try the other backend."
@@ -48,7 +48,7 @@ class Preflight:
     __repr__ = __str__
 
     def html(self) -> str:
-        """Return the figures as HTML tables, the faults below them."""
+        """Return the figures as HTML tables, and the faults below them."""
         links = html_table(LINK_HEAD, self._link_rows()) if self.links else ""
         notes = "".join(f"<p>{escape(line)}</p>" for line in self._notes())
         faults = "".join(f"<li>{escape(fault)}</li>" for fault in self.faults)

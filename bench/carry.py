@@ -1,4 +1,4 @@
-"""From `docker compose pull` on a machine that has nothing to the first answered login page, and the bytes pulled."""
+"""Time and bytes from `docker compose pull` on an empty machine to the first login page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.docker.engines.second import SecondEngine
 
-NOTE = "the registry and the machine share this machine's cores and disk"
+NOTE = "registry and engine share the cores and the disk of this machine"
 
 
 def measure(repeats: int) -> Iterator[Record]:
@@ -32,7 +32,7 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def carry(machine: SecondEngine, published: registry.Registry, settings: dict[str, str]) -> tuple[float, float]:
-    """Return the seconds from nothing to the login page, and the bytes that the registry sent."""
+    """Return the seconds until the login page, and the bytes that the registry sent."""
     empty(machine)
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
         stack = Stack(Path(folder), subnets=SUBNETS, engine=machine, **settings)

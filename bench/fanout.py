@@ -1,7 +1,7 @@
-"""A cell that does nothing, on N workers of one rank each through the hub's proxy, against ``%%px --block``.
+"""Duration of an empty cell on N workers with one rank each, through the hub's proxy, compared with ``%%px --block``.
 
-Both clusters live at the same time and their cells run in turns, each on a quiet machine: a cell's aftermath (records,
-idle messages) must not be charged to the other side's next cell.
+Both clusters exist at the same time, and their cells alternate with pauses, so that work that follows a cell (records,
+idle messages) does not slow down the other side's next cell.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def in_turns(shell: InteractiveShell, cells: int) -> tuple[float, float]:
-    """Return the median times of our cell and of theirs, in ms, run in turns."""
+    """Return the median durations of our cells and of theirs, in ms, run alternately."""
     ours, theirs = [], []
     for _ in range(cells):
         time.sleep(QUIET_SECONDS)

@@ -1,4 +1,4 @@
-"""How the time of a cell that does nothing grows with the number of ranks: 8 workers of 8 ranks, some of them used."""
+"""Growth of an empty cell's duration with the number of ranks, from 1 to 64 of 8 workers with 8 ranks each."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def ranks(size: int) -> str:
-    """Return the option that chooses the first ranks, spread over the workers as they come."""
+    """Return the option that selects the first ranks."""
     return f"--ranks 0-{size - 1}"

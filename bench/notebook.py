@@ -1,4 +1,4 @@
-"""A real IPython shell, as a notebook's kernel has it, in which both sides' magics run."""
+"""A real IPython shell for the magics of both sides, as in a notebook's kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_shell() -> InteractiveShell:
 
 
 def seconds(shell: InteractiveShell, magic: str, line: str, cell: str) -> float:
-    """Run a cell magic and return how long it took."""
+    """Run a cell magic and return its duration."""
     with silence():
         start = time.perf_counter()
         shell.run_cell_magic(magic, line, cell)
@@ -35,7 +35,7 @@ def seconds(shell: InteractiveShell, magic: str, line: str, cell: str) -> float:
 
 @contextmanager
 def farandole(shell: InteractiveShell, options: str) -> Iterator[Cluster]:
-    """Run a cluster of ours, started by its magic."""
+    """Run one of our clusters, started by its magic."""
     with silence():
         cluster: Cluster = shell.run_line_magic("cluster", f"start {options}")
     try:
@@ -47,7 +47,7 @@ def farandole(shell: InteractiveShell, options: str) -> Iterator[Cluster]:
 
 @contextmanager
 def px(engines: int) -> Iterator[ipyparallel.DirectView]:
-    """Run a cluster of ipyparallel; ``%%px`` runs on all its engines."""
+    """Run an ipyparallel cluster; ``%%px`` uses all its engines."""
     cluster = ipyparallel.Cluster(n=engines, log_level=40)
     try:
         with silence():
@@ -61,6 +61,6 @@ def px(engines: int) -> Iterator[ipyparallel.DirectView]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Keep what is printed, progress bars too, off the screen."""
+    """Suppress all output, progress bars included."""
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         yield

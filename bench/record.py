@@ -1,4 +1,4 @@
-"""What measurements give: numbers with their runs, ratios of pairs, the slope of a growth; pure functions."""
+"""Results of measurements: medians, ratios of paired runs, growth exponents; pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A number, its unit, the runs that it is the median of, and the value that it must not pass, if any."""
+    """The median of some runs with its unit and, optionally, its limit."""
 
     name: str
     value: float
@@ -26,7 +26,7 @@ class Record:
 
     @property
     def kept(self) -> bool:
-        """True where the value keeps the limit, or there is none."""
+        """Whether the value is within its limit; always true without one."""
         if not self.limit:
             return True
         sign, bound = self.limit.split()
@@ -40,20 +40,20 @@ def median_of(name: str, runs: Iterable[float], unit: str, *, limit: str = "", n
 
 
 def ratio_of_pairs(name: str, pairs: Sequence[tuple[float, float]], *, limit: str = "", note: str = "") -> Record:
-    """Return the median of (ours / theirs) over paired runs; the note says the medians of both sides."""
+    """Return the median of (ours / theirs) over paired runs; the note shows the median of each side."""
     ours, theirs = (median(side) for side in zip(*pairs, strict=True))
     sides = f"{ours:.4g} : {theirs:.4g}{', ' if note else ''}{note}"
     return median_of(name, (mine / other for mine, other in pairs), "ours / theirs", limit=limit, note=sides)
 
 
 def growth_exponent(times: Mapping[int, float]) -> float:
-    """Return the slope of a line through log(time) over log(size): 0 is constant, 1 linear."""
+    """Return the slope of log(time) over log(size): 0 is constant, 1 is linear."""
     slope, _ = linear_regression([math.log(size) for size in times], [math.log(time) for time in times.values()])
     return slope
 
 
 def growth_table(title: str, rows: Mapping[str, Mapping[int, float]]) -> str:
-    """Return how quantities grow with a size, a column for each size and, last, the power of it that fits."""
+    """Return a table of quantities with a column for each size and, last, the fitted exponent."""
     sizes = sorted({size for row in rows.values() for size in row})
     cells = [[title, *(f"{size:,}" for size in sizes), "growth"]]
     for name, row in rows.items():
@@ -70,7 +70,7 @@ def growth_table(title: str, rows: Mapping[str, Mapping[int, float]]) -> str:
 
 def table(records: Iterable[Record]) -> str:
     """Return the records as aligned lines."""
-    rows = [("name", "value", "unit", "runs", "wanted", "")]
+    rows = [("name", "value", "unit", "runs", "limit", "")]
     for record in records:
         verdict = record.limit and f"{record.limit} {'ok' if record.kept else 'MISSED'}"
         rows.append(
@@ -84,7 +84,7 @@ def table(records: Iterable[Record]) -> str:
 
 
 def save(records: Iterable[Record], path: Path) -> None:
-    """Write records into a file of results; what it holds under other names stays."""
+    """Write records into a file of results; keep the file's results with other names."""
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for record in records:
         results[record.name] = {"value": record.value, "unit": record.unit, "runs": list(record.runs)}

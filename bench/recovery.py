@@ -1,4 +1,4 @@
-"""How soon an elastic run of three ranks goes on when one is killed, on either backend, and how many steps are lost."""
+"""Recovery time and lost steps of an elastic run of three ranks after one is killed, on both backends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKENDS = ("horovod", "torch")
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model of some layers of ``width`` x ``width`` numbers of 4 bytes, committed every ``commit`` steps."""
+    """A model of ``layers`` float32 layers of ``width`` x ``width``, committed every ``commit`` steps."""
 
     name: str
     width: int
@@ -39,7 +39,7 @@ CASES = (
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield recovery_seconds_median and _worst, and steps_lost_max for each model, over ranks and backends in turn."""
+    """Yield recovery_seconds_median and _worst, and steps_lost_max for each model, over all ranks and backends."""
     runs: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for backend in BACKENDS:
         with Cluster.start(local=True, ranks=RANKS, backend=backend, progress=quiet) as cluster:
@@ -61,7 +61,7 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def recovery(cluster: Cluster, case: Case, rank: int) -> tuple[float, int]:
-    """Return the longest time without a step of any rank, in seconds, and how many steps were done again."""
+    """Return the longest time without a step of any rank, in seconds, and the number of repeated steps."""
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
         values: dict[str, int | str] = {"KILL": rank, "MARK": str(Path(folder) / "killed")}
         values |= {"WIDTH": case.width, "LAYERS": case.layers, "COMMIT_STEPS": case.commit}

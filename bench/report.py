@@ -1,4 +1,4 @@
-"""What `fd.report` costs a training loop, and whether reports and prints arrive complete, on a hub's two workers."""
+"""Overhead of `fd.report` in a training loop, and completeness and rate of reports and prints from two workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ for number in range({PRINTS}):
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield what a report costs (one rank), then what is lost and how fast the rest arrives (two ranks)."""
+    """Yield the cost of a report on one rank, then losses and rates of reports and prints on two ranks."""
     start = Cluster.start
     with bench_hub():
         with start(workers=1, profile="bench", backend="none", progress=quiet) as cluster:
@@ -58,7 +58,7 @@ def cost(cluster: Cluster, repeats: int) -> Iterator[Record]:
 
 
 def send(cluster: Cluster, code: str, sent: int, kept: Callable[[Run], int]) -> tuple[float, float]:
-    """Return how many got lost, and how many came per second from the cell's start to its end."""
+    """Return the number of lost records, and the rate per second over the duration of the cell."""
     began = time.perf_counter()
     run = cluster.train(code)
     seconds = time.perf_counter() - began
@@ -66,14 +66,14 @@ def send(cluster: Cluster, code: str, sent: int, kept: Callable[[Run], int]) -> 
 
 
 def arrivals(what: str, runs: list[tuple[float, float]]) -> Iterator[Record]:
-    """Yield <what>_lost, of the worst run, and <what>_per_second."""
+    """Yield <what>_lost of the worst run, and the median of <what>_per_second."""
     lost, rates = zip(*runs, strict=True)
     yield Record(name=f"{what}_lost", value=max(lost), unit=what, runs=lost, limit="<= 0", note="worst run")
     yield median_of(f"{what}_per_second", rates, f"{what} / s")
 
 
 def _reports_kept(run: Run) -> int:
-    """Count the different reports on disk: what came twice would not make up for what is missing."""
+    """Count distinct reports on disk, so that duplicates do not hide losses."""
     files = sorted((run.folder / "metrics").glob("rank-*.jsonl"))
     return sum(len({record["step"] for record in read_lines(file)}) for file in files)
 

@@ -1,6 +1,6 @@
 """Run the benches, print a table and write results.json beside this file: ``make bench``.
 
-``--only fanout --repeats 2`` runs a part of them, quickly; the other results in the file stay.
+``--only fanout --repeats 2`` runs one of them with fewer repeats; other results in the file stay.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from hub.up import stop_on_signals  # noqa: E402
 
 BENCHES = ("fanout", "growth", "start", "report", "throughput", "state", "recovery")
 CONTAINER_BENCHES = ("carry",)
-"""Run by `make bench-carry` alone: they need root, a container engine and the images of `make images`."""
+"""Run only by `make bench-carry`: these need root, a container engine and the images of `make images`."""
 LARGE_BENCHES = ("scale",)
-"""Run by `make bench-scale` alone: a thousand users take some minutes."""
+"""Run only by `make bench-scale`: a thousand users take several minutes."""
 REPEATS = 5
 
 
 def main() -> int:
-    """Return 0 when every limit is kept."""
+    """Return 0 if all values are within their limits."""
     options = parse(sys.argv[1:])
     stop_on_signals()
     records: list[Record] = []
-    # ipyparallel keeps its profile there; the user's own must not be touched.
+    # ipyparallel writes its profile to this directory instead of the user's.
     with (
         tempfile.TemporaryDirectory(prefix="farandole-ipython-") as folder,
         environment(THREADS | {"IPYTHONDIR": folder}),
@@ -51,14 +51,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--only",
         action="append",
         choices=BENCHES + CONTAINER_BENCHES + LARGE_BENCHES,
-        help="run this one; may be given again",
+        help="run this bench; can be repeated",
     )
-    parser.add_argument("--repeats", type=int, default=REPEATS, help="paired runs of each (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="number of paired runs (default: %(default)s)")
     return parser.parse_args(arguments)
 
 
 def run(name: str, repeats: int) -> list[Record]:
-    """Run one bench, with one thread a process on every side, and say what it gives as it comes."""
+    """Run one bench, with one thread per process on both sides, and print each result."""
     print(f"{name} ...", flush=True)
     began = time.perf_counter()
     records = []

@@ -1,4 +1,4 @@
-"""The place where measurements happen: a real hub with its proxy, in a folder of its own, for one user."""
+"""A real hub with its proxy and one user, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 USER = "bench"
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""One thread a rank on every side of every comparison."""
+"""One thread per rank on both sides of each comparison."""
 
 PROFILES = """
 [limits]
@@ -39,7 +39,7 @@ class LeftoversError(RuntimeError):
 
 @contextmanager
 def bench_hub(profiles: str = PROFILES, config: Path = CONFIG) -> Iterator[HubProcess]:
-    """Run a hub; meanwhile the environment leads this process's clusters to it and their runs into its folder."""
+    """Run a hub; the environment variables of this process point to it, and to its folder for runs."""
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as name:
         folder = Path(name)
         file = folder / "profiles.toml"
@@ -61,7 +61,7 @@ def bench_hub(profiles: str = PROFILES, config: Path = CONFIG) -> Iterator[HubPr
 
 
 def show_logs(hub: HubProcess) -> None:
-    """Print the ends of the hub's and its servers' logs: their folder is about to go."""
+    """Print the ends of the hub's and its servers' logs before their folder is deleted."""
     for log in sorted((hub.settings.state / "logs").glob("*.log")):
         lines = log.read_text(errors="replace").splitlines()[-20:]
         print("\n".join([f"--- {log.name}", *lines]), file=sys.stderr)
@@ -70,7 +70,7 @@ def show_logs(hub: HubProcess) -> None:
 
 @contextmanager
 def environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for a while."""
+    """Set environment variables temporarily."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -84,4 +84,4 @@ def environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def quiet(_line: str) -> None:
-    """Take progress and show nothing."""
+    """Discard a line of progress."""

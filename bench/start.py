@@ -1,11 +1,12 @@
-"""From nothing to the first all-reduce of two ranks, with Horovod, against ipyparallel and the same by hand."""
+"""Time to start two ranks and all-reduce with Horovod, compared with ipyparallel and a manual Horovod setup."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
-from farandole.driver.world.backends.base import LOOPBACK, Endpoint, RankAssignment
+from farandole.driver.workers.worker import WorkerInfo
+from farandole.driver.world.backends.base import LOOPBACK, Endpoint, assign_ranks
 from farandole.driver.world.backends.horovod import HorovodBackend, slot
 from farandole.server.worker.rendezvous import Rendezvous
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 RANKS = 2
+WORKER = WorkerInfo(worker="bench", ranks=RANKS, profile="", host="", address="", node="", backends=())
+ASSIGNMENTS = assign_ranks([WORKER] * RANKS)
 CELL = """
 import torch, horovod.torch as hvd
 assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
@@ -35,7 +38,7 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def ours(shell: InteractiveShell) -> float:
-    """Return the seconds that a cluster of two workers on the hub and its first all-reduce take."""
+    """Return the seconds to start a cluster of two workers on the hub and to all-reduce."""
     start = time.perf_counter()
     with farandole(shell, f"--workers {RANKS} --backend horovod"):
         seconds(shell, "distributed", "", CELL)
@@ -43,30 +46,14 @@ def ours(shell: InteractiveShell) -> float:
 
 
 def theirs(shell: InteractiveShell, rendezvous: Rendezvous) -> float:
-    """Return the seconds that two engines, Horovod's set-up on them and the same all-reduce take."""
+    """Return the seconds to start two engines, to set Horovod up on them and to all-reduce."""
     start = time.perf_counter()
     with px(RANKS) as view:
-        port = rendezvous.open([slot(assignment(rank)) for rank in range(RANKS)], LOOPBACK)
+        port = rendezvous.open([slot(one) for one in ASSIGNMENTS], LOOPBACK)
         endpoint = Endpoint(host=LOOPBACK, port=port)
-        backend, assignments = HorovodBackend(), map(assignment, range(RANKS))
-        environments = [backend.environment(one, endpoint, interface="lo") for one in assignments]
+        environments = [HorovodBackend().environment(one, endpoint, interface="lo") for one in ASSIGNMENTS]
         with silence():
             view.scatter("environment", environments, flatten=True).get()
         setup = "import os; os.environ.update(environment)\nimport horovod.torch as hvd; hvd.init()\n"
         seconds(shell, "px", "--block", setup + CELL)
         return time.perf_counter() - start
-
-
-def assignment(rank: int) -> RankAssignment:
-    """Return the place of a rank, all on this machine."""
-    return RankAssignment(
-        rank=rank,
-        size=RANKS,
-        local_rank=rank,
-        local_size=RANKS,
-        cross_rank=0,
-        cross_size=1,
-        machine_size=RANKS,
-        worker="bench",
-        address=LOOPBACK,
-    )

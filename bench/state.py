@@ -1,4 +1,4 @@
-"""What commits and asynchronous checkpoints of a 100 MB model cost a training loop on a hub's two workers."""
+"""Overhead of commits and asynchronous checkpoints of a 100 MB model in a training loop on two workers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LOOP = Path(__file__).parent / "loops" / "checkpoint_step.py"
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield commit_overhead_percent, of a commit every 10 steps, and checkpoint_overhead_percent, of one in 10 s."""
+    """Yield commit_overhead_percent (a commit every 10 steps) and checkpoint_overhead_percent (one every 10 s)."""
     with bench_hub(), Cluster.start(workers=2, profile="bench", backend="torch", progress=quiet) as cluster:
         found = cluster.train(f"PAIRS = {repeats}\n{LOOP.read_text()}").result
     note = f"100 MB, steps of {found['step_ms']:.0f} ms"
     yield median_of("commit_overhead_percent", found["commit"], "%", note=f"a commit every 10 steps, {note}")
     yield median_of(
-        "checkpoint_overhead_percent", found["checkpoint"], "%", limit="<= 5.0", note=f"one in 10 s, {note}"
+        "checkpoint_overhead_percent", found["checkpoint"], "%", limit="<= 5.0", note=f"one every 10 s, {note}"
     )

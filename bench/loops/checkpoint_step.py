@@ -1,7 +1,7 @@
-"""Train a 100 MB model on all ranks, in turn a block without and a block with a commit, or with a checkpoint.
+"""Train a 100 MB model on all ranks, in alternating blocks without and with a commit, or a checkpoint.
 
-The bench puts `PAIRS` before it. Neighbouring blocks differ by several percent on a shared machine: so they are short,
-several pairs to each of its repeats, and what a checkpoint costs is set against the time in which there is one.
+The bench prepends `PAIRS`. On a shared machine, neighbouring blocks differ by several percent: therefore blocks are
+short, each repeat has several pairs, and the cost of a checkpoint is divided by the interval between checkpoints.
 """
 
 import statistics
@@ -11,10 +11,10 @@ import farandole as fd
 import torch
 
 WIDTH, LAYERS, BATCH = 2236, 5, 64
-"""5 layers of 2236 x 2236 numbers of 4 bytes."""
+"""5 float32 layers of 2236 x 2236."""
 CHECKPOINT_SECONDS = 10.0
 BLOCK_STEPS = 10
-"""There is one commit in so many."""
+"""Steps per commit."""
 
 torch.set_num_threads(1)
 model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
@@ -25,7 +25,7 @@ state = fd.state(model, optimizer, step=0)
 
 
 def train(steps, end=None):
-    """Return the seconds of some steps; with `end`, called before the clock stops, a commit follows the first one."""
+    """Return the seconds of some steps; with `end`, commit after the first and call `end` before the clock stops."""
     began = time.perf_counter()
     for step in range(steps):
         optimizer.zero_grad()
@@ -40,11 +40,11 @@ def train(steps, end=None):
 
 
 def costs(pairs, end):
-    """Return the seconds that a commit costs and those of a block without, a pair each."""
+    """Return pairs: the extra seconds of a block with a commit, and the seconds of a block without."""
     found = []
     for pair in range(pairs):
         seconds = {}
-        # The order changes from pair to pair, so that a drift of the machine's speed falls out.
+        # The order alternates, which cancels a drift of the machine's speed.
         for commits in (True, False) if pair % 2 else (False, True):
             seconds[commits] = train(BLOCK_STEPS, end if commits else None)
         found.append((seconds[True] - seconds[False], seconds[False]))
@@ -52,11 +52,11 @@ def costs(pairs, end):
 
 
 train(3)
-for _ in range(3):  # the buffers of the copies
+for _ in range(3):  # allocates the buffers of the copies
     state.commit()
 commits = costs(4 * PAIRS, lambda: None)
 made = fd.checkpoint(state, every=1)
-# The block ends when the checkpoint is on disk: its cost may not fall into the next one.
+# The block ends when the checkpoint is on disk, so that its cost does not fall into the next block.
 checkpoints = costs(8 * PAIRS, made.wait)
 fd.result(
     {

@@ -1,6 +1,6 @@
-"""A training loop for the bench of recoveries: rank KILL kills itself once, at step 27.
+"""A training loop for the recovery bench: rank KILL kills itself once, at step 27.
 
-The bench puts KILL, MARK (a file that is there once it has), WIDTH, LAYERS and COMMIT_STEPS before it.
+The bench prepends KILL, MARK (a file that exists after the kill), WIDTH, LAYERS and COMMIT_STEPS.
 """
 
 import os

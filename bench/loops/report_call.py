@@ -1,4 +1,4 @@
-"""Time `fd.report` alone, 200 calls at a time with pauses between, so that the queue is as short as in training."""
+"""Time `fd.report` alone, in blocks of 200 calls with pauses, so that the queue stays as short as in training."""
 
 import statistics
 import time
@@ -9,7 +9,7 @@ CALLS, BLOCKS = 200, 20
 
 
 def block():
-    """Return microseconds a call."""
+    """Return microseconds per call."""
     began = time.perf_counter()
     for step in range(CALLS):
         fd.report(step=step, epoch=1, loss=0.5, accuracy=0.9)

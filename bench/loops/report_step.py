@@ -1,4 +1,4 @@
-"""Train with steps of about 5 ms, in turn a block that reports each step and a block that does not."""
+"""Train with steps of about 5 ms, in alternating blocks with and without a report in each step."""
 
 import statistics
 import time
@@ -14,7 +14,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def train(steps, batch, *, report):
-    """Return seconds a step."""
+    """Return seconds per step."""
     images, labels = torch.randn(batch, 256), torch.randint(10, (batch,))
     began = time.perf_counter()
     for step in range(steps):
@@ -35,7 +35,7 @@ while train(40, batch, report=False) < STEP_SECONDS:
 ratios = []
 for pair in range(PAIRS):
     seconds = {}
-    # The order changes from pair to pair, so that a drift of the machine's speed falls out.
+    # The order alternates, which cancels a drift of the machine's speed.
     for report in (True, False) if pair % 2 else (False, True):
         seconds[report] = train(STEPS, batch, report=report)
     ratios.append(seconds[True] / seconds[False])

@@ -1,4 +1,4 @@
-"""A plain DistributedDataParallel loop: the same text runs in a cell and under torchrun; turns.py follows it."""
+"""A plain DistributedDataParallel loop: the same code runs in a cell and under torchrun; turns.py follows it."""
 
 import time
 
@@ -26,7 +26,7 @@ images, labels = torch.randn(BATCH, 1, 16, 16), torch.randint(10, (BATCH,))
 
 
 def train(steps):
-    """Return seconds a step."""
+    """Return seconds per step."""
     began = time.perf_counter()
     for _ in range(steps):
         optimizer.zero_grad()
@@ -37,7 +37,7 @@ def train(steps):
 
 train(WARM_UP)
 pace = train(WARM_UP)
-# Every rank has to take the same number of steps.
+# All ranks have to take the same number of steps.
 shared = torch.tensor(pace)
 dist.broadcast(shared, src=0)
 pace = shared.item()

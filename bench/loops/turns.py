@@ -1,7 +1,7 @@
-"""What follows a training loop that takes turns with another launcher's: `rates` holds samples per second of each turn.
+"""Alternate a training loop with the same loop under another launcher; `rates` holds samples per second of each turn.
 
-The loop left `train`, `pace`, `rank`, `size` and `BATCH`; the bench put `FOLDER`, `SIDE`, `OTHER`, `FIRST`, `TURNS` and
-`SECONDS` before it.
+The loop before this code defines `train`, `pace`, `rank`, `size` and `BATCH`; the bench prepends `FOLDER`, `SIDE`,
+`OTHER`, `FIRST`, `TURNS` and `SECONDS`.
 """
 
 import pathlib
@@ -12,13 +12,13 @@ steps = max(1, int(SECONDS / pace))
 rates = []
 (turns / f"{SIDE}--1").touch()
 for turn in range(TURNS):
-    # The second side follows the first one's turn; the first waits for the second's last turn, the first time for its
-    # set-up.
+    # The second side waits for the same turn of the first side. The first side waits for the previous turn of the
+    # second side; before its first turn, that is the end of the setup.
     awaited = turns / (f"{OTHER}-{turn - 1}" if FIRST else f"{OTHER}-{turn}")
-    patience = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while not awaited.exists():
-        if time.monotonic() > patience:
-            raise TimeoutError(f"{awaited} did not come")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{awaited} was not created within {WAIT_SECONDS} s")
         time.sleep(0.005)
     rates.append(BATCH * size / train(steps))
     if rank == 0:

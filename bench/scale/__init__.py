@@ -1,4 +1,4 @@
-"""How hub, proxy and driver grow: ``make bench-scale``."""
+"""Growth of the costs of hub, proxy and driver: ``make bench-scale``."""
 
 from bench.scale.measure import measure
 

@@ -1,4 +1,4 @@
-"""Drivers of clusters of more and more ranks, each in a process of its own."""
+"""Measures drivers of clusters with growing numbers of ranks, each in its own process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RANKS_PER_WORKER = 4
 START_SECONDS = 120
-"""Within what 256 workers are to be ready."""
+"""Limit for the start of 256 workers."""
 DRIVER_SECONDS = 900
 ROWS = {
     "start": ("start of all workers, s", 1),
@@ -34,12 +34,12 @@ GROWTH = {
     "training": "training",
     "megabytes": "driver_memory",
 }
-"""What may grow no worse than the ranks do, and what its record is called."""
+"""Quantities that may grow at most linearly with the ranks, and the names of their records."""
 
 
 @dataclass
 class Clusters:
-    """What drivers measured, by quantity and number of ranks, once for each repeat."""
+    """Measurements of drivers by quantity and number of ranks, one for each repeat."""
 
     runs: dict[str, dict[int, list[float]]] = field(default_factory=dict)
 
@@ -51,8 +51,8 @@ class Clusters:
         }
 
 
-def look(sizes: Sequence[int], repeats: int) -> Clusters:
-    """Run a driver for each size, so many times."""
+def measure(sizes: Sequence[int], repeats: int) -> Clusters:
+    """Run a driver for each size and repeat."""
     found = Clusters()
     for _ in range(repeats):
         for size in sizes:
@@ -71,7 +71,7 @@ def _drive(size: int) -> dict[str, float]:
 
 
 def records(found: Clusters) -> Iterator[Record]:
-    """Yield what is kept of it."""
+    """Yield the records to keep."""
     most = max(found.runs["start"])
     start = found.runs["start"][most]
     yield median_of(
@@ -79,7 +79,7 @@ def records(found: Clusters) -> Iterator[Record]:
         start,
         "s",
         limit=f"<= {START_SECONDS}",
-        note=f"workers with {most:,} ranks in all",
+        note=f"workers with {most:,} ranks in total",
     )
     for size in (min(found.runs["cell"]), most):
         yield median_of(f"scale_fanout_milliseconds_{size}", [1000 * one for one in found.runs["cell"][size]], "ms")

@@ -1,7 +1,7 @@
-"""One driver with its cluster of stand-ins, in a process of its own: ``python -m bench.scale.driver WORKERS RANKS``.
+"""Measures one driver with a cluster of stand-ins: ``python -m bench.scale.driver WORKERS RANKS``.
 
-Writes one line of JSON: what the start, a cell that does nothing, one whose ranks all print another line, and a run in
-which each rank reports and gives a result took, in seconds, and what the process and its ranks took of memory, in MB.
+Prints one line of JSON: the durations in seconds of the start, of an empty cell, of a cell whose ranks print different
+lines, and of a run whose ranks report and return a result; and the memory of the process and for its ranks, in MB.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     """Start a cluster, measure, stop it."""
     workers, ranks = int(sys.argv[1]), int(sys.argv[2])
     process = psutil.Process()
-    # All that a driver may load, so that what it takes from here on is for its ranks.
+    # Loads all modules that a driver may use, so that further memory is used for ranks.
     Cluster.running()
     pd.DataFrame({"loss": [1.0]})
     before = process.memory_info().rss
@@ -54,14 +54,14 @@ def main() -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long something takes."""
+    """Return the duration of a call."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def check(cluster: Cluster, size: int) -> None:
-    """Train, and see that nothing is missing."""
+    """Train, and check that nothing is missing."""
     run = cluster.train(TRAINING)
     assert run.results == {rank: rank for rank in range(size)}
     assert len(run.dataframe()) == 10 * size

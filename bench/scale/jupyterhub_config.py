@@ -1,4 +1,4 @@
-"""The hub of the scale bench: that of this repository, with a spawner that starts nothing."""
+"""The configuration of the scale bench's hub: the repository's, with a spawner that starts no processes."""
 
 import os
 import sys
@@ -13,9 +13,9 @@ load_subconfig(str(ROOT / "hub" / "jupyterhub_config.py"))  # noqa: F821 - Jupyt
 c = get_config()  # noqa: F821
 
 c.JupyterHub.spawner_class = StandInSpawner
-# As for containers or pods: a thousand processes would not be asked every two seconds.
+# As for containers or pods; local processes are polled every two seconds.
 c.Spawner.poll_interval = 30
-# Nothing of theirs outlives the bench.
+# All stand-ins end with the bench.
 c.JupyterHub.cleanup_servers = False
 c.JupyterHub.services = [*c.JupyterHub.services, {"name": "bench", "api_token": os.environ["FARANDOLE_BENCH_TOKEN"]}]
 c.JupyterHub.load_roles = [

@@ -1,4 +1,4 @@
-"""Requests to a hub: how long each takes, and what it costs the processes that answer it."""
+"""Sends requests to a hub, and measures their durations and their CPU cost in the processes that answer."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ MEGABYTE = 1e6
 
 
 class StartError(RuntimeError):
-    """Raised when the hub gives up the start of a server."""
+    """Raised when the hub has failed to start a server."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How a hub is asked: ``in_turns``, ``requests`` in even steps, and for some ``seconds`` by ``at_once`` clients.
+    """The load on a hub.
 
-    Forty a second is what a thousand notebook servers ask whose panel nobody looks at.
+    - First ``in_turns`` requests, one at a time.
+    - Then ``requests`` at an even rate of ``per_second``; a thousand notebook servers with hidden panels send 40.
+    - Then ``at_once`` clients for ``seconds``.
     """
 
     in_turns: int = 100
@@ -39,34 +41,34 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What requests cost: how many there were, in how many seconds, and of whose CPU how many seconds."""
+    """The number of requests, their duration in seconds, and the seconds of CPU by process."""
 
     requests: int
     seconds: float
     cpu: dict[str, float]
 
     def milliseconds(self, process: str) -> float:
-        """Return what one request takes of a process's CPU."""
+        """Return the CPU time of a process per request, in milliseconds."""
         return 1000 * self.cpu[process] / self.requests
 
 
 class Meter:
-    """Reads what processes use, by name."""
+    """Reads CPU time and memory of processes by name."""
 
     def __init__(self, processes: dict[str, int]) -> None:
         self._processes = {name: psutil.Process(number) for name, number in processes.items()}
 
     def cpu(self) -> dict[str, float]:
-        """Return the seconds of CPU that each has had."""
+        """Return the seconds of CPU that each has used."""
         return {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
 
     def megabytes(self) -> dict[str, float]:
-        """Return what each holds of memory."""
+        """Return the resident memory of each."""
         return {name: process.memory_info().rss / MEGABYTE for name, process in self._processes.items()}
 
 
 class Api:
-    """The hub's REST API as its administrator."""
+    """The hub's REST API, used as an administrator."""
 
     def __init__(self, url: str, token: str, session: aiohttp.ClientSession) -> None:
         self._url = url
@@ -74,7 +76,7 @@ class Api:
         self._session = session
 
     async def request(self, method: str, path: str, **options: Any) -> int:
-        """Make a request and return the status; the answer is read to its end."""
+        """Make a request, read the whole answer and return its status; retry if the hub asks for it."""
         async with self._session.request(method, self._url + path, headers=self._headers, **options) as answer:
             await answer.read()
             pause = answer.headers.get("Retry-After")
@@ -85,7 +87,7 @@ class Api:
             return answer.status
 
     async def add_users(self, names: Sequence[str]) -> None:
-        """Make users known to the hub, and start the server of each."""
+        """Add users to the hub and start their servers."""
         await self.request("POST", "/hub/api/users", json={"usernames": list(names)})
         turns = asyncio.Semaphore(STARTS_AT_ONCE)
 
@@ -104,19 +106,19 @@ class Api:
                 async with self._session.get(url, headers=self._headers) as answer:
                     server = (await answer.json())["servers"].get("")
                 if server is None:
-                    raise StartError(f"the server of {name} has not started: see the hub's log")
+                    raise StartError(f"the server of {name} did not start, see the hub's log")
                 if server["ready"]:
                     return
                 await asyncio.sleep(0.5)
 
     async def time(self, path: str) -> float:
-        """Return how long an answer takes."""
+        """Return the duration of a request."""
         began = time.perf_counter()
         await self.request("GET", path)
         return time.perf_counter() - began
 
     async def times(self, paths: Iterable[str], *, per_second: float) -> list[float]:
-        """Ask in even steps, whether those before are answered or not; return how long each took."""
+        """Send requests at an even rate, without waiting for earlier answers; return their durations."""
         began = time.perf_counter()
 
         async def one(number: int, path: str) -> float:
@@ -126,7 +128,7 @@ class Api:
         return list(await asyncio.gather(*(one(number, path) for number, path in enumerate(paths))))
 
     async def cost(self, paths: Sequence[str], load: Load, meter: Meter) -> Cost:
-        """Get these again and again, many at once, and return what that cost."""
+        """Request these paths repeatedly and concurrently, and return the cost."""
         before, began, turns = meter.cpu(), time.perf_counter(), itertools.cycle(paths)
 
         async def ask() -> int:

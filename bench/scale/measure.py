@@ -1,7 +1,7 @@
-"""What hub, proxy and driver take where there are many users, workers and ranks.
+"""Costs of hub, proxy and driver with many users, workers and ranks.
 
-Both halves use one hub: first its users start their servers, then one more starts clusters beside them. Hub, proxy and
-drivers are the real ones; servers and kernels are stand-ins (see `bench.scale.standin`).
+Both halves use the same hub: first its users start their servers, then another user starts clusters. Hub, proxy and
+drivers are real; servers and kernels are stand-ins (see `bench.scale.standin`).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ description = "A stand-in"
 def measure(
     repeats: int, *, user_sizes: Sequence[int] = USERS, rank_sizes: Sequence[int] = RANKS, load: Load = USUAL_LOAD
 ) -> Iterator[Record]:
-    """Yield what is measured, and print how it grows."""
+    """Yield the measurements, and print their growth."""
     token = secrets.token_hex(16)
-    print("Servers and kernels are stand-ins; hub, proxy and drivers are the real ones.")
+    print("Servers and kernels are stand-ins; hub, proxy and drivers are real.")
     print(
-        f"Before it began, {os.getloadavg()[0]:.1f} other programs wanted one of the {os.cpu_count()} cores.",
+        f"Load average before the bench: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.",
         flush=True,
     )
     with (
@@ -58,10 +58,10 @@ def measure(
         environment({ADDRESS: address, "FARANDOLE_BENCH_TOKEN": token}),
         bench_hub(PROFILES, CONFIG) as hub,
     ):
-        of_users = asyncio.run(users.look(hub, token, user_sizes, load))
+        of_users = asyncio.run(users.measure(hub, token, user_sizes, load))
         print("\n" + growth_table("users, each with a server", of_users.rows), end="\n\n", flush=True)
         yield from users.records(of_users)
-        of_clusters = clusters.look(rank_sizes, repeats)
+        of_clusters = clusters.measure(rank_sizes, repeats)
         print("\n" + growth_table("ranks", of_clusters.rows()), end="\n\n", flush=True)
         yield from clusters.records(of_clusters)
 

@@ -1,4 +1,4 @@
-"""The spawner of the bench's hub: its servers are in the one process of `bench.scale.standin`."""
+"""The spawner of the bench's hub; all its servers are in the process of `bench.scale.standin`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tornado.escape import json_encode
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 
 ADDRESS = "FARANDOLE_BENCH_STAND_IN"
-"""Variable with the address of the stand-in's process."""
+"""The environment variable with the address of the stand-in process."""
 
 
 class StandInSpawner(Spawner):  # type: ignore[misc]
-    """Starts nothing: it tells the stand-in's process to be one server more."""
+    """Registers servers with the stand-in process instead of starting processes."""
 
     gpus: int = 0
     gpu_class: str | None = None
@@ -47,6 +47,6 @@ class StandInSpawner(Spawner):  # type: ignore[misc]
 
     async def _tell(self, what: str, body: dict[str, Any]) -> None:
         address = url_path_join(os.environ[ADDRESS], what)
-        # A hundred may wait for their turn here.
+        # Hundreds of requests may be queued here.
         request = HTTPRequest(address, method="POST", body=json_encode(body), connect_timeout=60, request_timeout=60)
         await AsyncHTTPClient().fetch(request)

@@ -1,8 +1,8 @@
-"""A stand-in for servers: one process answers at the addresses of all of them, and holds no kernel.
+"""Stand-ins for servers and kernels, all in one process: ``python -m bench.scale.standin PORT``.
 
-What is real around it: the hub, its proxy, and the driver, whose every request and message comes here through both.
-What is not: a server has no process, no memory and no start-up of its own, and the ranks' cells are executed here, one
-after the other. ``python -m bench.scale.standin PORT``.
+- Real: the hub, its proxy and the driver. All requests and messages of the driver pass through the proxy.
+- Not real: a server has no process, memory or startup of its own, and this process executes the ranks' cells one after
+  the other.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 ACTIVITY_SECONDS = 300.0
-"""How often a server tells the hub that it is in use; JupyterHub's own default."""
+"""Interval of a server's activity reports to the hub; JupyterHub's default."""
 CALL = re.compile(r"fromlist=\['_'\]\)\.(?P<name>\w+)\((?P<arguments>.*?)\)\)?$", re.DOTALL)
-"""The end of what `farandole.driver.kernels.group.call` makes."""
+"""Matches the end of the expressions of `farandole.driver.kernels.rank_calls`."""
 
 
 @dataclass
 class Kernel:
-    """A rank: it knows its number, and its cells print, report and give a result."""
+    """A rank whose cells can print, report and return a result."""
 
     worker: str
     rank: int = 0
@@ -45,7 +45,7 @@ class Kernel:
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self, frame: bytes) -> Iterator[bytes]:
-        """Yield the messages with which a kernel answers one."""
+        """Yield a kernel's answers to a message."""
         channel, parts = deserialize_msg_from_ws_v1(frame)
         header, content = json.loads(parts[0]), json.loads(parts[3])
         if header["msg_type"] == "execute_request":
@@ -63,7 +63,7 @@ class Kernel:
             yield _message(channel, header["msg_type"].replace("_request", "_reply"), {"status": "ok"}, header)
 
     def _execute(self, content: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """Return the value of a call of the driver's, or the output of a cell of the bench."""
+        """Return the value of a driver's call, or the output of one of the bench's cells."""
         expression = content["user_expressions"].get("value")
         if expression is not None or CALL.search(content["code"]):
             text = repr(json.dumps(self._call(expression or content["code"])))
@@ -74,7 +74,7 @@ class Kernel:
         return {}, output.getvalue()
 
     def _call(self, expression: str) -> Any:
-        """Do what a function of `farandole.ranks.control` does, as far as a driver notices."""
+        """Imitate a function of `farandole.ranks.control`."""
         found = CALL.search(expression)
         assert found is not None, expression
         arguments = ast.literal_eval(f"({found['arguments']},)") if found["arguments"] else ()
@@ -109,7 +109,7 @@ def _message(channel: str, kind: str, content: dict[str, Any], parent: dict[str,
 
 @dataclass
 class Server:
-    """A server: its hub asks whether it is there, it tells its hub that it is used, and it holds kernels."""
+    """A server: answers the hub's checks, reports activity to the hub, and holds kernels."""
 
     name: str
     ranks: int
@@ -117,11 +117,11 @@ class Server:
     token: str
     kernels: dict[str, Kernel] = field(default_factory=dict)
     tokens: set[str] = field(default_factory=set)
-    """Those of whom the hub has said that they may come in."""
+    """Tokens that the hub has confirmed."""
 
 
 class StandIn:
-    """All servers, by the path at which the proxy leads to them."""
+    """All servers, by their paths on the proxy."""
 
     def __init__(self) -> None:
         self.servers: dict[str, Server] = {}
@@ -129,7 +129,7 @@ class StandIn:
         self._asking = asyncio.Semaphore(8)
 
     def application(self) -> web.Application:
-        """Return the routes of a server, at any address, and those by which the spawner starts and stops one."""
+        """Return the routes of all servers, and those that the spawner uses to start and stop one."""
         server = "/user/{user}/{server}/"
         app = web.Application()
         app.cleanup_ctx.append(self._lives)
@@ -151,25 +151,25 @@ class StandIn:
         await self._hub.close()
 
     async def start(self, request: web.Request) -> web.Response:
-        """Be one more server; the body says path, name, ranks, address for activity, and token."""
+        """Add a server; the body holds the fields of `Server` and its path."""
         body = await request.json()
         path = body.pop("path")
         self.servers[path] = Server(**body)
         return web.Response()
 
     async def stop(self, request: web.Request) -> web.Response:
-        """Be this server no longer."""
+        """Remove a server."""
         self.servers.pop((await request.json())["path"], None)
         return web.Response()
 
     async def ready(self, request: web.Request) -> web.Response:
-        """Say that the server is there, as the hub asks, or that it is not."""
+        """Answer the hub's check whether a server is up."""
         there = any(request.path.startswith(path) for path in _prefixes(request.path) if path in self.servers)
         version = {"X-JupyterHub-Version": jupyterhub.__version__}
         return web.json_response({"version": "stand-in"}, status=200 if there else 404, headers=version)
 
     async def describe(self, request: web.Request) -> web.Response:
-        """Answer as `farandole.server.worker.routes.describe`."""
+        """Answer like `farandole.server.worker.routes.describe`."""
         server = await self._server(request)
         return web.json_response(
             {
@@ -178,7 +178,7 @@ class StandIn:
                 "profile": "bench",
                 "backend": "none",
                 "host": server.name,
-                "address": "192.0.2.1",  # an address for examples: nobody connects to it
+                "address": "192.0.2.1",  # reserved for documentation, never connected to
                 "node": server.name,
                 "backends": ["none"],
                 "idle_minutes": 0.0,
@@ -187,7 +187,7 @@ class StandIn:
         )
 
     async def recorded(self, request: web.Request) -> web.Response:
-        """Say which kernels live; nothing is on record."""
+        """Return the live kernels, without journals."""
         return web.json_response({"kernels": list((await self._server(request)).kernels), "records": []})
 
     async def start_kernel(self, request: web.Request) -> web.Response:
@@ -203,7 +203,7 @@ class StandIn:
         return web.Response(status=204)
 
     async def channels(self, request: web.Request) -> web.WebSocketResponse:
-        """Be a kernel, until the driver goes."""
+        """Answer as a kernel until the driver disconnects."""
         kernel = (await self._server(request)).kernels[request.match_info["kernel"]]
         socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), max_msg_size=0, compress=False)
         await socket.prepare(request)
@@ -213,7 +213,7 @@ class StandIn:
         return socket
 
     async def _server(self, request: web.Request) -> Server:
-        """Return the server that is asked, once its hub knows the token, as a real one asks, and keeps the answer."""
+        """Return the server of a request; check its token with the hub and cache the result, as real servers do."""
         user, name = request.match_info["user"], request.match_info["server"]
         server = self.servers.get(f"/user/{user}/{name}/")
         if server is None:
@@ -234,13 +234,13 @@ class StandIn:
             yield answer
 
     async def _tell_activity(self) -> None:
-        """Tell the hub of each server once in `ACTIVITY_SECONDS`, one after the other in even steps."""
+        """Report each server's activity once per `ACTIVITY_SECONDS`, spread evenly."""
         while True:
             await asyncio.sleep(1.0)
             due = -(-len(self.servers) // int(ACTIVITY_SECONDS))
             for path in list(self.servers)[:due]:
                 server = self.servers.pop(path)
-                self.servers[path] = server  # the last to be told of next
+                self.servers[path] = server  # moves it to the end of the queue
                 now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 body = {"servers": {server.name: {"last_activity": now}}, "last_activity": now}
                 with contextlib.suppress(OSError, TimeoutError):
@@ -249,7 +249,7 @@ class StandIn:
 
 
 def _prefixes(path: str) -> Iterator[str]:
-    """Yield the addresses of servers below which a path can lie: ``/user/NAME/`` and ``/user/NAME/SERVER/``."""
+    """Yield the paths of servers that may own a path: ``/user/NAME/`` and ``/user/NAME/SERVER/``."""
     parts = path.split("/")
     for count in (3, 4):
         yield "/".join(parts[:count]) + "/"

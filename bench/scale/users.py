@@ -1,4 +1,4 @@
-"""The hub and its proxy where many users have a server: how soon the API answers, what it takes, what comes first."""
+"""Measures hub and proxy with many users' servers: response times, costs, and the first limit."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from hub.process import HubProcess
 
 MOST_MILLISECONDS = 200
-"""What the hub's API may take at the median where all users have their server."""
+"""Limit for the median response time of the hub's API when all users have a server."""
 
 PROXY_RATE = 1.0
-"""Requests a second of a user who works, through the proxy: a file saved, a message of a kernel, a picture."""
+"""Requests per second of an active user through the proxy: saved files, kernel messages, images."""
 UNSEEN_RATE = 1 / 30
 SEEN_RATE = 1 / 3
 ACTIVITY_RATE = 1 / 300
-"""How often a notebook server asks the hub while nobody looks at its panel, and while somebody does; says it lives."""
-LOOKING = 0.1
-"""The part of the users who have the panel in sight."""
+"""Requests per second from a notebook server to the hub: with a hidden panel, with a visible one, and for activity."""
+PANELS_SEEN = 0.1
+"""Share of users with a visible panel."""
 
 ALONE = "API, a request at a time, ms"
 MANY = "API, 40 requests a second, ms"
@@ -37,7 +37,7 @@ MANY = "API, 40 requests a second, ms"
 
 @dataclass
 class Users:
-    """What was measured: rows of the growth table by number of users, and what a request costs at the largest."""
+    """Measurements: rows of the growth table by number of users, and the cost of a request with all users."""
 
     rows: dict[str, dict[int, float]] = field(default_factory=dict)
     slowest: float = 0.0
@@ -45,12 +45,12 @@ class Users:
     proxy: Cost | None = None
 
     def note(self, row: str, users: int, value: float) -> None:
-        """Take a value of a row."""
+        """Add a value to a row."""
         self.rows.setdefault(row, {})[users] = value
 
 
-async def look(hub: HubProcess, token: str, sizes: Sequence[int], load: Load) -> Users:
-    """Have more and more users start a server, and look at hub and proxy each time."""
+async def measure(hub: HubProcess, token: str, sizes: Sequence[int], load: Load) -> Users:
+    """Start servers for a growing number of users, and measure hub and proxy at each size."""
     proxy = int((hub.settings.state / "proxy.pid").read_text())
     meter = Meter({"hub": hub.process.pid, "proxy": proxy})
     found, names = Users(), [f"user-{number}" for number in range(max(sizes))]
@@ -60,15 +60,15 @@ async def look(hub: HubProcess, token: str, sizes: Sequence[int], load: Load) ->
             began = time.perf_counter()
             await api.add_users(names[before:size])
             found.note("start of a server, ms", size, 1000 * (time.perf_counter() - began) / (size - before))
-            await _look_at(api, names[:size], meter, load, found)
+            await _measure_size(api, names[:size], meter, load, found)
             print(f"  {size:,} users", flush=True)
         found.hub = await api.cost([f"/hub/api/users/{name}" for name in names], load, meter)
         found.proxy = await api.cost([f"/user/{name}/api" for name in names], load, meter)
     return found
 
 
-async def _look_at(api: Api, names: Sequence[str], meter: Meter, load: Load, found: Users) -> None:
-    """Ask as the servers and drivers of these users do, and note how long that takes, and what processes hold."""
+async def _measure_size(api: Api, names: Sequence[str], meter: Meter, load: Load, found: Users) -> None:
+    """Send requests like these users' servers and drivers; note response times and memory."""
     asked = [f"/hub/api/users/{names[number * 37 % len(names)]}" for number in range(load.requests)]
     times = [1000 * await api.time(path) for path in asked[: load.in_turns]]
     found.note(ALONE, len(names), median(times))
@@ -82,7 +82,7 @@ async def _look_at(api: Api, names: Sequence[str], meter: Meter, load: Load, fou
 
 
 def records(found: Users) -> Iterator[Record]:
-    """Yield what is kept of it; the last one says which limit comes first."""
+    """Yield the records to keep; the last one names the limit that is reached first."""
     most = max(found.rows["hub, MB"])
     for name, row, unit in (
         ("api_milliseconds", ALONE, "ms"),
@@ -98,28 +98,27 @@ def records(found: Users) -> Iterator[Record]:
 
 
 def _limits(found: Users, most: int) -> Iterator[Record]:
-    """Yield what a request costs, and how many users fill a core of the hub and of the proxy with theirs."""
+    """Yield the cost of a request, and how many users saturate a core of the hub and of the proxy."""
     assert found.hub is not None
     assert found.proxy is not None
     hub, proxy = found.hub.milliseconds("hub"), found.proxy.milliseconds("proxy")
     for name, cost, each in (("hub", found.hub, hub), ("proxy", found.proxy, proxy)):
-        note = (
-            f"{1000 / each:,.0f} a second fill a core; {cost.requests / cost.seconds:,.0f} a second were answered here"
-        )
-        yield _one(f"scale_{name}_cpu_milliseconds", each, "ms of CPU a request", note=note)
-    usual = ACTIVITY_RATE + LOOKING * SEEN_RATE + (1 - LOOKING) * UNSEEN_RATE
+        answered = cost.requests / cost.seconds
+        note = f"{1000 / each:,.0f} per second saturate a core; {answered:,.0f} per second were answered"
+        yield _one(f"scale_{name}_cpu_milliseconds", each, "ms of CPU per request", note=note)
+    usual = ACTIVITY_RATE + PANELS_SEEN * SEEN_RATE + (1 - PANELS_SEEN) * UNSEEN_RATE
     held = found.rows["hub, MB"]
     per_user = 1000 * (held[most] - held[min(held)]) / (most - min(held))
     first = {
-        f"the proxy's core: {PROXY_RATE:g} request a second of each user": 1000 / (PROXY_RATE * proxy),
-        f"the hub's core: {LOOKING:.0%} of the users look at the panel": 1000 / (usual * hub),
-        "the hub's core: all users look at the panel": 1000 / ((ACTIVITY_RATE + SEEN_RATE) * hub),
+        f"the proxy's core: {PROXY_RATE:g} request per second and user": 1000 / (PROXY_RATE * proxy),
+        f"the hub's core: {PANELS_SEEN:.0%} of the users have the panel open": 1000 / (usual * hub),
+        "the hub's core: all users have the panel open": 1000 / ((ACTIVITY_RATE + SEEN_RATE) * hub),
     }
     for name, (what, users) in zip(("proxy", "hub", "hub_panels"), first.items(), strict=True):
         yield _one(f"scale_users_{name}", users, "users", note=what)
     yield _one("scale_hub_kilobytes_per_user", per_user, "kB")
     what, users = min(list(first.items())[:2], key=lambda each: each[1])
-    yield _one("scale_users_first_limit", users, "users", note=f"first comes {what}")
+    yield _one("scale_users_first_limit", users, "users", note=f"reached first: {what}")
 
 
 def _one(name: str, value: float, unit: str, *, limit: str = "", note: str = "") -> Record:

@@ -1,21 +1,21 @@
-"""Errors that Farandole raises for its users.
+"""Errors that Farandole raises for its users::
 
-FarandoleError
-├── UsageError           a wrong argument (also a ValueError)
-├── NoClusterError       a cell needs a cluster and there is none
-├── HubError             the hub refused or could not be reached
-│   ├── HubUnreachableError
-│   ├── PermissionDeniedError
-│   ├── QuotaError
-│   └── HubBusyError     so many servers start that the hub takes no more for now
-├── WorkerStartError     a worker failed or was too slow to start
-├── ClusterExistsError   a cluster of that name exists already
-├── DeadlineError        an answer did not come in time
-├── RankError            a cell failed on at least one rank
-│   └── RankDiedError    a rank's process or its worker ended
-├── TransferError        a value could not be pushed or pulled
-├── ReportError          fd.report or fd.result does not accept a value (also a TypeError)
-└── RunNotFoundError     no run, or more than one, has that id or name
+    FarandoleError
+    ├── UsageError           a wrong argument (also a ValueError)
+    ├── NoClusterError       a cell needs a cluster and there is none
+    ├── HubError             the hub refused or could not be reached
+    │   ├── HubUnreachableError
+    │   ├── PermissionDeniedError
+    │   ├── QuotaError
+    │   └── HubBusyError     so many servers start that the hub takes no more for now
+    ├── WorkerStartError     a worker failed or was too slow to start
+    ├── ClusterExistsError   a cluster of that name exists already
+    ├── DeadlineError        an answer did not come in time
+    ├── RankError            a cell failed on at least one rank
+    │   └── RankDiedError    a rank's process or its worker ended
+    ├── TransferError        a value could not be pushed or pulled
+    ├── ReportError          fd.report or fd.result does not accept a value (also a TypeError)
+    └── RunNotFoundError     no run, or more than one, has that id or name
 
 Every message names what is missing or wrong, and the remedy.
 """

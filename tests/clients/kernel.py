@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 CONNECT_DEADLINE = 60.0
+SILENT_SECONDS = 20.0
+"""A server pings its clients every 30 s, and closes the connection of a client that does not listen then."""
 
 
 class CellError(RuntimeError):
@@ -54,6 +56,7 @@ class RemoteKernel:
         self._socket = websocket.create_connection(
             where, header=[f"Authorization: token {self._token}"], timeout=CONNECT_DEADLINE, http_no_proxy=["*"]
         )
+        self._listened = time.monotonic()
         return self
 
     def __exit__(
@@ -64,7 +67,7 @@ class RemoteKernel:
         self._session.delete(f"{self._address}/api/kernels/{self._kernel_id}", timeout=CONNECT_DEADLINE)
 
     def reconnect(self) -> None:
-        """Connect again: who did not listen for a minute or two has been cut off by the server."""
+        """Connect again: the server may have closed the connection of a client that did not listen for a minute."""
         self._socket.close()
         self.__enter__()
 
@@ -102,6 +105,8 @@ class RemoteKernel:
 
     def begin(self, code: str) -> str:
         """Send ``code`` to be run; return the request's id for `finish`."""
+        if time.monotonic() - self._listened > SILENT_SECONDS:
+            self.reconnect()
         request = uuid.uuid4().hex
         header = {"msg_id": request, "msg_type": "execute_request", "session": self._client, "username": ""}
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
@@ -117,6 +122,7 @@ class RemoteKernel:
             frame = self._socket.recv()
         except websocket.WebSocketTimeoutException as exc:
             raise CellError(f"This cell did not end in time:\n{code}") from exc
+        self._listened = time.monotonic()
         message: dict[str, Any] = _decode(frame)
         return message
 

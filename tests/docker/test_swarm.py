@@ -95,21 +95,13 @@ def swarm_stack(machines: Swarm, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture(scope="module")
-def leading(swarm_stack: SwarmStack) -> Iterator[RemoteKernel]:
-    """A kernel of the user ada, who has a cluster of two workers."""
+def ada(swarm_stack: SwarmStack) -> Iterator[RemoteKernel]:
+    """A kernel of a user who has a cluster of two workers."""
     with swarm_stack.kernel("ada") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
         yield kernel
-        kernel.reconnect()
         stop_cluster(swarm_stack, "ada", kernel)
-
-
-@pytest.fixture
-def ada(leading: RemoteKernel) -> RemoteKernel:
-    """The same kernel: its server cuts off a client that does not listen, as between two tests."""
-    leading.reconnect()
-    return leading
 
 
 @pytest.fixture

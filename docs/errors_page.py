@@ -9,6 +9,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from docs.messages import (
@@ -54,10 +55,20 @@ OTHERS = {
     "warning": ("Warnings", "Reported by `make doctor` when the hub works, but not as well as it can."),
 }
 """Errors of other packages, and functions that make errors or findings: heading and description of each."""
+SHARED = ("extension/farandole/exceptions.py", "spawner_config/settings.py")
+"""Modules whose errors other folders raise."""
 INTERNAL = {"DamagedError"}
 """Exceptions that the code handles itself."""
 MESSAGE_ARGUMENTS = {"fault": slice(1, 3), "warning": slice(1, 3)}
 """Where a call has the message, if not in its first argument that is a text."""
+MODELS = {
+    "Variables": ("SettingsError", "{key} is {{value}}. It must be {wanted}."),
+    "Table": ("ProfileError", "{key} must be {wanted}."),
+}
+"""Base classes of pydantic models: their error, and its message for a field of which ``wanted`` is the description."""
+
+MODEL_OF = {"ServerSettings": "Variables"}
+"""Models that have models of their own below them."""
 
 Errors = dict[str, tuple[str, str]]
 
@@ -83,15 +94,20 @@ def page() -> str:
 
 def collect(folder: str) -> dict[tuple[str, str], set[Entry]]:
     """Return the messages of all errors that the code in a folder makes, by heading and description of the error."""
-    modules = [Module.read(path) for path in sorted((ROOT / folder).rglob("*.py"))]
-    public = _defined([Module.read(ROOT / "extension/farandole/exceptions.py")])
-    errors, names = {**OTHERS, **public, **_defined(modules)}, Names.shared(modules)
+    modules = _modules(folder)
+    errors = {**OTHERS, **_defined([*(Module.read(ROOT / path) for path in SHARED), *modules])}
+    names = Names.shared([module for part in PARTS.values() for module in _modules(part)])
     found = defaultdict(set)
     for module in modules:
         own = {**errors, **_defined([module])}
-        for name, entry in _entries(module, own, names.within(module)):
+        for name, entry in (*_entries(module, own, names.within(module)), *_fields(module, names.within(module))):
             found[own[name]].add(entry)
     return found
+
+
+@cache
+def _modules(folder: str) -> list[Module]:
+    return [Module.read(path) for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def _part(heading: str, folder: str) -> str:
@@ -124,6 +140,26 @@ def _entries(module: Module, errors: Errors, names: Names) -> Iterator[tuple[str
             if name in errors:
                 for message in filter(has_words, _messages(name, call, Texts(names, function))):
                     yield name, Entry(message, _when(module, around))
+
+
+def _fields(module: Module, names: Names) -> Iterator[tuple[str, Entry]]:
+    """Yield the messages of the fields of pydantic models, which the base classes of the models make."""
+    for node in module.tree.body:
+        bases = {name_of(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
+        for base in sorted({MODEL_OF.get(name, name) for name in bases} & set(MODELS)):
+            error, message = MODELS[base]
+            for key, wanted in _described(node, names, prefix="FARANDOLE_" if base == "Variables" else ""):
+                yield error, Entry(message.format(key=key, wanted=wanted), first_sentence(node))
+
+
+def _described(model: ast.ClassDef, names: Names, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the key and the description of each field of a model that has one."""
+    for field in model.body:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.value, ast.Call):
+            said = {keyword.arg: Texts(names, None).of(keyword.value)[0] for keyword in field.value.keywords}
+            key = name_of(field.target)
+            if "description" in said:
+                yield said.get("alias") or (prefix + key.upper() if prefix else key), said["description"]
 
 
 def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, list[ast.AST]]]:

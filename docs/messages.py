@@ -40,17 +40,19 @@ class Module:
         return {node.name: node for node in ast.walk(self.tree) if is_function(node)}
 
     @cached_property
-    def constants(self) -> dict[str, str]:
-        """The module's constants that are texts or numbers."""
-        plain = (
-            node for node in self.tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        )
-        return {
-            target.id: f"{node.value.value:g}" if isinstance(node.value.value, float) else str(node.value.value)
-            for node in plain
-            for target in node.targets
-            if isinstance(target, ast.Name) and isinstance(node.value.value, str | int | float)
-        }
+    def constants(self) -> dict[str, ast.expr]:
+        """The values of the module's constants, by name."""
+        found = {}
+        for node in self.tree.body:
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.targets[0], ast.Tuple)
+                and isinstance(node.value, ast.Tuple)
+            ):
+                found |= zip(map(name_of, node.targets[0].elts), node.value.elts, strict=False)
+            elif isinstance(node, ast.Assign):
+                found[name_of(node.targets[0])] = node.value
+        return {name: value for name, value in found.items() if name.isupper() and is_text(value)}
 
     @cached_property
     def callers(self) -> dict[str, list[Function]]:
@@ -68,7 +70,7 @@ class Names:
     """What names mean in a module, and where the module does not say it, in the modules around it."""
 
     functions: dict[str, Function] = field(default_factory=dict)
-    constants: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, ast.expr] = field(default_factory=dict)
 
     @classmethod
     def shared(cls, modules: Iterable[Module]) -> Names:
@@ -108,11 +110,15 @@ class Texts:
                 found = _joined([self.of(left), self.of(right)])
             case ast.IfExp(body=body, orelse=other):
                 found = [*self.of(body), *self.of(other)]
-            case ast.Constant(value=str() as text):
-                found = [text]
+            case ast.Constant(value=str() | int() | float() as value):
+                found = [f"{value:g}" if isinstance(value, float) else str(value)]
             case _:
                 found = self._of_name(node)
         return found or [placeholder(node)]
+
+    def _of_constant(self, name: str, open_names: frozenset[str]) -> list[str]:
+        value = self._names.constants.get(name)
+        return Texts(self._names, None, open_names).of(value) if value is not None else []
 
     def _of_name(self, node: ast.expr) -> list[str]:
         """Return what is known of a variable, a constant, or what a function returns; nothing for all else."""
@@ -123,7 +129,7 @@ class Texts:
         match node:
             case ast.Name():
                 assigned = _with_words(Texts(self._names, self._function, inner), assigned_to(name, self._function))
-                return assigned or ([self._names.constants[name]] if name in self._names.constants else [])
+                return assigned or self._of_constant(name, inner)
             case ast.Call(func=ast.Name()) if name in self._names.functions:
                 function = self._names.functions[name]
                 return _with_words(Texts(self._names, function, inner), _returned(function))
@@ -136,6 +142,11 @@ def assigned_to(name: str, function: Function | None) -> list[ast.expr]:
     nodes = ast.walk(function) if function is not None else ()
     assignments = (node for node in nodes if isinstance(node, ast.Assign))
     return [node.value for node in assignments if any(name_of(target) == name for target in node.targets)]
+
+
+def is_text(node: ast.expr) -> bool:
+    """Return whether an expression is a text or a number, maybe with values in it."""
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and node.value is not None)
 
 
 def has_words(text: str) -> bool:
@@ -221,9 +232,9 @@ def _returned(function: Function) -> Iterator[ast.expr]:
     return (value for value in returns if value is not None)
 
 
-def _unambiguous(tables: Iterable[dict[str, Function]] | Iterable[dict[str, str]]) -> dict:
-    found = defaultdict(list)
+def _unambiguous(tables: Iterable[dict]) -> dict:
+    found = defaultdict(dict)
     for table in tables:
         for name, value in table.items():
-            found[name].append(value)
-    return {name: values[0] for name, values in found.items() if len(values) == 1}
+            found[name][ast.dump(value)] = value
+    return {name: next(iter(values.values())) for name, values in found.items() if len(values) == 1}

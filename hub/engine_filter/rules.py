@@ -45,7 +45,7 @@ class Rules(Variables):
     addresses: Annotated[IPv4Network, BeforeValidator(IPv4Network)] = Field(
         IPv4Network(SUBNETS), alias="FARANDOLE_SUBNETS", description=SUBNETS_WANTED
     )
-    gpu_kind: str = "nvidia.com/gpu"
+    gpu_kind: str = Field("nvidia.com/gpu", alias="FARANDOLE_GPU_KIND")
     deployment: Literal["docker", "swarm"] = Field("docker", description="docker or swarm with the compose file")
     homes: SharedHome | None = Field(None, alias="homes")
 

@@ -173,9 +173,9 @@ def test_a_hub_on_a_swarm(configure: Configure) -> None:
     assert c.OAuthenticator.oauth_callback_url == "https://hub.example.org/hub/oauth_callback"
     assert c.DockerSpawner.image == "farandole-notebook:0.1.0"
     large, gpu = worker(c, "large"), worker(c, "gpu")
-    assert large.wanted.node_labels == {"disk": "fast"}
+    assert large.needs.node_labels == {"disk": "fast"}
     assert large.mem_guarantee == "12G"
-    assert (gpu.wanted.gpus, gpu.wanted.gpu_class) == (1, "rtx-2080-ti")
+    assert (gpu.needs.gpus, gpu.needs.gpu_class) == (1, "rtx-2080-ti")
     assert gpu.image == "farandole-notebook:0.1.0-cuda"
 
 

@@ -73,3 +73,9 @@ def texts(code: str) -> list[str]:
 )
 def test_messages_are_found_in_code(code: str, found: list[str]) -> None:
     assert texts(code) == found
+
+
+def test_fields_of_models_have_messages() -> None:
+    messages = {message for folder, _, message in ENTRIES if folder == "spawner_config"}
+    assert "FARANDOLE_HTTPS is {value}. It must be yes or no." in messages
+    assert "cpus must be a number above 0." in messages

@@ -40,11 +40,11 @@ class Rank:
         self.kernel = RankKernel(worker, kernel_id, slot=0, on_records=self.take_records)
         self.kernel.rank = 0
 
-    def take(self, _rank, kind, content):
+    def take(self, _rank, kind, content, _position):
         if kind == "stream":
             self.text += content["text"]
 
-    def take_records(self, _rank, data, _buffers):
+    def take_records(self, _rank, data, _buffers, _position):
         self.reports += [record["step"] for record in data["records"] if record["kind"] == "report"]
 
     async def run(self, code, run="20260101-000000-abcd", told=None):

@@ -24,7 +24,6 @@ from farandole.driver.workers.local import LocalWorkers
 from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.worker import Progress, WorkerOptions, WorkerSource
 from farandole.exceptions import NoClusterError, UsageError
-from farandole.protocol import Kind
 from farandole.runs.logs import RankLogs
 from farandole.runs.origin import origin
 from farandole.runs.run import Run
@@ -319,7 +318,9 @@ class Cluster:
         except BaseException:
             await session.close()
             raise
-        return ClusterCore(self.name, source, backend=backend, on_records=self._on_records, on_notice=self._progress)
+        core = ClusterCore(self.name, source, backend=backend, on_notice=self._progress)
+        core.router.on_value = self._pulls.put
+        return core
 
     def _open(self, work: Any) -> Self:
         try:
@@ -358,9 +359,3 @@ class Cluster:
 
     def _interrupt(self) -> Awaitable[None]:
         return self._core.interrupt()
-
-    def _on_records(self, rank: int, data: dict[str, Any], buffers: Sequence[bytes]) -> None:
-        if any(record["kind"] == Kind.VALUE for record in data["records"]):
-            self._pulls.put(rank, buffers[0])
-        else:
-            self._training.hear(rank, data, buffers)

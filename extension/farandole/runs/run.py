@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from farandole.exceptions import FarandoleError, RankError, UsageError
 from farandole.protocol import Kind, Report, Status, report_from_json
 from farandole.runs.checkpoints import Checkpoint, checkpoints_of
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
+from farandole.runs.positions import JournalPosition
 from farandole.runs.series import RankTable, Series, drawn
 from farandole.runs.writer import Nowhere, Sink, strict_json
 
@@ -29,8 +30,13 @@ class Run:
     a file is written or a listener called.
     """
 
-    def __init__(self, info: RunInfo, code: str, sink: Sink | None = None) -> None:
+    def __init__(
+        self, info: RunInfo, code: str, sink: Sink | None = None, *, heard: Mapping[str, int] | None = None
+    ) -> None:
+        """Make a run; of one that another driver began, its files hold the messages up to the numbers ``heard``."""
         self.code = code
+        self._resumed = heard is not None
+        self._heard = heard or {}
         self._info = info
         self._sink: Sink = sink or Nowhere()
         self._lock = threading.RLock()
@@ -119,35 +125,53 @@ class Run:
         results = self._info.results
         return results[min(results)] if results else None
 
-    def add_record(self, rank: int, record: dict[str, Any]) -> None:
-        """Take in one rank message; kinds that are no matter of a run are ignored."""
+    def add_records(self, rank: int, *records: dict[str, Any], position: JournalPosition | None = None) -> None:
+        """Take in the rank messages of one batch, except what the run's files hold; unknown kinds are ignored."""
+        known = self._is_known(position)
+        if known:
+            # No file holds progress: the last record of each name is what counts.
+            records = tuple(record for record in records if record.get("kind") == Kind.PROGRESS)
+        lines: dict[str, str] = {}
+        reports = [self._add(rank, record, lines) for record in records]
+        if not known:
+            self._sink.append(lines, position)
+        for report in filter(None, reports):
+            for listener in list(self._listeners):
+                listener(report)
+
+    def _add(self, rank: int, record: dict[str, Any], lines: dict[str, str]) -> Report | None:
         kind = record.get("kind")
         if kind == Kind.REPORT:
-            self._add_report(rank, record)
-        elif kind == Kind.RESULT:
+            return self._add_report(rank, record, lines)
+        if kind == Kind.RESULT:
             self._change(results={**self._info.results, rank: record["value"]})
-        elif kind == Kind.NOTICE:
+        elif kind == Kind.NOTICE and not (self._resumed and record["text"] in self.notices):
             self.notice(record["text"])
         elif kind == Kind.USAGE:
             self._view(rank).usage = record
-            self._sink.append(f"usage/rank-{rank}.jsonl", strict_json(record) + "\n")
+            _add_line(lines, f"usage/rank-{rank}.jsonl", record)
         elif kind == Kind.PROGRESS:
             with self._lock:
                 self._view(rank).progress[record["name"]] = record
+        return None
 
-    def _add_report(self, rank: int, record: dict[str, Any]) -> None:
+    def _add_report(self, rank: int, record: dict[str, Any], lines: dict[str, str]) -> Report:
         report = report_from_json(record)
         with self._lock:
             self._tables.setdefault(rank, RankTable()).add(report)
-        self._sink.append(f"metrics/rank-{rank}.jsonl", strict_json(record) + "\n")
-        for listener in list(self._listeners):
-            listener(report)
+        _add_line(lines, f"metrics/rank-{rank}.jsonl", record)
+        return report
 
-    def add_log(self, rank: int, text: str) -> None:
-        """Take in output of a rank."""
+    def add_log(self, rank: int, text: str, position: JournalPosition | None = None) -> None:
+        """Take in output of a rank, unless the run's files hold it."""
+        if self._is_known(position):
+            return
         with self._lock:
             self._view(rank).log.add(text)
-        self._sink.append(f"logs/rank-{rank}.log", text)
+        self._sink.append({f"logs/rank-{rank}.log": text}, position)
+
+    def _is_known(self, position: JournalPosition | None) -> bool:
+        return position is not None and position[1] <= self._heard.get(position[0], 0)
 
     def set_rank_state(self, rank: int, state: RankStatus) -> None:
         """Say how a rank stands."""
@@ -246,3 +270,7 @@ class Run:
         with self._lock:
             self._info = replace(self._info, **changes)
             self._sink.replace("run.json", self._info.to_json)
+
+
+def _add_line(lines: dict[str, str], name: str, record: dict[str, Any]) -> None:
+    lines[name] = lines.get(name, "") + strict_json(record) + "\n"

@@ -26,6 +26,7 @@ from farandole.protocol import Status
 from farandole.runs.checkpoints import checkpoints_of
 from farandole.runs.model import RunInfo
 from farandole.runs.origin import Origin
+from farandole.runs.positions import cut_back, rank_files
 from farandole.runs.run import Run
 from farandole.runs.view_files import ViewFiles
 from farandole.runs.writer import Nowhere, RunFiles
@@ -85,38 +86,34 @@ class RunStore:
             driver=this_process(),
             **vars(origin or Origin()),
         )
-        return self._open(info, code)
+        return self._write(Run(info, code, Nowhere()))
 
-    def resume(self, about: Mapping[str, Any], code: str, *, write: bool) -> Run:
-        """Return a run that another driver began, to be told again from its beginning.
+    def resume(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
+        """Return a run that another driver began, with all that its files tell, to continue them from the journals.
 
-        ``about`` is what its ``run.json`` said then. The files of an earlier driver are continued, and made where
-        there are none; without ``write`` they are left to a driver that still writes them.
-        """
-        info = RunInfo.from_json({**about, "driver": this_process()}, self.folder / Path(about["id"]).name)
-        return self._open(info, code, again=True) if write else Run(info, code, Nowhere())
-
-    def go_on(self, about: Mapping[str, Any], code: str) -> Run:
-        """Return a run that another driver began with all that its files tell, to be told what they do not.
-
-        Where there are none it is as ``about`` says: as ``run.json`` was when it began.
+        ``about`` is what its ``run.json`` said when it began; it counts if there are no files. No journal is left of
+        the ``missing`` ranks.
         """
         folder = self.folder / Path(about["id"]).name
-        known = folder.exists()
+        known = (folder / "run.json").exists()
         info = read_info(folder) if known else RunInfo.from_json(dict(about), folder)
         info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
+        heard = cut_back(folder, keep=missing)
+        run = Run(info, code, Nowhere(), heard=heard)
+        feed(run)
+        return self._write(run, heard)
+
+    def follow(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
+        """Return a run that another driver leads and writes, to be fed from the journals from its beginning."""
+        info = RunInfo.from_json({**about, "driver": this_process()}, self.folder / Path(about["id"]).name)
         run = Run(info, code, Nowhere())
-        if known:
-            feed(run)
-        return self._write(run, code)
+        feed(run, missing)
+        return run
 
-    def _open(self, info: RunInfo, code: str, *, again: bool = False) -> Run:
-        return self._write(Run(info, code, Nowhere()), code, again=again)
-
-    def _write(self, run: Run, code: str, *, again: bool = False) -> Run:
-        files = RunFiles(run.folder, again=again)
+    def _write(self, run: Run, heard: Mapping[str, int] | None = None) -> Run:
+        files = RunFiles(run.folder, heard=heard)
         run.write_to(files)
-        files.replace("code.py", code)
+        files.replace("code.py", run.code)
         files.replace("run.json", run.info.to_json)
         files.start(tell=run.notice, renew=ViewFiles(run, files).renew)
         return run
@@ -218,7 +215,7 @@ def feed(run: Run, ranks: Container[int] | None = None) -> None:
     for kind in ("metrics", "usage"):
         for rank, path in wanted(kind, ".jsonl"):
             for record in read_lines(path):
-                run.add_record(rank, record)
+                run.add_records(rank, record)
     for rank, path in wanted("logs", ".log"):
         run.add_log(rank, tail(path))
 
@@ -289,14 +286,6 @@ def _not_found(key: str, begun: Sequence[RunInfo], runs: Sequence[RunInfo], fold
         return f"No run {key!r}: there are no runs in {folder} (set FARANDOLE_RUNS to read another folder)"
     newest = ", ".join(info.id for info in runs[:3])
     return f"No run {key!r} in {folder}; the newest are {newest} (%runs lists all)"
-
-
-def rank_files(folder: Path, suffix: str) -> Iterator[tuple[int, Path]]:
-    """Yield rank and path of each file ``rank-<n><suffix>`` of a folder."""
-    for path in sorted(folder.glob(f"rank-*{suffix}")):
-        number = path.stem.removeprefix("rank-")
-        if number.isdigit():
-            yield int(number), path
 
 
 def tail(path: Path) -> str:

@@ -12,13 +12,12 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 from farandole.protocol import float_to_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from farandole.runs.positions import POSITIONS, JournalPosition, sizes_of
 
 FLUSH_SECONDS = 0.25
 RETRY_SECONDS = 5.0
@@ -33,8 +32,8 @@ Text: TypeAlias = str | Callable[[], str]
 class Sink(Protocol):
     """Where a run keeps what it is told."""
 
-    def append(self, name: str, text: str) -> None:
-        """Append text to a file of the run."""
+    def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
+        """Append the content of one message, which has this position, to files of the run: texts by name."""
 
     def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run."""
@@ -56,7 +55,7 @@ class Renew(Protocol):
 class Nowhere:
     """The sink of a run that was read from disk: keeps nothing."""
 
-    def append(self, name: str, text: str) -> None:
+    def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
         """Do nothing."""
 
     def replace(self, name: str, text: Text) -> None:
@@ -77,11 +76,15 @@ class RunFiles:
     ``tell`` is called.
     """
 
-    def __init__(self, folder: Path, *, retry_seconds: float = RETRY_SECONDS, again: bool = False) -> None:
-        """Write the files anew; with ``again`` all is told from the beginning, and what is there already stays."""
+    def __init__(
+        self, folder: Path, *, retry_seconds: float = RETRY_SECONDS, heard: Mapping[str, int] | None = None
+    ) -> None:
+        """Continue the files of a folder; ``heard`` are the numbers that `cut_back` has returned for it."""
         self.folder = folder
-        self._again = again
-        self._written: dict[str, int] = {}
+        self._heard = dict(heard or {})
+        """The number of the last message of each kernel that is written or waits."""
+        self._heard_on_disk = dict(self._heard)
+        self._sizes: dict[str, int] = {}
         self._tell: Callable[[str], None] | None = None
         self._renew: Renew | None = None
         self._renewing = threading.Lock()
@@ -103,29 +106,26 @@ class RunFiles:
         """
         self._tell = tell
         self._renew = renew
+        with contextlib.suppress(OSError):
+            self._sizes = sizes_of(self.folder)
         self.flush()
         self._thread.start()
 
-    def append(self, name: str, text: str) -> None:
-        """Append text to a file of the run."""
-        data = text.encode("utf-8", "replace")
-        if self._again:
-            data = self._beyond(name, data)
-        with self._pending:
-            self._version += 1
-            waiting = self._appends.setdefault(name, bytearray())
-            waiting += data
-            if self._failed_at is not None and name.startswith("logs/") and len(waiting) > LOG_LIMIT:
-                del waiting[: len(waiting) - LOG_LIMIT]
+    def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
+        """Append the content of one message to files of the run: texts by name.
 
-    def _beyond(self, name: str, data: bytes) -> bytes:
-        """Return what of the data the file does not hold yet: a torn last line is completed, none is doubled."""
-        if name not in self._written:
-            path = self.folder / name
-            self._written[name] = path.stat().st_size if path.exists() else 0
-        known = min(len(data), self._written[name])
-        self._written[name] -= known
-        return data[known:]
+        All of it and its position are taken in at once: `positions.json` must never tell of half a message.
+        """
+        with self._pending:
+            for name, text in texts.items():
+                self._version += 1
+                waiting = self._appends.setdefault(name, bytearray())
+                waiting += text.encode("utf-8", "replace")
+                if self._failed_at is not None and name.startswith("logs/") and len(waiting) > LOG_LIMIT:
+                    del waiting[: len(waiting) - LOG_LIMIT]
+            if position is not None:
+                kernel, number = position
+                self._heard[kernel] = number
 
     def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run; readers see the old one or the new one.
@@ -209,34 +209,44 @@ class RunFiles:
         )
 
     def _write_all(self) -> None:
-        for name in list(self._appends):
-            self._append_now(name)
-        for name in list(self._replaces):
-            with self._pending:
-                text = self._replaces[name]
-            content = text if isinstance(text, str) else text()
-            write_atomically(self.folder / name, content.encode("utf-8", "replace"))
-            with self._pending:
-                if self._replaces[name] is text:
-                    del self._replaces[name]
-
-    def _append_now(self, name: str) -> None:
         with self._pending:
-            data = bytes(self._appends.pop(name))
-        written = 0
+            appends, self._appends, heard = self._appends, {}, dict(self._heard)
         try:
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                while written < len(data):
-                    written += os.write(descriptor, data[written : written + 1_000_000])
-            finally:
-                os.close(descriptor)
+            for name in list(appends):
+                self._append_now(name, appends[name])
+                del appends[name]
         finally:
-            if written < len(data):
-                with self._pending:
-                    self._appends[name] = bytearray(data[written:]) + self._appends.get(name, b"")
+            with self._pending:
+                for name, data in appends.items():
+                    self._appends[name] = data + self._appends.get(name, b"")
+        for name in list(self._replaces):
+            self._replace_now(name)
+        # Last: run.json holds results and notices of the same messages.
+        if heard != self._heard_on_disk:
+            positions = strict_json({"kernels": heard, "sizes": self._sizes})
+            write_atomically(self.folder / POSITIONS, positions.encode())
+            self._heard_on_disk = heard
+
+    def _replace_now(self, name: str) -> None:
+        with self._pending:
+            text = self._replaces[name]
+        content = text if isinstance(text, str) else text()
+        write_atomically(self.folder / name, content.encode("utf-8", "replace"))
+        with self._pending:
+            if self._replaces[name] is text:
+                del self._replaces[name]
+
+    def _append_now(self, name: str, data: bytearray) -> None:
+        """Write to the end of a file, and remove from the data what was written, also when an error comes between."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            while data:
+                del data[: os.write(descriptor, data[:1_000_000])]
+            self._sizes[name] = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -22,7 +22,7 @@ def run(tmp_path):
 
 
 def report(run, rank, step, **values):
-    run.add_record(rank, report_to_json(Report(rank=rank, time=0.0, step=step, values=values)))
+    run.add_records(rank, report_to_json(Report(rank=rank, time=0.0, step=step, values=values)))
 
 
 def shapes(picture):

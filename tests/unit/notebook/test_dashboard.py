@@ -42,18 +42,18 @@ def _train(run, rank, steps, noise):
         values = {"loss": math.nan if step == 200 else loss}
         if step % 40 == 39:
             values["accuracy"] = 1 - 0.8 * math.exp(-step / 100)
-        run.add_record(rank, report_to_json(Report(rank=rank, time=float(step), step=step, values=values)))
+        run.add_records(rank, report_to_json(Report(rank=rank, time=float(step), step=step, values=values)))
 
 
 def _tell(run, rank, steps, *, gpu):
     usage = {"kind": "usage", "rank": rank, "time": 1.0, "cpu_percent": 91.0 + rank, "memory_bytes": 412_000_000}
     if gpu:
         usage |= {"gpu_percent": 72.0, "gpu_memory_bytes": 3.2e9, "gpu_memory_total_bytes": 24e9}
-    run.add_record(rank, usage)
+    run.add_records(rank, usage)
     progress = {"kind": "progress", "rank": rank, "time": 1.0, "name": "epochs", "done": 4, "total": 10, "samples": 4}
-    run.add_record(rank, {**progress, "rate": 0.05, "samples_per_second": 0.05, "step_seconds": 20.0})
+    run.add_records(rank, {**progress, "rate": 0.05, "samples_per_second": 0.05, "step_seconds": 20.0})
     inner = {**progress, "name": "batches", "done": steps, "total": 1000, "samples": steps * 32, "rate": 30.0}
-    run.add_record(rank, {**inner, "samples_per_second": 960.0, "step_seconds": 0.04 if rank == 2 else 0.033})
+    run.add_records(rank, {**inner, "samples_per_second": 960.0, "step_seconds": 0.04 if rank == 2 else 0.033})
     run.add_log(rank, f"epoch 3 loss 0.31\nepoch 4 loss 0.27 on rank {rank}\n")
 
 
@@ -254,7 +254,7 @@ def test_page_stops_the_run_once(page, tmp_path):
 
 def test_page_takes_text_as_text(page, tmp_path):
     run = example_run(tmp_path, name=EVIL)
-    run.add_record(0, report_to_json(Report(rank=0, time=0.0, values={EVIL: 1.0})))
+    run.add_records(0, report_to_json(Report(rank=0, time=0.0, values={EVIL: 1.0})))
     run.add_log(0, EVIL + "\n")
     run.notice(EVIL)
     run.set_rank_state(0, EVIL)
@@ -267,7 +267,7 @@ def test_page_takes_text_as_text(page, tmp_path):
 def test_page_draws_single_points_nan_only_and_constants(page, tmp_path):
     run = Run(RunInfo(id="r", folder=tmp_path, size=1, workers=("w",)), "")
     for name, value in {"one": 1.0, "nan": math.nan, "zero": 0.0, "huge": 1e300, "minus": -5.0}.items():
-        run.add_record(0, report_to_json(Report(rank=0, time=0.0, step=7, values={name: value})))
+        run.add_records(0, report_to_json(Report(rank=0, time=0.0, step=7, values={name: value})))
     page.set_content(page_html(view_of(run, time.time()), log_scale=["zero", "minus", "huge"]))
     assert page.locator(".fd-chart").count() == 5
     assert "NaN" not in page.locator(".fd-chart svg").first.inner_html()

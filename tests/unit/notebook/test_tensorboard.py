@@ -23,7 +23,7 @@ def test_event_files_hold_every_report_of_every_rank(tmp_path):
     for step in range(50):
         for rank in range(2):
             values = {"loss": float(step * (rank + 1))}
-            run.add_record(rank, report_to_json(Report(rank=rank, time=float(step), step=step, values=values)))
+            run.add_records(rank, report_to_json(Report(rank=rank, time=float(step), step=step, values=values)))
     run.finish(Status.FINISHED)
     writer.close()
     events = EventAccumulator(str(run.folder / "tensorboard" / "rank-1"))
@@ -36,7 +36,7 @@ def test_folder_that_cannot_be_written_ends_the_event_files_only(tmp_path):
     run = start(tmp_path)
     writer = TensorBoardWriter(run)
     for step in range(3):
-        run.add_record(0, report_to_json(Report(rank=0, time=1.0, step=step, values={"loss": 1.0})))
+        run.add_records(0, report_to_json(Report(rank=0, time=1.0, step=step, values={"loss": 1.0})))
     writer.close()
     assert len(run.dataframe()) == 3
     assert sum("TensorBoard" in text for text in run.notices) == 1

@@ -88,7 +88,7 @@ def test_where_there_is_no_checkpoint_the_error_says_what_to_do(store: RunStore)
 
 def test_a_run_says_what_it_went_on_from_and_takes_notices_of_ranks(store: RunStore) -> None:
     run = store.create(code="pass", backend="torch", size=1, workers=["w0"], resumed_from="20260101-000000-abcd")
-    run.add_record(0, {"kind": Kind.NOTICE, "rank": 0, "time": 1.0, "text": "the disk is full"})
+    run.add_records(0, {"kind": Kind.NOTICE, "rank": 0, "time": 1.0, "text": "the disk is full"})
     run.finish(Status.FINISHED)
     kept = json.loads((run.folder / "run.json").read_text())
     assert (kept["resumed_from"], kept["notices"]) == ("20260101-000000-abcd", ["the disk is full"])

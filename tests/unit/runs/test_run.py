@@ -24,7 +24,7 @@ def run(tmp_path):
 
 def report(run, rank, step=None, epoch=None, **values):
     record = report_to_json(Report(rank=rank, time=float(step or 0), step=step, epoch=epoch, values=values))
-    run.add_record(rank, json.loads(json.dumps(record)))
+    run.add_records(rank, json.loads(json.dumps(record)))
 
 
 def test_series_is_mean_over_ranks_with_spread(run):
@@ -110,16 +110,16 @@ def test_envelope_keeps_count_and_extremes():
 
 
 def test_result_is_that_of_the_lowest_rank(run):
-    run.add_record(1, {"kind": "result", "rank": 1, "time": 0.0, "value": {"a": 1}})
+    run.add_records(1, {"kind": "result", "rank": 1, "time": 0.0, "value": {"a": 1}})
     assert run.result == {"a": 1}
-    run.add_record(0, {"kind": "result", "rank": 0, "time": 0.0, "value": 7})
+    run.add_records(0, {"kind": "result", "rank": 0, "time": 0.0, "value": 7})
     assert run.result == 7
     assert run.results == {0: 7, 1: {"a": 1}}
 
 
 def test_ranks_tell_the_latest_news(run):
-    run.add_record(1, {"kind": "usage", "rank": 1, "time": 0.0, "cpu_percent": 90.0, "memory_bytes": 5})
-    run.add_record(1, {"kind": "progress", "rank": 1, "time": 0.0, "name": "", "done": 1, "total": 2, "samples": 3})
+    run.add_records(1, {"kind": "usage", "rank": 1, "time": 0.0, "cpu_percent": 90.0, "memory_bytes": 5})
+    run.add_records(1, {"kind": "progress", "rank": 1, "time": 0.0, "name": "", "done": 1, "total": 2, "samples": 3})
     run.set_rank_state(1, "dead")
     view = run.ranks()[1]
     assert (view.worker, view.state, view.usage["cpu_percent"], view.progress[""]["done"]) == ("c-w1", "dead", 90.0, 1)
@@ -174,7 +174,7 @@ def test_who_waits_for_a_run_finds_its_end_in_its_files(tmp_path):
 
 
 def test_unknown_kinds_are_ignored(run):
-    run.add_record(0, {"kind": "value", "rank": 0})
+    run.add_records(0, {"kind": "value", "rank": 0})
     assert run.series() == []
 
 

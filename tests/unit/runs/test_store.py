@@ -11,6 +11,7 @@ import time
 import pytest
 from farandole.exceptions import DeadlineError, RankError, RunNotFoundError, UsageError
 from farandole.protocol import Report, Status, report_to_json
+from farandole.runs.positions import POSITIONS, sizes_of
 from farandole.runs.store import RunStore, driver_is_gone, load_run, this_process
 from farandole.runs.writer import RunFiles, strict_json
 
@@ -26,7 +27,7 @@ def create(store, **options):
 
 
 def report(run, rank, step, loss):
-    run.add_record(rank, report_to_json(Report(rank=rank, time=1.0, step=step, values={"loss": loss})))
+    run.add_records(rank, report_to_json(Report(rank=rank, time=1.0, step=step, values={"loss": loss})))
 
 
 def test_run_is_readable_without_our_code(store):
@@ -34,7 +35,7 @@ def test_run_is_readable_without_our_code(store):
     report(run, 0, 1, 0.5)
     report(run, 1, 1, float("inf"))
     run.add_log(1, "hello\n")
-    run.add_record(0, {"kind": "result", "rank": 0, "time": 1.0, "value": [1, 2]})
+    run.add_records(0, {"kind": "result", "rank": 0, "time": 1.0, "value": [1, 2]})
     run.finish(Status.FINISHED)
     info = json.loads((run.folder / "run.json").read_text())
     assert (info["id"], info["name"], info["status"], info["size"]) == (run.id, "first", "finished", 2)
@@ -90,7 +91,7 @@ run = RunStore(Path(sys.argv[1])).create(code="", backend="torch", size=1, worke
 began, step = time.monotonic(), 0
 while time.monotonic() - began < 2:
     step += 1
-    run.add_record(0, report_to_json(Report(rank=0, time=time.monotonic() - began, step=step, values={"x": 1.0})))
+    run.add_records(0, report_to_json(Report(rank=0, time=time.monotonic() - began, step=step, values={"x": 1.0})))
     time.sleep(0.002)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -188,7 +189,7 @@ def test_folder_that_works_again_after_the_end_is_still_written(tmp_path):
     told = []
     files = RunFiles(blocker, retry_seconds=0.05)
     files.start(told.append)
-    files.append("metrics/rank-0.jsonl", "{}\n")
+    files.append({"metrics/rank-0.jsonl": "{}\n"})
     files.close()
     blocker.unlink()
     deadline = time.monotonic() + 5
@@ -207,11 +208,11 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
 told = []
 files = RunFiles(Path(sys.argv[1]))
-files.append("metrics/rank-0.jsonl", "".join(f"line {n}\\n" for n in range(50)))
+files.append({"metrics/rank-0.jsonl": "".join(f"line {n}\\n" for n in range(50))})
 files.start(told.append)
 assert len(told) == 1 and "File too large" in told[0], told
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-files.append("metrics/rank-0.jsonl", "last\\n")
+files.append({"metrics/rank-0.jsonl": "last\\n"})
 files.close()
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "r")], check=True, timeout=60)
@@ -237,7 +238,7 @@ def test_a_file_is_made_once_for_all_that_was_told_before_it_is_written(tmp_path
 def test_the_results_of_many_ranks_are_all_in_the_file(store):
     run = create(store, size=600, workers=["w"] * 600)
     for rank in range(600):
-        run.add_record(rank, {"kind": "result", "value": rank})
+        run.add_records(rank, {"kind": "result", "value": rank})
     run.finish(Status.FINISHED)
     assert store.load(run.id).results == {rank: rank for rank in range(600)}
 
@@ -262,32 +263,104 @@ def test_git_commit_is_noted(store, tmp_path):
     assert len(state["commit"]) == 40
 
 
-def test_a_run_that_is_told_again_is_continued_without_doubling(store):
+def say(run, rank, step):
+    """Have a rank report a step and print a line, as the next two messages of its journal."""
+    record = report_to_json(Report(rank=rank, time=float(step), step=step, values={"x": float(step)}))
+    run.add_records(rank, record, position=(f"kernel-{rank}", 2 * step + 1))
+    run.add_log(rank, f"line {step}\n", position=(f"kernel-{rank}", 2 * step + 2))
+
+
+def tear(run):
+    """Leave what a driver writes that is killed in the middle of a message."""
+    with (run.folder / "metrics/rank-0.jsonl").open("a") as file:
+        file.write('{"kind": "rep')
+    with (run.folder / "logs/rank-0.log").open("a") as file:
+        file.write("line 3\nli")
+
+
+def lose_positions(run):
+    (run.folder / POSITIONS).unlink()
+
+
+def lose_bytes(run):
+    """Leave what a machine without power may leave: files that are shorter than their driver knew."""
+    path = run.folder / "metrics/rank-0.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("faults", [(), (tear,), (tear, lose_positions), (lose_bytes,)])
+def test_a_run_that_is_told_again_is_continued_without_doubling(store, faults):
     run = create(store, name="again")
     for step in range(3):
-        report(run, 0, step, float(step))
-        run.add_log(0, f"line {step}\n")
+        say(run, 0, step)
+    run.notice("a driver's notice")
     run.let_go()
-    metrics, log = run.folder / "metrics/rank-0.jsonl", run.folder / "logs/rank-0.log"
-    # The driver was killed in the middle of a line.
-    whole = metrics.read_bytes()
-    metrics.write_bytes(whole[:-9])
-    again = store.resume(json.loads(run.info.to_json()), run.code, write=True)
+    for fault in faults:
+        fault(run)
+    again = store.resume(json.loads(run.info.to_json()), run.code)
     assert (again.id, again.name, again.status, again.code) == (run.id, "again", Status.RUNNING, run.code)
     for step in range(5):
-        report(again, 0, step, float(step))
-        again.add_log(0, f"line {step}\n")
+        say(again, 0, step)
     again.finish(Status.FINISHED)
-    assert metrics.read_bytes().startswith(whole)
-    assert store.load_run(run.id)["step"].tolist() == list(range(5))
-    assert log.read_text() == "".join(f"line {step}\n" for step in range(5))
+    for known in (again, store.load(run.id)):
+        assert known.dataframe()["step"].tolist() == list(range(5))
+        assert known.notices == ("a driver's notice",)
+    lines = (run.folder / "metrics/rank-0.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(5))
+    assert (run.folder / "logs/rank-0.log").read_text() == "".join(f"line {step}\n" for step in range(5))
     assert store.find(run.id).status is Status.FINISHED
+
+
+def test_ranks_of_an_elastic_run_share_files_and_each_message_is_written_once(store):
+    """The ranks change their numbers: a file holds what several kernels said, and journals tell it in another order."""
+    run = create(store)
+    messages = [("a", 1, 0), ("b", 1, 1), ("a", 2, 1), ("b", 2, 0), ("a", 3, 1)]
+
+    def tell(run, messages):
+        for kernel, number, rank in messages:
+            record = report_to_json(Report(rank=rank, time=float(number), step=number, values={"x": 1.0}))
+            run.add_records(rank, record, position=(kernel, number))
+            if number == 1:
+                run.add_records(rank, {"kind": "notice", "text": f"{kernel} is ready"}, position=(kernel, number))
+
+    tell(run, messages[:3])
+    run.assign_ranks(["w1", "w2"])
+    run.let_go()
+    again = store.resume(json.loads(run.info.to_json()), run.code)
+    tell(again, sorted(messages, reverse=True))
+    again.finish(Status.FINISHED)
+    frame = store.load_run(run.id)
+    assert sorted(zip(frame["rank"], frame["step"], strict=True)) == [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3)]
+    assert again.notices == ("a is ready", "b is ready")
+    assert again.info.workers == ("w1", "w2")
+
+
+def test_a_position_is_written_with_all_of_its_message(store):
+    """Whenever the files are flushed, positions.json tells of whole messages only."""
+    run = create(store)
+    for step in range(20):
+        say(run, 0, step)
+        run.flush()
+        found = json.loads((run.folder / POSITIONS).read_text())
+        assert found["kernels"] == {"kernel-0": 2 * step + 2}
+        assert found["sizes"] == sizes_of(run.folder)
+    run.finish(Status.FINISHED)
+
+
+def test_the_progress_of_messages_that_are_known_is_still_shown(store):
+    run = create(store)
+    progress = {"kind": "progress", "name": "epoch", "done": 1, "total": 2, "time": 1.0}
+    run.add_records(0, progress, position=("k", 1))
+    run.let_go()
+    again = store.resume(json.loads(run.info.to_json()), run.code)
+    again.add_records(0, progress, position=("k", 1))
+    assert again.ranks()[0].progress == {"epoch": progress}
 
 
 def test_a_run_that_is_told_again_elsewhere_is_written_whole(store, tmp_path):
     run, other = create(store), RunStore(tmp_path / "other")
     run.let_go()
-    again = other.resume(json.loads(run.info.to_json()), run.code, write=True)
+    again = other.resume(json.loads(run.info.to_json()), run.code)
     report(again, 1, 0, 0.5)
     again.finish(Status.FINISHED)
     assert len(other.load_run(run.id)) == 1
@@ -296,7 +369,7 @@ def test_a_run_that_is_told_again_elsewhere_is_written_whole(store, tmp_path):
 
 def test_a_run_that_somebody_else_leads_is_not_written(store, tmp_path):
     run, other = create(store), RunStore(tmp_path / "other")
-    again = other.resume(json.loads(run.info.to_json()), run.code, write=False)
+    again = other.follow(json.loads(run.info.to_json()), run.code)
     report(again, 0, 0, 0.5)
     again.finish(Status.FINISHED)
     assert len(again.dataframe()) == 1

@@ -8,7 +8,7 @@ from farandole.runs.view import progress
 def bars(tmp_path, *records):
     run = Run(RunInfo(id="r", folder=tmp_path, size=1, workers=("c-w0",)), "code")
     for name, done, total, time in records:
-        run.add_record(
+        run.add_records(
             0,
             {"kind": "progress", "rank": 0, "time": time, "name": name, "done": done, "total": total, "samples": done},
         )

@@ -21,7 +21,7 @@ def created(folder, size=2):
 
 
 def report(run, rank, step, **values):
-    run.add_record(rank, report_to_json(Report(rank=rank, time=1.0, step=step, values=values)))
+    run.add_records(rank, report_to_json(Report(rank=rank, time=1.0, step=step, values=values)))
 
 
 def read(run, name):

@@ -32,10 +32,10 @@ def folder(tmp_path, lives):
     for life in lives:
         for one in life.steps:
             values = {"size": 2.0, "at": one.at}
-            run.add_record(one.rank, report_to_json(Report(rank=one.rank, time=one.at, step=one.step, values=values)))
+            run.add_records(one.rank, report_to_json(Report(rank=one.rank, time=one.at, step=one.step, values=values)))
             run.add_log(one.rank, f"step {one.step} at {one.at!r}\n")
     for rank in (0, 1):
-        run.add_record(rank, {"kind": "result", "value": {"step": STEPS, "seen": list(range(SAMPLES))}})
+        run.add_records(rank, {"kind": "result", "value": {"step": STEPS, "seen": list(range(SAMPLES))}})
     run.finish(Status.FINISHED)
     state = {"commits": STEPS, "values": {"step": STEPS}, "parts": {"model": {"weight": torch.ones(3)}}}
     files.write(run.folder / "checkpoints", Content(step=STEPS, state=state, rngs=[{}], seed=0))

@@ -72,7 +72,7 @@ class Pretended(Site):
 
     def ask_to_end(self):
         for rank in range(WORKERS):
-            self._run.add_record(rank, {"kind": "result", "value": {"seen": list(range(SAMPLES))}})
+            self._run.add_records(rank, {"kind": "result", "value": {"seen": list(range(SAMPLES))}})
         self._end(Status.FINISHED)
 
     def give_up(self):
@@ -98,7 +98,7 @@ class Pretended(Site):
                     )
                 )
                 values = {"size": float(WORKERS), "at": at}
-                self._run.add_record(rank, report_to_json(RankReport(rank=rank, time=at, step=number, values=values)))
+                self._run.add_records(rank, report_to_json(RankReport(rank=rank, time=at, step=number, values=values)))
                 self._run.add_log(rank, f"step {number} at {at!r}\n")
         if number % (3 * AT_ONCE) == 0:
             self._write_checkpoint(number)

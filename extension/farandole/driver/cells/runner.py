@@ -32,13 +32,13 @@ from farandole.driver.recovery.reattach import (
     restore_run,
     until_caught_up,
 )
-from farandole.driver.recovery.replay import Replay, trim
 from farandole.driver.workers.worker import Progress
 from farandole.exceptions import RankError
 from farandole.protocol import Status
 from farandole.runs.logs import RankLogs
 from farandole.runs.model import RankStatus, RunInfo
 from farandole.runs.origin import Origin, origin
+from farandole.runs.positions import JournalPosition
 from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
@@ -72,7 +72,7 @@ class Training:
         self.store = store
         self._logs = logs
         self._progress = progress
-        self._runs: dict[str, Run | Replay] = {}
+        self._runs = core.router.runs
 
     def run(self, code: str, *, ranks: Sequence[int] | None, show: Show | None) -> list[Block]:
         """Execute a cell that is no run and return its output; see `Cluster.run`."""
@@ -123,17 +123,10 @@ class Training:
                 f"run {run.id} is {run.status}: so its workers, which are gone, left it; see `%runs show {run.id}`"
             )
 
-    def hear(self, rank: int, data: dict[str, Any], _buffers: Sequence[bytes]) -> None:
-        """Take in what a rank says in a run."""
-        if (run := self._runs.get(data["run"])) is not None:
-            for record in data["records"]:
-                run.add_record(rank, record)
-
     @property
     def going(self) -> list[str]:
         """The ids of the runs that go on."""
-        runs = list(self._runs.items())
-        return [key for key, run in runs if not (run.run if isinstance(run, Replay) else run).status.ended]
+        return [run.id for run in list(self._runs.values()) if not run.status.ended]
 
     @property
     def _size(self) -> int:
@@ -222,15 +215,10 @@ class Training:
         return RunCallbacks(notice=notice, assigned=run.assign_ranks)
 
     async def _go_on(
-        self,
-        background: BackgroundRun,
-        work: Coroutine[Any, Any, list[Reply]],
-        *,
-        ended: float | None = None,
-        hears: Replay | None = None,
+        self, background: BackgroundRun, work: Coroutine[Any, Any, list[Reply]], *, ended: float | None = None
     ) -> None:
         run = background.run
-        self._runs[run.id], self.background[run.id] = hears or run, background
+        self._runs[run.id], self.background[run.id] = run, background
         await background.begin(work, check=self._check_end, fail=self._finish_badly, ended=ended)
 
     async def _take_up_all(self, gone: Sequence[GoneWorker]) -> None:
@@ -240,50 +228,36 @@ class Training:
 
     async def _take_up(self, found: FoundRun) -> None:
         # A driver that still leads it writes its files, and releases its ranks itself.
-        led, readers = await is_led(found, self.store), found.readers(self.hear)
-        if found.elastic is None or led:
-            background = await self._listen(found, readers, led=led)
-        else:
-            background = await self._take_over(found, readers, found.elastic)
+        led, readers = await is_led(found, self.store), found.readers(self._core.router.to_run)
+        background = BackgroundRun(await in_thread(partial(restore_run, found, self.store, write=not led)))
+        await self._go_on(background, self._continued(found, background, readers, led=led), ended=found.ended)
         if not await until_caught_up(readers, CATCH_UP_SECONDS):
             self._progress(f"run {found.id} has so much on record that its beginning is still being read")
         await background.flush()
 
-    async def _listen(self, found: FoundRun, readers: Sequence[RunReader], *, led: bool) -> BackgroundRun:
-        run = await in_thread(partial(restore_run, found, self.store, write=not led))
-        background = BackgroundRun(run)
+    def _continued(
+        self, found: FoundRun, background: BackgroundRun, readers: Sequence[RunReader], *, led: bool
+    ) -> Coroutine[Any, Any, list[Reply]]:
+        """Return the work that follows a found run to its end, or leads it there: an elastic one that nobody leads."""
+        run = background.run
         sink = self._sink(background.screen, run)
         if found.elastic is None:
             notice = None if led else self._told(run).notice
-            work = self._core.follow(readers, sink, together=not led and run.backend != "none", notice=notice)
-        else:
-            work = follow_to_end(readers, sink)
-        await self._go_on(background, work, ended=found.ended)
-        return background
+            return self._core.follow(readers, sink, together=not led and run.backend != "none", notice=notice)
+        if led or found.ended is not None:
+            return follow_to_end(readers, sink)
+        self._core.use(run.backend)
+        heard = JournalReplay(readers=readers, workers=run.info.workers)
+        cell = self._cell(run, sink, found.elastic)
+        return self._core.take_over(AdoptedRun(self._core, cell, found.elastic, self._told(run), heard))
 
-    async def _take_over(self, found: FoundRun, readers: Sequence[RunReader], elastic: Elastic) -> BackgroundRun:
-        """Lead an elastic run whose driver is gone, or tell how it has ended."""
-        trim(self.store.folder / found.id)
-        run = self.store.go_on(found.about["run"], found.about["code"])
-        again, background = Replay(run), BackgroundRun(run)
-        sink = self._sink(background.screen, again)
-        if found.ended is None:
-            self._core.use(run.backend)
-            replay = JournalReplay(readers=readers, workers=run.info.workers, caught_up=again.end)
-            cell = AdoptedRun(self._core, self._cell(run, sink, elastic), elastic, self._told(run), replay)
-            work = self._core.take_over(cell)
-        else:
-            work = follow_to_end(readers, sink)
-        await self._go_on(background, work, ended=found.ended, hears=again)
-        return background
-
-    def _sink(self, screen: Screen, run: Run | Replay | None) -> Sink:
-        def take(rank: int, kind: str, content: dict[str, Any]) -> None:
+    def _sink(self, screen: Screen, run: Run | None) -> Sink:
+        def take(rank: int, kind: str, content: dict[str, Any], position: JournalPosition | None) -> None:
             screen.put(rank, kind, content)
             if kind == "stream":
                 self._logs.add(rank, content["text"])
                 if run is not None:
-                    run.add_log(rank, content["text"])
+                    run.add_log(rank, content["text"], position)
 
         return take
 

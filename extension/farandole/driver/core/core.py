@@ -14,7 +14,8 @@ from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import Cell, RankGroup
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.liveness import Liveness
-from farandole.driver.kernels.replies import Records, Reply, Sink
+from farandole.driver.kernels.replies import Reply, Sink
+from farandole.driver.kernels.router import MemberListener, MessageRouter
 from farandole.driver.preflight.probe import preflight
 from farandole.driver.preflight.result import Preflight
 from farandole.driver.recovery.reattach import RunReader
@@ -31,7 +32,7 @@ BEGIN_SECONDS = 2.0
 """So long a cell may take until its ranks have it, where none must be started first."""
 
 
-class ElasticRun(Protocol):
+class ElasticRun(MemberListener, Protocol):
     """The running cell of an elastic run, as far as the core knows it; `driver.elastic` implements it on top of it."""
 
     async def run(self) -> list[Reply]:
@@ -40,9 +41,6 @@ class ElasticRun(Protocol):
     def stop(self) -> None:
         """End the run, because the user has stopped it."""
 
-    def hear(self, kernel: RankKernel, records: Sequence[dict[str, Any]]) -> None:
-        """Take in the rank messages of a kernel."""
-
     async def scale(self, workers: int, progress: Progress) -> None:
         """Start or stop workers while the run continues."""
 
@@ -50,20 +48,18 @@ class ElasticRun(Protocol):
 class ClusterCore:
     """Starts, keeps and stops the workers and ranks of one cluster; belongs to one event loop."""
 
-    def __init__(
-        self, name: str, source: WorkerSource, *, backend: str | None, on_records: Records, on_notice: Progress
-    ) -> None:
+    def __init__(self, name: str, source: WorkerSource, *, backend: str | None, on_notice: Progress) -> None:
         self.name = name
         self.source = source
         self.group = RankGroup()
+        self.router = MessageRouter()
         self.world: World | None = None
         self.versions: dict[str, str] = {}
         """What rank 0 says of its Python and packages; fetched where the world is prepared."""
         self.ended = ""
         """Why there is no cluster any more that others stop, or have stopped; empty while there is one."""
-        self._crews = WorkerPool(name, source, hear=self._hear, on_notice=on_notice)
+        self._crews = WorkerPool(name, source, hear=self.router.route, on_notice=on_notice)
         self._wanted = backend
-        self._on_records = on_records
         # One cell at a time: a second one would mix its collectives with those of the first.
         self._cell = asyncio.Lock()
         self._elastic: ElasticRun | None = None
@@ -229,11 +225,11 @@ class ClusterCore:
 
     async def lead(self, elastic: ElasticRun) -> list[Reply]:
         """Execute a cell that continues when ranks are lost or added, for a caller that holds the cluster."""
-        self._elastic = elastic
+        self._elastic = self.router.elastic = elastic
         try:
             return await elastic.run()
         finally:
-            self._elastic = None
+            self._elastic = self.router.elastic = None
             self._world.invalidate()
 
     async def take_over(self, elastic: ElasticRun) -> list[Reply]:
@@ -343,11 +339,6 @@ class ClusterCore:
         """Let go of the cluster without stopping it."""
         await self.group.close()
         await self.source.close()
-
-    def _hear(self, kernel: RankKernel, rank: int, data: dict[str, Any], buffers: list[bytes]) -> None:
-        if self._elastic is not None:
-            self._elastic.hear(kernel, data["records"])
-        self._on_records(rank, data, buffers)
 
     def _seat(self) -> None:
         self.group.assign_ranks(self._crews.kernels)

@@ -13,13 +13,14 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.loop import all_or_first_error
 from farandole.driver.workers.worker import Progress, Worker, WorkerInfo, WorkerOptions, WorkerSource
 from farandole.exceptions import WorkerStartError
+from farandole.runs.positions import JournalPosition
 
 LOOK_SECONDS = 5.0
 WORKERS_AT_ONCE = 16
 """How many new workers are asked at once: each asks the hub who that is, and hundreds would wait too long there."""
 
-Hear: TypeAlias = Callable[[RankKernel, int, dict[str, Any], list[bytes]], None]
-"""Called with (kernel, rank, comm data, buffers) for every batch of rank messages."""
+Hear: TypeAlias = Callable[[RankKernel, int, dict[str, Any], list[bytes], JournalPosition | None], None]
+"""Called with (kernel, rank, comm data, buffers, position) for every batch of rank messages."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,12 +30,10 @@ class JournalReplay:
 
     - ``readers`` holds one for each rank that ever belonged to the run.
     - ``workers`` are those of the ranks 0, 1, ... as far as known.
-    - ``caught_up`` is called when all existing messages have been read.
     """
 
     readers: Sequence[RunReader]
     workers: Sequence[str]
-    caught_up: Callable[[], None]
 
 
 class AdoptedRun(ElasticCell):
@@ -62,7 +60,6 @@ class AdoptedRun(ElasticCell):
                 lost[reader] = asyncio.create_task(reader.read(self._cell.sink))
         try:
             await until_caught_up(self._replay.readers, READ_SECONDS)
-            self._replay.caught_up()
             if lost:
                 await asyncio.wait(lost.values(), timeout=END_SECONDS)
             # By the ranks' last numbers; of two with the same number, the later one counts.

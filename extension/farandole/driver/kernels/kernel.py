@@ -28,6 +28,7 @@ from farandole.driver.workers.journal import JournalInfo, WorkerJournal
 from farandole.driver.workers.worker import GONE, Worker
 from farandole.exceptions import DeadlineError, WorkerStartError
 from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK, Part
+from farandole.runs.positions import JournalPosition
 
 Deaths: TypeAlias = Callable[[], None]
 """Called once when a kernel's death is known that nobody here meant."""
@@ -307,6 +308,7 @@ class RankKernel:
             if number <= self.heard:
                 return
             self.heard = number
+        position = None if number is None else (self.kernel_id, int(number))
         header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
         kind = header["msg_type"]
         if kind == "status" and content["execution_state"] == "dead":
@@ -314,19 +316,21 @@ class RankKernel:
             if number is not None or self._follower is None or self._follower.done():
                 self.mark_dead(content.get("cause", "ended for an unknown reason"))
         elif kind == "comm_msg" and content["comm_id"] == COMM_TARGET:
-            self._records(content["data"], parts[4:])
+            self._records(content["data"], parts[4:], position)
         elif (execution := self._running.get(parent.get("msg_id", ""))) is not None:
-            self._progress(execution, kind, content)
+            self._progress(execution, kind, content, position)
 
-    def _records(self, data: dict[str, Any], buffers: list[bytes]) -> None:
+    def _records(self, data: dict[str, Any], buffers: list[bytes], position: JournalPosition | None) -> None:
         rank = data["rank"] if data["run"] else self.rank
         if data["run"] == self._run:
             self.voice = rank
         if self.on_records is not None:
-            self.on_records(rank, data, buffers)
+            self.on_records(rank, data, buffers, position)
 
-    def _progress(self, execution: Execution, kind: str, content: dict[str, Any]) -> None:
+    def _progress(
+        self, execution: Execution, kind: str, content: dict[str, Any], position: JournalPosition | None
+    ) -> None:
         if kind.endswith("_reply"):
             execution.settle(content)
         elif kind in OUTPUT_TYPES and execution.sink is not None:
-            execution.sink(self.voice if execution.run else self.rank, kind, content)
+            execution.sink(self.voice if execution.run else self.rank, kind, content, position)

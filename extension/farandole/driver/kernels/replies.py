@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from farandole.runs.positions import JournalPosition
+
 CONNECTION_LOST = "ConnectionLost"
 UNKNOWN: dict[str, Any] = {
     "status": "error",
@@ -24,10 +26,10 @@ UNANSWERED = "stopped, because it did not answer an interrupt"
 """The cause of death of a rank that the driver itself has ended: another one had failed, or the cell was stopped."""
 OUTPUT_TYPES = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
 
-Sink: TypeAlias = Callable[[int, str, dict[str, Any]], None]
-"""Called with (rank, message type, content) for every output message of an execution."""
-Records: TypeAlias = Callable[[int, dict[str, Any], list[bytes]], None]
-"""Called with (rank, comm data, buffers) for every batch of rank messages."""
+Sink: TypeAlias = Callable[[int, str, dict[str, Any], JournalPosition | None], None]
+"""Called with (rank, message type, content, position) for every output message of an execution."""
+Records: TypeAlias = Callable[[int, dict[str, Any], list[bytes], JournalPosition | None], None]
+"""Called with (rank, comm data, buffers, position) for every batch of rank messages."""
 
 
 @dataclass(frozen=True, kw_only=True)

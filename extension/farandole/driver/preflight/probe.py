@@ -149,7 +149,7 @@ async def _all_reduce(group: RankGroup) -> tuple[float | None, str]:
     """Return the rate of the slowest rank in bytes/s, or an error; no rank is left in the collective."""
     printed: dict[int, str] = {}
 
-    def keep(rank: int, kind: str, content: dict[str, Any]) -> None:
+    def keep(rank: int, kind: str, content: dict[str, Any], _position: object) -> None:
         if kind == "stream" and content["name"] == "stdout":
             printed[rank] = printed.get(rank, "") + content["text"]
 

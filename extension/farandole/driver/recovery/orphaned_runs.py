@@ -18,13 +18,14 @@ from typing import Any
 
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.replies import Reply
+from farandole.driver.kernels.router import MessageRouter
 from farandole.driver.loop import LoopThread
-from farandole.driver.recovery.reattach import FoundRun, find_runs, follow_to_end, restore_run
-from farandole.driver.recovery.replay import Replay, trim
+from farandole.driver.recovery.reattach import find_runs, follow_to_end, restore_run
 from farandole.driver.workers.journal import WorkerJournal
 from farandole.driver.workers.worker import Worker
 from farandole.protocol import LEFT_RECORDS, Status
 from farandole.runs.model import RunInfo
+from farandole.runs.positions import JournalPosition
 from farandole.runs.run import Run
 from farandole.runs.store import RunStore, read_info
 
@@ -149,32 +150,18 @@ def _locked(descriptor: int) -> bool:
 
 async def _tell(store: RunStore, info: RunInfo) -> Run:
     [found] = await find_runs([GoneWorker(header) for header in _headers(info.folder)])
-    run = _begun(found, store)
-    hears = run if found.elastic is None else Replay(run)
-    readers, sink = found.readers(partial(_hear, run.id, hears)), partial(_take, hears)
+    run, router = restore_run(found, store, write=True), MessageRouter()
+    router.runs[run.id] = run
+    readers, sink = found.readers(router.to_run), partial(_take, run)
     if found.elastic is None:
         replies: Sequence[Reply] = await asyncio.gather(*(reader.read(sink) for reader in readers))
     else:
         replies = await follow_to_end(readers, sink)
-    if isinstance(hears, Replay):
-        hears.end()
     error = str(rank_error(replies)) if any(reply.status != "ok" for reply in replies) else None
     run.finish(Status.FAILED if error else Status.FINISHED, error, ended=found.ended)
     return run
 
 
-def _hear(run: str, hears: Run | Replay, rank: int, data: dict[str, Any], _buffers: Sequence[bytes]) -> None:
-    for record in data["records"] if data["run"] == run else ():
-        hears.add_record(rank, record)
-
-
-def _take(hears: Run | Replay, rank: int, kind: str, content: dict[str, Any]) -> None:
+def _take(run: Run, rank: int, kind: str, content: dict[str, Any], position: JournalPosition | None) -> None:
     if kind == "stream":
-        hears.add_log(rank, content["text"])
-
-
-def _begun(found: FoundRun, store: RunStore) -> Run:
-    if found.elastic is None:
-        return restore_run(found, store, write=True)
-    trim(store.folder / found.id)
-    return store.go_on(found.about["run"], found.about["code"])
+        run.add_log(rank, content["text"], position)

@@ -17,7 +17,7 @@ from farandole.driver.workers.worker import GONE, Worker
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
 from farandole.runs.run import Run
-from farandole.runs.store import RunStore, feed, this_process
+from farandole.runs.store import RunStore, this_process
 
 OPEN_AGAIN_SECONDS = 5.0
 """How long a driver may take to open its connections again, after a restart of the proxy, say, before it counts as gone
@@ -187,13 +187,13 @@ async def is_led(found: FoundRun, store: RunStore, seconds: float = OPEN_AGAIN_S
 
 
 def restore_run(found: FoundRun, store: RunStore, *, write: bool) -> Run:
-    """Return a found run as it was when it began, to be fed by its readers.
+    """Return a found run, to be fed by its readers; with `write` this driver continues its files.
 
-    With `write` its files are continued. They alone know what ranks have said whose workers are gone.
+    The files alone hold what ranks have said whose workers are gone.
     """
-    run = store.resume(found.about["run"], found.about["code"], write=write)
-    feed(run, found.missing)
-    return run
+    make = store.resume if write else store.follow
+    # Ranks of an elastic run change their numbers: none of them is missing for good.
+    return make(found.about["run"], found.about["code"], missing=() if found.elastic else found.missing)
 
 
 async def until_caught_up(readers: Sequence[RunReader], seconds: float) -> bool:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from farandole.runs.model import RunInfo
+from farandole.runs.positions import rank_files
 from farandole.runs.run import Run
-from farandole.runs.store import rank_files, tail
+from farandole.runs.store import tail
 from farandole.runs.view import view_of
 from farandole.runs.view_files import LINES, VIEW
 from farandole.server.panel import wire
@@ -113,7 +114,7 @@ def _take(run: Run, rank: int, records: Iterable[dict[str, Any]]) -> None:
     """Take in the records that are whole; a disk that was full leaves others."""
     for record in records:
         with suppress(KeyError, TypeError, ValueError, AttributeError):
-            run.add_record(rank, record)
+            run.add_records(rank, record)
 
 
 def _records(path: Path, share: int) -> Iterator[dict[str, Any]]:

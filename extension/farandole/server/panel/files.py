@@ -13,7 +13,8 @@ from typing import Any
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Kind, report_from_json
 from farandole.runs.model import RunInfo
-from farandole.runs.store import rank_files, read_lines
+from farandole.runs.positions import rank_files
+from farandole.runs.store import read_lines
 from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
 from farandole.server.worker.logbook import LOG_CHUNK_BYTES, whole_characters

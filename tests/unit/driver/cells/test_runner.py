@@ -41,7 +41,7 @@ class Cluster:
 
     async def make_core(self):
         hub = Hub()
-        core = ClusterCore("c", hub, backend="none", on_records=ignore, on_notice=ignore)
+        core = ClusterCore("c", hub, backend="none", on_notice=ignore)
         core._crews = Stubs("c", hub, hear=ignore, on_notice=ignore)
         return core
 

@@ -24,7 +24,7 @@ class Cluster:
 
     def __init__(self, folder):
         self.hub = Hub()
-        self.core = ClusterCore("c", self.hub, backend="none", on_records=lambda *_: None, on_notice=lambda _: None)
+        self.core = ClusterCore("c", self.hub, backend="none", on_notice=lambda _: None)
         self.core._crews = Stubs("c", self.hub, hear=lambda *_: None, on_notice=lambda _: None)
         self.folder = folder
         training = SimpleNamespace(going=[], store=RunStore(folder))

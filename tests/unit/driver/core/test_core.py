@@ -20,7 +20,7 @@ from farandole.runs.store import RunStore
 
 @pytest.fixture
 def core():
-    core = ClusterCore("c", None, backend="torch", on_records=lambda *_: None, on_notice=lambda _: None)
+    core = ClusterCore("c", None, backend="torch", on_notice=lambda _: None)
     core.world = World(core.group, choose_backend("torch", [("torch",)]))
     return core
 

@@ -102,7 +102,7 @@ async def test_output_goes_to_the_sink_before_the_end():
     # The reply on the shell channel may overtake output on iopub; the idle status cannot.
     async with connected(always(OK, output, IDLE)) as (kernel, _):
         await kernel.execute("print('hi')", sink=lambda *message: seen.append(message))
-    assert seen == [(3, "stream", {"name": "stdout", "text": "hi\n"})]
+    assert seen == [(3, "stream", {"name": "stdout", "text": "hi\n"}, None)]
 
 
 async def test_an_error_is_a_reply():
@@ -169,7 +169,7 @@ async def test_records_and_their_buffers_reach_the_driver():
     foreign = ("iopub", "comm_msg", {"comm_id": "y", "data": {"records": "a library's own"}})
     async with connected(always(foreign, comm, OK, IDLE), on_records=lambda *batch: seen.append(batch)) as (kernel, _):
         await kernel.execute("give()")
-    [(rank, data, buffers)] = seen
+    [(rank, data, buffers, _)] = seen
     assert (rank, data, [bytes(buffer) for buffer in buffers]) == (3, records, [b"blob"])
 
 

@@ -13,6 +13,7 @@ from farandole.driver.recovery.orphaned_runs import complete
 from farandole.driver.recovery.reattach import about
 from farandole.driver.workers.local import LOCAL_STOP_SECONDS
 from farandole.protocol import COMM_TARGET, LEFT_RECORDS, Part, Report, Status, report_to_json
+from farandole.runs.positions import POSITIONS
 from farandole.runs.store import RunStore
 from farandole.server.journal import journals
 from farandole.server.journal.journals import Journals
@@ -37,14 +38,19 @@ def store(tmp_path):
     return RunStore(tmp_path / "runs")
 
 
-@pytest.fixture
-def run(store):
-    """A run of two ranks whose driver was killed when it had heard step 0 of each."""
+@pytest.fixture(params=["positions", "no positions"])
+def run(store, request):
+    """A run of two ranks whose driver was killed when it had heard step 0 of each; older ones wrote no positions."""
     run = store.create(code="x", backend="none", cluster="c", size=2, workers=["c-w0", "c-w1"], name="long")
     for rank in range(2):
-        run.add_record(rank, reported(rank, 0))
-        run.add_log(rank, "line 0\nli")
+        run.add_records(rank, reported(rank, 0), position=(f"kernel-{rank}", 1))
+        run.add_log(rank, "line 0\n", position=(f"kernel-{rank}", 2))
     run.let_go()
+    for rank in range(2):
+        with (run.folder / "logs" / f"rank-{rank}.log").open("a") as log:
+            log.write("li")
+    if request.param == "no positions":
+        (run.folder / POSITIONS).unlink()
     change(run, pid=ended_process())
     return run
 
@@ -169,7 +175,7 @@ def test_a_run_of_a_driver_elsewhere_is_told_unless_that_has_taken_it_up_since(s
 
 def test_what_was_left_of_a_run_that_a_driver_has_ended_goes(store, run, tmp_path):
     leave(tmp_path, run, 0, 1)
-    again = store.resume(json.loads(run.info.to_json()), "x", write=True)
+    again = store.resume(json.loads(run.info.to_json()), "x")
     assert complete(store) == []
     assert left(run) == ["kernel-0.frames", "kernel-0.json", "kernel-1.frames", "kernel-1.json"]
     again.finish(Status.FINISHED)
@@ -199,7 +205,7 @@ def test_a_record_that_cannot_be_read_costs_no_list_of_runs(store, run, tmp_path
 def test_nothing_is_left_where_a_driver_reads_or_has_ended_the_run(store, run, tmp_path):
     leave(tmp_path, run, 0, owner=Owner(has_driver=True))
     assert left(run) == []
-    store.resume(json.loads(run.info.to_json()), "x", write=True).finish(Status.FINISHED)
+    store.resume(json.loads(run.info.to_json()), "x").finish(Status.FINISHED)
     leave(tmp_path / "other", run, 0)
     assert left(run) == []
 

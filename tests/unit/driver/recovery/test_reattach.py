@@ -27,7 +27,8 @@ def store(tmp_path):
 def run(store):
     run = store.create(code="x", backend="none", size=2, workers=["c-w0", "c-w1"])
     for rank in range(2):
-        run.add_record(rank, report_to_json(Report(rank=rank, time=1.0, step=0, values={"loss": 0.5})))
+        record = report_to_json(Report(rank=rank, time=1.0, step=0, values={"loss": 0.5}))
+        run.add_records(rank, record, position=("k", rank + 1))
         run.add_log(rank, "line 0\n")
     run.flush()
     return run
@@ -116,12 +117,14 @@ async def test_a_rank_on_no_record_is_dead_and_its_files_tell_what_it_said(store
     half = found(run, worker, ranks=(0,))
     assert half.missing == [1]
     run.let_go()
+    with (run.folder / "logs/rank-1.log").open("a") as log:
+        log.write("its last words")  # no journal holds them, so they stay
     again = restore_run(half, store, write=True)
-    assert again.dataframe()["rank"].tolist() == [1]
-    assert again.ranks()[1].log.lines() == ["line 0"]
+    assert again.dataframe()["rank"].tolist() == [0, 1]
+    assert again.ranks()[1].log.lines() == ["line 0", "its last words"]
     again.finish(Status.FAILED)
     assert len(store.load_run(run.id)) == 2
-    assert (run.folder / "logs/rank-1.log").read_text() == "line 0\n"
+    assert (run.folder / "logs/rank-1.log").read_text() == "line 0\nits last words"
     _, reader = half.readers(lambda *_: None)
     assert reader.caught_up
     reply = await reader.read(lambda *_: None)

@@ -50,7 +50,7 @@ async def server(tmp_path, monkeypatch):
 
 
 def report(run, rank, step, /, **values):
-    run.add_record(rank, report_to_json(Report(rank=rank, time=float(step), step=step, values=values)))
+    run.add_records(rank, report_to_json(Report(rank=rank, time=float(step), step=step, values=values)))
 
 
 def finished(store, **options):

@@ -1,0 +1,52 @@
+"""Where the rank messages of a cluster go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.protocol import Kind
+from farandole.runs.positions import JournalPosition
+from farandole.runs.run import Run
+
+
+class MemberListener(Protocol):
+    """Keeps track of the ranks of an elastic run."""
+
+    def hear(self, kernel: RankKernel, records: Sequence[dict[str, Any]]) -> None:
+        """Take in the rank messages of a kernel."""
+
+
+class MessageRouter:
+    """Delivers each batch of rank messages to the run that it names, and values to `%pull`; belongs to one loop."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}
+        """The runs that take messages, by id."""
+        self.elastic: MemberListener | None = None
+        """The elastic run that is executed now."""
+        self.on_value: Callable[[int, bytes], None] = lambda _rank, _value: None
+
+    def route(
+        self,
+        kernel: RankKernel,
+        rank: int,
+        data: dict[str, Any],
+        buffers: Sequence[bytes],
+        position: JournalPosition | None,
+    ) -> None:
+        """Deliver what a kernel of the cluster has sent."""
+        if any(record["kind"] == Kind.VALUE for record in data["records"]):
+            self.on_value(rank, buffers[0])
+            return
+        if self.elastic is not None:
+            self.elastic.hear(kernel, data["records"])
+        self.to_run(rank, data, buffers, position)
+
+    def to_run(
+        self, rank: int, data: dict[str, Any], _buffers: Sequence[bytes], position: JournalPosition | None
+    ) -> None:
+        """Deliver a batch to its run alone: it comes from the journal of a rank that may be gone."""
+        if (run := self.runs.get(data["run"])) is not None:
+            run.add_records(rank, *data["records"], position=position)

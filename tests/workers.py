@@ -86,7 +86,7 @@ class Hub(WorkerSource):
 class Stubs(WorkerPool):
     """WorkerPool of one rank each, which needs no connection."""
 
-    async def _crew_of(self, worker, whole, *, found):
+    async def _handle_of(self, worker, whole, *, found):
         info = WorkerInfo(
             worker=worker.name, ranks=1, profile="", host="h", address="127.0.0.1", node="n", backends=("none",)
         )

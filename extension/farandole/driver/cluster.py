@@ -10,8 +10,8 @@ from typing import Any, Self
 import aiohttp
 
 from farandole.driver.cells.background import BackgroundRun
-from farandole.driver.cells.runner import Training, TrainRequest
-from farandole.driver.cells.screen import Show, Watch
+from farandole.driver.cells.relay import Show, Watch
+from farandole.driver.cells.runner import CellRunner, TrainRequest
 from farandole.driver.cells.transfer import Pulls, pack, push
 from farandole.driver.control.control_service import ControlService
 from farandole.driver.core.core import ClusterCore
@@ -29,7 +29,7 @@ from farandole.runs.origin import origin
 from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
+CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 START_SECONDS = float(os.environ.get("FARANDOLE_START_SECONDS") or 120)
 """A hub that gives its servers longer says so: who gives up before it does not learn why there is no place."""
 
@@ -52,7 +52,7 @@ class Cluster:
         store: RunStore | None = None,
         progress: Progress = print,
     ) -> None:
-        if not NAME.fullmatch(name):
+        if not CLUSTER_NAME.fullmatch(name):
             raise UsageError(
                 f"{name!r} cannot be a cluster's name; use 1 to 24 lower-case letters, digits and inner hyphens"
             )
@@ -67,8 +67,8 @@ class Cluster:
         except BaseException:
             self._loop.close()
             raise
-        self._training = Training(self._core, self._loop, runs, logs=self._logs, progress=progress)
-        self._leading = ControlService(self._core, self._training, local=local, where=origin(), progress=progress)
+        self._runner = CellRunner(self._core, self._loop, runs, logs=self._logs, progress=progress)
+        self._control = ControlService(self._core, self._runner, local=local, where=origin(), progress=progress)
 
     @classmethod
     def start(
@@ -119,9 +119,9 @@ class Cluster:
         try:
             cluster._open(cluster._core.attach(cluster._progress, timeout))
         except NoClusterError:
-            cluster._training.complete()
+            cluster._runner.complete()
             raise
-        cluster._training.take_up()
+        cluster._runner.take_up()
         return cluster
 
     @classmethod
@@ -153,11 +153,11 @@ class Cluster:
     @property
     def store(self) -> RunStore:
         """Where the next runs are kept; another one may be set."""
-        return self._training.store
+        return self._runner.store
 
     @store.setter
     def store(self, store: RunStore) -> None:
-        self._training.store = store
+        self._runner.store = store
 
     @property
     def ended(self) -> str:
@@ -185,7 +185,7 @@ class Cluster:
         """
         self._check(ranks)
         self._refuse_while_busy()
-        return self._training.run(code, ranks=ranks, show=show)
+        return self._runner.run(code, ranks=ranks, show=show)
 
     def train(
         self,
@@ -216,16 +216,16 @@ class Cluster:
         request = TrainRequest(
             code=code, name=name, backend=backend, options=options or {}, resume=resume, elastic=elastic
         )
-        return self._training.train(request, show=show, watch=watch, detach=detach)
+        return self._runner.train(request, show=show, watch=watch, detach=detach)
 
     @property
     def background(self) -> Mapping[str, BackgroundRun]:
         """The runs that go on, or went on, without a cell that waits for them, by id."""
-        return self._training.background
+        return self._runner.background
 
     def stop_run(self, run_id: str) -> Run:
         """Stop a run of the `background` on all ranks and return it once it has ended."""
-        return self._training.stop(run_id)
+        return self._runner.stop(run_id)
 
     def push(self, values: Mapping[str, Any], *, ranks: Sequence[int] | None = None) -> None:
         """Set variables on all ranks, or on some; from 1 MB on they go to one rank and are broadcast from there.
@@ -259,8 +259,8 @@ class Cluster:
 
     def status(self) -> ClusterStatus:
         """Return the workers and ranks, how they are and when idle ones will be stopped, and who has the hub's GPUs."""
-        looks = self._loop.call(self._core.looks())
-        return status_of(self._core, self._loop.call(self._core.source.gpus()), looks)
+        infos = self._loop.call(self._core.infos())
+        return status_of(self._core, self._loop.call(self._core.source.gpus()), infos)
 
     def check(self) -> Preflight:
         """Look at all ranks and the network between them before a training, and name the odd one out.
@@ -282,7 +282,7 @@ class Cluster:
             for run_id in self.background:
                 self.stop_run(run_id)
             # Before the workers: what others have asked for must start none behind those that are stopped.
-            self._loop.call(self._leading.end())
+            self._loop.call(self._control.end())
             self._loop.call(self._core.stop())
         finally:
             self.close()
@@ -290,8 +290,8 @@ class Cluster:
     def close(self) -> None:
         """Let go of the cluster; its workers and runs go on, for `attach` (a local cluster's worker ends)."""
         try:
-            self._loop.call(self._leading.end())
-            self._training.let_go()
+            self._loop.call(self._control.end())
+            self._runner.let_go()
             self._loop.call(self._core.close())
         finally:
             self._loop.close()
@@ -325,7 +325,7 @@ class Cluster:
     def _open(self, work: Any) -> Self:
         try:
             # Before the workers: others must not take them for those of a cluster that nobody leads.
-            self._loop.call(self._leading.begin())
+            self._loop.call(self._control.begin())
             self._loop.call(work)
         except BaseException:
             self.close()
@@ -338,9 +338,9 @@ class Cluster:
                 raise UsageError(f"there is no rank {rank}: cluster {self.name!r} has the ranks 0-{self.size - 1}")
 
     def _refuse_while_busy(self) -> None:
-        if self._core.busy and self._leading.wanted is not None:
+        if self._core.busy and self._control.wanted is not None:
             raise UsageError(
-                f"cluster {self.name!r} is being scaled to {self._leading.wanted} workers from the panel; run the cell "
+                f"cluster {self.name!r} is being scaled to {self._control.wanted} workers from the panel; run the cell "
                 "when that is done"
             )
         if self._core.busy:

@@ -31,12 +31,12 @@ class Run:
     """
 
     def __init__(
-        self, info: RunInfo, code: str, sink: Sink | None = None, *, heard: Mapping[str, int] | None = None
+        self, info: RunInfo, code: str, sink: Sink | None = None, *, written: Mapping[str, int] | None = None
     ) -> None:
-        """Make a run; of one that another driver began, its files hold the messages up to the numbers ``heard``."""
+        """Make a run; of one that another driver began, its files hold the messages up to the numbers ``written``."""
         self.code = code
-        self._resumed = heard is not None
-        self._heard = heard or {}
+        self._resumed = written is not None
+        self._written = written or {}
         self._info = info
         self._sink: Sink = sink or Nowhere()
         self._lock = threading.RLock()
@@ -171,7 +171,7 @@ class Run:
         self._sink.append({f"logs/rank-{rank}.log": text}, position)
 
     def _is_known(self, position: JournalPosition | None) -> bool:
-        return position is not None and position[1] <= self._heard.get(position[0], 0)
+        return position is not None and position[1] <= self._written.get(position[0], 0)
 
     def set_rank_state(self, rank: int, state: RankStatus) -> None:
         """Say how a rank stands."""

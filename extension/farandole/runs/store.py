@@ -98,10 +98,10 @@ class RunStore:
         known = (folder / "run.json").exists()
         info = read_info(folder) if known else RunInfo.from_json(dict(about), folder)
         info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
-        heard = cut_back(folder, keep=missing)
-        run = Run(info, code, Nowhere(), heard=heard)
+        written = cut_back(folder, keep=missing)
+        run = Run(info, code, Nowhere(), written=written)
         feed(run)
-        return self._write(run, heard)
+        return self._write(run, written)
 
     def follow(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
         """Return a run that another driver leads and writes, to be fed from the journals from its beginning."""
@@ -110,8 +110,8 @@ class RunStore:
         feed(run, missing)
         return run
 
-    def _write(self, run: Run, heard: Mapping[str, int] | None = None) -> Run:
-        files = RunFiles(run.folder, heard=heard)
+    def _write(self, run: Run, written: Mapping[str, int] | None = None) -> Run:
+        files = RunFiles(run.folder, written=written)
         run.write_to(files)
         files.replace("code.py", run.code)
         files.replace("run.json", run.info.to_json)

@@ -77,13 +77,13 @@ class RunFiles:
     """
 
     def __init__(
-        self, folder: Path, *, retry_seconds: float = RETRY_SECONDS, heard: Mapping[str, int] | None = None
+        self, folder: Path, *, retry_seconds: float = RETRY_SECONDS, written: Mapping[str, int] | None = None
     ) -> None:
-        """Continue the files of a folder; ``heard`` are the numbers that `cut_back` has returned for it."""
+        """Continue the files of a folder; ``written`` are the numbers that `cut_back` has returned for it."""
         self.folder = folder
-        self._heard = dict(heard or {})
+        self._numbers = dict(written or {})
         """The number of the last message of each kernel that is written or waits."""
-        self._heard_on_disk = dict(self._heard)
+        self._numbers_on_disk = dict(self._numbers)
         self._sizes: dict[str, int] = {}
         self._tell: Callable[[str], None] | None = None
         self._renew: Renew | None = None
@@ -125,7 +125,7 @@ class RunFiles:
                     del waiting[: len(waiting) - LOG_LIMIT]
             if position is not None:
                 kernel, number = position
-                self._heard[kernel] = number
+                self._numbers[kernel] = number
 
     def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run; readers see the old one or the new one.
@@ -210,7 +210,7 @@ class RunFiles:
 
     def _write_all(self) -> None:
         with self._pending:
-            appends, self._appends, heard = self._appends, {}, dict(self._heard)
+            appends, self._appends, numbers = self._appends, {}, dict(self._numbers)
         try:
             for name in list(appends):
                 self._append_now(name, appends[name])
@@ -222,10 +222,10 @@ class RunFiles:
         for name in list(self._replaces):
             self._replace_now(name)
         # Last: run.json holds results and notices of the same messages.
-        if heard != self._heard_on_disk:
-            positions = strict_json({"kernels": heard, "sizes": self._sizes})
+        if numbers != self._numbers_on_disk:
+            positions = strict_json({"kernels": numbers, "sizes": self._sizes})
             write_atomically(self.folder / POSITIONS, positions.encode())
-            self._heard_on_disk = heard
+            self._numbers_on_disk = numbers
 
     def _replace_now(self, name: str) -> None:
         with self._pending:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
-from farandole.driver.cells.screen import Screen, Show, Watch
+from farandole.driver.cells.relay import OutputRelay, Show, Watch
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.loop import PUMP_SECONDS
 from farandole.driver.output import Block
@@ -28,7 +28,7 @@ class BackgroundRun:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._blocks: deque[Block] = deque()
-        self.screen = Screen(list(range(run.size)), self._blocks.append)
+        self.screen = OutputRelay(list(range(run.size)), self._blocks.append)
         self._refresh: Callable[[], None] = lambda: None
         self._over = threading.Event()
         self._task: asyncio.Task[None] | None = None

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from farandole.driver.cells.background import BackgroundRun
-from farandole.driver.cells.screen import RunView, Screen, Show, Watch
+from farandole.driver.cells.relay import OutputRelay, RunView, Show, Watch
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.elastic.run import ElasticCell, RunCallbacks
 from farandole.driver.elastic.takeover import AdoptedRun, JournalReplay
@@ -21,7 +21,7 @@ from farandole.driver.kernels.replies import Reply, Sink
 from farandole.driver.loop import LoopThread, in_thread
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
-from farandole.driver.recovery.orphaned_runs import GoneWorker, complete, gone_workers
+from farandole.driver.recovery.orphaned_runs import OrphanedWorker, complete, orphaned_workers
 from farandole.driver.recovery.reattach import (
     FoundRun,
     RunReader,
@@ -49,7 +49,7 @@ RANK_STATES: dict[str, RankStatus] = {"ok": "done", "error": "failed", "dead": "
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """What is asked of `Training.train`; see `Cluster.train`. ``origin`` is where the request comes from."""
+    """What is asked of `CellRunner.train`; see `Cluster.train`. ``origin`` is where the request comes from."""
 
     code: str
     name: str | None = None
@@ -60,7 +60,7 @@ class TrainRequest:
     origin: Origin = field(default_factory=origin)
 
 
-class Training:
+class CellRunner:
     """Executes the cells of one cluster for callers on other threads than its loop's."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Training:
     def run(self, code: str, *, ranks: Sequence[int] | None, show: Show | None) -> list[Block]:
         """Execute a cell that is no run and return its output; see `Cluster.run`."""
         shown: list[Block] = []
-        screen = Screen(list(range(self._size)) if ranks is None else list(ranks), show or shown.append)
+        screen = OutputRelay(list(range(self._size)) if ranks is None else list(ranks), show or shown.append)
         cell = Cell(code=code, sink=self._sink(screen, None))
         try:
             work = self._core.run(cell, ranks, self._progress)
@@ -114,7 +114,7 @@ class Training:
 
     def take_up(self) -> None:
         """Take up the runs whose end the store does not know, and which workers have on record, or have left."""
-        self._loop.call(self._take_up_all(gone_workers(self.store, self._core.name)))
+        self._loop.call(self._take_up_all(orphaned_workers(self.store, self._core.name)))
 
     def complete(self) -> None:
         """Tell the runs of a cluster of which no worker is left, by what its workers have left."""
@@ -201,13 +201,13 @@ class Training:
             mark={"run": run.id, "about": about(run, elastic)},
         )
 
-    def _work(self, run: Run, screen: Screen, elastic: Elastic | None) -> Coroutine[Any, Any, list[Reply]]:
+    def _work(self, run: Run, screen: OutputRelay, elastic: Elastic | None) -> Coroutine[Any, Any, list[Reply]]:
         cell = self._cell(run, self._sink(screen, run), elastic)
         if elastic is None:
-            return self._core.execute(cell, notice=self._told(run).notice)
-        return self._core.lead(ElasticCell(self._core, cell, elastic, self._told(run)))
+            return self._core.execute(cell, notice=self._callbacks(run).notice)
+        return self._core.lead(ElasticCell(self._core, cell, elastic, self._callbacks(run)))
 
-    def _told(self, run: Run) -> RunCallbacks:
+    def _callbacks(self, run: Run) -> RunCallbacks:
         def notice(text: str) -> None:
             run.notice(text)
             self._progress(text)
@@ -221,8 +221,8 @@ class Training:
         self._runs[run.id], self.background[run.id] = run, background
         await background.begin(work, check=self._check_end, fail=self._finish_badly, ended=ended)
 
-    async def _take_up_all(self, gone: Sequence[GoneWorker]) -> None:
-        for found in await find_runs([*(crew.worker for crew in self._core.crews), *gone]):
+    async def _take_up_all(self, gone: Sequence[OrphanedWorker]) -> None:
+        for found in await find_runs([*(handle.worker for handle in self._core.handles), *gone]):
             if await in_thread(partial(found.is_news, self.store)):
                 await self._take_up(found)
 
@@ -242,16 +242,16 @@ class Training:
         run = background.run
         sink = self._sink(background.screen, run)
         if found.elastic is None:
-            notice = None if led else self._told(run).notice
+            notice = None if led else self._callbacks(run).notice
             return self._core.follow(readers, sink, together=not led and run.backend != "none", notice=notice)
         if led or found.ended is not None:
             return follow_to_end(readers, sink)
         self._core.use(run.backend)
         heard = JournalReplay(readers=readers, workers=run.info.workers)
         cell = self._cell(run, sink, found.elastic)
-        return self._core.take_over(AdoptedRun(self._core, cell, found.elastic, self._told(run), heard))
+        return self._core.take_over(AdoptedRun(self._core, cell, found.elastic, self._callbacks(run), heard))
 
-    def _sink(self, screen: Screen, run: Run | None) -> Sink:
+    def _sink(self, screen: OutputRelay, run: Run | None) -> Sink:
         def take(rank: int, kind: str, content: dict[str, Any], position: JournalPosition | None) -> None:
             screen.put(rank, kind, content)
             if kind == "stream":

@@ -18,7 +18,7 @@ from farandole.protocol import PUSH_TARGET
 
 BROADCAST_BYTES = 1_000_000
 """From this size on a value goes to one rank, and from there to the others over the backend."""
-PART_BYTES = 4_000_000
+CHUNK_BYTES = 4_000_000
 """Jupyter's server takes websocket messages of up to 10 MiB."""
 TRANSFER_SECONDS = 300.0
 
@@ -46,8 +46,8 @@ async def push(group: RankGroup, kernels: Sequence[RankKernel], blob: bytes, *, 
     key = uuid.uuid4().hex
     through_root = broadcast and len(blob) >= BROADCAST_BYTES and len(kernels) > 1
     for kernel in kernels[:1] if through_root else kernels:
-        for start in range(0, len(blob), PART_BYTES):
-            await kernel.push(PUSH_TARGET, {"key": key}, blob[start : start + PART_BYTES])
+        for start in range(0, len(blob), CHUNK_BYTES):
+            await kernel.push(PUSH_TARGET, {"key": key}, blob[start : start + CHUNK_BYTES])
     call = rank_calls.accept_broadcast if through_root else rank_calls.accept
     await _ask(group, call(key), "%push", kernels)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from farandole.driver.cells.runner import STOP_SECONDS, Training
+from farandole.driver.cells.runner import STOP_SECONDS, CellRunner
 from farandole.driver.control.mailbox import Mailbox
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.workers.worker import Progress
@@ -20,10 +20,10 @@ class ControlService:
     """A cluster as its driver leads it, open to others; belongs to the driver's loop."""
 
     def __init__(
-        self, core: ClusterCore, training: Training, *, local: bool, where: Origin, progress: Progress
+        self, core: ClusterCore, runner: CellRunner, *, local: bool, where: Origin, progress: Progress
     ) -> None:
         self._core = core
-        self._training = training
+        self._runner = runner
         self._local = local
         self._where = where
         self._progress = progress
@@ -37,7 +37,7 @@ class ControlService:
         self._error: str | None = None
         self._task: asyncio.Task[None] | None = None
         self._desk = Mailbox(
-            training.store.folder,
+            runner.store.folder,
             self._describe,
             {"scale": self._scale, "stop": self._stop, "stop_run": self._stop_run},
         )
@@ -70,8 +70,10 @@ class ControlService:
             "since": self._since,
             "busy": core.busy,
             "workers": core.workers,
-            "ranks": [(crew.worker.name, kernel.rank, kernel.alive) for crew in core.crews for kernel in crew.kernels],
-            "runs": self._training.going,
+            "ranks": [
+                (handle.worker.name, kernel.rank, kernel.alive) for handle in core.handles for kernel in handle.kernels
+            ],
+            "runs": self._runner.going,
             "wanted": self.wanted,
             "error": self._error,
         }
@@ -102,7 +104,7 @@ class ControlService:
             core.ended = f"cluster {core.name!r} was stopped from the panel. `%cluster start` starts another."
             try:
                 if core.busy:
-                    await self._interrupt(self._training.going)
+                    await self._interrupt(self._runner.going)
                 await core.stop()
             except BaseException as exc:
                 core.ended, self._error = "", str(exc) or None
@@ -110,7 +112,7 @@ class ControlService:
 
     async def _stop_run(self, request: Mapping[str, Any]) -> None:
         run = str(request["run"])
-        if run not in self._training.going:
+        if run not in self._runner.going:
             raise UsageError(f"run {run} does not go on here")
         self._progress(f"run {run} is being stopped from the panel")
         await self._interrupt([run])
@@ -122,5 +124,5 @@ class ControlService:
             # A cell that waits for its ranks has nothing to be interrupted.
             await self._core.break_off_starts()
         give_up = time.monotonic() + STOP_SECONDS
-        while set(runs) & set(self._training.going) and time.monotonic() < give_up:  # noqa: ASYNC110 - another thread ends it
+        while set(runs) & set(self._runner.going) and time.monotonic() < give_up:  # noqa: ASYNC110 - another thread ends it
             await asyncio.sleep(0.05)

@@ -28,7 +28,7 @@ from farandole.runs.writer import strict_json, write_atomically
 
 DESKS = ".desks"
 SIGN = "desk.json"
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 ANSWER_SECONDS = 15.0
 """How long a driver may take to see a request, on a busy machine, or a volume that is shown to others late."""
 KEPT_ANSWERS = 20
@@ -62,7 +62,7 @@ class Mailbox:
                 # Where the volume is full or away nobody can ask for anything; the driver goes on.
                 with suppress(OSError, ValueError):
                     await self._look()
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         finally:
             await self._clear()
 
@@ -215,7 +215,7 @@ async def ask(sign: DriverStatus, do: str, *, seconds: float = ANSWER_SECONDS, *
                 f"the kernel that leads cluster {sign.cluster!r} has not answered for {ANSWER_SECONDS:g} s. If it is "
                 "gone, `%cluster attach` takes the cluster up in another notebook."
             )
-        await asyncio.sleep(LOOK_SECONDS / 5)
+        await asyncio.sleep(POLL_SECONDS / 5)
     if (error := json.loads(await asyncio.to_thread(answer.read_bytes))["error"]) is not None:
         raise FarandoleError(error)
 

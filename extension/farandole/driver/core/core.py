@@ -58,7 +58,7 @@ class ClusterCore:
         """What rank 0 says of its Python and packages; fetched where the world is prepared."""
         self.ended = ""
         """Why there is no cluster any more that others stop, or have stopped; empty while there is one."""
-        self._crews = WorkerPool(name, source, hear=self.router.route, on_notice=on_notice)
+        self._pool = WorkerPool(name, source, hear=self.router.route, on_notice=on_notice)
         self._wanted = backend
         # One cell at a time: a second one would mix its collectives with those of the first.
         self._cell = asyncio.Lock()
@@ -69,16 +69,16 @@ class ClusterCore:
     @property
     def workers(self) -> Sequence[str]:
         """The names of the workers; while the cluster starts, of those that are to be."""
-        return self._crews.names or self._coming
+        return self._pool.names or self._coming
 
     @property
-    def crews(self) -> Sequence[WorkerHandle]:
+    def handles(self) -> Sequence[WorkerHandle]:
         """The workers with their kernels, in the order of the ranks."""
-        return self._crews.all
+        return self._pool.all
 
     async def start(self, workers: int, options: WorkerOptions, progress: Progress, timeout: float) -> None:
         """Start workers and ranks and form the world; whatever fails, nothing is left behind."""
-        self._crews.options, self._crews.timeout = options, timeout
+        self._pool.options, self._pool.timeout = options, timeout
         # What others ask for meanwhile waits as it does for a cell.
         async with self._cell:
             if self.name in await self.source.clusters():
@@ -97,21 +97,21 @@ class ClusterCore:
 
     async def _start(self, names: Sequence[str], progress: Progress) -> None:
         try:
-            await self._crews.start(names, progress)
-            await self._settle(progress)
+            await self._pool.start(names, progress)
+            await self._form_world(progress)
         except BaseException:
-            await self.drop(self._crews.names)
+            await self.drop(self._pool.names)
             raise
 
     async def attach(self, progress: Progress, timeout: float) -> None:
         """Find the workers and ranks of a running cluster; ranks that still run a cell are left to it."""
-        self._crews.timeout = timeout
+        self._pool.timeout = timeout
         workers = await self.source.find(self.name)
         if not workers:
             raise NoClusterError(f"no cluster {self.name!r} runs. `%cluster list` shows those that do.")
-        await self._crews.find(workers)
-        self._wanted = self._wanted or self._crews.options.backend
-        self._seat()
+        await self._pool.find(workers)
+        self._wanted = self._wanted or self._pool.options.backend
+        self._assign_ranks()
         progress(f"attached to {len(workers)} workers with {len(self.group.kernels)} ranks")
 
     async def scale(self, workers: int, progress: Progress, *, wanted: Callable[[], bool] = lambda: True) -> None:
@@ -125,7 +125,7 @@ class ClusterCore:
             return
         async with self._cell:
             self.check_not_ended()
-            now = self._crews.names
+            now = self._pool.names
             if workers == len(now) or not wanted():
                 return
             if workers < len(now):
@@ -133,7 +133,7 @@ class ClusterCore:
             else:
                 await self.grow(workers - len(now), progress)
             self._world.invalidate()
-            await self._mend(progress)
+            await self._reconcile(progress)
 
     def check_not_ended(self) -> None:
         """Raise `NoClusterError` where others stop the cluster, or have stopped it."""
@@ -170,7 +170,7 @@ class ClusterCore:
         async with self._cell:
             if backend is not None:
                 self.use(backend)
-            await self._mend(progress)
+            await self._reconcile(progress)
             yield
 
     async def run(self, cell: Cell, ranks: Sequence[int] | None, progress: Progress) -> list[Reply]:
@@ -187,7 +187,7 @@ class ClusterCore:
         """
         kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
         work = self.group.run(cell, kernels, together=self.backend != "none")
-        return self._tainted_by(await self._watched(work, notice))
+        return self._checked(await self._watched(work, notice))
 
     async def follow(
         self, readers: Sequence[RunReader], sink: Sink, *, together: bool, notice: Progress | None = None
@@ -198,7 +198,7 @@ class ClusterCore:
             cells = {
                 kernels.get(one.kernel_id, one.kernel): one.read(sink, kernels.get(one.kernel_id)) for one in readers
             }
-            return self._tainted_by(await self._watched(self.group.lead(cells, together=together), notice))
+            return self._checked(await self._watched(self.group.lead(cells, together=together), notice))
 
     async def _watched(self, work: Coroutine[Any, Any, list[Reply]], notice: Progress | None) -> list[Reply]:
         if notice is None:
@@ -209,7 +209,7 @@ class ClusterCore:
         finally:
             watch.cancel()
 
-    def _tainted_by(self, replies: list[Reply]) -> list[Reply]:
+    def _checked(self, replies: list[Reply]) -> list[Reply]:
         if any(reply.status != "ok" for reply in replies) or self.group.interrupted:
             self._world.invalidate()
         return replies
@@ -217,7 +217,7 @@ class ClusterCore:
     async def check(self, progress: Progress) -> Preflight:
         """Make the cluster whole and look at its ranks and the network between them."""
         async with self.cell(progress):
-            infos = [crew.info for crew in self.crews for _ in crew.kernels]
+            infos = [handle.info for handle in self.handles for _ in handle.kernels]
             found = await preflight(self.name, self.group, infos, self.backend)
             if found.all_reduce_error:
                 self._world.invalidate()
@@ -270,30 +270,30 @@ class ClusterCore:
             async with asyncio.timeout(RELEASE_SECONDS), self._cell:
                 pass
 
-    async def _mend(self, progress: Progress) -> None:
+    async def _reconcile(self, progress: Progress) -> None:
         self.check_not_ended()
         # A connection that has just broken is a death not yet known, if the worker was stopped for being idle, say.
         await asyncio.gather(*(kernel.reachable() for kernel in self.group.kernels if kernel.alive))
         await self.refill(progress)
         if not self._world.formed:
-            await self._settle(progress)
+            await self._form_world(progress)
 
     async def refill(self, progress: Progress) -> None:
         """Put new ranks in the place of dead ones, and new workers in the place of those that are gone."""
         self.check_not_ended()
-        if not all(kernel.alive for kernel in self._crews.kernels):
+        if not all(kernel.alive for kernel in self._pool.kernels):
             # A death between two cells has failed none, and nobody else has told the world.
             self._world.invalidate()
-        await self._until_stopped(self._crews.refill(progress))
+        await self._until_stopped(self._pool.refill(progress))
 
     async def grow(self, workers: int, progress: Progress) -> None:
         """Start so many workers more, with their ranks."""
         self.check_not_ended()
-        await self._until_stopped(self._crews.grow(workers, progress))
+        await self._until_stopped(self._pool.grow(workers, progress))
 
     async def drop(self, names: Sequence[str]) -> None:
         """Stop these workers, and all that goes on there."""
-        await self._crews.drop(names)
+        await self._pool.drop(names)
 
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> None:
         """Make a new kernel a rank that lives alone until it joins the world."""
@@ -302,16 +302,18 @@ class ClusterCore:
         await control(prepare, timeout=BOOT_SECONDS)
         await control(preload, timeout=PRELOAD_SECONDS)
         kernel.prepared = True
-        await self._world.form_alone(kernel, self._crews.of(kernel).info, rank=rank, size=size)
+        await self._world.form_alone(kernel, self._pool.of(kernel).info, rank=rank, size=size)
 
     async def form(self, kernels: Sequence[RankKernel]) -> None:
         """Tell ranks that wait beside their cell to form a world."""
-        crews = [self._crews.of(kernel) for kernel in kernels]
-        await self._world.form([crew.worker for crew in crews], [crew.info for crew in crews], waiting=kernels)
+        handles = [self._pool.of(kernel) for kernel in kernels]
+        await self._world.form(
+            [handle.worker for handle in handles], [handle.info for handle in handles], waiting=kernels
+        )
 
-    async def looks(self) -> dict[str, WorkerInfo]:
+    async def infos(self) -> dict[str, WorkerInfo]:
         """Ask the workers how they are; those that do not answer soon are left out."""
-        return await self._crews.looks()
+        return await self._pool.infos()
 
     def use(self, backend: str) -> None:
         """Change the backend before the next cell."""
@@ -333,21 +335,21 @@ class ClusterCore:
         """Stop all workers, also those that are just started, and wait until they are gone."""
         await self.break_off_starts()
         await self.group.close()
-        await self._crews.stop()
+        await self._pool.stop()
 
     async def close(self) -> None:
         """Let go of the cluster without stopping it."""
         await self.group.close()
         await self.source.close()
 
-    def _seat(self) -> None:
-        self.group.assign_ranks(self._crews.kernels)
+    def _assign_ranks(self) -> None:
+        self.group.assign_ranks(self._pool.kernels)
         if self.world is None:
             self.world = World(self.group, self._chosen(self._wanted))
 
-    async def _settle(self, progress: Progress) -> None:
+    async def _form_world(self, progress: Progress) -> None:
         """Seat the ranks and form their world."""
-        self._seat()
+        self._assign_ranks()
         environment = {"FARANDOLE_CLUSTER": self.name}
         fresh = any(not kernel.prepared for kernel in self.group.kernels)
         await self.group.control(
@@ -358,8 +360,8 @@ class ClusterCore:
         for kernel in self.group.kernels:
             kernel.prepared = True
         await self._preload(progress)
-        each = [crew for crew in self.crews for _ in crew.kernels]
-        await self._world.form([crew.worker for crew in each], [crew.info for crew in each])
+        each = [handle for handle in self.handles for _ in handle.kernels]
+        await self._world.form([handle.worker for handle in each], [handle.info for handle in each])
 
     async def _preload(self, progress: Progress) -> None:
         """Import what the backend needs; where Horovod does not import and nobody chose it, take torch instead."""
@@ -377,4 +379,4 @@ class ClusterCore:
             await self._preload(progress)
 
     def _chosen(self, backend: str | None) -> Backend:
-        return choose_backend(backend, [crew.info.backends for crew in self.crews])
+        return choose_backend(backend, [handle.info.backends for handle in self.handles])

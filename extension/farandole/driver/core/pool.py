@@ -15,7 +15,7 @@ from farandole.driver.workers.worker import Progress, Worker, WorkerInfo, Worker
 from farandole.exceptions import WorkerStartError
 from farandole.runs.positions import JournalPosition
 
-LOOK_SECONDS = 5.0
+INFO_SECONDS = 5.0
 WORKERS_AT_ONCE = 16
 """How many new workers are asked at once: each asks the hub who that is, and hundreds would wait too long there."""
 
@@ -33,7 +33,7 @@ class WorkerHandle:
 
 
 class WorkerPool:
-    """All crews of one cluster, in the order of the ranks; belongs to one event loop."""
+    """All handles of one cluster, in the order of the ranks; belongs to one event loop."""
 
     def __init__(self, name: str, source: WorkerSource, *, hear: Hear, on_notice: Progress) -> None:
         self.name = name
@@ -48,20 +48,20 @@ class WorkerPool:
     @property
     def kernels(self) -> list[RankKernel]:
         """The kernels of all ranks."""
-        return [kernel for crew in self.all for kernel in crew.kernels]
+        return [kernel for handle in self.all for kernel in handle.kernels]
 
     @property
     def names(self) -> list[str]:
         """The names of the workers."""
-        return [crew.worker.name for crew in self.all]
+        return [handle.worker.name for handle in self.all]
 
     def of(self, kernel: RankKernel) -> WorkerHandle:
-        """Return the crew that a kernel belongs to."""
-        return next(crew for crew in self.all if kernel in crew.kernels)
+        """Return the handle that a kernel belongs to."""
+        return next(handle for handle in self.all if kernel in handle.kernels)
 
     async def find(self, workers: Sequence[Worker]) -> None:
         """Take up workers that run already, with the ranks that they have."""
-        self.all = await self._crews_of(workers, found=True)
+        self.all = await self._handles_of(workers, found=True)
         first = self.all[0].info
         backend = first.backend or None
         self.options = WorkerOptions(
@@ -72,9 +72,9 @@ class WorkerPool:
         """Start the first workers, with their ranks."""
         self.all = await self._start(names, progress)
 
-    async def looks(self) -> dict[str, WorkerInfo]:
+    async def infos(self) -> dict[str, WorkerInfo]:
         """Ask the workers how they are; those that do not answer soon are left out."""
-        answers = await asyncio.gather(*(_look(crew.worker) for crew in self.all))
+        answers = await asyncio.gather(*(_info_of(handle.worker) for handle in self.all))
         return {info.worker: info for info in answers if info is not None}
 
     async def grow(self, workers: int, progress: Progress) -> None:
@@ -83,9 +83,9 @@ class WorkerPool:
 
     async def refill(self, progress: Progress) -> None:
         """Put new ranks in the place of dead ones, and new workers in the place of those that are gone."""
-        short = [crew for crew in self.all if not all(kernel.alive for kernel in crew.kernels)]
-        tries = await asyncio.gather(*(self._refill(crew, progress) for crew in short), return_exceptions=True)
-        if gone := [crew for crew, found in zip(short, tries, strict=True) if found is False]:
+        short = [handle for handle in self.all if not all(kernel.alive for kernel in handle.kernels)]
+        tries = await asyncio.gather(*(self._refill(handle, progress) for handle in short), return_exceptions=True)
+        if gone := [handle for handle, found in zip(short, tries, strict=True) if found is False]:
             await self._replace(gone, progress)
         # The error is raised only when no start is left running: a retry must not start the same worker twice.
         for failure in tries:
@@ -94,10 +94,10 @@ class WorkerPool:
 
     async def drop(self, names: Sequence[str]) -> None:
         """Stop these workers, and all that goes on there."""
-        going = [crew for crew in self.all if crew.worker.name in names]
-        self.all = [crew for crew in self.all if crew.worker.name not in names]
-        for crew in going:
-            await _let_go(crew.kernels)
+        going = [handle for handle in self.all if handle.worker.name in names]
+        self.all = [handle for handle in self.all if handle.worker.name not in names]
+        for handle in going:
+            await _let_go(handle.kernels)
         await self._source.stop(names)
 
     async def stop(self) -> None:
@@ -107,11 +107,11 @@ class WorkerPool:
         self.all = []
 
     async def _start(self, names: Sequence[str], progress: Progress) -> list[WorkerHandle]:
-        staying = [crew.worker.name for crew in self.all if crew.worker.name not in names]
+        staying = [handle.worker.name for handle in self.all if handle.worker.name not in names]
         options = replace(self.options, workers=len(staying) + len(names), together=len(names))
         workers = await self._source.start(names, options, progress, self.timeout)
         try:
-            return await self._crews_of(workers)
+            return await self._handles_of(workers)
         except BaseException:
             # Only what this start made is stopped: where the source refused, the names belong to somebody else.
             await self._source.stop(names)
@@ -119,20 +119,20 @@ class WorkerPool:
 
     def _free_names(self, count: int) -> list[str]:
         """Return names for new workers; there are gaps where a cluster was attached after a worker was lost."""
-        taken = {crew.worker.name for crew in self.all}
+        taken = {handle.worker.name for handle in self.all}
         names = (worker_name(self.name, index) for index in itertools.count())
         return list(itertools.islice((name for name in names if name not in taken), count))
 
-    async def _crews_of(self, workers: Sequence[Worker], *, found: bool = False) -> list[WorkerHandle]:
+    async def _handles_of(self, workers: Sequence[Worker], *, found: bool = False) -> list[WorkerHandle]:
         """Return the workers with their ranks, or none of them: where one fails, the others' kernels are let go."""
         whole: list[RankKernel] = []
         try:
-            return await all_or_first_error([self._crew_of(worker, whole, found=found) for worker in workers])
+            return await all_or_first_error([self._handle_of(worker, whole, found=found) for worker in workers])
         except BaseException:
             await _let_go(whole)
             raise
 
-    async def _crew_of(self, worker: Worker, whole: list[RankKernel], *, found: bool) -> WorkerHandle:
+    async def _handle_of(self, worker: Worker, whole: list[RankKernel], *, found: bool) -> WorkerHandle:
         async with self._asking:
             info = await worker.info()
         running = await worker.kernels() if found else {}
@@ -174,57 +174,57 @@ class WorkerPool:
 
     def _tell_if_stopped(self, worker: Worker) -> None:
         """Tell at once of a worker that the hub has stopped; of other deaths the running cell tells, or the next."""
-        for crew in self.all:
-            if crew.worker is worker and (reason := idle_reason(crew)):
+        for handle in self.all:
+            if handle.worker is worker and (reason := idle_reason(handle)):
                 self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it anew, empty.")
 
-    async def _refill(self, crew: WorkerHandle, progress: Progress) -> bool:
+    async def _refill(self, handle: WorkerHandle, progress: Progress) -> bool:
         """Start a worker's lost ranks anew; False where the worker is gone itself."""
-        lost = [kernel for kernel in crew.kernels if not kernel.alive]
+        lost = [kernel for kernel in handle.kernels if not kernel.alive]
         for kernel in lost:
             progress(
-                f"rank {kernel.rank} on worker {crew.worker.name} is gone ({kernel.death}); "
+                f"rank {kernel.rank} on worker {handle.worker.name} is gone ({kernel.death}); "
                 "starting it anew, with empty variables"
             )
             await kernel.close()
         # One that does not answer while a proxy is restarted, say, has other ranks that go on.
-        if isinstance(await crew.worker.find_again(), str):
+        if isinstance(await handle.worker.find_again(), str):
             return False
         # Whoever was only out of reach must not be taken for its own successor.
-        await asyncio.gather(*(crew.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
-        opened = await self._kernels(crew.worker, {kernel.slot: None for kernel in lost})
+        await asyncio.gather(*(handle.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
+        opened = await self._kernels(handle.worker, {kernel.slot: None for kernel in lost})
         fresh = {kernel.slot: kernel for kernel in opened}
-        kernels = [fresh.get(kernel.slot, kernel) for kernel in crew.kernels]
-        self.all[self.all.index(crew)] = replace(crew, kernels=kernels)
+        kernels = [fresh.get(kernel.slot, kernel) for kernel in handle.kernels]
+        self.all[self.all.index(handle)] = replace(handle, kernels=kernels)
         return True
 
     async def _replace(self, gone: Sequence[WorkerHandle], progress: Progress) -> None:
         """Start workers anew, all at once: where they queue for GPUs, they are served together."""
-        for crew in gone:
-            progress(f"worker {crew.worker.name} {idle_reason(crew) or 'is gone as well'}; starting it anew")
-        names = [crew.worker.name for crew in gone]
+        for handle in gone:
+            progress(f"worker {handle.worker.name} {idle_reason(handle) or 'is gone as well'}; starting it anew")
+        names = [handle.worker.name for handle in gone]
         await self._source.stop(names)
-        for crew, fresh in zip(gone, await self._start(names, progress), strict=True):
-            self.all[self.all.index(crew)] = fresh
+        for handle, fresh in zip(gone, await self._start(names, progress), strict=True):
+            self.all[self.all.index(handle)] = fresh
 
 
 async def _let_go(kernels: Sequence[RankKernel]) -> None:
     await asyncio.gather(*(kernel.close() for kernel in kernels))
 
 
-async def _look(worker: Worker) -> WorkerInfo | None:
+async def _info_of(worker: Worker) -> WorkerInfo | None:
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with asyncio.timeout(INFO_SECONDS):
             return await worker.info()
     except (WorkerStartError, TimeoutError):
         return None
 
 
-def idle_reason(crew: WorkerHandle) -> str:
+def idle_reason(handle: WorkerHandle) -> str:
     """Return why the hub stopped a worker that was idle for too long, after "it"; empty where it did not."""
-    idle = min(kernel.idle_seconds for kernel in crew.kernels) / 60
-    if crew.info.idle_minutes and idle >= crew.info.idle_minutes:
-        return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {crew.info.idle_minutes:g}"
+    idle = min(kernel.idle_seconds for kernel in handle.kernels) / 60
+    if handle.info.idle_minutes and idle >= handle.info.idle_minutes:
+        return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {handle.info.idle_minutes:g}"
     return ""
 
 

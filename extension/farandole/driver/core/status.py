@@ -47,25 +47,25 @@ class ClusterStatus:
 def status_of(
     core: ClusterCore,
     gpus: Mapping[str, Mapping[str, Any]] | None = None,
-    looks: Mapping[str, WorkerInfo] | None = None,
+    infos: Mapping[str, WorkerInfo] | None = None,
 ) -> ClusterStatus:
     """Return a cluster's status, from what its driver knows, the hub says of its GPUs and the workers of themselves."""
     rows = []
-    for crew in core.crews:
-        state = _state(crew, core.group.busy, (looks or {}).get(crew.worker.name), datetime.now().astimezone())
-        ranks = label([kernel.rank for kernel in crew.kernels]).split(" ", 1)[1]
-        rows.append((crew.worker.name, ranks, crew.info.profile or "-", crew.info.host, state))
+    for handle in core.handles:
+        state = _state(handle, core.group.busy, (infos or {}).get(handle.worker.name), datetime.now().astimezone())
+        ranks = label([kernel.rank for kernel in handle.kernels]).split(" ", 1)[1]
+        rows.append((handle.worker.name, ranks, handle.info.profile or "-", handle.info.host, state))
     size = len(core.group.kernels)
     lines = tuple(gpu_line(name, counts) for name, counts in (gpus or {}).items())
     return ClusterStatus(name=core.name, backend=core.backend, size=size, rows=tuple(rows), gpus=lines)
 
 
-def _state(crew: WorkerHandle, busy: Sequence[RankKernel], look: WorkerInfo | None, now: datetime) -> str:
-    dead = [kernel.rank for kernel in crew.kernels if not kernel.alive]
+def _state(handle: WorkerHandle, busy: Sequence[RankKernel], look: WorkerInfo | None, now: datetime) -> str:
+    dead = [kernel.rank for kernel in handle.kernels if not kernel.alive]
     if dead:
-        reason = idle_reason(crew)
+        reason = idle_reason(handle)
         return f"stopped: it {reason}" if reason else f"{label(dead)} dead"
-    if any(kernel in busy for kernel in crew.kernels):
+    if any(kernel in busy for kernel in handle.kernels):
         return "busy"
     return idle_state(look, now) if look is not None else "idle"
 

@@ -58,7 +58,7 @@ class ElasticCell(ElasticHost):
     async def scale(self, workers: int, progress: Progress) -> None:
         """Start or stop workers during the run; its world changes at one of the next commits."""
         async with self._scaling:
-            handles = [handle for handle in self._core.crews if handle.worker.name not in self._leaving]
+            handles = [handle for handle in self._core.handles if handle.worker.name not in self._leaving]
             if workers < len(handles):
                 self._remove(handles[workers:], handles[:workers])
             else:
@@ -72,7 +72,7 @@ class ElasticCell(ElasticHost):
         """Replace lost ranks and workers without progress messages: the agent reports the ranks that join."""
         async with self._scaling:
             await self._core.refill(lambda _: None)
-            return [kernel for handle in self._core.crews for kernel in handle.kernels]
+            return [kernel for handle in self._core.handles for kernel in handle.kernels]
 
     async def launch(self, kernel: RankKernel) -> asyncio.Task[Reply]:
         """Start the cell on a rank of the world."""

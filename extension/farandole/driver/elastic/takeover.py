@@ -63,7 +63,7 @@ class AdoptedRun(ElasticCell):
             if lost:
                 await asyncio.wait(lost.values(), timeout=END_SECONDS)
             # By the ranks' last numbers; of two with the same number, the later one counts.
-            causes = {reader.kernel.voice: task.result().evalue for reader, task in lost.items() if task.done()}
+            causes = {reader.kernel.last_rank: task.result().evalue for reader, task in lost.items() if task.done()}
             return await self._lead(causes)
         finally:
             for task in lost.values():
@@ -83,7 +83,7 @@ class AdoptedRun(ElasticCell):
         ]
         self.assigned([kernel.worker.name for kernel in members.world])
         workers = set(self._replay.workers)
-        present = {handle.worker.name for handle in self._core.crews}
+        present = {handle.worker.name for handle in self._core.handles}
         self.notify(_takeover_text(sorted(workers - present), len(workers)))
         self._agent.admit_new_ranks()
         return await self._agent.lead()

@@ -84,9 +84,9 @@ class RankGroup:
         what: str,
         timeout: float,
         kernels: Sequence[RankKernel] | None = None,
-        aside: bool = False,
+        in_subshell: bool = False,
     ) -> list[T]:
-        """Make one call on each rank, or all the same, `aside` of a running cell, and return the values in order.
+        """Make one call on each rank, or all the same, `in_subshell` of a running cell, and return the values in order.
 
         Raises:
             RankError: it failed on a rank, or a rank died of it.
@@ -95,7 +95,7 @@ class RankGroup:
         chosen = self.kernels if kernels is None else list(kernels)
         each = [calls] * len(chosen) if isinstance(calls, RankCall) else calls
         tasks = {
-            kernel: asyncio.create_task(_evaluate(kernel, call, aside=aside))
+            kernel: asyncio.create_task(_evaluate(kernel, call, in_subshell=in_subshell))
             for kernel, call in zip(chosen, each, strict=True)
         }
         _, late = await asyncio.wait(tasks.values(), timeout=timeout)
@@ -189,8 +189,8 @@ class RankGroup:
         await asyncio.gather(*(kernel.close() for kernel in self.kernels))
 
 
-async def _evaluate(kernel: RankKernel, call: RankCall[Any], *, aside: bool) -> Reply:
-    return await kernel.evaluate(call.expression, subshell=await kernel.side_subshell() if aside else None)
+async def _evaluate(kernel: RankKernel, call: RankCall[Any], *, in_subshell: bool) -> Reply:
+    return await kernel.evaluate(call.expression, subshell=await kernel.side_subshell() if in_subshell else None)
 
 
 async def execute(kernel: RankKernel, cell: Cell) -> Reply:

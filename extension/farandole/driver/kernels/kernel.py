@@ -55,7 +55,7 @@ class RankKernel:
         self.kernel_id = kernel_id
         self.slot = slot
         self.rank = -1
-        self.voice = -1
+        self.last_rank = -1
         """In whose name it speaks in its run: the rank that it said last, which follows the driver's plans later."""
         self.prepared = False
         self.on_records = on_records
@@ -69,7 +69,7 @@ class RankKernel:
         self._running: dict[str, Execution] = {}
         self._run = ""
         self._follower: asyncio.Task[None] | None = None
-        self.heard = 0
+        self.last_number = 0
         """The number of the last message of the run that was heard."""
         self._aside: asyncio.Future[str] | None = None
 
@@ -133,7 +133,7 @@ class RankKernel:
         }
         execution = Execution(sink, mark["run"] if mark else "")
         if mark and mark["part"] == Part.BEGIN:
-            self._run, self.heard, self.voice = mark["run"], 0, self.rank
+            self._run, self.last_number, self.last_rank = mark["run"], 0, self.rank
         metadata = {RUN_MARK: {**mark, "rank": self.rank}} if mark else None
         message_id = await self._send(
             "shell", "execute_request", content, subshell=subshell, execution=execution, metadata=metadata
@@ -153,7 +153,7 @@ class RankKernel:
 
         Once ``over`` is set nothing more is waited for.
         """
-        self._run, self.heard, self.voice = record.run, 0, self.rank
+        self._run, self.last_number, self.last_rank = record.run, 0, self.rank
         parts = {part: Execution(sink if part is Part.CELL else None, record.run) for part in Part}
         self._running.update({message: parts[part] for message, part in record.requests.items()})
         following = asyncio.create_task(self._follow(record.run))
@@ -283,7 +283,7 @@ class RankKernel:
         try:
             while self.alive and self._awaits(run):
                 try:
-                    async with aclosing(self.worker.follow(run, self.kernel_id, self.heard)) as frames:
+                    async with aclosing(self.worker.follow(run, self.kernel_id, self.last_number)) as frames:
                         async for frame in frames:
                             self.hear(frame)
                     break
@@ -305,9 +305,9 @@ class RankKernel:
         number = metadata.get(RECORD_NUMBER)
         # The last messages of the run before have numbers of its own record.
         if number is not None and metadata[RECORD_RUN] == self._run:
-            if number <= self.heard:
+            if number <= self.last_number:
                 return
-            self.heard = number
+            self.last_number = number
         position = None if number is None else (self.kernel_id, int(number))
         header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
         kind = header["msg_type"]
@@ -323,7 +323,7 @@ class RankKernel:
     def _records(self, data: dict[str, Any], buffers: list[bytes], position: JournalPosition | None) -> None:
         rank = data["rank"] if data["run"] else self.rank
         if data["run"] == self._run:
-            self.voice = rank
+            self.last_rank = rank
         if self.on_records is not None:
             self.on_records(rank, data, buffers, position)
 
@@ -333,4 +333,4 @@ class RankKernel:
         if kind.endswith("_reply"):
             execution.settle(content)
         elif kind in OUTPUT_TYPES and execution.sink is not None:
-            execution.sink(self.voice if execution.run else self.rank, kind, content, position)
+            execution.sink(self.last_rank if execution.run else self.rank, kind, content, position)

@@ -32,7 +32,7 @@ from farandole.runs.store import RunStore, read_info
 READ_BYTES = 1_000_000
 
 
-class GoneWorker(Worker):
+class OrphanedWorker(Worker):
     """A worker as far as its record of one kernel's part in a run tells, which it left beside the run's files."""
 
     def __init__(self, header: Path) -> None:
@@ -60,9 +60,11 @@ def _read(file: BufferedReader) -> list[bytes]:
     return frames
 
 
-def gone_workers(store: RunStore, cluster: str) -> list[GoneWorker]:
+def orphaned_workers(store: RunStore, cluster: str) -> list[OrphanedWorker]:
     """Return what the workers of a cluster have left of runs whose end the store does not know."""
-    return [GoneWorker(header) for info in _left(store) if info.cluster == cluster for header in _headers(info.folder)]
+    return [
+        OrphanedWorker(header) for info in _left(store) if info.cluster == cluster for header in _headers(info.folder)
+    ]
 
 
 def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
@@ -149,7 +151,7 @@ def _locked(descriptor: int) -> bool:
 
 
 async def _tell(store: RunStore, info: RunInfo) -> Run:
-    [found] = await find_runs([GoneWorker(header) for header in _headers(info.folder)])
+    [found] = await find_runs([OrphanedWorker(header) for header in _headers(info.folder)])
     run, router = restore_run(found, store, write=True), MessageRouter()
     router.runs[run.id] = run
     readers, sink = found.readers(router.to_run), partial(_take, run)

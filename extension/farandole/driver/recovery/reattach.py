@@ -22,7 +22,7 @@ from farandole.runs.store import RunStore, this_process
 OPEN_AGAIN_SECONDS = 5.0
 """How long a driver may take to open its connections again, after a restart of the proxy, say, before it counts as gone
 although nobody says that its process has ended."""
-LOOK_SECONDS = 0.5
+LED_POLL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 2.0
 """How long the next message on record may take once the rank is dead, before its worker is asked for more."""
 
@@ -45,7 +45,7 @@ class RunReader:
     @property
     def caught_up(self) -> bool:
         """Whether all was read that there was when the run was found."""
-        return self._record is None or self.kernel.heard >= self._record.count or not self.kernel.alive
+        return self._record is None or self.kernel.last_number >= self._record.count or not self.kernel.alive
 
     async def read(self, sink: Sink, seen: RankKernel | None = None) -> Reply:
         """Read all of it, to the end of the rank's part in the run.
@@ -73,9 +73,9 @@ class RunReader:
         finally:
             death.cancel()
         while not reading.done():
-            heard = self.kernel.heard
+            heard = self.kernel.last_number
             await asyncio.wait([reading], timeout=LAST_WORDS_SECONDS)
-            if self.kernel.heard == heard and await self._count(record) <= heard:
+            if self.kernel.last_number == heard and await self._count(record) <= heard:
                 # What had ended before stays as it ended.
                 self.kernel.mark_dead(seen.death or GONE)
                 return
@@ -180,7 +180,7 @@ async def is_led(found: FoundRun, store: RunStore, seconds: float = OPEN_AGAIN_S
     while not found.is_led(store):
         if not found.may_be_led(store) or time.monotonic() > give_up:
             return False
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(LED_POLL_SECONDS)
         again = await find_runs({worker.name: worker for worker, _ in found.records}.values())
         found = next((one for one in again if one.id == found.id), found)
     return True

@@ -94,7 +94,7 @@ class World:
                 what="opening rank 0's store",
                 timeout=FORM_SECONDS,
                 kernels=first,
-                aside=in_cell,
+                in_subshell=in_cell,
             )
         return Endpoint(host=assignments[0].address or LOOPBACK, port=port)
 
@@ -107,7 +107,7 @@ class World:
     ) -> None:
         """Make calls on all ranks, or beside the cell on those that wait."""
         in_cell = waiting is not None
-        await self._group.control(calls, what=what, timeout=seconds, kernels=waiting, aside=in_cell)
+        await self._group.control(calls, what=what, timeout=seconds, kernels=waiting, in_subshell=in_cell)
 
     def _environment(self, assignment: RankAssignment, endpoint: Endpoint, interface: str | None) -> dict[str, str]:
         backend = self.backend.environment(assignment, endpoint, interface=interface)

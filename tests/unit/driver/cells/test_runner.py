@@ -4,7 +4,7 @@ import asyncio
 from concurrent.futures import wait
 
 import pytest
-from farandole.driver.cells.runner import Training, TrainRequest
+from farandole.driver.cells.runner import CellRunner, TrainRequest
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.loop import LoopThread
 from farandole.driver.workers.worker import WorkerOptions
@@ -36,13 +36,13 @@ class Cluster:
         self.loop = LoopThread()
         self.core = self.loop.call(self.make_core())
         self.store = InterruptedStore(folder)
-        self.training = Training(self.core, self.loop, self.store, logs=None, progress=ignore)
+        self.training = CellRunner(self.core, self.loop, self.store, logs=None, progress=ignore)
         self.loop.call(self.core.start(2, WorkerOptions(cluster="c"), ignore, 60))
 
     async def make_core(self):
         hub = Hub()
         core = ClusterCore("c", hub, backend="none", on_notice=ignore)
-        core._crews = Stubs("c", hub, hear=ignore, on_notice=ignore)
+        core._pool = Stubs("c", hub, hear=ignore, on_notice=ignore)
         return core
 
     @property

@@ -25,7 +25,7 @@ class Cluster:
     def __init__(self, folder):
         self.hub = Hub()
         self.core = ClusterCore("c", self.hub, backend="none", on_notice=lambda _: None)
-        self.core._crews = Stubs("c", self.hub, hear=lambda *_: None, on_notice=lambda _: None)
+        self.core._pool = Stubs("c", self.hub, hear=lambda *_: None, on_notice=lambda _: None)
         self.folder = folder
         training = SimpleNamespace(going=[], store=RunStore(folder))
         self.leading = ControlService(self.core, training, local=False, where=Origin(), progress=lambda _: None)
@@ -39,7 +39,7 @@ class Cluster:
         task = asyncio.create_task(
             self.core.run(Cell(code="x", sink=lambda *_: None), None, lambda _: None), name="the cell"
         )
-        await self.core.crews[0].kernels[0].computes.wait()
+        await self.core.handles[0].kernels[0].computes.wait()
         yield task
         async with asyncio.timeout(DEADLINE):
             await asyncio.wait([task])
@@ -94,7 +94,7 @@ async def test_a_stop_breaks_off_a_start_of_more_workers(cluster):
 
 async def test_a_cell_that_comes_while_the_cluster_is_stopped_starts_nothing(cluster):
     await cluster.start()
-    cluster.core.crews[0].kernels[0].mark_dead("killed")
+    cluster.core.handles[0].kernels[0].mark_dead("killed")
     cluster.hub.may_stop.clear()
     stop = await cluster.asked("stop")
     await cluster.hub.stopping.wait()
@@ -136,7 +136,7 @@ async def test_the_last_size_that_was_asked_for_is_the_one(cluster):
         for workers in (8, 5, 2):
             scales.append(await cluster.asked("scale", workers=workers))
             await cluster.sign(lambda sign, workers=workers: sign.wanted == workers)
-        cluster.core.crews[0].kernels[0].over.set()
+        cluster.core.handles[0].kernels[0].over.set()
     await asyncio.gather(*scales)
     assert cluster.hub.asked == [["c-w0"], ["c-w1"]]
     assert (await cluster.sign(lambda sign: sign.wanted is None)).workers == ("c-w0", "c-w1")

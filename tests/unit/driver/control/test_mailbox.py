@@ -25,7 +25,7 @@ class Core:
 
     def __init__(self):
         self.kernel = SimpleNamespace(rank=0, alive=True)
-        self.crews = [SimpleNamespace(worker=SimpleNamespace(name="c-w0"), kernels=[self.kernel])]
+        self.handles = [SimpleNamespace(worker=SimpleNamespace(name="c-w0"), kernels=[self.kernel])]
         self.workers = ["c-w0"]
         self.may_scale = asyncio.Event()
         self.refusal = None
@@ -48,7 +48,7 @@ class Core:
 
     async def stop(self):
         self.calls.append("stop")
-        self.crews, self.workers = [], []
+        self.handles, self.workers = [], []
 
     def check_not_ended(self):
         if self.ended:
@@ -218,7 +218,7 @@ async def test_a_driver_keeps_its_sign_fresh(core, monkeypatch):
 async def test_a_store_that_cannot_be_written_leaves_the_driver_alone(tmp_path):
     (tmp_path / DESKS).write_text("in the way")
     serving = asyncio.create_task(Mailbox(tmp_path, dict, {}).serve())
-    done, _ = await asyncio.wait([serving], timeout=2 * desk.LOOK_SECONDS)
+    done, _ = await asyncio.wait([serving], timeout=2 * desk.POLL_SECONDS)
     assert not done
     (tmp_path / DESKS).unlink()
     async with asyncio.timeout(DEADLINE):
@@ -249,7 +249,7 @@ async def test_what_is_just_being_written_does_not_bring_a_cleared_desk_back(tmp
 
 
 async def test_answers_do_not_pile_up(core, monkeypatch):
-    monkeypatch.setattr(desk, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(desk, "POLL_SECONDS", 0.01)
     core.may_scale.set()
     async with led(core) as sign:
         there = await sign()

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from farandole.driver.cells.runner import Training
+from farandole.driver.cells.runner import CellRunner
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.core.pool import WorkerHandle
 from farandole.driver.elastic.run import ElasticCell, RunCallbacks
@@ -47,7 +47,7 @@ async def test_a_run_that_is_stopped_while_all_its_ranks_are_lost_was_stopped(co
     await core.interrupt()
     assert await run == []
     assert core.group.interrupted
-    training = Training(core, None, RunStore(tmp_path), logs=None, progress=lambda _: None)
+    training = CellRunner(core, None, RunStore(tmp_path), logs=None, progress=lambda _: None)
     with pytest.raises(RankError, match="was stopped on all ranks"):
         training._check_end(None, [])
 
@@ -72,7 +72,7 @@ async def test_a_cell_that_is_stopped_before_its_ranks_have_it_is_stopped_once_t
 
 
 async def test_a_run_that_ended_on_no_rank_has_not_finished(core, tmp_path):
-    training = Training(core, None, RunStore(tmp_path), logs=None, progress=lambda _: None)
+    training = CellRunner(core, None, RunStore(tmp_path), logs=None, progress=lambda _: None)
     with pytest.raises(RankError, match="ended on no rank"):
         training._check_end(None, [])
 
@@ -111,19 +111,19 @@ class Cluster:
 
     def __init__(self, core, workers):
         self.group = core.group
-        self.crews = [self.crew(f"c-w{number}") for number in range(workers)]
+        self.handles = [self.handle(f"c-w{number}") for number in range(workers)]
         self.may_stop = asyncio.Event()
 
-    def crew(self, name):
+    def handle(self, name):
         worker = SimpleNamespace(name=name)
         return WorkerHandle(worker=worker, info=None, kernels=[RankKernel(worker, name, slot=0)])
 
     async def grow(self, workers, _progress):
-        self.crews += [self.crew(f"c-new{number}") for number in range(workers)]
+        self.handles += [self.handle(f"c-new{number}") for number in range(workers)]
 
     async def drop(self, names):
         await self.may_stop.wait()
-        self.crews = [crew for crew in self.crews if crew.worker.name not in names]
+        self.handles = [handle for handle in self.handles if handle.worker.name not in names]
 
     async def refill(self, _progress):
         return None
@@ -142,7 +142,7 @@ async def test_a_scale_has_new_ranks_tried_again(core):
         members.refusals = [Reply(rank=2, worker="c-w1", status="error", ended=0.0)] * 3
         await cell.scale(workers, lambda _: None)
         assert members.refusals == []
-    assert len(cluster.crews) == 3
+    assert len(cluster.handles) == 3
     await cell._agent._replacer.close()
 
 
@@ -150,13 +150,13 @@ async def test_workers_that_are_leaving_do_not_count(core):
     cluster = Cluster(core, 3)
     told = RunCallbacks(notice=lambda _: None, assigned=lambda _: None)
     cell = ElasticCell(cluster, Cell(code="x", sink=lambda *_: None), Elastic(), told)
-    for crew in cluster.crews:
-        cell._agent.membership.world += crew.kernels
-    first = cluster.crews[0].worker.name
+    for handle in cluster.handles:
+        cell._agent.membership.world += handle.kernels
+    first = cluster.handles[0].worker.name
     await cell.scale(1, lambda _: None)
     await cell.scale(2, lambda _: None)
-    assert [crew.worker.name for crew in cluster.crews] == [first, "c-w1", "c-w2", "c-new0"]
+    assert [handle.worker.name for handle in cluster.handles] == [first, "c-w1", "c-w2", "c-new0"]
     cluster.may_stop.set()
-    await cell.release([crew.kernels[0] for crew in cluster.crews[1:3]])
-    assert [crew.worker.name for crew in cluster.crews] == [first, "c-new0"]
+    await cell.release([handle.kernels[0] for handle in cluster.handles[1:3]])
+    assert [handle.worker.name for handle in cluster.handles] == [first, "c-new0"]
     await cell._agent._replacer.close()

@@ -53,10 +53,10 @@ class Staffed(WorkerPool):
     def __init__(self, *servers):
         self.source = Source()
         super().__init__("c", self.source, hear=lambda *_: None, on_notice=lambda _: None)
-        self.all = [self.crew(server) for server in servers]
+        self.all = [self.handle(server) for server in servers]
 
     @staticmethod
-    def crew(server):
+    def handle(server):
         info = WorkerInfo(worker=server.name, ranks=2, profile="", host="", address="", node="", backends=("torch",))
         return WorkerHandle(
             worker=server, info=info, kernels=[RankKernel(server, f"old-{slot}", slot=slot) for slot in (0, 1)]
@@ -66,56 +66,56 @@ class Staffed(WorkerPool):
         return RankKernel(worker, f"new-{slot}", slot=slot)
 
     async def _start(self, names, progress):
-        return [self.crew(Server(name)) for name in names]
+        return [self.handle(Server(name)) for name in names]
 
 
-def ids(crew):
-    return [kernel.kernel_id for kernel in crew.kernels]
+def ids(handle):
+    return [kernel.kernel_id for kernel in handle.kernels]
 
 
 async def test_a_worker_that_refuses_once_keeps_its_other_ranks():
-    crews = Staffed(Server("c-w0", refuses=1))
-    crews.kernels[1].mark_dead("killed")
-    await crews.refill(lambda _: None)
-    assert crews.source.stopped == []
-    assert ids(crews.all[0]) == ["old-0", "new-1"]
-    assert crews.all[0].worker.stopped == ["old-1"]
+    handles = Staffed(Server("c-w0", refuses=1))
+    handles.kernels[1].mark_dead("killed")
+    await handles.refill(lambda _: None)
+    assert handles.source.stopped == []
+    assert ids(handles.all[0]) == ["old-0", "new-1"]
+    assert handles.all[0].worker.stopped == ["old-1"]
 
 
 async def test_workers_that_are_gone_are_replaced_together():
     servers = [Server("c-w0", refuses=99, present=False), Server("c-w1"), Server("c-w2", refuses=99, present=False)]
-    crews = Staffed(*servers)
-    for kernel in crews.kernels:
+    handles = Staffed(*servers)
+    for kernel in handles.kernels:
         kernel.mark_dead("killed")
-    await crews.refill(lambda _: None)
-    assert crews.source.stopped == ["c-w0", "c-w2"]
-    assert [ids(crew) for crew in crews.all] == [["old-0", "old-1"], ["new-0", "new-1"], ["old-0", "old-1"]]
-    assert all(kernel.alive for kernel in crews.kernels)
+    await handles.refill(lambda _: None)
+    assert handles.source.stopped == ["c-w0", "c-w2"]
+    assert [ids(handle) for handle in handles.all] == [["old-0", "old-1"], ["new-0", "new-1"], ["old-0", "old-1"]]
+    assert all(kernel.alive for kernel in handles.kernels)
 
 
 async def test_a_worker_that_is_slow_holds_no_other_up():
     slow, quick = Server("c-w0"), Server("c-w1")
     slow.gate.clear()
-    crews = Staffed(slow, quick)
-    for kernel in crews.kernels:
+    handles = Staffed(slow, quick)
+    for kernel in handles.kernels:
         kernel.mark_dead("killed")
-    refill = asyncio.create_task(crews.refill(lambda _: None))
+    refill = asyncio.create_task(handles.refill(lambda _: None))
     async with asyncio.timeout(20):
-        while ids(crews.all[1]) != ["new-0", "new-1"]:
+        while ids(handles.all[1]) != ["new-0", "new-1"]:
             await asyncio.sleep(0.005)
     assert not refill.done()
     slow.gate.set()
     await refill
-    assert ids(crews.all[0]) == ["new-0", "new-1"]
+    assert ids(handles.all[0]) == ["new-0", "new-1"]
 
 
 async def test_a_worker_without_room_is_told_of_once_the_others_are_whole():
-    crews = Staffed(Server("c-w0", full=True), Server("c-w1", refuses=99, present=False))
-    for kernel in crews.kernels:
+    handles = Staffed(Server("c-w0", full=True), Server("c-w1", refuses=99, present=False))
+    for kernel in handles.kernels:
         kernel.mark_dead("killed")
     with pytest.raises(WorkerStartError, match="no memory is left"):
-        await crews.refill(lambda _: None)
-    assert [kernel.alive for kernel in crews.kernels] == [False, False, True, True]
+        await handles.refill(lambda _: None)
+    assert [kernel.alive for kernel in handles.kernels] == [False, False, True, True]
 
 
 class Many(Source):
@@ -151,11 +151,11 @@ class Unconnected(WorkerPool):
 
 async def test_hundreds_of_new_workers_are_asked_a_few_at_a_time_and_come_in_order():
     source, names = Many(), [f"c-w{index}" for index in range(100)]
-    crews = Unconnected("c", source, hear=lambda *_: None, on_notice=lambda _: None)
-    await crews.start(names, lambda _: None)
+    handles = Unconnected("c", source, hear=lambda *_: None, on_notice=lambda _: None)
+    await handles.start(names, lambda _: None)
     assert source.most == WORKERS_AT_ONCE
-    assert crews.names == names
-    assert len(crews.kernels) == 200
+    assert handles.names == names
+    assert len(handles.kernels) == 200
 
 
 class Opened(RankKernel):
@@ -184,7 +184,7 @@ class Starting(WorkerPool):
         return list(self.servers)
 
     async def inform(self):
-        return Staffed.crew(self.servers[0]).info
+        return Staffed.handle(self.servers[0]).info
 
     async def break_down(self):
         await self.up.wait()
@@ -200,10 +200,10 @@ class Starting(WorkerPool):
 
 
 async def test_a_start_that_fails_leaves_no_connection_open():
-    crews = Starting(Server("c-w0"), Server("c-w1"), Server("c-w2"))
+    handles = Starting(Server("c-w0"), Server("c-w1"), Server("c-w2"))
     before = asyncio.all_tasks()
     with pytest.raises(WorkerStartError, match="it has died"):
-        await crews.start(["c-w0", "c-w1", "c-w2"], lambda _: None)
-    assert [kernel.closed for kernel in crews.opened] == [True] * 3
-    assert crews.source.stopped == ["c-w0", "c-w1", "c-w2"]
+        await handles.start(["c-w0", "c-w1", "c-w2"], lambda _: None)
+    assert [kernel.closed for kernel in handles.opened] == [True] * 3
+    assert handles.source.stopped == ["c-w0", "c-w1", "c-w2"]
     assert asyncio.all_tasks() == before

@@ -416,7 +416,7 @@ async def test_a_late_message_of_the_run_before_makes_no_message_of_this_one_see
         await fake.socket.send_bytes(serialize_msg_to_ws_v1([json.dumps(part).encode() for part in late], "iopub"))
         await fake.say("iopub", "stream", {"name": "stdout", "text": "2"}, live=True)
         await until(lambda: len(seen) == 3)
-        assert (seen, kernel.heard) == (["0", "1", "2"], 3)
+        assert (seen, kernel.last_number) == (["0", "1", "2"], 3)
 
 
 async def test_whoever_waits_for_a_broken_connection_learns_whether_the_rank_lives():

@@ -10,7 +10,7 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from farandole.driver.cluster import NAME
+from farandole.driver.cluster import CLUSTER_NAME
 from farandole.driver.workers.worker import WorkerOptions
 from farandole.driver.world.backends import BACKENDS
 from farandole.exceptions import FarandoleError, UsageError
@@ -147,7 +147,7 @@ def start_options(body: Mapping[str, Any]) -> tuple[WorkerOptions, int]:
     """Return what a ``StartCluster`` asks for, and how many workers; raises UsageError."""
     name, workers = _typed(body, "name", str), _typed(body, "workers", int)
     ranks, backend = _maybe(body, "ranks", int), _maybe(body, "backend", str)
-    if not NAME.fullmatch(name):
+    if not CLUSTER_NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} cannot be a cluster's name; use 1 to 24 lower-case letters, digits and inner hyphens"
         )

@@ -15,7 +15,7 @@ Watch: TypeAlias = Callable[[Run], Callable[[], None]]
 """Called with a new run; returns what is called about ten times a second while the run continues, and at its end."""
 
 
-class Screen:
+class OutputRelay:
     """Takes output on the loop's thread and shows it, folded, on the caller's."""
 
     def __init__(self, ranks: Sequence[int], show: Show) -> None:
@@ -53,9 +53,9 @@ class RunView:
         self._watch = watch
         self._refresh: Callable[[], None] | None = None
 
-    def begin(self, run: Run) -> Screen:
+    def begin(self, run: Run) -> OutputRelay:
         """Take the run that has been begun, on the loop's thread; return where its output goes."""
-        self.run, self._screen = run, Screen(list(range(run.size)), self._show)
+        self.run, self._screen = run, OutputRelay(list(range(run.size)), self._show)
         # Last: the other thread looks at nothing else before.
         self.begun = True
         return self._screen

@@ -14,7 +14,7 @@ def typescript(source: str) -> str:
     for node in ast.parse(source).body:
         match node:
             case ast.ClassDef(name=name):
-                lines += [*_comment(node), f"export interface {name} {{", *_keys(node), "}", ""]
+                lines += [*_comment(node), f"export interface {name}{_extends(node)} {{", *_keys(node), "}", ""]
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as meaning):
                 lines += [f"export type {name} = {_type(meaning)};", ""]
     return "\n".join(lines)
@@ -23,6 +23,11 @@ def typescript(source: str) -> str:
 def _comment(node: ast.ClassDef) -> list[str]:
     text = ast.get_docstring(node) or ""
     return ["/**", *(f" * {line}".rstrip() for line in text.split("\n")), " */"]
+
+
+def _extends(node: ast.ClassDef) -> str:
+    bases = [name for base in node.bases if (name := ast.unparse(base)) != "TypedDict"]
+    return f" extends {', '.join(bases)}" if bases else ""
 
 
 def _keys(node: ast.ClassDef) -> list[str]:

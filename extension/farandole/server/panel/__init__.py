@@ -1,1 +1,1 @@
-"""The side of the lab panel that runs in a notebook server: what the page shows, and what it may do."""
+"""The lab panel's side in a notebook server: the state that pages show, and the actions they offer."""

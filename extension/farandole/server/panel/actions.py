@@ -1,4 +1,4 @@
-"""What a page may do to clusters and runs: asked of the driver that leads, else done here."""
+"""Actions of the panel on clusters and runs: the cluster's driver does them if there is one, otherwise this server."""
 
 from __future__ import annotations
 
@@ -16,93 +16,93 @@ from farandole.exceptions import DeadlineError, FarandoleError
 from farandole.runs.model import RunInfo
 from farandole.runs.store import RunStore
 from farandole.server.panel.cluster_monitor import ClusterMonitor
-from farandole.server.panel.clusters import Work, options_of
+from farandole.server.panel.clusters import PendingAction, options_of
 from farandole.server.panel.problems import RefusedError
 
 SOON_SECONDS = 2.0
-"""How long a page waits for a refusal; what takes longer goes on, and the stream tells how."""
+"""How long a request waits for an error. Longer actions continue in the background, and the stream reports them."""
 
 
 class Actions:
-    """Starts, scales and stops clusters of one user, and stops runs."""
+    """Starts, scales and stops the clusters of one user, and stops runs."""
 
-    def __init__(self, fleet: ClusterMonitor, store: RunStore, log: Callable[[str], None]) -> None:
-        self._fleet = fleet
+    def __init__(self, monitor: ClusterMonitor, store: RunStore, log: Callable[[str], None]) -> None:
+        self._monitor = monitor
         self._store = store
         self._log = log
         self._tasks: dict[str, asyncio.Task[FarandoleError | None]] = {}
 
     @property
     def tasks(self) -> list[asyncio.Task[FarandoleError | None]]:
-        """What goes on."""
+        """The actions in progress."""
         return list(self._tasks.values())
 
     async def start(self, options: WorkerOptions, workers: int) -> None:
-        """Start the workers of a new cluster, all or none; a notebook attaches it."""
+        """Start the workers of a new cluster, all or none; a notebook can then attach the cluster."""
         name, source = options.cluster, self._source()
-        if name in self._tasks or self._fleet.sources.members(name) or self._fleet.sources.sign(name):
-            raise RefusedError("exists", f"cluster {name!r} is there already. Choose another name, or stop it first.")
+        if name in self._tasks or self._monitor.snapshot.members(name) or self._monitor.snapshot.driver_status(name):
+            raise RefusedError("exists", f"cluster {name!r} already exists. Choose another name, or stop it first.")
         names = [worker_name(name, index) for index in range(workers)]
         options = replace(options, workers=workers, together=workers)
-        work = Work(kind="start", options=options, wanted=workers)
-        await self._soon(name, work, source.start(names, options, self._log, START_SECONDS))
+        action = PendingAction(kind="start", options=options, wanted=workers)
+        await self._soon(name, action, source.start(names, options, self._log, START_SECONDS))
 
     async def scale(self, name: str, workers: int) -> None:
-        """Have a cluster so many workers; its driver does that where one leads it."""
+        """Scale a cluster to a number of workers, through its driver if there is one."""
         members = self._members(name)
-        if (sign := self._fleet.sources.sign(name)) is not None:
-            await self._ask(sign, "scale", workers=workers)
+        if (status := self._monitor.snapshot.driver_status(name)) is not None:
+            await self._ask(status, "scale", workers=workers)
             return
         await self._wait_or_refuse(name)
         if workers > len(members):
             taken, number = set(members), workers - len(members)
             free = (worker_name(name, index) for index in range(workers + len(members)))
             names = [one for one in free if one not in taken][:number]
-            options = replace(options_of(self._fleet.sources, name), workers=workers, together=number)
+            options = replace(options_of(self._monitor.snapshot, name), workers=workers, together=number)
             job: Coroutine[Any, Any, Any] = self._source().start(names, options, self._log, START_SECONDS)
         else:
             job = self._source().stop(members[workers:])
-        await self._soon(name, Work(kind="scale", wanted=workers), job)
+        await self._soon(name, PendingAction(kind="scale", wanted=workers), job)
 
     async def stop(self, name: str, *, stop_runs: bool) -> bool:
-        """Stop a cluster, also one that is just starting; returns False where there was only a failure to forget.
+        """Stop a cluster, even while it starts. Returns False if only a failed start had to be dismissed.
 
-        Raises RefusedError: runs go on, and ``stop_runs`` does not say that they may end.
+        Raises RefusedError if runs are active and ``stop_runs`` is False.
         """
-        sources = self._fleet.sources
-        work = sources.works.get(name)
-        if (starting := self._tasks.get(name)) is not None and work is not None and work.kind == "start":
+        snapshot = self._monitor.snapshot
+        action = snapshot.pending.get(name)
+        if (starting := self._tasks.get(name)) is not None and action is not None and action.kind == "start":
             starting.cancel()
-            work.kind = "stop"
+            action.kind = "stop"
             return True
-        if name in sources.works and not sources.members(name):
-            del sources.works[name]
+        if name in snapshot.pending and not snapshot.members(name):
+            del snapshot.pending[name]
             return False
-        members, going = self._members(name), sorted(sources.going(name))
-        if going and not stop_runs:
-            raise RefusedError("runs_go_on", f"cluster {name!r} has a run that goes on: {', '.join(going)}", runs=going)
-        if driver_statuses := sources.leads(name):
-            # Who leads it too would start its workers anew.
-            await asyncio.gather(*(self._ask(sign, "stop") for sign in driver_statuses))
+        members, active = self._members(name), sorted(snapshot.active_runs(name))
+        if active and not stop_runs:
+            raise RefusedError("runs_go_on", f"cluster {name!r} has an active run: {', '.join(active)}", runs=active)
+        if driver_statuses := snapshot.driver_statuses_of(name):
+            # All drivers have to stop it, because any remaining one would start its workers again.
+            await asyncio.gather(*(self._ask(status, "stop") for status in driver_statuses))
             return True
         await self._wait_or_refuse(name)
-        await self._soon(name, Work(kind="stop"), self._source().stop(members))
+        await self._soon(name, PendingAction(kind="stop"), self._source().stop(members))
         return True
 
     async def stop_run(self, info: RunInfo) -> None:
-        """Stop a run: its driver does that, or where it has none a driver that is made for it."""
-        driver_statuses = [sign for sign in self._fleet.sources.driver_statuses if info.id in sign.runs]
+        """Stop a run through its driver; if there is none, attach to the cluster to stop the run."""
+        driver_statuses = [status for status in self._monitor.snapshot.driver_statuses if info.id in status.runs]
         if driver_statuses:
-            own = next((sign for sign in driver_statuses if sign.driver == info.driver), driver_statuses[0])
+            own = next((status for status in driver_statuses if status.driver == info.driver), driver_statuses[0])
             await self._ask(own, "stop_run", run=info.id)
-        elif info.id in self._fleet.sources.going(info.cluster):
+        elif info.id in self._monitor.snapshot.active_runs(info.cluster):
             await self._wait_or_refuse(info.cluster)
-            job = asyncio.to_thread(self._take_up_and_stop, info)
-            await self._soon(info.cluster, Work(kind="run"), job)
+            job = asyncio.to_thread(self._attach_and_stop, info)
+            await self._soon(info.cluster, PendingAction(kind="run"), job)
         else:
-            raise RefusedError("failed", f"run {info.id} does not go on: it is {info.status}")
+            raise RefusedError("failed", f"run {info.id} is not active: it is {info.status}")
 
-    def _take_up_and_stop(self, info: RunInfo) -> None:
+    def _attach_and_stop(self, info: RunInfo) -> None:
         client = self._source().client
         where: dict[str, Any] = {
             "hub_url": client.url,
@@ -117,64 +117,64 @@ class Actions:
         finally:
             cluster.close()
 
-    async def _ask(self, sign: DriverStatus, do: str, **what: Any) -> None:
+    async def _ask(self, status: DriverStatus, do: str, **what: Any) -> None:
         try:
-            await ask(sign, do, seconds=SOON_SECONDS, **what)
+            await ask(status, do, seconds=SOON_SECONDS, **what)
         except DeadlineError as exc:
             self._log(str(exc))
-        await self._fleet.refresh()
+        await self._monitor.refresh()
 
-    async def _soon(self, name: str, work: Work, job: Coroutine[Any, Any, Any]) -> None:
-        """Do a job in the background, and raise what goes wrong soon; what goes wrong later its cluster tells."""
-        self._fleet.sources.works[name] = work
-        task = self._tasks[name] = asyncio.create_task(self._do(name, work, job), name=f"{work.kind} {name}")
+    async def _soon(self, name: str, action: PendingAction, job: Coroutine[Any, Any, Any]) -> None:
+        """Run a job in the background. Early errors are raised here; later ones are shown with the cluster."""
+        self._monitor.snapshot.pending[name] = action
+        task = self._tasks[name] = asyncio.create_task(self._do(name, action, job), name=f"{action.kind} {name}")
         await asyncio.wait([task], timeout=SOON_SECONDS / 4)
-        await self._fleet.refresh()
+        await self._monitor.refresh()
         await asyncio.wait([task], timeout=SOON_SECONDS)
         if task.done() and not task.cancelled() and (error := task.result()) is not None:
-            self._fleet.sources.works.pop(name, None)
+            self._monitor.snapshot.pending.pop(name, None)
             raise error
 
-    async def _do(self, name: str, work: Work, job: Coroutine[Any, Any, Any]) -> FarandoleError | None:
-        works = self._fleet.sources.works
+    async def _do(self, name: str, action: PendingAction, job: Coroutine[Any, Any, Any]) -> FarandoleError | None:
+        pending = self._monitor.snapshot.pending
         try:
             await job
         except FarandoleError as exc:
-            works[name] = Work(options=work.options, error=str(exc))
+            pending[name] = PendingAction(options=action.options, error=str(exc))
             return exc
         except BaseException:
-            works.pop(name, None)
+            pending.pop(name, None)
             raise
         else:
-            works.pop(name, None)
+            pending.pop(name, None)
             return None
         finally:
-            # Only then is it done: nobody is asked any more when nothing is to be done and no page is open.
+            # The task is done only after the refresh: without open pages and tasks, the monitor is closed.
             try:
-                await self._fleet.refresh()
+                await self._monitor.refresh()
             finally:
                 del self._tasks[name]
 
     def _members(self, name: str) -> Sequence[str]:
-        sign = self._fleet.sources.sign(name)
-        members = self._fleet.sources.members(name) or (sign.workers if sign else ())
+        status = self._monitor.snapshot.driver_status(name)
+        members = self._monitor.snapshot.members(name) or (status.workers if status else ())
         if not members:
             raise RefusedError("unknown", f"there is no cluster {name!r}")
         return members
 
     def _source(self) -> HubWorkers:
-        if self._fleet.workers is None:
+        if self._monitor.workers is None:
             raise RefusedError(
-                "no_hub", "there is no JupyterHub here. `%cluster start --local` starts ranks on this machine."
+                "no_hub", "there is no JupyterHub here. Start local ranks with `%cluster start --local`."
             )
-        return self._fleet.workers
+        return self._monitor.workers
 
     async def _wait_or_refuse(self, name: str) -> None:
-        """Wait where something is done and only looked at once more; raises RefusedError where it is not done."""
-        work = self._fleet.sources.works.get(name)
+        """Wait for an action that only refreshes its result; raise RefusedError if the action itself continues."""
+        action = self._monitor.snapshot.pending.get(name)
         if (task := self._tasks.get(name)) is None:
             return
-        if work is None or not work.kind:
+        if action is None or not action.kind:
             await asyncio.wait([task])
         if name in self._tasks:
-            raise RefusedError("failed", f"cluster {name!r} is just being changed; try again when that is done")
+            raise RefusedError("failed", f"cluster {name!r} is being changed; try again when that is done")

@@ -1,4 +1,4 @@
-"""What is shown of one run: the short version that its driver leaves, else one made of parts of its files."""
+"""The view of one run: the one that its driver has written, otherwise one made from samples of the run's files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from farandole.runs.view_files import LINES, VIEW
 from farandole.server.panel import wire
 
 SAMPLE_BYTES = 8_000_000
-"""How much is read of a run that has no short version: all of a small one, evenly spread parts of a large one."""
+"""How much is read of a run without a view: all of a small run, and evenly spread blocks of a large one."""
 BLOCK = 8_192
 KEPT_SECONDS = 30.0
 
@@ -31,35 +31,35 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A view, and whether parts alone of the reports were read for it."""
+    """A view of a run; ``sampled`` is True if it was made from a part of the reports."""
 
     view: wire.RunView
     sampled: bool
 
 
 class Charts:
-    """The views of runs, for any thread; those that had to be made are kept for a while."""
+    """Views of runs, for use from any thread; views made from samples are cached for a while."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, bool], tuple[float, Chart]] = {}
         self._making = threading.Lock()
 
     def version(self, info: RunInfo, *, by_rank: bool = False) -> Version:
-        """Return numbers that change with what is shown of a run."""
+        """Return numbers that change whenever the view of a run changes."""
         paths = [info.folder / name for name in (VIEW, "run.json", "metrics", *([LINES] if by_rank else []))]
         return tuple(number for path in paths for number in _stat(path))
 
     def of(self, info: RunInfo, summary: wire.RunSummary, *, by_rank: bool = False) -> Chart:
-        """Return what is shown of a run; ``by_rank``: with a line for each rank."""
+        """Return the view of a run, with one line per rank if ``by_rank``."""
         try:
-            chart = _left(info, by_rank=by_rank)
+            chart = _read_view(info, by_rank=by_rank)
         except (OSError, ValueError, KeyError):
             chart = self._sampled(info, by_rank=by_rank)
-        return Chart(view=_as_it_stands(chart.view, summary, info), sampled=chart.sampled)
+        return Chart(view=_updated(chart.view, summary, info), sampled=chart.sampled)
 
     def _sampled(self, info: RunInfo, *, by_rank: bool) -> Chart:
         now, key = time.monotonic(), (info.id, by_rank)
-        # Whoever asks for the same meanwhile waits for it.
+        # The lock also makes concurrent requests for the same view wait instead of reading the files twice.
         with self._making:
             self._made = {one: made for one, made in self._made.items() if now - made[0] < KEPT_SECONDS}
             if key not in self._made:
@@ -67,17 +67,17 @@ class Charts:
             return self._made[key][1]
 
 
-def _left(info: RunInfo, *, by_rank: bool) -> Chart:
+def _read_view(info: RunInfo, *, by_rank: bool) -> Chart:
     view = json.loads((info.folder / VIEW).read_bytes())
     if by_rank:
         view["series"] = json.loads((info.folder / LINES).read_bytes())["series"]
     return Chart(view=cast(wire.RunView, view), sampled=False)
 
 
-def _as_it_stands(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wire.RunView:
-    """Return a view with what ``run.json`` knows better: it may be a little older, or its driver be gone."""
+def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wire.RunView:
+    """Return a view updated from ``run.json``, because the view may be older and its driver may have ended."""
     ended = not summary["goes_on"]
-    ranks = [_stopped(row) if ended and row["state"] == "running" else row for row in view["ranks"]]
+    ranks = [_as_stopped(row) if ended and row["state"] == "running" else row for row in view["ranks"]]
     return {
         **view,
         "status": summary["status"],
@@ -90,35 +90,35 @@ def _as_it_stands(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -
     }
 
 
-def _stopped(row: wire.RankRow) -> wire.RankRow:
+def _as_stopped(row: wire.RankRow) -> wire.RankRow:
     return {**row, "state": "stopped"}
 
 
 def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
-    """Make a view from the files of a run, reading `SAMPLE_BYTES` of reports at most."""
+    """Make a view from the files of a run, reading at most `SAMPLE_BYTES` of reports."""
     run, sampled = Run(info, ""), False
     files = list(rank_files(info.folder / "metrics", ".jsonl"))
     for rank, path in files:
         share = SAMPLE_BYTES // len(files)
         sampled = sampled or path.stat().st_size > share
-        _take(run, rank, _records(path, share))
+        _add_records(run, rank, _records(path, share))
     for rank, path in rank_files(info.folder / "usage", ".jsonl"):
-        _take(run, rank, _records(path, BLOCK))
+        _add_records(run, rank, _records(path, BLOCK))
     for rank, path in rank_files(info.folder / "logs", ".log"):
         run.add_log(rank, tail(path))
     view = view_of(run, time.time(), per_rank=by_rank)
     return Chart(view=cast("wire.RunView", view), sampled=sampled)
 
 
-def _take(run: Run, rank: int, records: Iterable[dict[str, Any]]) -> None:
-    """Take in the records that are whole; a disk that was full leaves others."""
+def _add_records(run: Run, rank: int, records: Iterable[dict[str, Any]]) -> None:
+    """Add the valid records; a full disk leaves incomplete ones."""
     for record in records:
         with suppress(KeyError, TypeError, ValueError, AttributeError):
             run.add_records(rank, record)
 
 
 def _records(path: Path, share: int) -> Iterator[dict[str, Any]]:
-    """Yield all records of a file that is no longer than ``share`` bytes, else those of evenly spread blocks of it."""
+    """Yield all records of a file of at most ``share`` bytes, or those of evenly spread blocks of a longer file."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size <= share:
@@ -129,7 +129,7 @@ def _records(path: Path, share: int) -> Iterator[dict[str, Any]]:
             start = (size - BLOCK) * number // (blocks - 1)
             file.seek(start)
             lines = file.read(BLOCK).split(b"\n")
-            # The first and the last line of a block are torn.
+            # The first and the last line of a block may be incomplete.
             yield from _parsed(lines[1 if start else 0 : -1])
 
 

@@ -1,4 +1,4 @@
-"""All clusters of the user, put together from what the hub, the workers and the drivers' desks say: pure functions."""
+"""Combines the states of the hub, the workers and the drivers into the user's clusters: pure functions."""
 
 from __future__ import annotations
 
@@ -12,137 +12,137 @@ from farandole.driver.workers.worker import WorkerInfo, WorkerLook, WorkerOption
 from farandole.server.panel import wire
 
 Server: TypeAlias = Mapping[str, Any]
-"""A server as the hub's API describes it."""
+"""A server as in the answers of the hub's API."""
 
 
 @dataclass(kw_only=True)
-class Work:
-    """What the panel itself is doing to a cluster, or why it could not."""
+class PendingAction:
+    """What the panel is currently doing to a cluster, or why that has failed."""
 
     kind: str = ""
-    """``start``, ``scale``, ``stop``, or empty when it is over."""
+    """``start``, ``scale``, ``stop`` or ``run`` (stopping a run); empty if it is over."""
     options: WorkerOptions | None = None
     wanted: int | None = None
     error: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """What a worker said of itself, and when."""
+class WorkerAnswer:
+    """A worker's last status, and when it was received."""
 
-    look: WorkerLook
+    status: WorkerLook
     time: float
 
 
 @dataclass(kw_only=True)
-class Sources:
-    """All that is known; ``progress`` holds the hub's last event of each worker that starts."""
+class Snapshot:
+    """Everything that is known; ``progress`` holds the hub's last event for each starting worker."""
 
     servers: dict[str, Server] = field(default_factory=dict)
     progress: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    looks: dict[str, Look] = field(default_factory=dict)
+    answers: dict[str, WorkerAnswer] = field(default_factory=dict)
     driver_statuses: Sequence[DriverStatus] = ()
-    works: dict[str, Work] = field(default_factory=dict)
+    pending: dict[str, PendingAction] = field(default_factory=dict)
     here: Mapping[str, Any] | None = None
-    """What this server and all below it use: kernels, and the ranks of local clusters."""
+    """Usage of this notebook server with its child processes: kernels, and the ranks of local clusters."""
 
     def members(self, cluster: str) -> list[str]:
-        """Return the names of a cluster's workers that the hub knows, in their order."""
+        """Return the names of a cluster's workers that the hub knows, sorted by index."""
         matches = [match for name in self.servers if (match := WORKER_NAME.match(name))]
         return [match[0] for match in sorted(matches, key=lambda one: int(one["index"])) if match["cluster"] == cluster]
 
     def names(self) -> list[str]:
-        """Return the names of all clusters, also of those that are only tried or told of."""
+        """Return the names of all clusters, including those that are only in progress or known from drivers."""
         matches = [match for name in self.servers if (match := WORKER_NAME.match(name))]
-        led = [sign.cluster for sign in self.driver_statuses if self.is_led_by(sign)]
-        return sorted({*(match["cluster"] for match in matches), *self.works, *led})
+        led = [status.cluster for status in self.driver_statuses if self.is_led_by(status)]
+        return sorted({*(match["cluster"] for match in matches), *self.pending, *led})
 
-    def is_led_by(self, sign: DriverStatus) -> bool:
-        """Say whether a desk's cluster is there: local ones are while their driver is."""
-        return bool(sign.workers) and (sign.local or any(name in self.servers for name in sign.workers))
+    def is_led_by(self, status: DriverStatus) -> bool:
+        """Return whether a driver's cluster exists; a local cluster exists as long as its driver."""
+        return bool(status.workers) and (status.local or any(name in self.servers for name in status.workers))
 
-    def sign(self, cluster: str) -> DriverStatus | None:
-        """Return what the driver says that leads a cluster; of several the one that came last."""
-        return next(iter(self.leads(cluster)), None)
+    def driver_status(self, cluster: str) -> DriverStatus | None:
+        """Return the status of a cluster's driver; if there are several, the one that came last."""
+        return next(iter(self.driver_statuses_of(cluster)), None)
 
-    def leads(self, cluster: str) -> list[DriverStatus]:
-        """Return what all drivers say that lead a cluster."""
+    def driver_statuses_of(self, cluster: str) -> list[DriverStatus]:
+        """Return the statuses of all drivers of a cluster."""
         return [one for one in self.driver_statuses if one.cluster == cluster and self.is_led_by(one)]
 
-    def going(self, cluster: str | None = None) -> set[str]:
-        """Return the ids of the runs that go on, of one cluster or of all."""
-        members = self.looks if cluster is None else [name for name in self.members(cluster) if name in self.looks]
-        driver_statuses = [sign for sign in self.driver_statuses if cluster in {None, sign.cluster}]
-        return {run for name in members for run in self.looks[name].look.runs} | {
+    def active_runs(self, cluster: str | None = None) -> set[str]:
+        """Return the ids of the active runs, of one cluster or of all."""
+        members = self.answers if cluster is None else [name for name in self.members(cluster) if name in self.answers]
+        driver_statuses = [status for status in self.driver_statuses if cluster in {None, status.cluster}]
+        return {run for name in members for run in self.answers[name].status.runs} | {
             run for one in driver_statuses for run in one.runs
         }
 
 
-def clusters(sources: Sources, notebook: Callable[[str], str]) -> list[wire.Cluster]:
-    """Return all clusters; ``notebook`` names the path of a notebook as Jupyter shows it."""
-    return [cluster(sources, name, notebook) for name in sources.names()]
+def clusters(snapshot: Snapshot, notebook: Callable[[str], str]) -> list[wire.Cluster]:
+    """Return all clusters; ``notebook`` returns a notebook's path as Jupyter shows it."""
+    return [cluster(snapshot, name, notebook) for name in snapshot.names()]
 
 
-def cluster(sources: Sources, name: str, notebook: Callable[[str], str]) -> wire.Cluster:
+def cluster(snapshot: Snapshot, name: str, notebook: Callable[[str], str]) -> wire.Cluster:
     """Return one cluster."""
-    sign, work = sources.sign(name), sources.works.get(name, Work())
-    members = list(sign.workers) if sign is not None and sign.local else sources.members(name)
-    workers = [_worker(sources, member, sign) for member in members]
-    options = sources.servers[members[0]].get("user_options", {}) if members and members[0] in sources.servers else {}
-    asked = work.options or WorkerOptions(cluster=name)
+    status, action = snapshot.driver_status(name), snapshot.pending.get(name, PendingAction())
+    members = list(status.workers) if status is not None and status.local else snapshot.members(name)
+    workers = [_worker(snapshot, member, status) for member in members]
+    options = snapshot.servers[members[0]].get("user_options", {}) if members and members[0] in snapshot.servers else {}
+    asked = action.options or WorkerOptions(cluster=name)
     return {
         "name": name,
-        "state": _state(workers, work, led=bool(sign and sign.ranks)),
-        "error": work.error or (sign.error if sign else None),
-        "notice": _notice(sign, work),
-        "local": sign is not None and sign.local,
+        "state": _state(workers, action, led=bool(status and status.ranks)),
+        "error": action.error or (status.error if status else None),
+        "notice": _notice(status, action),
+        "local": status is not None and status.local,
         "profile": next((one["profile"] for one in workers if one["profile"]), asked.profile),
-        "backend": sign.backend if sign else options.get("backend") or asked.backend,
-        "size": _size(workers, sign),
-        "wanted": work.wanted or (sign.wanted if sign else None),
+        "backend": status.backend if status else options.get("backend") or asked.backend,
+        "size": _size(workers, status),
+        "wanted": action.wanted or (status.wanted if status else None),
         "workers": workers,
-        "lead": None if sign is None else _lead(sign, notebook),
-        "runs": sorted(sources.going(name)),
+        "lead": None if status is None else _lead(status, notebook),
+        "runs": sorted(snapshot.active_runs(name)),
     }
 
 
-def _state(workers: Sequence[wire.Worker], work: Work, *, led: bool) -> wire.ClusterState:
+def _state(workers: Sequence[wire.Worker], action: PendingAction, *, led: bool) -> wire.ClusterState:
     states = {worker["state"] for worker in workers}
-    if work.kind == "stop" or states == {"stopping"}:
+    if action.kind == "stop" or states == {"stopping"}:
         return "stopping"
-    if work.kind == "start" or ("starting" in states and not (led and "ready" in states)):
+    if action.kind == "start" or ("starting" in states and not (led and "ready" in states)):
         return "starting"
     return "ready" if workers else "failed"
 
 
-def _notice(sign: DriverStatus | None, work: Work) -> str | None:
-    if sign is None:
+def _notice(status: DriverStatus | None, action: PendingAction) -> str | None:
+    if status is None:
         return None
-    dead = [str(rank) for _, rank, alive in sign.ranks if not alive]
-    if (sign.wanted or work.wanted) and sign.busy:
-        return "the notebook that leads it takes it up when its cell has ended"
+    dead = [str(rank) for _, rank, alive in status.ranks if not alive]
+    if (status.wanted or action.wanted) and status.busy:
+        return "the notebook that leads it will follow when its cell has ended"
     if not dead:
         return None
-    return f"rank{'s' if len(dead) > 1 else ''} {', '.join(dead)} dead; the next cell starts what is lost anew"
+    return f"rank{'s' if len(dead) > 1 else ''} {', '.join(dead)} dead; the next cell starts the lost ranks again"
 
 
-def _size(workers: Sequence[wire.Worker], sign: DriverStatus | None) -> int | None:
-    if sign is not None and sign.ranks:
-        return len(sign.ranks)
+def _size(workers: Sequence[wire.Worker], status: DriverStatus | None) -> int | None:
+    if status is not None and status.ranks:
+        return len(status.ranks)
     slots = [worker["slots"] for worker in workers]
     return sum(slot or 0 for slot in slots) if slots and None not in slots else None
 
 
-def _lead(sign: DriverStatus, notebook: Callable[[str], str]) -> wire.Lead:
-    host = str(sign.driver.get("host", ""))
-    return {"notebook": notebook(sign.notebook), "kernel": sign.kernel, "host": host, "busy": sign.busy}
+def _lead(status: DriverStatus, notebook: Callable[[str], str]) -> wire.Lead:
+    host = str(status.driver.get("host", ""))
+    return {"notebook": notebook(status.notebook), "kernel": status.kernel, "host": host, "busy": status.busy}
 
 
-def _worker(sources: Sources, name: str, sign: DriverStatus | None) -> wire.Worker:
-    server, seen = sources.servers.get(name, {}), sources.looks.get(name)
-    event = sources.progress.get(name, {}) if worker_state(server) == "starting" else {}
-    info = seen.look.info if seen is not None else None
-    used = seen.look.usage if seen is not None else sources.here if sign is not None and sign.local else None
+def _worker(snapshot: Snapshot, name: str, status: DriverStatus | None) -> wire.Worker:
+    server, answer = snapshot.servers.get(name, {}), snapshot.answers.get(name)
+    event = snapshot.progress.get(name, {}) if worker_state(server) == "starting" else {}
+    info = answer.status.info if answer is not None else None
+    used = answer.status.usage if answer is not None else snapshot.here if status is not None and status.local else None
     return {
         "name": name,
         "state": worker_state(server),
@@ -151,37 +151,37 @@ def _worker(sources: Sources, name: str, sign: DriverStatus | None) -> wire.Work
         "queue": event.get("queue"),
         "profile": (info.profile if info else "") or server.get("user_options", {}).get("profile"),
         "slots": info.ranks if info else None,
-        "ranks": _ranks(sign, name),
+        "ranks": _ranks(status, name),
         "host": info.host if info else None,
         "busy": info.idle_seconds is None if info else None,
-        "idle_until": _idle_until(info, seen.time) if info and seen else None,
+        "idle_until": _idle_until(info, answer.time) if info and answer else None,
         "url": server.get("url"),
-        "usage": used,  # type: ignore[typeddict-item] # a test holds the two together
+        "usage": used,  # type: ignore[typeddict-item] # a test compares the two types
     }
 
 
 def worker_state(server: Server) -> wire.WorkerState:
-    """Return how a server is; an empty one is that of a local cluster, which the hub does not know."""
+    """Return a server's state. An empty server belongs to a local cluster, which the hub does not know."""
     if server.get("pending") == "stop" or server.get("stopped"):
         return "stopping"
     return "ready" if server.get("ready") or not server else "starting"
 
 
-def _ranks(sign: DriverStatus | None, name: str) -> list[wire.Rank]:
-    if sign is None:
+def _ranks(status: DriverStatus | None, name: str) -> list[wire.Rank]:
+    if status is None:
         return []
-    return [{"rank": rank, "alive": alive} for worker, rank, alive in sign.ranks if worker == name]
+    return [{"rank": rank, "alive": alive} for worker, rank, alive in status.ranks if worker == name]
 
 
-def _idle_until(info: WorkerInfo, seen: float) -> float | None:
+def _idle_until(info: WorkerInfo, answered: float) -> float | None:
     if info.idle_seconds is None or not info.idle_minutes:
         return None
-    # To whole seconds: it must not seem to change with each look.
-    return float(round(seen + 60 * info.idle_minutes - info.idle_seconds))
+    # Rounded to seconds, so that the value stays the same between two polls.
+    return float(round(answered + 60 * info.idle_minutes - info.idle_seconds))
 
 
-def options_of(sources: Sources, name: str) -> WorkerOptions:
-    """Return what the workers of a cluster that nobody leads were started with."""
-    asked = sources.servers[sources.members(name)[0]].get("user_options", {})
+def options_of(snapshot: Snapshot, name: str) -> WorkerOptions:
+    """Return the options that the workers of a cluster without a driver were started with."""
+    asked = snapshot.servers[snapshot.members(name)[0]].get("user_options", {})
     known = {key: asked[key] for key in ("profile", "ranks", "backend", "wait") if asked.get(key) is not None}
     return WorkerOptions(cluster=name, **known)

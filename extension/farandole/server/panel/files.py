@@ -1,4 +1,4 @@
-"""Logs and reports of runs, as they lie on disk: in parts, and as CSV."""
+"""Logs and reports of runs, read from disk: in chunks, and as CSV."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from farandole.server.worker.logbook import LOG_CHUNK_BYTES, whole_characters
 CHUNK_ROWS = 2_000
 
 
-def log_part(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES) -> wire.LogPart:
-    """Return a part of what a rank printed, from a byte on; a negative one counts from the end.
+def read_log(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES) -> wire.LogPart:
+    """Return a chunk of a rank's output from a byte on; a negative offset counts from the end.
 
-    Raises RunNotFoundError when the run has no such rank.
+    Raises RunNotFoundError if the run has no such rank.
     """
     path = info.folder / "logs" / f"rank-{rank}.log"
     if not path.exists() and not 0 <= rank < info.size:
         raise RunNotFoundError(f"run {info.id} has no rank {rank}; it has the ranks 0-{info.size - 1}")
-    begin, size, data = _part(path, offset, min(limit, LOG_CHUNK_BYTES))
+    begin, size, data = _read_chunk(path, offset, min(limit, LOG_CHUNK_BYTES))
     return {
         "run": info.id,
         "rank": rank,
@@ -42,11 +42,11 @@ def log_part(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES
     }
 
 
-def _part(path: Path, offset: int, limit: int) -> tuple[int, int, bytes]:
+def _read_chunk(path: Path, offset: int, limit: int) -> tuple[int, int, bytes]:
     with suppress(FileNotFoundError), path.open("rb") as file:
         size = file.seek(0, io.SEEK_END)
         begin = file.seek(min(offset, size) if offset >= 0 else max(0, size + offset))
-        # In the middle of a character, where somebody counts from the end.
+        # An offset from the end may point into the middle of a UTF-8 character; its remaining bytes are skipped.
         data = file.read(limit)
         skipped = next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0) if offset < 0 else 0
         return begin + skipped, size, whole_characters(data[skipped:])
@@ -60,7 +60,7 @@ def csv_chunks(info: RunInfo) -> Iterator[str]:
     rows = []
     for rank, path in rank_files(info.folder / "metrics", ".jsonl"):
         for record in read_lines(path):
-            # A disk that was full leaves lines that are no reports.
+            # A full disk leaves lines that are not reports.
             with suppress(KeyError, TypeError, ValueError, AttributeError):
                 if record.get("kind") == Kind.REPORT:
                     rows.append(_row(rank, record, names))
@@ -83,7 +83,7 @@ def _rows(rows: list[list[Any]]) -> str:
 
 
 def _series(info: RunInfo) -> list[str]:
-    """Return the names of all series: from the short version of a run that has ended, else from all its reports."""
+    """Return the names of all series: from the view of an ended run, otherwise from all reports."""
     if info.status.ended:
         with suppress(OSError, ValueError, KeyError):
             view = json.loads((info.folder / VIEW).read_bytes())

@@ -1,4 +1,4 @@
-"""The panel of one notebook server: what it knows, for as long as somebody looks at it."""
+"""The panel of one notebook server: the state that all its pages share, while any page is open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequen
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 
@@ -21,158 +21,161 @@ from farandole.server.panel import wire
 from farandole.server.panel.actions import Actions
 from farandole.server.panel.charts import Charts
 from farandole.server.panel.cluster_monitor import ClusterMonitor
-from farandole.server.panel.clusters import Work, clusters
+from farandole.server.panel.clusters import PendingAction, clusters
 from farandole.server.panel.runs import RunIndex
 from farandole.server.worker.routes import backends
 
-FLEET_SECONDS = 3.0
-UNSEEN_SECONDS = 30.0
-"""Every open page has the panel, and few show it: a hub has other things to do than to answer those that do not."""
+REFRESH_SECONDS = 3.0
+HIDDEN_REFRESH_SECONDS = 30.0
+"""Every open page of JupyterLab contains the panel, but few show it. Hidden panels must not load the hub."""
 RUNS_SECONDS = 1.0
 FIRST_SECONDS = 3.0
+"""Time limit for the hub when a panel is opened."""
+PROFILE_KEYS = "name", "description", "ranks", "cpus", "memory", "gpus", "gpu_class"
 
 
 @dataclass
 class Topic:
-    """The newest message of a kind; ``version`` grows when it says something else."""
+    """The newest message of a kind; ``version`` grows when its content changes."""
 
     message: wire.Message | None = None
     version: int = 0
-    says: Hashable = None
+    content: Hashable = None
 
 
 class Panel:
-    """What all pages of a notebook server are shown. It asks and reads only while it is `used`."""
+    """The state that all pages of a notebook server show. It is updated only while the panel is `used`."""
 
     def __init__(self, *, root: Path, log: logging.Logger) -> None:
         self.store = RunStore()
         self.index = RunIndex(self.store.folder, root)
         self.charts = Charts()
         self.topics = {kind: Topic() for kind in ("clusters", "resources", "runs")}
-        self.news = asyncio.Event()
-        """Set at the next news, and then replaced."""
-        # The hub tells its notebook servers with their environment.
+        self.changed = asyncio.Event()
+        """Set on the next change, and then replaced by a new event."""
+        # The hub passes these in the environment of a notebook server.
         self._profiles = json.loads(os.environ.get("FARANDOLE_PROFILES") or "[]")
         self._limits = json.loads(os.environ.get("FARANDOLE_LIMITS") or "{}")
         self._backends = backends()
         self._log = log
         self._users = 0
-        self._seen_by: set[object] = set()
-        self._due = asyncio.Event()
-        """Set when hub and workers are to be asked at once."""
+        self._visible_pages: set[object] = set()
+        self._refresh_now = asyncio.Event()
+        """Set to poll hub and workers immediately."""
         self._led: Sequence[tuple[str, Sequence[str]]] = ()
-        self._turn = asyncio.Lock()
-        self._works: dict[str, Work] = {}
-        """What was begun, and what of it failed: also for a page that comes when nobody has looked for a while."""
+        # Held while the monitor is started or closed, so that two pages cannot do that at the same time.
+        self._lifecycle = asyncio.Lock()
+        self._pending: dict[str, PendingAction] = {}
+        """Actions in progress and failed ones. They are kept while the panel is not used, for the next page."""
         self._loops: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
-        self._fleet: ClusterMonitor | None = None
+        self._monitor: ClusterMonitor | None = None
         self._actions: Actions | None = None
 
     @property
-    def fleet(self) -> ClusterMonitor:
-        """The hub and the workers; only while it is used."""
-        assert self._fleet is not None
-        return self._fleet
+    def monitor(self) -> ClusterMonitor:
+        """The monitor of the hub and the workers; only while the panel is used."""
+        assert self._monitor is not None
+        return self._monitor
 
     @property
     def actions(self) -> Actions:
-        """What can be done; only while it is used."""
+        """The actions on clusters and runs; only while the panel is used."""
         assert self._actions is not None
         return self._actions
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[None]:
-        """Look at hub, workers and runs until the last user has gone and all is done that was begun."""
-        async with self._turn:
-            if self._fleet is None:
+        """Keep the state updated until the last user has left and all actions are done."""
+        async with self._lifecycle:
+            if self._monitor is None:
                 await self._begin()
             self._users += 1
         try:
             yield
         finally:
-            async with self._turn:
+            async with self._lifecycle:
                 self._users -= 1
                 if not self._users and not self.actions.tasks:
                     await self._end()
                 elif not self._users:
-                    self._due.set()
+                    self._refresh_now.set()
 
     async def state(self) -> wire.State:
-        """Return all that a page begins with."""
+        """Return the initial state of a page."""
         resources, page = self.resources(), await self.runs()
-        return {"hub": self.fleet.hub, "resources": resources, "clusters": self.clusters(), "runs": page}
+        return {"hub": self.monitor.hub, "resources": resources, "clusters": self.clusters(), "runs": page}
 
     def clusters(self) -> list[wire.Cluster]:
-        """Return all clusters as they were last heard of."""
-        return clusters(self.fleet.sources, self.index.notebook)
+        """Return the latest state of all clusters."""
+        return clusters(self.monitor.snapshot, self.index.notebook)
 
     async def runs(self) -> wire.RunPage:
         """Return the newest runs."""
-        return await asyncio.to_thread(self.index.newest, self.fleet.sources.going())
+        return await asyncio.to_thread(self.index.newest, self.monitor.snapshot.active_runs())
 
     def resources(self) -> wire.Resources:
-        """Return what may be started."""
-        gpus = self.fleet.gpus
+        """Return the profiles, GPUs, limits and backends that clusters can use."""
+        gpus = self.monitor.gpus
         return {
             "profiles": [_profile(one, gpus) for one in self._profiles],
             "gpus": [_gpu_class(name, counts) for name, counts in gpus.items()],
             "quota": {
-                "workers": len(self.fleet.sources.servers),
+                "workers": len(self.monitor.snapshot.servers),
                 "workers_max": self._limits.get("workers_per_user"),
                 "ranks_per_worker_max": self._limits.get("ranks_per_worker"),
             },
             "backends": self._backends,
         }
 
-    def see(self, page: object, *, seen: bool) -> None:
-        """Note whether somebody sees the panel on a page."""
-        if not seen:
-            self._seen_by.discard(page)
-        elif page not in self._seen_by:
-            self._seen_by.add(page)
-            self._due.set()
+    def set_visible(self, page: object, *, visible: bool) -> None:
+        """Note whether a page shows the panel."""
+        if not visible:
+            self._visible_pages.discard(page)
+        elif page not in self._visible_pages:
+            self._visible_pages.add(page)
+            self._refresh_now.set()
 
-    def tell(self) -> None:
-        """Compare what is known with what was told, and wake all pages."""
+    def publish(self) -> None:
+        """Update the topics of clusters and resources, and notify the pages."""
         there = self.clusters()
-        self._tell("clusters", {"kind": "clusters", "hub": self.fleet.hub, "clusters": there})
-        self._tell("resources", {"kind": "resources", "resources": self.resources()})
-        self.wake()
+        self._publish("clusters", {"kind": "clusters", "hub": self.monitor.hub, "clusters": there})
+        self._publish("resources", {"kind": "resources", "resources": self.resources()})
+        self.notify_pages()
 
-    def wake(self) -> None:
-        """Have all pages look for news."""
-        self.news.set()
-        self.news = asyncio.Event()
+    def notify_pages(self) -> None:
+        """Make all pages check for updates."""
+        self.changed.set()
+        self.changed = asyncio.Event()
 
-    def _tell(self, kind: str, message: wire.Message, says: Hashable = None) -> None:
+    def _publish(self, kind: str, message: wire.Message, content: Hashable = None) -> None:
         topic = self.topics[kind]
-        says = says or json.dumps(message, sort_keys=True)
-        if says != topic.says:
-            topic.message, topic.says, topic.version = message, says, topic.version + 1
+        content = content or json.dumps(message, sort_keys=True)
+        if content != topic.content:
+            topic.message, topic.content, topic.version = message, content, topic.version + 1
 
     async def _begin(self) -> None:
-        # Without a limit: each worker is asked at the same time, and a stream of events is open for each that starts.
+        # No connection limit: all workers are polled concurrently, and each starting worker has an event stream.
         session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         workers: HubWorkers | None = None
         try:
             workers = HubWorkers.from_environment(None, None, session)
         except NoClusterError:
             await session.close()
-        self._fleet = ClusterMonitor(self.store.folder, workers, self.tell, self._works)
-        self._actions = Actions(self._fleet, self.store, self._log.info)
+        self._monitor = ClusterMonitor(self.store.folder, workers, self.publish, self._pending)
+        self._actions = Actions(self._monitor, self.store, self._log.info)
         try:
-            # Whoever opens the panel does not wait for a worker that hangs, nor long for a hub.
-            await self._fleet.refresh(hub_seconds=FIRST_SECONDS, look_seconds=FIRST_SECONDS / 3)
+            # Short time limits, because the page waits for this.
+            await self._monitor.refresh(hub_seconds=FIRST_SECONDS, worker_seconds=FIRST_SECONDS / 3)
         except BaseException:
-            # A page that is gone again, mostly.
+            # Usually cancelled, because the page was closed.
             await self._close()
             raise
-        self._fleet.forget_what_came_right()
-        self._led = self._leads()
+        self._monitor.forget_resolved_failures()
+        self._led = self._led_clusters()
         self._loops = [
-            asyncio.create_task(self._again(self._look_at_fleet), name="panel: fleet"),
-            asyncio.create_task(self._again(self._look_at_runs), name="panel: runs"),
+            asyncio.create_task(self._repeat(self._refresh_clusters), name="panel: clusters"),
+            asyncio.create_task(self._repeat(self._refresh_runs), name="panel: runs"),
         ]
 
     async def _end(self) -> None:
@@ -182,70 +185,62 @@ class Panel:
         await self._close()
 
     async def _close(self) -> None:
-        # The next page must not be told of these.
+        # The next page must not receive these messages.
         for topic in self.topics.values():
-            topic.message = topic.says = None
-        fleet, self._fleet, self._actions = self.fleet, None, None
-        await fleet.close()
+            topic.message = topic.content = None
+        monitor, self._monitor, self._actions = self.monitor, None, None
+        await monitor.close()
 
-    async def _again(self, look: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, refresh: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                await look()
-            except Exception:  # noqa: BLE001 - what nobody has foreseen must not leave all pages with what was an hour ago
-                self._log.exception("the panel could not look at something; it is tried again")
+                await refresh()
+            except Exception:  # noqa: BLE001 - after an unexpected error, pages would show an old state for ever
+                self._log.exception("the panel could not be refreshed; it will try again")
                 await asyncio.sleep(RUNS_SECONDS)
 
-    async def _look_at_fleet(self) -> None:
-        busy = self._seen_by or self.actions.tasks or self.fleet.unsettled
+    async def _refresh_clusters(self) -> None:
+        busy = self._visible_pages or self.actions.tasks or self.monitor.unsettled
         with suppress(TimeoutError):
-            async with asyncio.timeout(FLEET_SECONDS if busy else UNSEEN_SECONDS):
-                await self._due.wait()
-        self._due.clear()
-        await self.fleet.refresh()
+            async with asyncio.timeout(REFRESH_SECONDS if busy else HIDDEN_REFRESH_SECONDS):
+                await self._refresh_now.wait()
+        self._refresh_now.clear()
+        await self.monitor.refresh()
         if not self._users and not self.actions.tasks:
-            # What the last user began is done.
+            # In a separate task, because `_end` cancels the task that runs this method.
             self._ending = asyncio.create_task(self._end_if_unused(), name="panel: end")
 
     async def _end_if_unused(self) -> None:
-        async with self._turn:
-            if self._fleet is not None and not self._users and not self.actions.tasks:
+        async with self._lifecycle:
+            if self._monitor is not None and not self._users and not self.actions.tasks:
                 await self._end()
 
-    async def _look_at_runs(self) -> None:
-        await self.fleet.read_desks()
-        if (led := self._leads()) != self._led:
-            # A notebook has started a cluster, or stopped one.
+    async def _refresh_runs(self) -> None:
+        await self.monitor.read_driver_statuses()
+        if (led := self._led_clusters()) != self._led:
+            # A notebook has started or stopped a cluster.
             self._led = led
-            self._due.set()
-        self._tell_runs(await self.runs())
-        self.tell()
+            self._refresh_now.set()
+        self._publish_runs(await self.runs())
+        self.publish()
         await asyncio.sleep(RUNS_SECONDS)
 
-    def _leads(self) -> Sequence[tuple[str, Sequence[str]]]:
-        return [(sign.cluster, sign.workers) for sign in self.fleet.sources.driver_statuses]
+    def _led_clusters(self) -> Sequence[tuple[str, Sequence[str]]]:
+        return [(status.cluster, status.workers) for status in self.monitor.snapshot.driver_statuses]
 
-    def _tell_runs(self, page: wire.RunPage) -> None:
-        # That a run has gone on for another second the page knows itself.
+    def _publish_runs(self, page: wire.RunPage) -> None:
+        # The elapsed time of an active run is not content: the page counts it itself.
         said = [{**run, "seconds": 0 if run["goes_on"] else run["seconds"]} for run in page["runs"]]
         message: wire.RunsMessage = {"kind": "runs", "runs": page["runs"], "total": page["total"]}
-        self._tell("runs", message, json.dumps([said, page["total"]]))
+        self._publish("runs", message, json.dumps([said, page["total"]]))
 
 
 def _profile(profile: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> wire.Profile:
     classes = [counts for name, counts in gpus.items() if profile["gpu_class"] in {None, name}]
     counted = bool(profile["gpus"] and classes)
-    return {
-        "name": profile["name"],
-        "description": profile["description"],
-        "ranks": profile["ranks"],
-        "cpus": profile["cpus"],
-        "memory": profile["memory"],
-        "gpus": profile["gpus"],
-        "gpu_class": profile["gpu_class"],
-        "gpus_free": sum(counts["free"] for counts in classes) if counted else None,
-        "gpus_total": sum(counts["total"] for counts in classes) if counted else None,
-    }
+    known = {key: profile[key] for key in PROFILE_KEYS}
+    free = {f"gpus_{key}": sum(counts[key] for counts in classes) if counted else None for key in ("free", "total")}
+    return cast("wire.Profile", {**known, **free})
 
 
 def _gpu_class(name: str, counts: dict[str, Any]) -> wire.GpuClass:

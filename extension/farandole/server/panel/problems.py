@@ -1,4 +1,4 @@
-"""What a page is told of a request that is refused, and with which status."""
+"""The errors that a page receives, and their HTTP status codes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,8 @@ from farandole.exceptions import (
 )
 from farandole.server.panel import wire
 
-STATUS: dict[wire.ProblemCode, int] = {
-    "invalid": 400,
-    "unknown": 404,
-    "no_hub": 409,
-    "refused": 403,
-    "quota": 429,
-    "exists": 409,
-    "runs_go_on": 409,
-    "unreachable": 502,
-    "failed": 409,
-}
+STATUS: dict[wire.ProblemCode, int] = {"invalid": 400, "refused": 403, "unknown": 404, "quota": 429, "unreachable": 502}
+"""Status codes by problem; 409 (conflict) for others."""
 CODES: tuple[tuple[type[FarandoleError], wire.ProblemCode], ...] = (
     (UsageError, "invalid"),
     (RunNotFoundError, "unknown"),
@@ -39,7 +30,7 @@ CODES: tuple[tuple[type[FarandoleError], wire.ProblemCode], ...] = (
 
 
 class RefusedError(FarandoleError):
-    """Raised when the panel cannot do what a page asks for."""
+    """Raised if the panel cannot do what a page asks for."""
 
     def __init__(self, code: wire.ProblemCode, message: str, *, runs: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -48,7 +39,7 @@ class RefusedError(FarandoleError):
 
 
 def problem(error: FarandoleError) -> wire.Problem:
-    """Return what a page is told of an error."""
+    """Return an error as a page receives it."""
     if isinstance(error, RefusedError):
         return {"code": error.code, "message": str(error), "runs": error.runs}
     code: wire.ProblemCode = next((code for kind, code in CODES if isinstance(error, kind)), "failed")

@@ -1,7 +1,7 @@
-"""What the notebook server and the panel's page say to each other, as JSON.
+"""Types of the JSON messages between the notebook server and the panel's page.
 
-Every key is always there; null means that it is not known, or does not apply. Times are seconds since the epoch, sizes
-are bytes. ``tests/wire`` holds an example of each type, which the tests of both languages read.
+All keys are always present; null means unknown or not applicable. Times are in seconds since the epoch, sizes in bytes.
+``tests/wire`` holds an example of each type, for the tests of both languages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Numbers: TypeAlias = list[float | None]
 
 
 class GpuUsage(TypedDict):
-    """One GPU that a worker sees; the first three are what ``nvidia-smi`` says."""
+    """A GPU that a worker sees, with the values of ``nvidia-smi``."""
 
     index: int
     percent: float | None
@@ -28,10 +28,10 @@ class GpuUsage(TypedDict):
 
 
 class Usage(TypedDict):
-    """What a worker uses, its ranks included.
+    """Resource usage of a worker and its ranks.
 
-    ``cpu`` is in percent of one core, and ``cpus`` how many cores it may use; ``received`` and ``sent`` are bytes a
-    second over the network of its container or machine. The rates are null until there are two samples.
+    ``cpu`` is in percent of one core, and ``cpus`` is the number of cores available. ``received`` and ``sent`` are
+    bytes per second on the network of the container or machine. Rates are null until there are two samples.
     """
 
     time: float
@@ -45,7 +45,7 @@ class Usage(TypedDict):
 
 
 class Rank(TypedDict):
-    """A rank as its cluster's driver knows it."""
+    """A rank, as its cluster's driver knows it."""
 
     rank: int
     alive: bool
@@ -54,9 +54,9 @@ class Rank(TypedDict):
 class Worker(TypedDict):
     """A worker of a cluster.
 
-    While it starts, ``percent`` and ``message`` are the hub's last word and ``queue`` its place in the queue for GPUs.
-    ``slots`` is how many ranks it holds; ``ranks`` is empty where no driver leads the cluster. ``busy``: a rank
-    computes. The hub stops it at ``idle_until`` unless it is used. ``url`` is a path on the hub.
+    While it starts, ``percent`` and ``message`` are from the hub's last event, and ``queue`` is its place in the queue
+    for GPUs. ``slots`` is the number of ranks it can hold; ``ranks`` is empty if the cluster has no driver. ``busy``:
+    a rank computes. The hub stops an unused worker at ``idle_until``. ``url`` is a path on the hub.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Worker(TypedDict):
 
 
 class Lead(TypedDict):
-    """The kernel that leads a cluster; ``notebook`` is its path, empty where that is not known."""
+    """The kernel that leads a cluster; ``notebook`` is its path, empty if unknown."""
 
     notebook: str
     kernel: str
@@ -84,11 +84,11 @@ class Lead(TypedDict):
 
 
 class Cluster(TypedDict):
-    """A cluster, also one that could not be started, with the reason in ``error``, until the page deletes it.
+    """A cluster. A failed start remains, with the reason in ``error``, until the page deletes it.
 
-    ``wanted`` is the number of workers it was asked to have and has not yet; ``notice`` says what that waits for.
-    ``local``: it has no hub, and ends with the kernel that leads it. ``size`` is its number of ranks; ``runs`` are the
-    ids of those that go on.
+    ``wanted`` is the requested number of workers while it is not reached; ``notice`` says what has to happen first.
+    ``local``: the cluster has no hub, and ends with the kernel that leads it. ``size`` is its number of ranks; ``runs``
+    are the ids of its active runs.
     """
 
     name: str
@@ -106,14 +106,14 @@ class Cluster(TypedDict):
 
 
 class Hub(TypedDict):
-    """The hub as it was last heard of: ``error`` says why it cannot be asked now."""
+    """The hub's latest state; ``error`` says why it cannot be reached."""
 
     user: str | None
     error: str | None
 
 
 class Profile(TypedDict):
-    """A size of server that the admin offers; ``gpus_free`` and ``gpus_total`` count those of its class."""
+    """A size of server that the admin offers; ``gpus_free`` and ``gpus_total`` count the GPUs of its class."""
 
     name: str
     description: str
@@ -127,14 +127,14 @@ class Profile(TypedDict):
 
 
 class Holder(TypedDict):
-    """How many GPUs of a class a user holds."""
+    """The number of GPUs of a class that a user holds."""
 
     user: str
     count: int
 
 
 class GpuClass(TypedDict):
-    """The hub's GPUs of one class; ``waiting`` servers queue for them."""
+    """The hub's GPUs of one class; ``waiting`` is the number of servers in the queue for them."""
 
     name: str
     total: int
@@ -144,7 +144,7 @@ class GpuClass(TypedDict):
 
 
 class Quota(TypedDict):
-    """What the user may have; null where the hub does not say."""
+    """The user's limits; null if the hub has none."""
 
     workers: int
     workers_max: int | None
@@ -152,7 +152,7 @@ class Quota(TypedDict):
 
 
 class Resources(TypedDict):
-    """What may be started."""
+    """The profiles, GPUs, limits and backends that clusters can use."""
 
     profiles: list[Profile]
     gpus: list[GpuClass]
@@ -160,24 +160,29 @@ class Resources(TypedDict):
     backends: list[str]
 
 
-class RunSummary(TypedDict):
-    """A run in the list.
-
-    ``goes_on``: ranks compute for it, perhaps without a driver (then it is lost until a notebook attaches its cluster).
-    ``notebook``, ``kernel`` and ``cell`` are where it came from, empty where that was not recorded.
-    """
+class RunBasics(TypedDict):
+    """Fields of a run that lists and views share."""
 
     id: str
     name: str
     status: RunStatus
-    goes_on: bool
     error: str | None
+    backend: str
+    size: int
+
+
+class RunSummary(RunBasics):
+    """A run in the list.
+
+    ``goes_on``: ranks compute for it, possibly without a driver (its status is then lost until a notebook attaches).
+    ``notebook``, ``kernel`` and ``cell`` say where it was started; empty if that was not recorded.
+    """
+
+    goes_on: bool
     started: float
     ended: float | None
     seconds: float
-    backend: str
     cluster: str
-    size: int
     notebook: str
     kernel: str
     cell: str
@@ -185,16 +190,16 @@ class RunSummary(TypedDict):
 
 
 class RankLine(TypedDict):
-    """A rank's own line of a series."""
+    """The line of one rank in a series."""
 
     x: Numbers
     mean: Numbers
 
 
 class Series(TypedDict):
-    """A series, at most 300 points (600 while it grows): the mean over the ranks between ``low`` and ``high``.
+    """A series of at most 300 points (600 while it grows): the mean over the ranks, between ``low`` and ``high``.
 
-    ``bad`` counts values that are NaN or infinite, ``bad_x`` says where they were. ``ranks`` is null unless asked for.
+    ``bad`` counts NaN and infinite values, and ``bad_x`` says where they are. ``ranks`` is null unless requested.
     """
 
     name: str
@@ -210,7 +215,7 @@ class Series(TypedDict):
 
 
 class Bar(TypedDict):
-    """How far a loop is."""
+    """Progress of a loop."""
 
     name: str
     done: float | None
@@ -219,7 +224,7 @@ class Bar(TypedDict):
 
 
 class RankRow(TypedDict):
-    """A rank of a run: use of its process, speed, and the last lines that it printed. ``cpu`` as in `Usage`."""
+    """A rank of a run: usage of its process, speed, and its last lines of output. ``cpu`` is as in `Usage`."""
 
     rank: int
     worker: str
@@ -235,17 +240,11 @@ class RankRow(TypedDict):
     log: list[str]
 
 
-class RunView(TypedDict):
-    """What the dashboard in the notebook shows of a run too; ``ended``: nothing more will come."""
+class RunView(RunBasics):
+    """The view of a run, which the dashboard in the notebook shows as well. ``ended``: no updates will follow."""
 
-    id: str
-    name: str
-    status: RunStatus
     ended: bool
-    error: str | None
     notices: list[str]
-    backend: str
-    size: int
     elapsed: float
     progress: list[Bar]
     samples_per_second: float | None
@@ -254,7 +253,7 @@ class RunView(TypedDict):
 
 
 class RunDetail(TypedDict):
-    """``GET runs/ID``. ``sampled``: no driver has left a view, and the chart was made of parts of long files."""
+    """``GET runs/ID``. ``sampled``: no driver has written a view, and the chart was made from samples of the files."""
 
     summary: RunSummary
     view: RunView
@@ -275,30 +274,38 @@ class RunSeries(TypedDict):
 
 
 class RunPage(TypedDict):
-    """``GET runs``: some of the runs that a filter lets through, newest first, and how many those are."""
+    """``GET runs``: a page of the runs that match a filter, newest first, and the total number of matching runs."""
 
     runs: list[RunSummary]
     offset: int
     total: int
 
 
-class LogPart(TypedDict):
-    """A piece of a log: of a rank in a run, or of a worker's server. The next one begins at byte ``next``.
+class LogRequest(TypedDict):
+    """A log from an offset in bytes on: the log of ``rank`` in ``run``, or of ``worker``.
 
-    ``size`` is how long the log is now; ``offset`` is later than asked for where the beginning is not kept.
+    In a subscription, a negative offset counts from the end.
     """
 
     run: str | None
     rank: int | None
     worker: str | None
     offset: int
+
+
+class LogPart(LogRequest):
+    """A chunk of a log; the next one begins at byte ``next``.
+
+    ``size`` is the current length of the log. ``offset`` is larger than requested if the beginning is not kept.
+    """
+
     next: int
     size: int
     text: str
 
 
 class State(TypedDict):
-    """``GET state``, and the first things that the stream tells. ``hub`` is null where there is none."""
+    """``GET state``, and the first messages of the stream. ``hub`` is null without a hub."""
 
     hub: Hub | None
     resources: Resources
@@ -307,7 +314,7 @@ class State(TypedDict):
 
 
 class Problem(TypedDict):
-    """Why a request was refused; ``message`` is for the user. ``runs``: those that go on and would be stopped."""
+    """The reason for refusing a request; ``message`` is for the user. ``runs``: active runs that would be stopped."""
 
     code: ProblemCode
     message: str
@@ -315,7 +322,7 @@ class Problem(TypedDict):
 
 
 class StartCluster(TypedDict):
-    """``POST clusters``; null stands for the hub's default."""
+    """``POST clusters``; null selects the hub's default."""
 
     name: str
     workers: int
@@ -331,19 +338,10 @@ class ScaleCluster(TypedDict):
     workers: int
 
 
-class LogRequest(TypedDict):
-    """A log to follow from a byte on: of ``rank`` in ``run``, or of ``worker``. A negative one counts from the end."""
-
-    run: str | None
-    rank: int | None
-    worker: str | None
-    offset: int
-
-
 class Watch(TypedDict):
-    """All that a page wants to hear of beside clusters, resources and runs; the next one takes its place.
+    """All subscriptions of a page beside clusters, resources and runs; replaces the previous ones.
 
-    ``seen``: somebody sees the panel, so that hub and workers are asked often.
+    ``seen``: the panel is visible, so hub and workers are polled often.
     """
 
     kind: Literal["watch"]
@@ -354,7 +352,7 @@ class Watch(TypedDict):
 
 
 class ClustersMessage(TypedDict):
-    """All clusters as they are now."""
+    """The current state of all clusters."""
 
     kind: Literal["clusters"]
     hub: Hub | None
@@ -362,14 +360,14 @@ class ClustersMessage(TypedDict):
 
 
 class ResourcesMessage(TypedDict):
-    """What may be started now."""
+    """The resources that clusters can use now."""
 
     kind: Literal["resources"]
     resources: Resources
 
 
 class RunsMessage(TypedDict):
-    """The newest runs, those that go on included however old they are, and how many there are in all."""
+    """The newest runs, with all active runs, and the total number of runs."""
 
     kind: Literal["runs"]
     runs: list[RunSummary]
@@ -377,7 +375,7 @@ class RunsMessage(TypedDict):
 
 
 class RunMessage(TypedDict):
-    """A watched run as it is now."""
+    """The current state of a run that the page subscribes to."""
 
     kind: Literal["run"]
     id: str
@@ -387,21 +385,21 @@ class RunMessage(TypedDict):
 
 
 class LogMessage(TypedDict):
-    """The next piece of a followed log."""
+    """The next chunk of a log that the page subscribes to."""
 
     kind: Literal["log"]
     part: LogPart
 
 
 class ProblemMessage(TypedDict):
-    """Something that was asked for over the stream and is not there."""
+    """An error in a request over the stream."""
 
     kind: Literal["problem"]
     problem: Problem
 
 
 class Beat(TypedDict):
-    """A sign of life, every 15 seconds; a page that has heard nothing for 45 opens the stream again."""
+    """Sent every 15 seconds to show that the connection pending; after 45 silent seconds, the page reconnects."""
 
     kind: Literal["beat"]
     time: float

@@ -53,11 +53,11 @@ async def until(happened):
 
 async def test_a_slow_page_gets_the_newest_and_nothing_waits_for_it(panel):
     slow = Slow()
-    telling = asyncio.create_task(Page(panel, slow.send).tell())
+    telling = asyncio.create_task(Page(panel, slow.send).send_updates())
     await until(lambda: slow.waiting)
     for number in range(1000):
-        panel._tell("runs", {"kind": "runs", "runs": [], "total": number})
-        panel.wake()
+        panel._publish("runs", {"kind": "runs", "runs": [], "total": number})
+        panel.notify_pages()
     await asyncio.sleep(0)
     assert slow.taken == []
     panel._loops[1].cancel()
@@ -76,13 +76,13 @@ async def test_a_run_that_is_looked_at_again_is_told_again(panel):
     slow = Slow()
     page = Page(panel, slow.send)
     watch = {"seen": True, "runs": [run.id], "by_rank": False, "logs": []}
-    page.watch(watch)
-    telling = asyncio.create_task(page.tell())
+    page.subscribe(watch)
+    telling = asyncio.create_task(page.send_updates())
     await until(lambda: panel.topics["runs"].message)
     slow.let(3)
     await until(lambda: len(slow.taken) == 3 and slow.waiting)
-    page.watch({**watch, "runs": []})
-    page.watch(watch)
+    page.subscribe({**watch, "runs": []})
+    page.subscribe(watch)
     slow.let()
     await until(lambda: [one["kind"] for one in slow.taken].count("run") == 2)
     telling.cancel()
@@ -94,13 +94,13 @@ async def test_a_log_is_read_on_when_the_page_has_taken_what_came_before(panel, 
     run.add_log(0, "x" * 1_000_000)
     run.finish(Status.FINISHED)
     read = []
-    take = pages.log_part
-    monkeypatch.setattr(pages, "log_part", lambda *arguments: read.append(arguments) or take(*arguments))
+    take = pages.read_log
+    monkeypatch.setattr(pages, "read_log", lambda *arguments: read.append(arguments) or take(*arguments))
     slow = Slow()
     page = Page(panel, slow.send)
     log = {"run": run.id, "rank": 0, "worker": None, "offset": 0}
-    page.watch({"seen": True, "runs": [], "by_rank": False, "logs": [log]})
-    telling = asyncio.create_task(page.tell())
+    page.subscribe({"seen": True, "runs": [], "by_rank": False, "logs": [log]})
+    telling = asyncio.create_task(page.send_updates())
     # What all pages are told first, and one part of the log.
     await until(lambda: panel.topics["runs"].message)
     slow.let(4)
@@ -120,8 +120,8 @@ async def test_who_goes_on_following_a_log_hears_no_part_of_it_twice(panel):
     page = Page(panel, slow.send)
     log = {"run": run.id, "rank": 0, "worker": None, "offset": 0}
     watch = {"seen": True, "runs": [], "by_rank": False, "logs": [log]}
-    page.watch(watch)
-    telling = asyncio.create_task(page.tell())
+    page.subscribe(watch)
+    telling = asyncio.create_task(page.send_updates())
 
     def text():
         return "".join(one["part"]["text"] for one in slow.taken if one["kind"] == "log")
@@ -130,7 +130,7 @@ async def test_who_goes_on_following_a_log_hears_no_part_of_it_twice(panel):
         run.add_log(0, f"{number}\n")
         run.flush()
         await until(lambda number=number: text().endswith(f"{number}\n"))
-        page.watch(watch)
+        page.subscribe(watch)
     assert text() == "0\n1\n2\n"
     run.finish(Status.FINISHED)
     telling.cancel()
@@ -141,7 +141,7 @@ async def test_a_silent_stream_gives_a_sign_of_life(panel, monkeypatch):
     monkeypatch.setattr(pages, "BEAT_SECONDS", 0.1)
     slow = Slow()
     slow.let()
-    telling = asyncio.create_task(Page(panel, slow.send).tell())
+    telling = asyncio.create_task(Page(panel, slow.send).send_updates())
     await until(lambda: [one["kind"] for one in slow.taken].count("beat") >= 2)
     telling.cancel()
     await asyncio.wait([telling])
@@ -155,8 +155,8 @@ async def test_a_page_that_does_not_read_fills_no_memory(tmp_path, monkeypatch):
         stream.socket._reader._protocol.pause_reading()
         big = "x" * 100_000
         for number in range(300):
-            panel._tell("runs", {"kind": "runs", "runs": [], "total": number, "padding": big})
-            panel.wake()
+            panel._publish("runs", {"kind": "runs", "runs": [], "total": number, "padding": big})
+            panel.notify_pages()
             await asyncio.sleep(0.005)
         told = panel.topics["runs"].version
         stream.socket._reader._protocol.resume_reading()

@@ -5,7 +5,7 @@ import json
 
 import aiohttp
 import pytest
-from farandole.driver.control import mailbox as desk
+from farandole.driver.control import mailbox
 from farandole.driver.control.mailbox import DESKS
 from farandole.runs.store import this_process
 from farandole.server.panel import wire
@@ -257,7 +257,7 @@ class Driver:
             "driver": this_process(), "since": 1.0, "workers": ["main-w0"], "ranks": [("main-w0", 0, True)],
             "runs": [], "wanted": None, "error": None, **said,
         }  # fmt: skip
-        self._desk = desk.Mailbox(store, lambda: self.sign, dict.fromkeys(("scale", "stop", "stop_run"), self.act))
+        self._desk = mailbox.Mailbox(store, lambda: self.sign, dict.fromkeys(("scale", "stop", "stop_run"), self.act))
 
     async def act(self, request):
         self.asked.append(request)
@@ -316,7 +316,7 @@ async def test_a_rank_that_is_dead_is_marked(server, hub, tmp_path):
     [
         ({"name": "Big One"}, "cannot be a cluster's name"),
         ({"workers": 0}, "at least 1 of workers, not 0"),
-        ({"workers": 10**9}, "1,024 workers at most, not 1,000,000,000"),
+        ({"workers": 10**9}, "at most 1,024 workers, not 1,000,000,000"),
         ({"workers": True}, "workers must be of type int"),
         ({"ranks": 0}, "at least 1 of ranks, not 0"),
         ({"backend": "mpi"}, "no backend 'mpi'"),
@@ -431,7 +431,7 @@ async def test_an_answer_that_nobody_foresaw_does_not_end_the_looking(server, hu
         await stream.until("clusters", lambda said: said["clusters"])
         hub.odd = True
         async with asyncio.timeout(DEADLINE):
-            while "it is tried again" not in caplog.text:
+            while "it will try again" not in caplog.text:
                 await asyncio.sleep(0.01)
         hub.odd = False
         hub.has("main-w1")
@@ -483,7 +483,7 @@ async def until_nobody_is_asked():
 
 async def test_what_was_begun_is_done_when_the_page_has_gone(server, hub, monkeypatch, caplog):
     monkeypatch.setattr("farandole.server.panel.actions.SOON_SECONDS", 0.01)
-    monkeypatch.setattr("farandole.server.panel.panel.FLEET_SECONDS", 0.05)
+    monkeypatch.setattr("farandole.server.panel.panel.REFRESH_SECONDS", 0.05)
     hub.events = {"main-w0": ["hold", {"progress": 100, "ready": True, "message": "Ready"}]}
     await server.ask("POST", "clusters", 202, json=START)
     assert not hub.servers["main-w0"]["ready"]
@@ -545,7 +545,7 @@ async def test_a_run_is_stopped_by_the_driver_that_leads_it(alone, tmp_path):
         assert misfit(summary, wire.RunSummary) is None
         assert driver.asked == [{"do": "stop_run", "run": folder.name}]
     refused = await alone.ask("POST", f"runs/{folder.name}/stop", 409)
-    assert "does not go on" in refused["message"]
+    assert "is not active" in refused["message"]
     assert not (tmp_path / "runs" / DESKS).exists()
 
 

@@ -18,7 +18,7 @@ from farandole.runs.store import RunStore, this_process
 from farandole.runs.view_files import LINES, VIEW
 from farandole.server.panel import charts, files, wire
 from farandole.server.panel.charts import Charts
-from farandole.server.panel.files import csv_chunks, log_part
+from farandole.server.panel.files import csv_chunks, read_log
 from farandole.server.panel.routes import runs as run_routes
 from farandole.server.panel.runs import NEWEST, Filter, RunIndex
 
@@ -226,7 +226,7 @@ def test_a_filter(store, index, tmp_path, wanted, found):
     notebook = Origin(notebook=str(tmp_path / "home" / "n.ipynb"), kernel="k", cell="b0")
     store.create(**known, name="digits", cluster="c", origin=notebook).finish(Status.FINISHED)
     store.create(**known, name="bad", cluster="d").finish(Status.FAILED, "rank 0: oh")
-    page = index.page(going=(), wanted=wanted)
+    page = index.page(active=(), wanted=wanted)
     assert ([one["name"] for one in page["runs"]], page["total"]) == (found, len(found))
     for one in page["runs"]:
         if one["name"] == "digits":
@@ -305,17 +305,17 @@ def test_a_long_run_without_a_short_version_is_read_in_parts(tmp_path, index):
 def test_logs_come_in_parts_and_no_character_is_cut(store, index, monkeypatch):
     run = finished(store)
     info = index.find(run.id)
-    part = log_part(info, 1, 0, limit=4)
+    part = read_log(info, 1, 0, limit=4)
     assert misfit(part, wire.LogPart) is None
     assert (part["text"], part["next"], part["size"]) == ("grö", 4, 9)
-    assert log_part(info, 1, 4)["text"] == "ßer\n"
-    end = log_part(info, 1, -6)
+    assert read_log(info, 1, 4)["text"] == "ßer\n"
+    end = read_log(info, 1, -6)
     assert (end["offset"], end["text"]) == (4, "ßer\n"[-5:])
-    assert log_part(info, 1, -4)["text"] == "er\n"
-    assert log_part(info, 0, 0)["text"] == ""
-    assert log_part(info, 1, 99)["offset"] == 9
+    assert read_log(info, 1, -4)["text"] == "er\n"
+    assert read_log(info, 0, 0)["text"] == ""
+    assert read_log(info, 1, 99)["offset"] == 9
     with pytest.raises(RunNotFoundError, match="has no rank 2; it has the ranks 0-1"):
-        log_part(info, 2, 0)
+        read_log(info, 2, 0)
 
 
 async def test_the_csv_is_whole_and_comes_in_pieces(store, server, monkeypatch):

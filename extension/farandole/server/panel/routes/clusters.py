@@ -1,4 +1,4 @@
-"""The panel's routes below ``<base_url>/farandole/panel/``; see docs/decisions/0010-one-stream-for-the-panel.md."""
+"""The panel's routes for clusters; docs/decisions/0010-one-stream-for-the-panel.md describes the whole interface."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from farandole.server.panel.panel import Panel
 from farandole.server.panel.problems import STATUS, RefusedError, problem
 
 MOST_WORKERS = 1024
-"""Of one cluster, whatever the hub allows."""
+"""Limit for one cluster, independent of the hub's limits."""
 
 T = TypeVar("T")
 
 
 class PanelHandler(APIHandler):
-    """What all routes share: JSON, and a ``Problem`` for every refusal."""
+    """Base of all routes: writes JSON, and a ``Problem`` for each refused request."""
 
     auth_resource = "farandole"
 
     def initialize(self, panel: Panel) -> None:
-        """Take the panel of this server."""
+        """Set the panel."""
         super().initialize()
         self.panel = panel
 
     def answer(self, value: Mapping[str, Any], status: int = 200) -> None:
-        """Write an answer."""
+        """Write a JSON answer."""
         self.set_status(status)
         self.finish(strict_json(value))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Write why a request was refused."""
+        """Write why the request was refused."""
         error = kwargs.get("exc_info", (None, None))[1]
         if isinstance(error, FarandoleError):
             told = problem(error)
-            self.answer(told, STATUS[told["code"]])
+            self.answer(told, STATUS.get(told["code"], 409))
         else:
             super().write_error(status_code, **kwargs)
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """Log bugs alone with their traceback: what is refused is told to the page."""
+        """Log only unexpected errors with a traceback; refused requests are reported to the page."""
         if not isinstance(value, FarandoleError):
             super().log_exception(typ, value, tb)
 
     def body(self) -> dict[str, Any]:
-        """Return the request's body, a JSON object; raises UsageError."""
+        """Return the request's body, a JSON object; raise UsageError if it is not one."""
         try:
             body = json.loads(self.request.body)
         except ValueError:
@@ -66,7 +66,7 @@ class PanelHandler(APIHandler):
         return body
 
     def number(self, name: str, default: int) -> int:
-        """Return a whole number of the query; raises UsageError."""
+        """Return an integer from the query; raise UsageError if it is not one."""
         text = self.get_query_argument(name, str(default))
         try:
             return int(text)
@@ -74,8 +74,8 @@ class PanelHandler(APIHandler):
             raise UsageError(f"{name} must be a number, not {text!r}") from exc
 
     def answer_cluster(self, name: str) -> None:
-        """Write how a cluster is by now."""
-        self.answer(cluster(self.panel.fleet.sources, name, self.panel.index.notebook), 202)
+        """Write the current state of a cluster."""
+        self.answer(cluster(self.panel.monitor.snapshot, name, self.panel.index.notebook), 202)
 
 
 class StateHandler(PanelHandler):
@@ -84,7 +84,7 @@ class StateHandler(PanelHandler):
     @web.authenticated
     @authorized(action="read")
     async def get(self) -> None:
-        """Write what a page begins with."""
+        """Write the initial state of a page."""
         async with self.panel.used():
             self.answer(await self.panel.state())
 
@@ -95,7 +95,7 @@ class ClustersHandler(PanelHandler):
     @web.authenticated
     @authorized(action="write")
     async def post(self) -> None:
-        """Start a cluster; a refusal that comes soon is told at once, all else by the stream."""
+        """Start a cluster. Early errors are in the answer, later ones in the stream."""
         options, workers = start_options(self.body())
         async with self.panel.used():
             await self.panel.actions.start(options, workers)
@@ -120,14 +120,14 @@ class ClusterHandler(PanelHandler):
     @web.authenticated
     @authorized(action="write")
     async def delete(self, name: str) -> None:
-        """Stop a cluster, or forget one that could not be started."""
+        """Stop a cluster, or dismiss a failed start."""
         async with self.panel.used():
             if await self.panel.actions.stop(name, stop_runs=bool(self.number("stop_runs", 0))):
                 self.answer_cluster(name)
             else:
                 self.set_status(204)
                 self.finish()
-            self.panel.tell()
+            self.panel.publish()
 
 
 class WorkerLogHandler(PanelHandler):
@@ -136,15 +136,15 @@ class WorkerLogHandler(PanelHandler):
     @web.authenticated
     @authorized(action="read")
     async def get(self, name: str, worker: str) -> None:
-        """Write a part of the log of a worker's server."""
+        """Write a chunk of the log of a worker's server."""
         async with self.panel.used():
-            if worker not in self.panel.fleet.sources.members(name):
+            if worker not in self.panel.monitor.snapshot.members(name):
                 raise RefusedError("unknown", f"cluster {name!r} has no worker {worker!r}")
             self.answer(await worker_log(self.panel, worker, self.number("offset", 0)))
 
 
 def start_options(body: Mapping[str, Any]) -> tuple[WorkerOptions, int]:
-    """Return what a ``StartCluster`` asks for, and how many workers; raises UsageError."""
+    """Return the options and the number of workers of a ``StartCluster`` message; raise UsageError if it is invalid."""
     name, workers = _typed(body, "name", str), _typed(body, "workers", int)
     ranks, backend = _maybe(body, "ranks", int), _maybe(body, "backend", str)
     if not CLUSTER_NAME.fullmatch(name):
@@ -163,7 +163,7 @@ def start_options(body: Mapping[str, Any]) -> tuple[WorkerOptions, int]:
 
 def _check_size(workers: int) -> None:
     if workers > MOST_WORKERS:
-        raise UsageError(f"a cluster may have {MOST_WORKERS:,} workers at most, not {workers:,}")
+        raise UsageError(f"a cluster may have at most {MOST_WORKERS:,} workers, not {workers:,}")
 
 
 def _typed(body: Mapping[str, Any], key: str, kind: type[T]) -> T:

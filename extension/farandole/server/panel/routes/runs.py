@@ -1,9 +1,8 @@
-"""The panel's routes for runs: read from the store, and stopped."""
+"""The panel's routes for runs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized
@@ -13,7 +12,7 @@ from tornado.iostream import StreamClosedError
 from farandole.runs.model import RunInfo
 from farandole.server.panel import wire
 from farandole.server.panel.charts import Chart
-from farandole.server.panel.files import csv_chunks, log_part
+from farandole.server.panel.files import csv_chunks, read_log
 from farandole.server.panel.routes.clusters import PanelHandler
 from farandole.server.panel.runs import NEWEST, Filter
 
@@ -24,13 +23,13 @@ class RunsHandler(PanelHandler):
     @web.authenticated
     @authorized(action="read")
     async def get(self) -> None:
-        """Write a page of the list of runs."""
+        """Write a page of the list."""
         wanted = Filter(**{key: self.get_query_argument(key, "") for key in ("text", "status", "cluster")})
         offset, limit = max(0, self.number("offset", 0)), max(1, self.number("limit", NEWEST))
         async with self.panel.used():
-            going = self.panel.fleet.sources.going()
+            active = self.panel.monitor.snapshot.active_runs()
         index = self.panel.index
-        page = await asyncio.to_thread(lambda: index.page(going=going, wanted=wanted, offset=offset, limit=limit))
+        page = await asyncio.to_thread(lambda: index.page(active=active, wanted=wanted, offset=offset, limit=limit))
         self.answer(page)
 
 
@@ -40,15 +39,15 @@ class RunHandler(PanelHandler):
     @web.authenticated
     @authorized(action="read")
     async def get(self, run: str) -> None:
-        """Write all that is shown of a run."""
+        """Write the details of a run."""
         async with self.panel.used():
-            info, summary, chart = await asyncio.to_thread(self.look, run)
+            info, summary, chart = await asyncio.to_thread(self.load, run)
         self.answer(await asyncio.to_thread(_detail, info, summary, chart))
 
-    def look(self, run: str) -> tuple[RunInfo, wire.RunSummary, Chart]:
-        """Return what is known of a run, and shown of it."""
+    def load(self, run: str) -> tuple[RunInfo, wire.RunSummary, Chart]:
+        """Return a run's info, summary and view."""
         info = self.panel.index.find(run)
-        summary = self.panel.index.summary(info, self.panel.fleet.sources.going())
+        summary = self.panel.index.summary(info, self.panel.monitor.snapshot.active_runs())
         return info, summary, self.panel.charts.of(info, summary, by_rank=bool(self.number("by_rank", 0)))
 
 
@@ -60,7 +59,7 @@ class SeriesHandler(RunHandler):
     async def get(self, run: str) -> None:
         """Write the series of a run."""
         async with self.panel.used():
-            _, _, chart = await asyncio.to_thread(self.look, run)
+            _, _, chart = await asyncio.to_thread(self.load, run)
         self.answer({"id": run, "sampled": chart.sampled, "series": chart.view["series"]})
 
 
@@ -70,10 +69,10 @@ class RankLogHandler(PanelHandler):
     @web.authenticated
     @authorized(action="read")
     async def get(self, run: str, rank: str) -> None:
-        """Write a part of what a rank printed."""
+        """Write a chunk of a rank's output."""
         info = await asyncio.to_thread(self.panel.index.find, run)
         offset, limit = self.number("offset", 0), max(4, self.number("limit", 100_000))
-        self.answer(await asyncio.to_thread(log_part, info, int(rank), offset, limit))
+        self.answer(await asyncio.to_thread(read_log, info, int(rank), offset, limit))
 
 
 class CsvHandler(PanelHandler):
@@ -82,21 +81,21 @@ class CsvHandler(PanelHandler):
     @web.authenticated
     @authorized(action="read")
     async def get(self, run: str) -> None:
-        """Write all reports of a run as CSV, a piece at a time."""
+        """Stream all reports of a run as CSV."""
         info = await asyncio.to_thread(self.panel.index.find, run)
         self.set_header("Content-Type", "text/csv; charset=utf-8")
         self.set_header("Content-Disposition", f'attachment; filename="{info.id}.csv"')
         chunks = csv_chunks(info)
         try:
-            while (chunk := await asyncio.to_thread(_next, chunks)) is not None:
+            while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
                 self.write(chunk)
-                # The next piece is read when this one is on its way: a slow download holds nothing in memory.
+                # Waits until the chunk is sent, so that a slow download does not fill the memory.
                 await self.flush()
         except StreamClosedError:
-            self.log.debug("the download of run %s was broken off", run)
+            self.log.debug("the download of run %s was interrupted", run)
             return
         except BaseException:
-            # The connection breaks: what ended properly would be taken for the whole.
+            # Break the connection: a regular end would make an incomplete file look complete.
             self.detach().close()
             raise
         await self.finish(set_content_type="text/csv; charset=utf-8")
@@ -113,11 +112,7 @@ class StopHandler(PanelHandler):
         async with self.panel.used():
             await self.panel.actions.stop_run(await asyncio.to_thread(index.find, run))
             info = await asyncio.to_thread(index.find, run)
-            self.answer(index.summary(info, self.panel.fleet.sources.going()), 202)
-
-
-def _next(chunks: Iterator[str]) -> str | None:
-    return next(chunks, None)
+            self.answer(index.summary(info, self.panel.monitor.snapshot.active_runs()), 202)
 
 
 def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire.RunDetail:

@@ -1,4 +1,4 @@
-"""``GET events``: the one stream of a page, a websocket."""
+"""``GET events``: the stream of a page, a websocket."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ LONGEST_MESSAGE = 100_000
 
 
 class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """Tells a page what is new, for as long as it is open."""
+    """Sends a page its updates, as long as it is open."""
 
     auth_resource = "farandole"
 
     def initialize(self, panel: Panel) -> None:
-        """Take the panel of this server."""
+        """Set the panel."""
         self.panel = panel
         self._telling: asyncio.Task[None] | None = None
         self._page = Page(panel, self._send)
 
     def set_default_headers(self) -> None:
-        """Set none: those of JupyterHandler are for pages."""
+        """Set no headers: those of JupyterHandler are for HTML pages."""
 
     @property
     def max_message_size(self) -> int:
-        """How many bytes a page may send at once."""
+        """Maximum size of a message from a page, in bytes."""
         return LONGEST_MESSAGE
 
     @ws_authenticated
@@ -46,24 +46,24 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         await super().get(*args, **kwargs)
 
     def open(self, *args: Any, **kwargs: Any) -> None:
-        """Begin to tell."""
+        """Start sending updates."""
         super().open(*args, **kwargs)
         self._telling = asyncio.create_task(self._tell(), name="panel: page")
 
     async def on_message(self, message: str | bytes) -> None:
-        """Take what the page wants to hear of."""
+        """Handle a message of the page: its subscriptions."""
         try:
             wanted = json.loads(message)
             if not isinstance(wanted, dict) or wanted.get("kind") != "watch":
                 raise UsageError('a page may send {"kind": "watch", ...}')
-            self._page.watch(wanted)
+            self._page.subscribe(wanted)
         except UsageError as exc:
             await self._page.refuse(exc)
         except ValueError:
             await self._page.refuse(UsageError("this is not JSON"))
 
     def on_close(self) -> None:
-        """Stop to tell."""
+        """Stop sending updates."""
         super().on_close()
         if self._telling is not None:
             self._telling.cancel()
@@ -71,10 +71,10 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     async def _tell(self) -> None:
         async with self.panel.used():
             try:
-                await self._page.tell()
+                await self._page.send_updates()
             except WebSocketClosedError:
-                self.log.debug("a page of the panel is gone")
+                self.log.debug("a page of the panel was closed")
 
     async def _send(self, message: wire.Message) -> None:
-        # Awaited until the connection has taken it: this is what keeps a slow page from filling the memory.
+        # Waits until the connection has taken the message, so that a slow page does not fill the memory.
         await self.write_message(await asyncio.to_thread(strict_json, message))

@@ -27,39 +27,102 @@ export interface PlotLine extends RankLine {
   colour: string;
 }
 
+/** The value of a line at a step, and its place in the chart if the scale can show it. */
+export interface Reading extends PlotLine {
+  value: number | null;
+  point: [number, number] | null;
+}
+
 type Scale = ScaleContinuousNumeric<number, number>;
+type Value = number | null | undefined;
 
-export interface Plot {
-  series: Series | Comparison;
-  lines: PlotLine[];
+export class Plot {
+  constructor(
+    readonly series: Series | Comparison,
+    private readonly log: boolean,
+    readonly width: number,
+    trans: Translator,
+  ) {
+    this.runs = "lines" in series ? series.lines : null;
+    this.spread = !this.runs && !series.ranks;
+    this.lines = this.linesOf(trans);
+    const values = [...this.lines.flatMap((one) => one.mean), ...(this.spread ? [...series.low, ...series.high] : [])];
+    const domain = domainOf(values.filter(this.shows), 0.05, log);
+    this.x = scaleLinear(domainOf(series.x, 0, false) ?? [0, 1], [MARGIN.left, width - MARGIN.right]);
+    this.y = domain && (log ? scaleLog : scaleLinear)(domain, [BOTTOM, MARGIN.top]);
+  }
+
+  get xTicks(): number[] {
+    return this.x.ticks(Math.max(2, Math.min(6, this.width / 80))).filter(Number.isInteger);
+  }
+
+  /** The ticks with a label: a logarithmic scale has more ticks than it has room for labels. */
+  get yTicks(): number[] {
+    const label = this.y?.tickFormat(4);
+    return this.y?.ticks(4).filter((tick) => label?.(tick)) ?? [];
+  }
+
+  /** Return the SVG path of a line; it has a gap at each value that the scale cannot show. */
+  path({ x, mean }: RankLine): string {
+    const path = line<Value>((_, n) => this.left(x[n]), this.top);
+    return path.defined(this.shows).digits(1)(mean) ?? "";
+  }
+
+  /** Return the SVG path of the area between the lowest and the highest value over the ranks. */
+  band(): string {
+    const { x, low, high } = this.series;
+    const path = area<Value>(
+      (_, n) => this.left(x[n]),
+      this.top,
+      (_, n) => this.top(high[n]),
+    );
+    return path.defined(this.shows).digits(1)(low) ?? "";
+  }
+
+  /** Return the points of a line without neighbours: a path does not show them. */
+  lonePoints({ x, mean }: RankLine): [number, number][] {
+    const lone = (n: number) => this.shows(mean[n]) && !this.shows(mean[n - 1]) && !this.shows(mean[n + 1]);
+    return mean.flatMap((value, n): [number, number][] => (lone(n) ? [[this.left(x[n]), this.top(value)]] : []));
+  }
+
+  /** Return the index of the step nearest to a place in the chart. */
+  indexAt(left: number): number {
+    return nearest(this.series.x, this.x.invert(left));
+  }
+
+  /** Return the values of lines at a step. */
+  readings(lines: readonly PlotLine[], step: number): Reading[] {
+    return lines.flatMap((one) => {
+      const n = this.runs ? nearestInside(one.x, step) : one.x.indexOf(step);
+      const value = one.mean[n];
+      if (value === undefined) return [];
+      return { ...one, value, point: this.shows(value) ? [this.left(one.x[n]), this.top(value)] : null };
+    });
+  }
+
+  readonly left = (value: Value): number => this.x(value ?? NaN);
+  readonly top = (value: Value): number => this.y?.(value ?? NaN) ?? NaN;
+  /** Return whether the scale can show a value: a logarithmic one has no place for zero and negative values. */
+  private readonly shows = (value: Value): value is number => typeof value === "number" && (!this.log || value > 0);
+
+  private linesOf(trans: Translator): PlotLine[] {
+    const { x, mean, ranks } = this.series;
+    const colour = (place: number) => COLOURS[place % COLOURS.length] ?? "";
+    if (this.runs) return this.runs.map((run) => ({ ...run, colour: colour(run.place) }));
+    if (!ranks) return [{ label: trans.__("mean"), x, mean, colour: "var(--fd-accent)" }];
+    return Object.entries(ranks).map(([rank, own], place) => {
+      return { ...own, label: trans.__("rank %1", rank), colour: colour(place) };
+    });
+  }
+
+  readonly lines: PlotLine[];
+  /** The lines of compared runs; null in the chart of one run. */
+  readonly runs: RunLine[] | null;
   /** Whether the chart shows the mean and the range over the ranks, in place of one line per rank or run. */
-  spread: boolean;
-  x: Scale;
+  readonly spread: boolean;
   /** Null if no value fits on the scale. */
-  y: Scale | null;
-  xTicks: number[];
-  yTicks: number[];
-  width: number;
-  /** Whether the scale can show a value: a logarithmic one has no place for zero and negative values. */
-  shows: (value: number | null | undefined) => value is number;
-}
-
-export function plotOf(series: Series | Comparison, log: boolean, width: number, trans: Translator): Plot {
-  const spread = !("lines" in series) && !series.ranks;
-  const lines = linesOf(series, trans);
-  const shows = (value: number | null | undefined): value is number => typeof value === "number" && (!log || value > 0);
-  const values = [...lines.flatMap((one) => one.mean), ...(spread ? [...series.low, ...series.high] : [])];
-  const domain = domainOf(values.filter(shows), 0.05, log);
-  const x = scaleLinear(domainOf(series.x, 0, false) ?? [0, 1], [MARGIN.left, width - MARGIN.right]);
-  const y = domain && (log ? scaleLog : scaleLinear)(domain, [BOTTOM, MARGIN.top]);
-  const xTicks = x.ticks(Math.max(2, Math.min(6, width / 80))).filter(Number.isInteger);
-  return { series, lines, spread, x, y, xTicks, yTicks: ticksOf(y), width, shows };
-}
-
-/** Return the ticks with a label; a logarithmic scale has more ticks than it has room for labels. */
-function ticksOf(y: Scale | null): number[] {
-  const label = y?.tickFormat(4);
-  return y?.ticks(4).filter((tick) => label?.(tick)) ?? [];
+  readonly y: Scale | null;
+  private readonly x: Scale;
 }
 
 /** Return the lowest and the highest value, with some space around them; they are never equal. */
@@ -71,53 +134,12 @@ function domainOf(values: Numbers, share: number, log: boolean): [number, number
   return [low - room, high + room];
 }
 
-function linesOf(series: Series | Comparison, trans: Translator): PlotLine[] {
-  const { x, mean, ranks } = series;
-  const colour = (place: number) => COLOURS[place % COLOURS.length] ?? "";
-  if ("lines" in series) return series.lines.map((run) => ({ ...run, colour: colour(run.place) }));
-  if (!ranks) return [{ label: trans.__("mean"), x, mean, colour: "var(--fd-accent)" }];
-  return Object.entries(ranks).map(([rank, own], place) => ({
-    ...own,
-    label: trans.__("rank %1", rank),
-    colour: colour(place),
-  }));
-}
-
-/** Return the SVG path of a line; it has a gap at each value that cannot be shown. */
-export function linePath({ x, y, shows }: Plot, { x: at, mean }: RankLine): string {
-  const path = line<number | null>(
-    (_, n) => x(at[n] ?? NaN),
-    (value) => y?.(value ?? NaN) ?? NaN,
-  );
-  return path.defined(shows).digits(1)(mean) ?? "";
-}
-
-/** Return the SVG path of the area between the lowest and the highest value over the ranks. */
-export function bandPath({ x, y, shows, series }: Plot): string {
-  const place = (value: number | null | undefined) => y?.(value ?? NaN) ?? NaN;
-  const path = area<number | null>(
-    (_, n) => x(series.x[n] ?? NaN),
-    place,
-    (_, n) => place(series.high[n]),
-  );
-  return path.defined(shows).digits(1)(series.low) ?? "";
-}
-
-/** Return the points of a line that have no neighbour: a path would not show them. */
-export function lonePoints({ x, y, shows }: Plot, { x: at, mean }: RankLine): [number, number][] {
-  return mean.flatMap((value, n): [number, number][] =>
-    y && shows(value) && !shows(mean[n - 1]) && !shows(mean[n + 1]) ? [[x(at[n] ?? NaN), y(value)]] : [],
-  );
-}
-
-/** Return the index of the value nearest to `x`. */
-export function nearest(values: Numbers, x: number): number {
+function nearest(values: Numbers, x: number): number {
   return leastIndex(values, (value) => Math.abs((value ?? NaN) - x)) ?? -1;
 }
 
-/** Return the index of the value that a line has at `x`, or -1. Runs report at different steps: the nearest counts. */
-export function indexAt({ series }: Plot, { x: at }: RankLine, x: number): number {
-  if (!("lines" in series)) return at.indexOf(x);
-  const [first, last] = extent(at.filter((value) => value !== null));
-  return first !== undefined && x >= first && x <= last ? nearest(at, x) : -1;
+/** Return the index of the value nearest to `x`, or -1 outside of the values: runs report at different steps. */
+function nearestInside(values: Numbers, x: number): number {
+  const [first, last] = extent(values.filter((value) => value !== null));
+  return first !== undefined && x >= first && x <= last ? nearest(values, x) : -1;
 }

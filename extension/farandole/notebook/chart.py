@@ -200,10 +200,10 @@ def static_bundle(run: Run) -> dict[str, str]:
     """Return a run as a MIME bundle of HTML, SVG and text, which all notebook viewers can show."""
     series, line = run.series(), summary(run)
     rows = table(series, [view.rank for view in run.ranks()])
-    remarks = [text for text in (run.error, *run.notices) if text]
-    text = "\n".join([line, *remarks, *([as_text(rows)] if series else ["no reports"])])
+    notes = [text for text in (run.error, *run.notices) if text]
+    text = "\n".join([line, *notes, *([as_text(rows)] if series else ["no reports"])])
     html = f"<p><strong>{escape(line)}</strong></p>" + "".join(
-        f'<pre style="white-space:pre-wrap">{escape(remark)}</pre>' for remark in remarks
+        f'<pre style="white-space:pre-wrap">{escape(note)}</pre>' for note in notes
     )
     if not series:
         return {"text/html": html + "<p>No reports.</p>", "text/plain": text}

@@ -20,15 +20,15 @@ import { markCells } from "./plugins/marks";
 import { PanelWidget } from "./plugins/panel";
 import { StatusItem } from "./plugins/statusbar";
 
-const DOMAIN = "farandole";
-
 const model: JupyterFrontEndPlugin<IPanelModel> = {
   id: Plugins.model,
   description: "Connects the page to Farandole's extension of the notebook server.",
   autoStart: true,
   provides: IPanelModel,
-  activate: (app: JupyterFrontEnd) => {
-    const made = new PanelModel(new Api(app.serviceManager.serverSettings));
+  optional: [ITranslator],
+  activate: (app: JupyterFrontEnd, translator: ITranslator | null) => {
+    const trans = (translator ?? nullTranslator).load("farandole");
+    const made = new PanelModel(new Api(app.serviceManager.serverSettings), trans);
     made.start();
     return made;
   },
@@ -39,14 +39,9 @@ const panel: JupyterFrontEndPlugin<void> = {
   description: "Shows clusters, runs and GPUs in the left bar.",
   autoStart: true,
   requires: [IPanelModel],
-  optional: [ITranslator, ILayoutRestorer],
-  activate: (
-    app: JupyterFrontEnd,
-    state: IPanelModel,
-    translator: ITranslator | null,
-    restorer: ILayoutRestorer | null,
-  ) => {
-    const widget = new PanelWidget(app, state, (translator ?? nullTranslator).load(DOMAIN));
+  optional: [ILayoutRestorer],
+  activate: (app: JupyterFrontEnd, state: IPanelModel, restorer: ILayoutRestorer | null) => {
+    const widget = new PanelWidget(app, state);
     app.shell.add(widget, "left", { rank: 550, type: "Farandole" });
     restorer?.add(widget, PANEL_ID);
   },
@@ -57,16 +52,8 @@ const snippets: JupyterFrontEndPlugin<void> = {
   description: "Commands for the palette and the keyboard: the panel, a cluster, a training cell.",
   autoStart: true,
   requires: [IPanelModel],
-  optional: [INotebookTracker, ITranslator, ICommandPalette],
-  activate: (
-    app: JupyterFrontEnd,
-    state: IPanelModel,
-    tracker: INotebookTracker | null,
-    translator: ITranslator | null,
-    palette: ICommandPalette | null,
-  ) => {
-    addCommands(app, state, tracker, (translator ?? nullTranslator).load(DOMAIN), palette);
-  },
+  optional: [INotebookTracker, ICommandPalette],
+  activate: addCommands,
 };
 
 const status: JupyterFrontEndPlugin<void> = {
@@ -74,11 +61,11 @@ const status: JupyterFrontEndPlugin<void> = {
   description: "Shows ranks, run and GPU memory in the status bar.",
   autoStart: true,
   requires: [IPanelModel],
-  optional: [IStatusBar, ITranslator],
-  activate: (app: JupyterFrontEnd, state: IPanelModel, bar: IStatusBar | null, translator: ITranslator | null) => {
+  optional: [IStatusBar],
+  activate: (app: JupyterFrontEnd, state: IPanelModel, bar: IStatusBar | null) => {
     if (!bar) return;
     const open = () => void app.commands.execute(Commands.open);
-    const item = new StatusItem(state, (translator ?? nullTranslator).load(DOMAIN), open);
+    const item = new StatusItem(state, open);
     bar.registerStatusItem(Plugins.status, { item, align: "left", rank: 900 });
   },
 };
@@ -88,14 +75,9 @@ const marks: JupyterFrontEndPlugin<void> = {
   description: "Marks the cells with active runs.",
   autoStart: true,
   requires: [IPanelModel],
-  optional: [INotebookTracker, ITranslator],
-  activate: (
-    _app: JupyterFrontEnd,
-    state: IPanelModel,
-    tracker: INotebookTracker | null,
-    translator: ITranslator | null,
-  ) => {
-    if (tracker) markCells(tracker, state, (translator ?? nullTranslator).load(DOMAIN));
+  optional: [INotebookTracker],
+  activate: (_app: JupyterFrontEnd, state: IPanelModel, tracker: INotebookTracker | null) => {
+    if (tracker) markCells(tracker, state);
   },
 };
 

@@ -1,4 +1,4 @@
-/** The addresses that the page asks. */
+/** The URLs of the stream. */
 
 import type { ServerConnection } from "@jupyterlab/services";
 
@@ -13,7 +13,7 @@ test.each([
   [true, "a token", `${EVENTS}?token=a%20token`],
   [true, "", EVENTS],
   [false, "a token", EVENTS],
-])("the stream's address has the token where JupyterLab appends one (%p, %p)", (appendToken, token, address) => {
+])("the URL of the stream has the token if JupyterLab appends it (%p, %p)", (appendToken, token, address) => {
   const opened = jest.fn();
   const settings = { wsUrl: "wss://hub/user/ada", appendToken, token, WebSocket: opened };
   new Api(settings as unknown as ServerConnection.ISettings).openStream();

@@ -1,10 +1,10 @@
-/** What jsdom lacks of a browser. */
+/** Functions of browsers that jsdom lacks. */
 
 import { TextDecoder, TextEncoder } from "node:util";
 
 class Observer {
   observe(): void {
-    // Nothing is ever laid out here.
+    // jsdom has no layout.
   }
   unobserve(): void {
     // See above.
@@ -16,5 +16,5 @@ class Observer {
 
 Object.assign(globalThis, { TextDecoder, TextEncoder, ResizeObserver: Observer, IS_REACT_ACT_ENVIRONMENT: true });
 
-// axe asks for it to tell icons from letters.
+// axe calls it to recognise icon fonts.
 if (typeof HTMLCanvasElement !== "undefined") HTMLCanvasElement.prototype.getContext = () => null;

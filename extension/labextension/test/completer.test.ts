@@ -22,7 +22,7 @@ describe("completion", () => {
   } as unknown as ICompletionContext;
   const asked: CompletionHandler.IRequest = { text: source, offset: source.length };
 
-  test("the kernel's answer is put where the cursor is", async () => {
+  test("the kernel's answer is moved to the cursor", async () => {
     requestComplete.mockImplementation(({ cursor_pos }: { cursor_pos: number }) => {
       const types = [{ text: "getcwd", type: "function" }];
       const metadata = { _jupyter_types_experimental: types };
@@ -46,7 +46,7 @@ describe("completion", () => {
     expect(code).toContain("import os");
   });
 
-  test("an item has the kernel's documentation of what it completes", async () => {
+  test("an item has the kernel's documentation of its name", async () => {
     const patch = { start: source.length - 4, end: source.length, value: "getcwd" };
     const item = { label: "getcwd" };
     const found = { status: "ok", found: true, data: { "text/plain": "Return the current folder." } };
@@ -60,7 +60,7 @@ describe("completion", () => {
     expect(await new RankCompleter().resolve(item, context, patch)).toBe(item);
   });
 
-  test("the magic's own line is left to the kernel", async () => {
+  test("the line of the magic is left to the kernel", async () => {
     requestComplete.mockClear();
     expect((await new RankCompleter().fetch({ ...asked, offset: 5 }, context)).items).toEqual([]);
     expect(requestComplete).not.toHaveBeenCalled();

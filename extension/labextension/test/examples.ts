@@ -1,4 +1,4 @@
-/** The examples of `tests/wire`, which the tests of the Python side read too. */
+/** The examples of `tests/wire`, which the tests in Python read as well. */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,8 +9,8 @@ export function text(path: string): string {
   return readFileSync(join(WIRE, path), "utf8");
 }
 
-/** Return the example of a type by its file's name; `types.json` says which has which. */
-// eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters -- JSON has no type of its own
+/** Return an example by the name of its file; `types.json` maps files to types. */
+// eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters -- JSON.parse returns any
 export function example<T>(name: string): T {
   return JSON.parse(text(`${name}.json`)) as T;
 }

@@ -1,4 +1,4 @@
-/** The panel on a page, with a server that is played by the test. */
+/** The panel on a page, with a simulated server. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import axe from "axe-core";
@@ -8,17 +8,13 @@ import { createRoot } from "react-dom/client";
 import type { Api } from "../src/net/api";
 import { PanelContextProvider, type PanelContext } from "../src/components/context";
 import { Panel } from "../src/components/panel";
+import { ENGLISH } from "../src/i18n";
 import { PanelModel, type NavigationRequest } from "../src/state/model";
 import type { Socket } from "../src/net/stream";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 
-const fill = (text: string, args: unknown[]) => text.replace(/%(\d)/g, (_, n: string) => String(args[Number(n) - 1]));
-
-const trans = {
-  __: (text: string, ...args: unknown[]) => fill(text, args),
-  _n: (one: string, many: string, n: number, ...args: unknown[]) => fill(n === 1 ? one : many, [n, ...args]),
-} as unknown as TranslationBundle;
+const trans = ENGLISH as TranslationBundle;
 
 export class Harness {
   readonly root = document.createElement("div");
@@ -27,24 +23,24 @@ export class Harness {
   readonly confirm = jest.fn(() => Promise.resolve(true));
   readonly openNotebook = jest.fn();
   readonly insertTraining = jest.fn();
-  /** What the server answers, by method of `Api`. */
+  /** The answers of the server, by method of `Api`. */
   answers: Record<string, (...args: never[]) => unknown> = {};
 
   constructor() {
     sessionStorage.clear();
     this.root.className = "fd fd-panel";
     document.body.replaceChildren(this.root);
-    this.model = new PanelModel(this.api());
+    this.model = new PanelModel(this.api(), trans);
     this.model.start();
   }
 
-  /** Draw the panel once the stream is open. */
+  /** Render the panel and open the stream. */
   async open(visible = true): Promise<void> {
     const { model, confirm, openNotebook, insertTraining } = this;
-    const around: PanelContext = { model, trans, visible, confirm, openNotebook, insertTraining };
+    const context: PanelContext = { model, trans, visible, confirm, openNotebook, insertTraining };
     await act(async () => {
       this.reactRoot.render(
-        <PanelContextProvider value={around}>
+        <PanelContextProvider value={context}>
           <Panel />
         </PanelContextProvider>,
       );
@@ -53,7 +49,7 @@ export class Harness {
     });
   }
 
-  /** Draw the panel as a page that is loaded anew does. */
+  /** Render the panel again, as after a reload of the page. */
   async reload(): Promise<void> {
     this.close();
     this.reactRoot = createRoot(this.root);
@@ -64,7 +60,7 @@ export class Harness {
     act(() => this.reactRoot.unmount());
   }
 
-  /** Let the stream break. */
+  /** Break the stream. */
   async loseConnection(): Promise<void> {
     await act(async () => {
       this.socket.onclose?.(new CloseEvent("close"));
@@ -72,7 +68,7 @@ export class Harness {
     });
   }
 
-  /** Let the server tell messages. */
+  /** Receive messages from the server. */
   async receive(...messages: wire.Message[]): Promise<void> {
     await act(async () => {
       for (const message of messages) {
@@ -82,7 +78,7 @@ export class Harness {
     });
   }
 
-  /** Let the server tell a whole `State` by its example's name. */
+  /** Receive the messages of a whole `State`, given by the name of its example. */
   async receiveState(name: string): Promise<void> {
     const { hub, clusters, resources, runs } = example<wire.State>(name);
     await this.receive(
@@ -92,7 +88,7 @@ export class Harness {
     );
   }
 
-  /** Ask the panel to show something, as the mark on a cell does. */
+  /** Send a navigation request, like the mark on a cell. */
   async navigate(request: NavigationRequest): Promise<void> {
     await act(async () => {
       this.model.navigate(request);
@@ -128,7 +124,7 @@ export class Harness {
     });
   }
 
-  /** Return the serious faults that axe finds; jsdom lays nothing out, so not those of colours. */
+  /** Return the serious violations that axe finds. jsdom has no layout, so colours are not checked. */
   async violations(): Promise<string[]> {
     const { violations } = await axe.run(this.root, { rules: { "color-contrast": { enabled: false } } });
     return violations
@@ -178,7 +174,7 @@ const SELECTORS: Record<string, string> = {
   form: "form",
 };
 
-/** Return an element's name, as a screen reader says it, for what this panel has. */
+/** Return the accessible name of an element, for the kinds of elements in the panel. */
 function accessibleName(element: HTMLElement): string {
   const label = element.id && document.querySelector(`label[for="${element.id}"]`)?.textContent;
   return element.getAttribute("aria-label") ?? (label || element.textContent.trim());

@@ -10,28 +10,28 @@ function whole(...parts: LogPart[]): Log | undefined {
   return parts.reduce<Log | undefined>(append, undefined);
 }
 
-test("pieces are joined", () => {
+test("parts are joined", () => {
   expect(whole(part(0, "one\n"), part(4, "two\n"))).toEqual({ text: "one\ntwo\n", offset: 0, next: 8, size: 8 });
 });
 
-test("what comes twice after a new connection is shown once", () => {
+test("text that arrives twice after a reconnect is shown once", () => {
   expect(whole(part(0, "one\n"), part(0, "one\n", 8), part(4, "two\n"))?.text).toBe("one\ntwo\n");
   expect(whole(part(0, "one\n"), part(2, "e\ntwo\n"))?.text).toBe("one\ntwo\n");
 });
 
-test("bytes and not characters are counted", () => {
+test("offsets count bytes, not characters", () => {
   expect(whole(part(0, "ä…"), part(2, "…!"))?.text).toBe("ä…!");
 });
 
-test("a gap is told", () => {
+test("a gap is shown", () => {
   expect(whole(part(0, "one\n"), part(100, "far"))?.text).toBe("one\n\n…\nfar");
 });
 
-test("a log that is written anew begins anew", () => {
+test("a truncated log starts again", () => {
   expect(whole(part(0, "a long log\n"), part(0, "new"))?.text).toBe("new");
 });
 
-test("a long log keeps its end, from the beginning of a line", () => {
+test("a long log keeps its last complete lines", () => {
   const line = "0123456789abcde\n";
   const log = whole(part(0, line.repeat(MOST / 16 + 100)));
   expect(log?.text.length).toBeLessThanOrEqual(MOST);
@@ -40,13 +40,13 @@ test("a long log keeps its end, from the beginning of a line", () => {
   expect(whole(part(0, line), part(16, line.repeat(MOST / 16)))?.offset).toBeGreaterThan(0);
 });
 
-test("a log reads as a terminal would leave it", () => {
+test("a log is shown as in a terminal", () => {
   expect(readable("\u001b[31mred\u001b[0m 40%\r 41%")).toBe(" 41%");
   expect(readable("done\r\nnext\r")).toBe("done\nnext");
   expect(readable("\u001b]0;title\u0007text")).toBe("text");
 });
 
-test("logs of ranks and workers have keys of their own", () => {
+test("logs of ranks and workers have different keys", () => {
   expect(logKey({ run: "r", rank: 1, worker: null })).not.toBe(logKey({ run: "r", rank: 0, worker: null }));
   expect(logKey({ run: null, rank: null, worker: "w" })).toBe("worker w");
 });

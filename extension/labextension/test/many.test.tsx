@@ -1,4 +1,4 @@
-/** As many ranks as a cluster has: what is in the page then. */
+/** The size of the page with many ranks. */
 
 import type * as wire from "../src/wire";
 import { example } from "./examples";
@@ -44,7 +44,7 @@ test("a run of 64 ranks with 300 points each, by rank", async () => {
   expect(count("*")).toBeLessThan(1500);
 });
 
-test("a cluster of 64 workers has a line for each, and shows more of one when asked", async () => {
+test("a cluster of 64 workers has one line per worker, and shows more of a worker on request", async () => {
   const message = example<wire.ClustersMessage>("clusters");
   const [cluster] = message.clusters as [wire.Cluster];
   const [worker] = cluster.workers as [wire.Worker];

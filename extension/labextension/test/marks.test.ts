@@ -1,13 +1,13 @@
-/** The marks on cells whose runs go on. */
+/** The marks on cells with active runs. */
 
 import type { Cell } from "@jupyterlab/cells";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
-import type { TranslationBundle } from "@jupyterlab/translation";
 import { Signal } from "@lumino/signaling";
 
 import type { IPanelModel } from "../src/state/model";
 import { markCells } from "../src/plugins/marks";
 import { EMPTY, reduce, type PanelState } from "../src/state/reducer";
+import { ENGLISH } from "../src/i18n";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 
@@ -16,13 +16,11 @@ jest.mock("@jupyterlab/coreutils", () => ({}));
 
 const runs = example<wire.RunsMessage>("runs");
 const run = runs.runs[0] as wire.RunSummary;
-const trans = { __: (text: string, name?: string) => text.replace("%1", name ?? "") } as unknown as TranslationBundle;
-
 function cell(id: string): Cell {
   return { node: document.createElement("div"), model: { id } } as unknown as Cell;
 }
 
-/** A notebook that is open, and a page that knows the runs which `tell` tells. */
+/** An open notebook, and a page that receives messages with `receive`. */
 class Page {
   readonly cells = [cell(run.cell), cell("other")];
   readonly navigate = jest.fn();
@@ -46,13 +44,13 @@ class Page {
       widgetAdded: this.added,
       forEach: (mark: (one: NotebookPanel) => void) => mark(panel),
     } as unknown as INotebookTracker;
-    const page = { navigate: this.navigate, changed: this.changed };
+    const page = { navigate: this.navigate, changed: this.changed, trans: ENGLISH };
     const model = Object.defineProperty(page, "state", { get: () => this.state }) as unknown as IPanelModel;
-    markCells(tracker, model, trans);
+    markCells(tracker, model);
     this.added.emit(panel);
   }
 
-  tell(message: wire.Message): void {
+  receive(message: wire.Message): void {
     this.state = reduce(this.state, message, 0);
     this.changed.emit();
   }
@@ -64,26 +62,26 @@ class Page {
 
 const MARKED = ["running: first-cnn (open it in the panel)", null];
 
-test("the cell of a run that goes on is marked until the run has ended", () => {
+test("the cell of an active run is marked until the run ends", () => {
   const page = new Page("work/digits.ipynb");
-  page.tell(runs);
+  page.receive(runs);
   expect(page.marks()).toEqual(MARKED);
-  page.tell(runs);
+  page.receive(runs);
   expect(page.cells[0]?.node.querySelectorAll("button")).toHaveLength(1);
-  page.tell({ ...runs, runs: [{ ...run, status: "finished", goes_on: false }] });
+  page.receive({ ...runs, runs: [{ ...run, status: "finished", goes_on: false }] });
   expect(page.marks()).toEqual([null, null]);
 });
 
 test("the mark opens the run in the panel", () => {
   const page = new Page("work/digits.ipynb");
-  page.tell(runs);
+  page.receive(runs);
   page.cells[0]?.node.querySelector("button")?.click();
   expect(page.navigate).toHaveBeenCalledWith({ show: "run", run: run.id });
 });
 
-test("a cell whose widget is made anew is marked again", async () => {
+test("a cell with a new widget is marked again", async () => {
   const page = new Page("work/digits.ipynb");
-  page.tell(runs);
+  page.receive(runs);
   await Promise.resolve();
   page.cells[0] = cell(run.cell);
   page.moved.emit();
@@ -91,9 +89,9 @@ test("a cell whose widget is made anew is marked again", async () => {
   expect(page.marks()).toEqual(MARKED);
 });
 
-test("a renamed notebook is known by its kernel, once it has that", () => {
+test("a renamed notebook is recognised by its kernel", () => {
   const page = new Page("renamed.ipynb");
-  page.tell(runs);
+  page.receive(runs);
   expect(page.marks()).toEqual([null, null]);
   page.sessionContext.session.kernel.id = run.kernel;
   page.kernelChanged.emit();
@@ -102,6 +100,6 @@ test("a renamed notebook is known by its kernel, once it has that", () => {
 
 test("the same cell in a copy of the notebook is not marked", () => {
   const page = new Page("work/copy.ipynb");
-  page.tell(runs);
+  page.receive(runs);
   expect(page.marks()).toEqual([null, null]);
 });

@@ -1,4 +1,4 @@
-/** The panel as users see it. */
+/** The panel from the user's point of view. */
 
 import { RequestError } from "../src/net/requestError";
 import type * as wire from "../src/wire";
@@ -18,14 +18,14 @@ afterEach(() => {
 const text = () => harness.root.textContent;
 
 describe("clusters", () => {
-  test("before the first one it says what to do", async () => {
+  test("an empty list names the first step", async () => {
     await harness.receiveState("state-empty");
     expect(text()).toContain("No cluster yet");
     await harness.click("button", "Start a cluster");
     expect(harness.get("form", "Start a cluster")).toBeTruthy();
   });
 
-  test("the form sends what was chosen and closes", async () => {
+  test("the form sends its values and closes", async () => {
     await harness.receiveState("state-empty");
     await harness.click("button", "Start a cluster");
     await harness.type("textbox", "Name", "exam");
@@ -37,7 +37,7 @@ describe("clusters", () => {
     expect(text()).not.toContain("More options");
   });
 
-  test("a form with a fault cannot be sent, and says why", async () => {
+  test("an invalid form cannot be sent, and says why", async () => {
     await harness.receiveState("state-empty");
     await harness.click("button", "Start a cluster");
     await harness.type("number", "Workers", "17");
@@ -45,7 +45,7 @@ describe("clusters", () => {
     expect((harness.get("button", "Start") as HTMLButtonElement).disabled).toBe(true);
   });
 
-  test("what the server refuses is shown, the form stays, and the note can be dismissed", async () => {
+  test("a refused request is shown, the form stays, and the note can be dismissed", async () => {
     await harness.receiveState("state-empty");
     await harness.click("button", "Start a cluster");
     const problem = example<wire.Problem>("problem-quota");
@@ -57,7 +57,7 @@ describe("clusters", () => {
     expect(text()).not.toContain(problem.message);
   });
 
-  test("free GPUs are shown with the profiles", async () => {
+  test("profiles show their free GPUs", async () => {
     await harness.receiveState("state");
     await harness.click("button", "Start a cluster");
     await harness.type("combobox", "Profile", "rtx-2080-ti");
@@ -65,7 +65,7 @@ describe("clusters", () => {
     expect(text()).toContain("2 requested GPUs are not free now.");
   });
 
-  test("workers with all that they use", async () => {
+  test("workers show their resource use", async () => {
     await harness.receiveState("state");
     const worker = harness.root.querySelector("[aria-label=main-w0]")?.textContent ?? "";
     for (const part of ["rank 0", "104 % · 8 cores", "2.4 GB / 17.2 GB", "87 %", "6.4 GB / 11.8 GB", "11 MB/s"]) {
@@ -88,14 +88,14 @@ describe("clusters", () => {
     expect(await harness.violations()).toEqual([]);
   });
 
-  test("without a hub nothing can be started here, and it says what can", async () => {
+  test("without a hub the panel offers a cluster on this machine", async () => {
     await harness.receiveState("state-no-hub");
     expect(text()).not.toContain("Start a cluster");
     await harness.click("button", "Insert training cell");
     expect(harness.insertTraining).toHaveBeenCalledTimes(1);
   });
 
-  test("without a hub no form comes that could not be left", async () => {
+  test("without a hub no form appears that could not be closed", async () => {
     await harness.receiveState("state-no-hub");
     await harness.receive({ kind: "clusters", hub: null, clusters: [] });
     await harness.navigate({ show: "start", run: "" });
@@ -103,7 +103,7 @@ describe("clusters", () => {
     expect(text()).toContain("No cluster yet");
   });
 
-  test("the focus goes into the form, and back to what opened it", async () => {
+  test("the focus moves into the form, and back to the button that opened it", async () => {
     await harness.receiveState("state-empty");
     await harness.click("button", "Start a cluster");
     expect(document.activeElement).toBe(harness.get("textbox", "Name"));
@@ -111,7 +111,7 @@ describe("clusters", () => {
     expect(document.activeElement).toBe(harness.get("button", "Start a cluster"));
   });
 
-  test("stopping asks when a run is on, and not otherwise", async () => {
+  test("a stop asks for confirmation only if a run is active", async () => {
     await harness.receiveState("state");
     await harness.click("button", "Stop exam");
     expect(harness.confirm).not.toHaveBeenCalled();
@@ -120,14 +120,14 @@ describe("clusters", () => {
     expect(harness.requests).toEqual(['stopCluster "exam" false', 'stopCluster "main" true']);
   });
 
-  test("who does not want it stops nothing", async () => {
+  test("a stop without confirmation does nothing", async () => {
     await harness.receiveState("state");
     harness.confirm.mockResolvedValue(false);
     await harness.click("button", "Stop main");
     expect(harness.requests).toEqual([]);
   });
 
-  test("a run that has just begun is asked about too", async () => {
+  test("a run that the page does not know yet needs confirmation as well", async () => {
     await harness.receiveState("state");
     harness.answers["stopCluster"] = (_: string, runs: boolean) => {
       if (!runs) throw new RequestError(example<wire.Problem>("problem-runs-go-on"), 409);
@@ -147,7 +147,7 @@ describe("clusters", () => {
     expect(document.activeElement).toBe(harness.get("button", "Scale main"));
   });
 
-  test("a worker's log is followed while it is shown", async () => {
+  test("a worker's log is followed while it is visible", async () => {
     await harness.receiveState("state");
     await harness.click("button", "Log of main-w0");
     expect(harness.watches.at(-1)?.logs.map(({ worker }) => worker)).toEqual(["main-w0"]);
@@ -160,7 +160,7 @@ describe("clusters", () => {
   });
 });
 
-test("GPUs: the quota, and who holds what", async () => {
+test("the tab of GPUs shows the quota and the holders", async () => {
   await harness.receiveState("state");
   await harness.click("tab", "GPUs");
   for (const part of ["3 of 16", "0 of 3 free", "1 server waits", "grace"]) expect(text()).toContain(part);
@@ -171,7 +171,7 @@ test.each([
   [0, "TypeError: Failed to fetch", "does not answer. The page tries again. TypeError"],
   [403, "Forbidden", "Log in, then reload the page"],
   [404, "Not Found", "Install the package there"],
-])("a connection that is lost is told (%p), and what was known stays", async (status, message, said) => {
+])("a lost connection is shown (%p), and known clusters stay", async (status, message, said) => {
   await harness.receiveState("state");
   harness.answers["state"] = () => Promise.reject(new RequestError({ code: "failed", message, runs: [] }, status));
   await harness.loseConnection();
@@ -179,7 +179,7 @@ test.each([
   expect(text()).toContain("main-w0");
 });
 
-test("a panel that nobody sees has nothing watched", async () => {
+test("a hidden panel watches nothing", async () => {
   await harness.receiveState("state");
   await harness.click("tab", "Runs");
   expect(harness.watches.at(-1)?.runs).not.toEqual([]);

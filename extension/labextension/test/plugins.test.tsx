@@ -1,11 +1,11 @@
-/** What touches JupyterLab, with as much of JupyterLab as it needs. */
+/** The plugins, with simulated parts of JupyterLab. */
 
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
-import type { TranslationBundle } from "@jupyterlab/translation";
 import { Signal } from "@lumino/signaling";
 import type { ReactElement } from "react";
 
+import { ENGLISH } from "../src/i18n";
 import { Commands, PANEL_ID } from "../src/ids";
 import type { IPanelModel, NavigationRequest } from "../src/state/model";
 import { addCommands } from "../src/plugins/commands";
@@ -23,7 +23,7 @@ jest.mock("@jupyterlab/apputils", () => ({
     addClass = jest.fn();
     update = jest.fn();
     onActivateRequest(): void {
-      // Nothing but what the panel does itself.
+      // The panel overrides it.
     }
   },
 }));
@@ -37,13 +37,9 @@ const { NotebookPanel: Panel } = jest.requireMock<{ NotebookPanel: new () => obj
 jest.mock("@jupyterlab/coreutils", () => ({ PageConfig: { getOption: jest.fn() } }));
 const { getOption } = jest.requireMock<{ PageConfig: { getOption: jest.Mock } }>("@jupyterlab/coreutils").PageConfig;
 
-const trans = {
-  __: (text: string, ...args: unknown[]) => text.replace("%1", String(args[0])),
-  _n: (_one: string, many: string, n: number) => many.replace("%1", String(n)),
-} as unknown as TranslationBundle;
-
 class Model {
   state: PanelState = EMPTY;
+  readonly trans = ENGLISH;
   readonly changed = new Signal<this, void>(this);
   readonly navigation = new Signal<this, NavigationRequest>(this);
 
@@ -52,7 +48,7 @@ class Model {
   navigate(request: NavigationRequest): void {
     this.navigation.emit(request);
   }
-  tell(...messages: wire.Message[]): void {
+  receive(...messages: wire.Message[]): void {
     for (const message of messages) this.state = reduce(this.state, message, 0);
     this.changed.emit();
   }
@@ -65,19 +61,19 @@ function text(element: ReactElement<{ children: unknown[] }>): string {
   return element.props.children.join("");
 }
 
-test("the status bar's item is there before anything is known, and follows", () => {
+test("the item in the status bar exists before the first message, and follows the state", () => {
   const model = new Model();
-  const item = new StatusItem(model.it, trans, jest.fn());
+  const item = new StatusItem(model.it, jest.fn());
   const shown = () => text((item as unknown as { render(): ReactElement<{ children: unknown[] }> }).render());
   expect(shown()).toBe("Farandole: no cluster");
-  model.tell(example<wire.ClustersMessage>("clusters-starting"));
+  model.receive(example<wire.ClustersMessage>("clusters-starting"));
   expect(shown()).toContain("a cluster is starting");
-  model.tell(example<wire.ClustersMessage>("clusters"), example<wire.RunsMessage>("runs"));
+  model.receive(example<wire.ClustersMessage>("clusters"), example<wire.RunsMessage>("runs"));
   expect(shown()).toBe("Farandole: 4 ranks · first-cnn +1 · GPU 12.9 GB");
 });
 
-test("a panel that is activated takes the focus, unless something in it has it", () => {
-  const widget = new PanelWidget({} as unknown as JupyterFrontEnd, new Model().it, trans);
+test("an activated panel takes the focus, unless one of its elements has it", () => {
+  const widget = new PanelWidget({} as unknown as JupyterFrontEnd, new Model().it);
   widget.node.innerHTML = '<button role="tab"></button><button role="tab" aria-selected="true"></button><input />';
   document.body.append(widget.node);
   const activate = () => (widget as unknown as { onActivateRequest(): void }).onActivateRequest();
@@ -89,7 +85,7 @@ test("a panel that is activated takes the focus, unless something in it has it",
   widget.node.remove();
 });
 
-/** A notebook with one cell, which is empty, and a cell for each that is inserted. */
+/** A notebook with one empty cell, and the inserted cells. */
 class Notebook {
   readonly sources = [""];
   active = 0;
@@ -129,7 +125,7 @@ const SESSIONS = [
   { type: "notebook", path: "renamed.ipynb", kernel: { id: "3f1c" } },
 ];
 
-/** The commands, run by their names; `other` answers those of JupyterLab. */
+/** The commands by their names; `other` replaces the commands of JupyterLab. */
 function commandsOf(model: Model, current: NotebookPanel | null, other: Other = () => undefined) {
   const known = new Map<string, Command>();
   const notifyCommandChanged = jest.fn();
@@ -142,29 +138,29 @@ function commandsOf(model: Model, current: NotebookPanel | null, other: Other = 
   const serviceManager = { sessions: { running: () => SESSIONS } };
   const app = { commands, serviceManager, shell: { activateById } } as unknown as JupyterFrontEnd;
   const tracker = { currentWidget: current } as unknown as INotebookTracker;
-  addCommands(app, model.it, tracker, trans, null);
+  addCommands(app, model.it, tracker, null);
   const isEnabled = (name: string) => known.get(name)?.isEnabled?.() ?? true;
   const run = (name: string, args = {}) => Promise.resolve(known.get(name)?.execute(args));
   return { run, isEnabled, activateById, notifyCommandChanged };
 }
 
 describe("commands", () => {
-  test("a training cell comes with what it needs, in the empty cell and below", async () => {
+  test("a training cell comes with the cell that sets up a cluster, in the empty cell and below it", async () => {
     const [model, notebook] = [new Model(), new Notebook()];
-    model.tell(example<wire.ClustersMessage>("clusters"));
+    model.receive(example<wire.ClustersMessage>("clusters"));
     await commandsOf(model, notebook.in("new.ipynb")).run(Commands.insertTraining);
     expect(notebook.sources).toEqual(["%load_ext farandole\n%cluster attach exam", TRAINING_CELL]);
   });
 
-  test("a notebook that leads a cluster gets the training cell alone", async () => {
+  test("a notebook that leads a cluster gets only the training cell", async () => {
     const [model, notebook] = [new Model(), new Notebook()];
     notebook.sources[0] = "x = 1";
-    model.tell(example<wire.ClustersMessage>("clusters"));
+    model.receive(example<wire.ClustersMessage>("clusters"));
     await commandsOf(model, notebook.in("work/digits.ipynb")).run(Commands.insertTraining);
     expect(notebook.sources).toEqual(["x = 1", TRAINING_CELL]);
   });
 
-  test("what is inserted twice is set up once", async () => {
+  test("two training cells have one cell that sets up a cluster", async () => {
     const [model, notebook] = [new Model(), new Notebook()];
     const { run } = commandsOf(model, notebook.in("new.ipynb"));
     await run(Commands.insertTraining);
@@ -182,14 +178,14 @@ describe("commands", () => {
     expect(other).toHaveBeenCalledWith("docmanager:open", { path });
   });
 
-  test("where no notebook is open a new one is made", async () => {
+  test("a new notebook is created if none is open", async () => {
     const [model, notebook] = [new Model(), new Notebook()];
     const made = (name: string) => (name === "notebook:create-new" ? notebook.in("Untitled.ipynb") : undefined);
     await commandsOf(model, null, made).run(Commands.insertStart);
     expect(notebook.sources).toEqual(["%load_ext farandole\n%cluster start --workers 2"]);
   });
 
-  test("on a page of Notebook 7 without a notebook none is made, and it is told that nothing was inserted", async () => {
+  test("on a page of Notebook 7 without a notebook, a message says that nothing was inserted", async () => {
     const other = jest.fn();
     getOption.mockReturnValueOnce("tree");
     const model = new Model();
@@ -198,21 +194,21 @@ describe("commands", () => {
     expect(model.showProblem).toHaveBeenCalledWith(expect.stringContaining("Nothing was inserted"));
   });
 
-  test("without a hub the cluster is on this machine", async () => {
+  test("without a hub the cluster starts on this machine", async () => {
     const [model, notebook] = [new Model(), new Notebook()];
-    model.tell({ kind: "clusters", hub: null, clusters: [] });
+    model.receive({ kind: "clusters", hub: null, clusters: [] });
     await commandsOf(model, notebook.in("a.ipynb")).run(Commands.insertStart);
     expect(notebook.sources).toEqual(["%load_ext farandole\n%cluster start --local --ranks 2"]);
   });
 
-  test("clusters can be started where there is a hub, or may be one", () => {
+  test("clusters can be started if there is a hub, or may be one", () => {
     const model = new Model();
     const { isEnabled, notifyCommandChanged } = commandsOf(model, null);
     expect(isEnabled(Commands.startCluster)).toBe(true);
-    model.tell({ kind: "clusters", hub: null, clusters: [] });
+    model.receive({ kind: "clusters", hub: null, clusters: [] });
     expect(isEnabled(Commands.startCluster)).toBe(false);
     expect(notifyCommandChanged).toHaveBeenCalledTimes(1);
-    model.tell(example<wire.ClustersMessage>("clusters"));
+    model.receive(example<wire.ClustersMessage>("clusters"));
     expect(isEnabled(Commands.startCluster)).toBe(true);
   });
 

@@ -1,4 +1,4 @@
-/** Formats, filters, the window of the list, pages, comparisons and the other small functions. */
+/** Formats, filters, virtual rows, pages, comparisons and other pure functions. */
 
 import { ledBy, runningCells } from "../src/notebooks/cells";
 import { compare, labels } from "../src/charts/comparison";
@@ -31,7 +31,7 @@ describe("formats", () => {
   test("durations", () => {
     expect([0, 61.5, 3723, 60204.5, 200000].map(duration)).toEqual(["0:00", "1:02", "1:02:03", "16:43:25", "2 d 7 h"]);
   });
-  test("times of other days have their day", () => {
+  test("times of other days have a date", () => {
     const now = new Date(2026, 8, 21, 15, 0);
     const at = new Date(2026, 8, 21, 14, 5).getTime() / 1000;
     expect(clock(at, now, "en-GB")).toBe("14:05");
@@ -45,7 +45,7 @@ describe("formats", () => {
 });
 
 describe("filters", () => {
-  test("what lets all through is not sent", () => {
+  test("empty fields are not sent", () => {
     expect(query(ALL, 0, 50)).toEqual({ offset: "0", limit: "50" });
     expect(query({ text: " wide ", status: "failed", cluster: "" }, 50, 50)).toEqual({
       offset: "50",
@@ -57,19 +57,19 @@ describe("filters", () => {
   });
 });
 
-describe("the window of the list", () => {
+describe("virtual rows", () => {
   const view = { scrollTop: 0, height: 400, rowHeight: 50, total: 500 };
-  test("only what is seen is drawn, however long the list", () => {
+  test("only visible rows are rendered, however long the list is", () => {
     expect(rowsOf(view)).toEqual({ first: 0, last: 9 + OVERSCAN });
     const middle = rowsOf({ ...view, scrollTop: 10_000, total: 100_000 });
     expect(middle).toEqual({ first: 200 - OVERSCAN, last: 209 + OVERSCAN });
   });
-  test("the end of the list is its end, also where the list has become shorter", () => {
+  test("rows stop at the end of the list, also after it became shorter", () => {
     expect(rowsOf({ ...view, scrollTop: 500 * 50 - 400 }).last).toBe(500);
     expect(rowsOf({ ...view, scrollTop: 20_000, total: 3 })).toEqual({ first: 0, last: 3 });
     expect(rowsOf({ ...view, total: 0 })).toEqual({ first: 0, last: 0 });
   });
-  test("a row that is seen moves nothing", () => {
+  test("a visible row does not scroll the list", () => {
     expect(scrollTo(3, view)).toBe(0);
     expect(scrollTo(20, view)).toBe(650);
     expect(scrollTo(2, { ...view, scrollTop: 500 })).toBe(100);
@@ -82,23 +82,23 @@ describe("pages of runs", () => {
     total,
     runs: Array.from({ length: PAGE }, (_, n) => ({ ...run, id: `run-${offset + n}` })),
   });
-  test("what rows need is asked for, what is there is not", () => {
+  test("only missing pages are requested", () => {
     const pages = withPage(NO_PAGES, page(0, 500));
     expect(missing(pages, 0, 20)).toEqual([]);
     expect(missing(pages, 40, 110)).toEqual([50, 100]);
     expect(missing(pages, 480, 510)).toEqual([450]);
   });
-  test("a new run moves all rows", () => {
+  test("a new run drops the other pages", () => {
     const pages = withPage(withPage(withPage(NO_PAGES, page(0, 500)), page(50, 500)), page(0, 501));
     expect([...pages.pages.keys()]).toEqual([0]);
   });
-  test("what the stream tells of a run is newer", () => {
+  test("a run from the stream is newer", () => {
     const pages = withPage(NO_PAGES, page(50, 500));
-    const told = new Map([["run-51", { ...run, id: "run-51", status: "failed" as const }]]);
-    expect([runAt(pages, 50, told)?.status, runAt(pages, 51, told)?.status]).toEqual(["running", "failed"]);
-    expect(runAt(pages, 0, told)).toBeNull();
+    const streamed = new Map([["run-51", { ...run, id: "run-51", status: "failed" as const }]]);
+    expect([runAt(pages, 50, streamed)?.status, runAt(pages, 51, streamed)?.status]).toEqual(["running", "failed"]);
+    expect(runAt(pages, 0, streamed)).toBeNull();
   });
-  test("the first page is what the stream told, old runs that go on apart", () => {
+  test("the first page consists of the runs from the stream, without old active runs", () => {
     const newest = page(0, 500).runs.map((one, n) => ({ ...one, started: 1000 - n }));
     const old = { ...run, id: "old", started: 1 };
     expect(firstPage([...newest, old], 500)?.runs.map(({ id }) => id)).toEqual(newest.map(({ id }) => id));
@@ -109,18 +109,18 @@ describe("pages of runs", () => {
 
 describe("comparison", () => {
   const view = example<wire.RunMessage>("run").view;
-  test("a line for each run that has the series", () => {
+  test("each run with the series has a line", () => {
     const other = { ...view, id: "other", name: "wide", series: view.series.slice(0, 1) };
     const [loss, accuracy] = compare([view, other]);
     expect(loss?.lines.map(({ label }) => label)).toEqual(["first-cnn", "wide"]);
     expect(accuracy?.lines.map(({ label }) => label)).toEqual(["first-cnn"]);
     expect(loss?.x).toEqual(view.series[0]?.x);
   });
-  test("a run keeps its place in charts that others have no line in", () => {
+  test("a run keeps its place in charts without lines of other runs", () => {
     const other = { ...view, id: "other", name: "wide", series: view.series.slice(1) };
     expect(compare([other, view]).map(({ lines }) => lines.map(({ place }) => place))).toEqual([[0, 1], [1]]);
   });
-  test("runs of the same name are told apart", () => {
+  test("runs with the same name have different labels", () => {
     expect(labels([view, { ...view, id: "other" }])).toEqual([`first-cnn (${view.id})`, "first-cnn (other)"]);
     expect(labels([{ id: "a", name: "" }])).toEqual(["a"]);
   });
@@ -129,49 +129,49 @@ describe("comparison", () => {
 describe("cells and notebooks", () => {
   const at = (path: string, kernel = "") => ({ path, kernel });
   const known = (notebook: string) => runs.map((one) => ({ ...one, notebook, kernel: "" }));
-  test("a notebook of the same name in another folder is another one", () => {
+  test("a notebook with the same name in another folder is a different notebook", () => {
     expect(runningCells(known("digits.ipynb"), at("work/digits.ipynb")).size).toBe(0);
     expect(runningCells(known("work/digits.ipynb"), at("digits.ipynb")).size).toBe(0);
     expect(runningCells(known(""), at("")).size).toBe(0);
   });
-  test("a renamed notebook has the runs of its kernel, and those of its path from before a new kernel", () => {
+  test("a renamed notebook has the runs of its kernel, and a restarted notebook the runs of its path", () => {
     expect(runningCells(runs, at("renamed.ipynb", run.kernel)).size).toBe(1);
     expect(runningCells(runs, at("renamed.ipynb", "another")).size).toBe(0);
     expect(runningCells(runs, at(run.notebook, "another")).size).toBe(1);
   });
-  test("a renamed notebook leads on, and a new one under its old name does not", () => {
+  test("a renamed notebook still leads its cluster, and a new notebook with the old name does not", () => {
     const kernel = state.clusters[0]?.lead?.kernel ?? "";
     expect(ledBy(state.clusters, at("renamed.ipynb", kernel)).map(({ name }) => name)).toEqual(["main"]);
     expect(ledBy(state.clusters, at("work/digits.ipynb", "another"))).toEqual([]);
   });
-  test("the cell of a run that goes on is marked, others are not", () => {
+  test("only the cell of an active run is marked", () => {
     const marked = runningCells(runs, at("work/digits.ipynb"));
     expect([...marked].map(([cell, { id }]) => [cell, id])).toEqual([[run.cell, run.id]]);
     expect(runningCells(runs, at("other.ipynb")).size).toBe(0);
   });
-  test("the clusters that a notebook leads", () => {
+  test("a notebook leads its clusters", () => {
     expect(ledBy(state.clusters, at("work/digits.ipynb")).map(({ name }) => name)).toEqual(["main"]);
   });
 });
 
 describe("the status bar", () => {
-  test("ranks, the newest run and the memory of all GPUs", () => {
+  test("it shows ranks, the newest run and the memory of all GPUs", () => {
     const facts = factsOf(state.clusters, [run, run]);
     expect(facts).toEqual({ ranks: 4, starting: false, dead: 0, run: "first-cnn +1", gpu: "12.9 GB" });
   });
-  test("dead ranks are told", () => {
+  test("dead ranks are counted", () => {
     expect(factsOf(example<wire.ClustersMessage>("clusters-dead-rank").clusters, []).dead).toBe(1);
     expect(factsOf([], [])).toEqual({ ranks: 0, starting: false, dead: 0, run: null, gpu: null });
   });
 });
 
-describe("what the page looks at", () => {
+describe("subscriptions", () => {
   const log = { run: "a", rank: 0, worker: null, offset: -8000 };
-  test("all subscriptions together, each once", () => {
+  test("subscriptions are merged, each run and log once", () => {
     const watch = watchOf([{ runs: ["b", "a"] }, { runs: ["a"], byRank: true, logs: [log] }, { logs: [log] }], {});
     expect(watch).toEqual({ kind: "watch", seen: false, runs: ["a", "b"], by_rank: true, logs: [log] });
   });
-  test("a log goes on where it ended", () => {
+  test("a known log continues at its end", () => {
     const known = { "run a 0": { text: "", offset: 0, next: 181, size: 181 } };
     const watch = watchOf([{ logs: [log] }], known);
     expect(watch.logs[0]?.offset).toBe(181);
@@ -179,7 +179,7 @@ describe("what the page looks at", () => {
     const seen = watchOf([{ logs: [log] }, { seen: true }], {});
     expect([seen.seen, isSame(watch, seen)]).toEqual([true, false]);
   });
-  test("what is looked at no more", () => {
+  test("ended subscriptions are found", () => {
     const before = watchOf([{ runs: ["a", "b"], logs: [log] }], {});
     const after = watchOf([{ runs: ["b"] }], {});
     expect(dropped(before, after)).toEqual({ runs: ["a"], logs: ["run a 0"] });

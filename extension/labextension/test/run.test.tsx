@@ -1,4 +1,4 @@
-/** One run, as the tab of runs shows it. */
+/** The page of one run. */
 
 import { act } from "react";
 
@@ -28,7 +28,7 @@ describe("one run", () => {
   });
   const text = () => harness.root.textContent;
 
-  test("shows charts, ranks, progress, notices and where it came from", async () => {
+  test("shows charts, ranks, progress, notices and its notebook", async () => {
     await harness.receive(example<wire.RunMessage>("run"));
     expect(harness.root.querySelectorAll(".fd-chart")).toHaveLength(2);
     for (const part of [
@@ -49,14 +49,14 @@ describe("one run", () => {
     expect(await harness.violations()).toEqual([]);
   });
 
-  test("shows the lines of the ranks when asked to", async () => {
+  test("shows one line per rank on request", async () => {
     await harness.click("button", "one line per rank");
     expect(harness.watches.at(-1)?.by_rank).toBe(true);
     await harness.receive(example<wire.RunMessage>("run-by-rank"));
     expect(harness.root.querySelector(".fd-legend")?.textContent).toContain("rank 1");
   });
 
-  test("is there again after a reload, and leaves the focus where it is", async () => {
+  test("is shown again after a reload, and does not take the focus", async () => {
     await harness.reload();
     expect(harness.get("button", "one line per rank")).toBeTruthy();
     expect(document.activeElement).toBe(document.body);
@@ -65,7 +65,7 @@ describe("one run", () => {
     expect(harness.get("searchbox", "Filter by name or notebook")).toBeTruthy();
   });
 
-  test("has its code in the page when that is looked at", async () => {
+  test("has its code in the page only while the code is open", async () => {
     const { code } = example<wire.RunDetail>("run-detail");
     expect(text()).not.toContain(code);
     await act(async () => {
@@ -77,7 +77,7 @@ describe("one run", () => {
     expect(text()).toContain(code);
   });
 
-  test("is stopped by its button, which says so", async () => {
+  test("is stopped by its button, which shows it", async () => {
     harness.answers["stopRun"] = () => first;
     await harness.click("button", "Stop the run");
     expect(harness.requests.at(-1)).toBe(`stopRun "${first.id}"`);
@@ -91,14 +91,14 @@ describe("one run", () => {
     expect(harness.get("log", "Log of rank 1").textContent).toContain(" 41%");
   });
 
-  test("that failed says why", async () => {
+  test("shows its error if it failed", async () => {
     await harness.navigate({ show: "run", run: "20260921-135500-31d0" });
     await harness.receive(example<wire.RunMessage>("run-failed"));
     expect(harness.get("alert", /batch size must be positive/)).toBeTruthy();
   });
 });
 
-test("a run that is not there says so", async () => {
+test("a missing run shows an error", async () => {
   const problem = example<wire.ProblemMessage>("problem").problem;
   harness.answers["run"] = () => Promise.reject(new RequestError(problem, 404));
   await harness.navigate({ show: "run", run: "20260921-000000-0000" });

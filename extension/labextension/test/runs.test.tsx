@@ -12,7 +12,7 @@ let harness: Harness;
 const first = example<wire.RunsMessage>("runs").runs[0] as wire.RunSummary;
 const MANY = 500;
 
-/** Five hundred runs, the newest first. */
+/** 500 runs, the newest first. */
 const many = Array.from({ length: MANY }, (_, n): wire.RunSummary => ({
   ...first,
   id: `run-${n}`,
@@ -46,14 +46,14 @@ const showMany = () => show({ kind: "runs", runs: many.slice(0, PAGE), total: MA
 const scroller = () => harness.get("list", "Runs").parentElement as HTMLElement;
 const rows = () => [...harness.root.querySelectorAll(".fd-run")];
 
-test("before the first run it says what to do", async () => {
+test("an empty list names the first step", async () => {
   await harness.receiveState("state-empty");
   await harness.click("tab", "Runs");
   await harness.click("button", "Insert training cell");
   expect(harness.insertTraining).toHaveBeenCalled();
 });
 
-test("of 500 runs only those that are seen are in the page, and none is fetched that the stream told", async () => {
+test("only visible rows of 500 runs are in the page, and runs from the stream are not fetched", async () => {
   await showMany();
   expect(rows().length).toBeGreaterThan(5);
   expect(rows().length).toBeLessThan(30);
@@ -63,7 +63,7 @@ test("of 500 runs only those that are seen are in the page, and none is fetched 
   expect(harness.requests.filter((one) => one.startsWith("runs"))).toEqual([]);
 });
 
-test("what is scrolled to is fetched, once", async () => {
+test("a page is fetched once, when the user scrolls to it", async () => {
   await showMany();
   for (const top of [20_000, 20_010]) await scroll(top);
   await harness.receive();
@@ -72,7 +72,7 @@ test("what is scrolled to is fetched, once", async () => {
   expect(rows()[5]?.textContent).toContain("name-3");
 });
 
-/** Press a key where the focus is; return the run that has it then. */
+/** Press a key on the focused element, and return the run that has the focus afterwards. */
 async function press(key: string): Promise<string | null | undefined> {
   await act(async () => {
     const at = scroller().contains(document.activeElement) ? document.activeElement : scroller();
@@ -93,14 +93,14 @@ async function scroll(top: number): Promise<void> {
 
 const tabbable = () => [...scroller().querySelectorAll<HTMLElement>("button[tabindex='0']")];
 
-test("the arrow keys go through the list", async () => {
+test("the arrow keys move through the list", async () => {
   await showMany();
   expect(await press("ArrowDown")).toBe("run-1");
   expect(await press("ArrowDown")).toBe("run-2");
   expect(await press("Home")).toBe("run-0");
 });
 
-test("a key leads to a row that has not come yet, which keeps the focus until it has", async () => {
+test("a row that is not fetched yet can have the focus and keeps it", async () => {
   await showMany();
   let answer: (page: wire.RunPage) => void = jest.fn();
   harness.answers["runs"] = () => new Promise<wire.RunPage>((resolve) => (answer = resolve));
@@ -112,7 +112,7 @@ test("a key leads to a row that has not come yet, which keeps the focus until it
   expect(await press("ArrowUp")).toBe("run-498");
 });
 
-test("wherever the list is scrolled, the row that was gone to keeps the focus, and Tab leads to one row", async () => {
+test("the current row keeps the focus while the list scrolls, and Tab reaches one row", async () => {
   await showMany();
   await press("ArrowDown");
   await scroll(20_000);
@@ -120,14 +120,14 @@ test("wherever the list is scrolled, the row that was gone to keeps the focus, a
   expect(tabbable().map((row) => row.dataset["run"])).toEqual(["run-1"]);
 });
 
-test("Tab leads to a row of a list that a filter has made shorter", async () => {
+test("Tab reaches a row after a filter made the list shorter", async () => {
   await showMany();
   await press("End");
   await harness.receive({ kind: "runs", runs: many.slice(0, 3), total: 3 });
   expect(tabbable().map((row) => row.dataset["run"])).toEqual(["run-2"]);
 });
 
-test("a filter is the server's work", async () => {
+test("the server applies the filter", async () => {
   jest.useFakeTimers();
   await showMany();
   harness.answers["runs"] = () => ({ runs: many.slice(7, 8), offset: 0, total: 1 });
@@ -141,7 +141,7 @@ test("a filter is the server's work", async () => {
   expect(harness.root.querySelector("[role=status]")?.textContent).toBe("1 run");
 });
 
-test("a filter that lets no run through says so", async () => {
+test("a filter without matches shows a message", async () => {
   jest.useFakeTimers();
   await show(example<wire.RunsMessage>("runs"));
   harness.answers["runs"] = () => ({ runs: [], offset: 0, total: 0 });
@@ -153,13 +153,13 @@ test("a filter that lets no run through says so", async () => {
   expect(harness.root.textContent).toContain("No run matches the filter");
 });
 
-test("clusters without a run yet can be filtered by", async () => {
+test("the filter offers clusters without runs", async () => {
   await show(example<wire.RunsMessage>("runs"));
   const names = [...harness.get("combobox", "Filter by cluster").children].map((option) => option.textContent);
   expect(names).toContain("exam");
 });
 
-test("more runs than can be compare cannot be chosen, and it says so", async () => {
+test("the number of compared runs is limited, and a note says so", async () => {
   await showMany();
   for (let n = 0; n < 8; n += 1) await harness.click("checkbox", `Compare name-${n}`);
   expect((harness.get("checkbox", "Compare name-8") as HTMLInputElement).disabled).toBe(true);
@@ -167,7 +167,7 @@ test("more runs than can be compare cannot be chosen, and it says so", async () 
   expect(harness.root.textContent).toContain("At most 8 runs are compared.");
 });
 
-test("a run that goes on is shown with its chart, live", async () => {
+test("an active run is shown with its chart", async () => {
   await show(example<wire.RunsMessage>("runs"));
   expect(harness.watches.at(-1)?.runs).toContain(first.id);
   await harness.receive(example<wire.RunMessage>("run"));
@@ -176,7 +176,7 @@ test("a run that goes on is shown with its chart, live", async () => {
   expect(chart?.querySelectorAll("path.fd-mean").length).toBeGreaterThan(0);
 });
 
-/** Choose two runs and compare them. */
+/** Select two runs and compare them. */
 async function compareTwo(): Promise<void> {
   const message = example<wire.RunsMessage>("runs");
   await show({ ...message, total: message.runs.length });
@@ -185,7 +185,7 @@ async function compareTwo(): Promise<void> {
   await harness.click("button", "Compare (2)");
 }
 
-test("the focus goes into what is opened, and back to the row or the button that opened it", async () => {
+test("the focus moves into a run or a comparison, and back to the row or button that opened it", async () => {
   await compareTwo();
   expect(document.activeElement).toBe(harness.get("button", "‹ All runs"));
   await harness.click("button", "‹ All runs");
@@ -196,7 +196,7 @@ test("the focus goes into what is opened, and back to the row or the button that
   expect(document.activeElement?.getAttribute("data-run")).toBe("20260921-135500-31d0");
 });
 
-test("two runs are compare in one chart", async () => {
+test("two runs are compared in one chart", async () => {
   await compareTwo();
   expect(harness.watches.at(-1)?.runs).toEqual(["20260921-135500-31d0", first.id]);
   const run = example<wire.RunMessage>("run");

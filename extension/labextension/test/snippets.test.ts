@@ -11,15 +11,15 @@ const target = (...cells: string[]) => ({ path: "a.ipynb", kernel: "", cells });
 const body = TRAINING_CELL.slice(TRAINING_CELL.indexOf("\n") + 1);
 
 describe("snippets", () => {
-  test("a notebook without a cluster starts one, under a name that is free", () => {
+  test("a notebook without a cluster starts one with an unused name", () => {
     expect(setupCell([], target(), true)).toBe("%load_ext farandole\n%cluster start --workers 2");
     const led = clusters.filter((cluster) => cluster.lead);
     expect(setupCell(led, target(), true)).toBe("%load_ext farandole\n%cluster start --workers 2 --name main-2");
   });
-  test("a cluster that was started in the panel is taken up", () => {
+  test("a cluster from the panel is attached", () => {
     expect(setupCell(clusters, target(), true)).toBe("%load_ext farandole\n%cluster attach exam");
   });
-  test("a notebook that leads a cluster needs nothing", () => {
+  test("a notebook that leads a cluster needs no further cell", () => {
     expect(setupCell(clusters, { ...target(), path: "work/digits.ipynb" }, true)).toBeNull();
   });
   test.each(["%load_ext farandole\n%cluster start -w 4", "%cluster  attach exam", "x = 1\n %cluster start --local"])(
@@ -28,12 +28,12 @@ describe("snippets", () => {
       expect(setupCell([], target("1", cell), true)).toBeNull();
     },
   );
-  test("other cells of the magics give no cluster, and what is loaded is loaded once", () => {
+  test("cells with other magics do not set up a cluster, and the extension is loaded once", () => {
     const cells = ["%load_ext farandole", "%cluster status", "# %cluster start", "print('%cluster start')"];
     expect(setupCell([], target(...cells), true)).toBe("%cluster start --workers 2");
     expect(setupCell(clusters, target(...cells), true)).toBe("%cluster attach exam");
   });
-  test("without a hub the ranks are on this machine", () => {
+  test("without a hub the ranks run on this machine", () => {
     expect(startCell([], target(), false)).toBe("%load_ext farandole\n%cluster start --local --ranks 2");
   });
   test("the training cell begins with its magic and reports", () => {
@@ -61,10 +61,10 @@ describe("highlighting", () => {
 
 describe("completion", () => {
   const cells = ["import numpy", "%%distributed\nimport os", "%%distributed_train --name ä\nfd = 1"];
-  test("distributed cells are known", () => {
+  test("distributed cells are recognised", () => {
     expect([...cells, "%%distributed_other\nx"].map(isDistributed)).toEqual([false, true, true, false]);
   });
-  test("the kernel is asked with what earlier distributed cells define, without their magics", () => {
+  test("the request contains earlier distributed cells without their magics", () => {
     const source = "%%distributed\nos.getc";
     const asked = completionCode(cells, source, source.length);
     expect(asked.code.split("\n").map((line) => line.trim())).toEqual([
@@ -78,7 +78,7 @@ describe("completion", () => {
     expect(Array.from(asked.code)).toHaveLength(asked.offset);
     expect(asked.offset - asked.shift).toBe(source.length);
   });
-  test("the magic's own line is the kernel's", () => {
+  test("the kernel completes the line of the magic by itself", () => {
     expect(isInMagic("%%distributed --ra\nx", 18)).toBe(true);
     expect(isInMagic("%%distributed --ra\nx", 19)).toBe(false);
   });

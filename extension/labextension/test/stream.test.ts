@@ -18,7 +18,7 @@ class FakeSocket implements Socket {
   opens(): void {
     this.onopen?.(new Event("open"));
   }
-  tells(message: string): void {
+  emits(message: string): void {
     this.onmessage?.(new MessageEvent("message", { data: message }));
   }
   breaks(): void {
@@ -48,13 +48,13 @@ function opened() {
 beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());
 
-test("pauses grow up to half a minute, and are not the same for all", () => {
+test("delays grow up to half a minute, and are random", () => {
   expect([0, 1, 2, 3].map((failures) => retryDelay(failures, 1))).toEqual([1000, 2000, 4000, 8000]);
   expect(retryDelay(20, 1)).toBe(30_000);
   expect(retryDelay(2, 0)).toBe(2000);
 });
 
-test("what the page looks at is told when the connection opens, and when it changes", () => {
+test("the watch is sent when the connection opens, and when it changes", () => {
   const { stream, last } = opened();
   stream.watch(() => watch);
   expect(last().sent).toEqual([]);
@@ -63,7 +63,7 @@ test("what the page looks at is told when the connection opens, and when it chan
   expect(last().sent.map((one) => (JSON.parse(one) as wire.Watch).runs.length)).toEqual([2, 0]);
 });
 
-test("a connection that breaks is opened again, and told anew what the page looks at", () => {
+test("a broken connection is opened again, and receives the watch again", () => {
   const { stream, sockets, links, last } = opened();
   stream.watch(() => watch);
   last().opens();
@@ -77,7 +77,7 @@ test("a connection that breaks is opened again, and told anew what the page look
   expect(last().sent).toEqual([JSON.stringify(watch)]);
 });
 
-test("a server that is away is asked less and less often; one that talks starts the count anew", () => {
+test("delays grow while the server is away, and a message resets them", () => {
   const { sockets, last } = opened();
   last().breaks();
   jest.advanceTimersByTime(1000);
@@ -86,18 +86,18 @@ test("a server that is away is asked less and less often; one that talks starts 
   expect(sockets).toHaveLength(2);
   jest.advanceTimersByTime(1);
   last().opens();
-  last().tells(text("beat.json"));
+  last().emits(text("beat.json"));
   last().breaks();
   jest.advanceTimersByTime(1000);
   expect(sockets).toHaveLength(4);
 });
 
-test("a silent connection is given up, one with signs of life is kept", () => {
+test("a silent connection is closed, a connection with heartbeats is kept", () => {
   const { sockets, last, messages } = opened();
   last().opens();
   for (let n = 0; n < 4; n += 1) {
     jest.advanceTimersByTime(SILENT_MS - 1);
-    last().tells(text("beat.json"));
+    last().emits(text("beat.json"));
   }
   expect(sockets).toHaveLength(1);
   expect(messages).toHaveLength(4);
@@ -108,7 +108,7 @@ test("a silent connection is given up, one with signs of life is kept", () => {
   expect(sockets).toHaveLength(2);
 });
 
-test("a page that is looked at again does not wait, and one that is connected opens no second stream", () => {
+test("a visible page reconnects at once, and a connected page opens no second stream", () => {
   const { stream, sockets, last } = opened();
   last().opens();
   stream.reconnectNow();
@@ -119,7 +119,7 @@ test("a page that is looked at again does not wait, and one that is connected op
   expect(sockets).toHaveLength(2);
 });
 
-test("after the end nothing is opened", () => {
+test("a stopped stream does not reconnect", () => {
   const { stream, sockets, last } = opened();
   stream.stop();
   expect(last().closed).toBe(true);

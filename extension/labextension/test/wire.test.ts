@@ -2,7 +2,7 @@
  * @jest-environment node
  */
 
-/** The types of this page, those of the server, and the examples of both say the same. */
+/** The types in TypeScript and Python and the examples agree. */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -14,7 +14,7 @@ const SOURCE = join(__dirname, "../src/wire.ts");
 const PYTHON = join(__dirname, "../../farandole/server/panel/wire.py");
 const OPTIONS: ts.CompilerOptions = { strict: true, noEmit: true, skipLibCheck: true, target: ts.ScriptTarget.ES2023 };
 
-/** Return what the compiler has to say about one module beside `wire.ts`. */
+/** Return the messages of the compiler about a module beside `wire.ts`. */
 function faults(code: string): string[] {
   const path = join(__dirname, "../src/example.ts");
   const host = ts.createCompilerHost(OPTIONS);
@@ -27,7 +27,7 @@ function faults(code: string): string[] {
 
 type Types = Record<string, Record<string, string> | string>;
 
-/** Return the type of each key of each interface in `wire.ts`, and what its other types stand for. */
+/** Return the type of each key of each interface in `wire.ts`, and the meaning of each other type. */
 function typesHere(): Types {
   const source = ts.createSourceFile(SOURCE, readFileSync(SOURCE, "utf8"), ts.ScriptTarget.ES2023);
   const words = (node: ts.Node | undefined) => node?.getText(source).replace(/\s+/g, " ").replace(/^\| /, "") ?? "";
@@ -41,7 +41,7 @@ function typesHere(): Types {
   return found;
 }
 
-/** Return the same of `wire.py`, in the words of TypeScript. */
+/** Return the same for `wire.py`, in the syntax of TypeScript. */
 function typesThere(): Types {
   const found: Types = {};
   let keys: Record<string, string> = {};
@@ -74,7 +74,7 @@ const declare = ([name, type]: [string, string]) =>
   `const ${name.replace(/-/g, "_")}: wire.${type} = ${text(`${name}.json`)};`;
 const IMPORT = 'import type * as wire from "./wire";\n';
 
-test("every example is of its type: no key is missing and none is unknown", () => {
+test("every example has its type: no key is missing and none is unknown", () => {
   expect(faults(IMPORT + Object.entries(types).map(declare).join("\n"))).toEqual([]);
 });
 
@@ -83,7 +83,7 @@ test("a missing key and an unknown one are found", () => {
   expect(faults(`${IMPORT}const beat: wire.Beat = { kind: "beat", time: 1, more: 2 };`).join()).toContain("'more'");
 });
 
-test("both languages have the same types: with the same keys, values, and nulls", () => {
+test("both languages have the same types, with the same keys, values and nulls", () => {
   const there = typesThere();
   expect(Object.keys(there).length).toBeGreaterThan(35);
   expect(typesHere()).toEqual(there);

@@ -4,7 +4,7 @@ import type { JSX } from "react";
 
 import type { GpuClass } from "../wire";
 import { usePanelContext, usePanelState } from "./context";
-import { Empty, Meter } from "./parts";
+import { Empty, Meter, Table } from "./parts";
 
 export function Gpus(): JSX.Element {
   const { trans } = usePanelContext();
@@ -51,24 +51,18 @@ function ClassView({ gpus }: { gpus: GpuClass }): JSX.Element {
     <div className="fd-class">
       <Meter label={name} text={trans.__("%1 of %2 free", free, total) + queue} value={total - free} total={total} />
       {held.length > 0 && (
-        <div className="fd-scroll" tabIndex={0} role="group" aria-label={trans.__("Table of class %1", name)}>
-          <table className="fd-table" aria-label={trans.__("Who holds GPUs of class %1", name)}>
-            <thead>
-              <tr>
-                <th scope="col">{trans.__("held by")}</th>
-                <th scope="col">{trans.__("GPUs")}</th>
-              </tr>
-            </thead>
-            <tbody>
-              {held.map((holder) => (
-                <tr key={holder.user}>
-                  <th scope="row">{holder.user}</th>
-                  <td>{holder.count}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label={trans.__("Holders of GPUs of class %1", name)}
+          scroller={trans.__("Table of class %1", name)}
+          heads={[trans.__("held by"), trans.__("GPUs")]}
+        >
+          {held.map(({ user, count }) => (
+            <tr key={user}>
+              <th scope="row">{user}</th>
+              <td>{count}</td>
+            </tr>
+          ))}
+        </Table>
       )}
     </div>
   );

@@ -5,6 +5,7 @@ import { useEffect, useId, useMemo, useRef, useState, type JSX } from "react";
 import { logKey, readable, TAIL } from "../state/logs";
 import type { LogRequest, RankRow } from "../wire";
 import { usePanelContext, usePanelState, useSubscription } from "./context";
+import { Select, type Option } from "./parts";
 
 interface Props {
   of: Omit<LogRequest, "offset">;
@@ -50,18 +51,12 @@ export function RankLog({ run, rows }: { run: string; rows: readonly RankRow[] }
   const { trans } = usePanelContext();
   const [rank, setRank] = useState("");
   const id = useId();
+  const ranks = rows.map((row): Option => [String(row.rank), trans.__("rank %1", row.rank)]);
   return (
     <div>
       <div className="fd-row">
         <label htmlFor={id}>{trans.__("Log of")}</label>
-        <select id={id} value={rank} onChange={(event) => setRank(event.target.value)}>
-          <option value="">{trans.__("no rank")}</option>
-          {rows.map((row) => (
-            <option key={row.rank} value={row.rank}>
-              {trans.__("rank %1", row.rank)}
-            </option>
-          ))}
-        </select>
+        <Select id={id} value={rank} options={[["", trans.__("no rank")], ...ranks]} set={setRank} />
       </div>
       {rank && (
         <LogView key={rank} of={{ run, rank: Number(rank), worker: null }} label={trans.__("Log of rank %1", rank)} />

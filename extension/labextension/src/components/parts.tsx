@@ -73,6 +73,49 @@ function Bar(props: { role: "meter" | "progressbar"; label: string; text: string
   );
 }
 
+/** The value of an option and its text. */
+export type Option = readonly [value: string, text: string];
+
+interface SelectProps {
+  id?: string;
+  label?: string;
+  value: string;
+  options: readonly Option[];
+  set: (value: string) => void;
+}
+
+export function Select({ id, label, value, options, set }: SelectProps): JSX.Element {
+  return (
+    <select id={id} value={value} aria-label={label} onChange={(event) => set(event.target.value)}>
+      {options.map(([name, text]) => (
+        <option key={name} value={name}>
+          {text}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+/** A table that scrolls in both directions, also with the keyboard. */
+export function Table(props: { label: string; scroller: string; heads: string[]; children: ReactNode }): JSX.Element {
+  return (
+    <div className="fd-scroll" tabIndex={0} role="group" aria-label={props.scroller}>
+      <table className="fd-table" aria-label={props.label}>
+        <thead>
+          <tr>
+            {props.heads.map((head) => (
+              <th key={head} scope="col">
+                {head}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>{props.children}</tbody>
+      </table>
+    </div>
+  );
+}
+
 /** Shown in place of an empty list: what belongs there, and the first step towards it. */
 export function Empty({ title, children }: { title: string; children?: ReactNode }): JSX.Element {
   return (

@@ -3,7 +3,6 @@
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import type { ICommandPalette } from "@jupyterlab/apputils";
 import type { INotebookTracker } from "@jupyterlab/notebook";
-import type { TranslationBundle } from "@jupyterlab/translation";
 
 import { farandoleIcon } from "../icon";
 import { Commands, PANEL_ID } from "../ids";
@@ -16,10 +15,10 @@ export function addCommands(
   app: JupyterFrontEnd,
   model: IPanelModel,
   tracker: INotebookTracker | null,
-  trans: TranslationBundle,
   palette: ICommandPalette | null,
 ): void {
   const { commands } = app;
+  const { trans } = model;
   const open = () => app.shell.activateById(PANEL_ID);
   model.navigation.connect(open);
 

@@ -2,7 +2,6 @@
 
 import type { Cell } from "@jupyterlab/cells";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
-import type { TranslationBundle } from "@jupyterlab/translation";
 
 import { runningCells } from "../notebooks/cells";
 import { title } from "../format";
@@ -13,11 +12,11 @@ import { openedIn } from "../notebooks/actions";
 const MARK = "fd-cell-mark";
 
 /** Mark the cells of all open notebooks, now and after each change of runs or cells. */
-export function markCells(tracker: INotebookTracker, model: IPanelModel, trans: TranslationBundle): void {
+export function markCells(tracker: INotebookTracker, model: IPanelModel): void {
   const mark = (panel: NotebookPanel) => {
     if (panel.isDisposed) return;
     const running = runningCells(model.state.runs ?? [], openedIn(panel));
-    for (const cell of panel.content.widgets) markCell(cell, running.get(cell.model.id), model, trans);
+    for (const cell of panel.content.widgets) markCell(cell, running.get(cell.model.id), model);
   };
   tracker.widgetAdded.connect((_, panel) => {
     const update = () => mark(panel);
@@ -36,7 +35,7 @@ export function markCells(tracker: INotebookTracker, model: IPanelModel, trans: 
   });
 }
 
-function markCell(cell: Cell, run: RunSummary | undefined, model: IPanelModel, trans: TranslationBundle): void {
+function markCell(cell: Cell, run: RunSummary | undefined, model: IPanelModel): void {
   const old = cell.node.querySelector<HTMLElement>(`:scope > .${MARK}`);
   if (old && run && old.dataset["run"] === run.id) return;
   old?.remove();
@@ -45,8 +44,8 @@ function markCell(cell: Cell, run: RunSummary | undefined, model: IPanelModel, t
   mark.type = "button";
   mark.className = MARK;
   mark.dataset["run"] = run.id;
-  mark.textContent = trans.__("running");
-  mark.title = trans.__("running: %1 (open it in the panel)", title(run));
+  mark.textContent = model.trans.__("running");
+  mark.title = model.trans.__("running: %1 (open it in the panel)", title(run));
   mark.setAttribute("aria-label", mark.title);
   mark.addEventListener("click", () => model.navigate({ show: "run", run: run.id }));
   cell.node.append(mark);

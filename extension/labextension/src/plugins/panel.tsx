@@ -4,7 +4,6 @@ import type { JSX } from "react";
 
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { Dialog, ReactWidget, showDialog } from "@jupyterlab/apputils";
-import type { TranslationBundle } from "@jupyterlab/translation";
 import type { Message } from "@lumino/messaging";
 
 import type { Origin } from "../notebooks/cells";
@@ -18,12 +17,11 @@ export class PanelWidget extends ReactWidget {
   constructor(
     private readonly app: JupyterFrontEnd,
     private readonly model: IPanelModel,
-    private readonly trans: TranslationBundle,
   ) {
     super();
     this.id = PANEL_ID;
     this.title.icon = farandoleIcon;
-    this.title.caption = trans.__("Farandole: clusters, runs and GPUs");
+    this.title.caption = model.trans.__("Farandole: clusters, runs and GPUs");
     this.addClass("fd");
     this.addClass("fd-panel");
     this.node.setAttribute("role", "region");
@@ -48,10 +46,10 @@ export class PanelWidget extends ReactWidget {
   }
 
   protected override render(): JSX.Element {
-    const { app, model, trans } = this;
+    const { app, model } = this;
     const context = {
       model,
-      trans,
+      trans: model.trans,
       visible: this.isVisible,
       openNotebook: ({ notebook, kernel }: Origin, cell = "") =>
         void app.commands.execute(Commands.openCell, { path: notebook, kernel, cell }),

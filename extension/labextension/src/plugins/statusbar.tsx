@@ -3,7 +3,6 @@
 import type { JSX } from "react";
 
 import { ReactWidget } from "@jupyterlab/apputils";
-import type { TranslationBundle } from "@jupyterlab/translation";
 
 import type { IPanelModel } from "../state/model";
 import { activeRuns } from "../state/reducer";
@@ -12,7 +11,6 @@ import { factsOf, type Facts } from "../state/status";
 export class StatusItem extends ReactWidget {
   constructor(
     private readonly model: IPanelModel,
-    private readonly trans: TranslationBundle,
     private readonly open: () => void,
   ) {
     super();
@@ -27,7 +25,10 @@ export class StatusItem extends ReactWidget {
   }
 
   protected override render(): JSX.Element {
-    const { trans, shown } = this;
+    const {
+      model: { trans },
+      shown,
+    } = this;
     const words = [
       this.ranks(),
       shown.starting ? trans.__("a cluster is starting") : null,
@@ -43,7 +44,10 @@ export class StatusItem extends ReactWidget {
   }
 
   private ranks(): string | null {
-    const { trans, shown } = this;
+    const {
+      model: { trans },
+      shown,
+    } = this;
     if (shown.ranks) return trans._n("%1 rank", "%1 ranks", shown.ranks);
     return shown.starting ? null : trans.__("no cluster");
   }

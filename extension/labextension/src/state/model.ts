@@ -1,5 +1,6 @@
-/** The state that all parts of the page share, the stream that changes it, and the requests to the server. */
+/** The state that all parts of the page share, the stream that changes it, the requests, and the translation. */
 
+import type { TranslationBundle } from "@jupyterlab/translation";
 import { Token } from "@lumino/coreutils";
 import { Signal, type ISignal } from "@lumino/signaling";
 
@@ -19,6 +20,7 @@ export interface NavigationRequest {
 
 export interface IPanelModel {
   readonly api: Api;
+  readonly trans: TranslationBundle;
   readonly state: PanelState;
   readonly changed: ISignal<IPanelModel, void>;
   readonly navigation: ISignal<IPanelModel, NavigationRequest>;
@@ -35,7 +37,10 @@ export interface IPanelModel {
 export const IPanelModel = new Token<IPanelModel>("farandole:IPanelModel", "The page's state of clusters and runs.");
 
 export class PanelModel implements IPanelModel {
-  constructor(readonly api: Api) {
+  constructor(
+    readonly api: Api,
+    readonly trans: TranslationBundle,
+  ) {
     this.stream = new Stream({
       open: () => api.openStream(),
       onMessage: (message) => this.receive(message),

@@ -1,7 +1,7 @@
 /** The form that starts a cluster. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
-import { useId, useState, type FormEvent, type InputHTMLAttributes, type JSX } from "react";
+import { useId, useState, type ComponentProps, type FormEvent, type InputHTMLAttributes, type JSX } from "react";
 
 import {
   emptyForm,
@@ -14,7 +14,7 @@ import {
 } from "../../state/forms";
 import type { Cluster, Profile, Resources } from "../../wire";
 import { usePanelContext } from "../context";
-import { Note } from "../parts";
+import { Note, Select, type Option } from "../parts";
 
 interface Props {
   resources: Resources;
@@ -142,28 +142,12 @@ function profileText(trans: TranslationBundle, profile: Profile): string {
   return [profile.name, profile.description, gpus].filter(Boolean).join(" · ");
 }
 
-/** The value of an option and its text. */
-type Option = [string, string];
-
-interface ChoiceProps {
-  label: string;
-  value: string;
-  options: Option[];
-  set: (value: string) => void;
-}
-
-function Choice({ label, value, options, set }: ChoiceProps): JSX.Element {
+function Choice({ label, ...select }: ComponentProps<typeof Select>): JSX.Element {
   const id = useId();
   return (
     <div className="fd-field">
       <label htmlFor={id}>{label}</label>
-      <select id={id} value={value} onChange={(event) => set(event.target.value)}>
-        {options.map(([name, text]) => (
-          <option key={name} value={name}>
-            {text}
-          </option>
-        ))}
-      </select>
+      <Select id={id} {...select} />
     </div>
   );
 }

@@ -5,7 +5,7 @@ import type { JSX } from "react";
 import { bytes, bytesOf, number, percent, stepTime } from "../../format";
 import { useTranslator } from "../../i18n";
 import type { RankRow } from "../../wire";
-import { stateLabel } from "../parts";
+import { stateLabel, Table } from "../parts";
 
 export function RankTable({ rows }: { rows: readonly RankRow[] }): JSX.Element | null {
   const trans = useTranslator();
@@ -22,24 +22,11 @@ export function RankTable({ rows }: { rows: readonly RankRow[] }): JSX.Element |
     trans.__("step"),
   ];
   return (
-    <div className="fd-scroll" tabIndex={0} role="group" aria-label={trans.__("Table of ranks")}>
-      <table className="fd-table" aria-label={trans.__("Ranks")}>
-        <thead>
-          <tr>
-            {heads.map((head) => (
-              <th key={head} scope="col">
-                {head}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row) => (
-            <Row key={row.rank} row={row} gpu={gpu} />
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table label={trans.__("Ranks")} scroller={trans.__("Table of ranks")} heads={heads}>
+      {rows.map((row) => (
+        <Row key={row.rank} row={row} gpu={gpu} />
+      ))}
+    </Table>
   );
 }
 

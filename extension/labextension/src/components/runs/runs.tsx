@@ -10,7 +10,7 @@ import { activeRuns } from "../../state/reducer";
 import type { RunStatus, RunSummary } from "../../wire";
 import { usePanelContext, usePanelState, useSubscription } from "../context";
 import { useDebounced } from "../hooks";
-import { Empty, stateLabel, Status } from "../parts";
+import { Empty, Select, stateLabel, Status, type Option } from "../parts";
 import { Compare } from "./compare";
 import { Elapsed } from "./elapsed";
 import { RunDetailView } from "./run";
@@ -132,28 +132,18 @@ function FilterBar({ filter, setFilter }: { filter: Filter; setFilter: (filter: 
         aria-label={trans.__("Filter by name or notebook")}
         onChange={(event) => setFilter({ ...filter, text: event.target.value })}
       />
-      <select
+      <Select
+        label={trans.__("Filter by status")}
         value={filter.status}
-        aria-label={trans.__("Filter by status")}
-        onChange={(event) => setFilter({ ...filter, status: event.target.value as RunStatus | "" })}
-      >
-        <option value="">{trans.__("any status")}</option>
-        {STATUSES.map((status) => (
-          <option key={status} value={status}>
-            {stateLabel(trans, status)}
-          </option>
-        ))}
-      </select>
-      <select
+        options={[["", trans.__("any status")], ...STATUSES.map((name): Option => [name, stateLabel(trans, name)])]}
+        set={(status) => setFilter({ ...filter, status: status as RunStatus | "" })}
+      />
+      <Select
+        label={trans.__("Filter by cluster")}
         value={filter.cluster}
-        aria-label={trans.__("Filter by cluster")}
-        onChange={(event) => setFilter({ ...filter, cluster: event.target.value })}
-      >
-        <option value="">{trans.__("any cluster")}</option>
-        {choices.map((name) => (
-          <option key={name}>{name}</option>
-        ))}
-      </select>
+        options={[["", trans.__("any cluster")], ...choices.map((name): Option => [name, name])]}
+        set={(cluster) => setFilter({ ...filter, cluster })}
+      />
     </div>
   );
 }

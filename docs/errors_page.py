@@ -1,4 +1,4 @@
-"""Writes docs/reference/errors.md, the messages of all errors that users and operators see: `make errors`.
+"""Writes docs/reference/errors.md, the list of all error messages for users and operators: `make errors`.
 
 Only the syntax tree of the code is read, so the page does not depend on what is installed.
 """
@@ -41,7 +41,7 @@ PARTS = {
     "Commands for operators": "hub",
     "Commands that build images": "images",
 }
-"""Headings of the page, and the folders whose errors they hold."""
+"""Headings of the page, with the folder of each."""
 
 OTHERS = {
     "HTTPError": ("HTTPError", "Raised when the hub or a server refuses a request. The browser shows the message."),
@@ -60,7 +60,7 @@ SHARED = ("extension/farandole/exceptions.py", "spawner_config/settings.py")
 INTERNAL = {"DamagedError"}
 """Exceptions that the code handles itself."""
 MESSAGE_ARGUMENTS = {"fault": slice(1, 3), "warning": slice(1, 3)}
-"""Where a call has the message, if not in its first argument that is a text."""
+"""The arguments that make the message, if it is not the first text among the arguments."""
 MODELS = {
     "Variables": ("SettingsError", "{key} is {{value}}. It must be {wanted}."),
     "Table": ("ProfileError", "{key} must be {wanted}."),
@@ -68,7 +68,7 @@ MODELS = {
 """Base classes of pydantic models: their error, and its message for a field of which ``wanted`` is the description."""
 
 MODEL_OF = {"ServerSettings": "Variables"}
-"""Models that have models of their own below them."""
+"""Models that other models inherit from."""
 
 Errors = dict[str, tuple[str, str]]
 
@@ -121,7 +121,7 @@ def _section(heading: str, description: str, entries: Iterable[Entry]) -> str:
 
 
 def _cell(message: str) -> str:
-    """Return a message as a code span, in which only a pipe means something to a table."""
+    """Return a message as a code span, in which only pipes have to be escaped."""
     span = f"`` {message} ``" if "`" in message else f"`{message}`"
     return span.replace("|", r"\|")
 
@@ -175,7 +175,7 @@ def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, list[ast.AST]]]:
 
 
 def _made(call: ast.Call, function: Function | None) -> list[str]:
-    """Return the names of what a call may make; a local variable may stand for one of two classes."""
+    """Return the names of the classes that a call may instantiate; a local variable may be one of two classes."""
     match call.func:
         case ast.Name(id=name):
             choices = [node for node in assigned_to(name, function) if isinstance(node, ast.IfExp)]
@@ -204,14 +204,14 @@ def _is_sentence(texts: list[str]) -> bool:
 
 
 def _when(module: Module, around: list[ast.AST]) -> str:
-    """Return what the code does there: what the docstring of the function says, or of one that calls it."""
+    """Return the first sentence of the docstring of the function, or of the nearest caller that has one."""
     functions = [node for node in reversed(around) if is_function(node)]
     nodes = [*functions, *_callers(module, functions), *reversed(around), module.tree]
     return next(filter(None, map(first_sentence, nodes)), "").replace("|", r"\|")
 
 
 def _callers(module: Module, functions: list[Function]) -> list[Function]:
-    """Return the functions of a module from which some functions are reached, the nearest first."""
+    """Return the direct and indirect callers of functions within a module, the nearest first."""
     found = list(functions)
     for _ in range(MOST_CALLERS):
         found += [one for function in found for one in module.callers.get(function.name, []) if one not in found]

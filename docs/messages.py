@@ -1,4 +1,4 @@
-"""Finds the messages of errors in source code: the texts that an expression may have, by its syntax tree alone."""
+"""Finds the texts that an expression in source code may have, from its syntax tree."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import TypeAlias
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 MOST_VARIANTS = 8
-"""The most texts of one expression; two choices in one message make four."""
+"""The maximum of texts for one expression; each conditional part doubles them."""
 MOST_CALLERS = 4
 WORD = re.compile(r"[A-Za-z]{2,}")
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 CONVERSIONS = {"repr", "str", "sorted", "list", "tuple", "round", "max", "min", "int", "float", "filter", "map"}
-"""Functions that change only the form of what they are given."""
+"""Functions that change only the form of a value."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Module:
 
     @cached_property
     def callers(self) -> dict[str, list[Function]]:
-        """The functions of this module that call a function or method of it, by the name of what they call."""
+        """The callers of each function and method within this module, by the name of the callee."""
         found = defaultdict(list)
         for function in self.functions.values():
             for name in {name_of(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}:
@@ -67,14 +67,14 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """What names mean in a module, and where the module does not say it, in the modules around it."""
+    """The functions and constants that names refer to, in a module or elsewhere."""
 
     functions: dict[str, Function] = field(default_factory=dict)
     constants: dict[str, ast.expr] = field(default_factory=dict)
 
     @classmethod
     def shared(cls, modules: Iterable[Module]) -> Names:
-        """Return the names that mean one thing in all modules."""
+        """Return the names that have a single meaning in all modules."""
         modules = list(modules)
         return cls(
             functions=_unambiguous(module.functions for module in modules),
@@ -121,7 +121,7 @@ class Texts:
         return Texts(self._names, None, open_names).of(value) if value is not None else []
 
     def _of_name(self, node: ast.expr) -> list[str]:
-        """Return what is known of a variable, a constant, or what a function returns; nothing for all else."""
+        """Return the texts of a variable, a constant or a function's result; an empty list for other expressions."""
         name = name_of(node.func) if isinstance(node, ast.Call) else name_of(node)
         if name in self._open:
             return []
@@ -138,24 +138,24 @@ class Texts:
 
 
 def assigned_to(name: str, function: Function | None) -> list[ast.expr]:
-    """Return what a function assigns to a name."""
+    """Return the expressions that a function assigns to a name."""
     nodes = ast.walk(function) if function is not None else ()
     assignments = (node for node in nodes if isinstance(node, ast.Assign))
     return [node.value for node in assignments if any(name_of(target) == name for target in node.targets)]
 
 
 def is_text(node: ast.expr) -> bool:
-    """Return whether an expression is a text or a number, maybe with values in it."""
+    """Return whether an expression is a text or a number; the text may contain values."""
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and node.value is not None)
 
 
 def has_words(text: str) -> bool:
-    """Say whether a text has words of its own beside those of values."""
+    """Return whether a text has words outside of its placeholders."""
     return WORD.search(PLACEHOLDER.sub("", text)) is not None
 
 
 def filled(text: str, args: Iterable[ast.expr]) -> str:
-    """Put the names of arguments into a text with ``%s``."""
+    """Replace ``%s`` and ``%r`` by the names of arguments."""
     for arg in args:
         text = re.sub(r"%[sr]", placeholder(arg), text, count=1)
     return text
@@ -181,7 +181,7 @@ def _short(node: ast.expr) -> str:
 
 
 def _inner(node: ast.expr) -> ast.expr | None:
-    """Return the part of an expression that names it best."""
+    """Return the part of an expression that describes it best."""
     match node:
         case ast.Call(func=ast.Attribute(attr="join" | "get"), args=[inner, *_]):
             pass
@@ -206,7 +206,7 @@ def name_of(node: ast.expr) -> str:
 
 
 def is_function(node: ast.AST) -> bool:
-    """Say whether a node defines a function."""
+    """Return whether a node defines a function."""
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 

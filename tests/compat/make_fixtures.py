@@ -1,7 +1,7 @@
-"""Makes the fixtures of this folder with the code of an old commit; fixtures/README.md says how to run it.
+"""Makes the fixtures of this folder with the code of an old commit; fixtures/README.md has the commands.
 
-It imports that commit's modules, not those of the checkout that it lies in. It leads real runs on the workers of a real
-hub: two that end, one that fails, and two whose driver is killed.
+It imports the modules of that commit and leads runs on the workers of a real hub: two that finish, two that fail, and two
+whose driver is killed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ fd.result(state.step)
 
 
 class Notebook:
-    """A kernel that leads clusters with the magics, as JupyterLab has it execute cells."""
+    """A kernel that leads clusters with the magics, as JupyterLab executes cells."""
 
     def __init__(self, hub: RunningHub, name: str) -> None:
         self._manager = KernelManager(kernel_name="python3")
@@ -101,7 +101,7 @@ class Notebook:
         self.run("%load_ext farandole")
 
     def run(self, code: str, *, fails: bool = False) -> None:
-        """Execute a cell; it has to succeed, or to fail."""
+        """Execute a cell; exit unless it succeeds, or fails if it should."""
         self._cells += 1
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False, "stop_on_error": False}
         message = self._client.session.msg("execute_request", content, metadata={"cellId": f"cell-{self._cells}"})
@@ -123,7 +123,7 @@ class Notebook:
 
 
 def wait_until(is_so: Any) -> None:
-    """Poll to a deadline."""
+    """Return when a condition is true; exit at the deadline."""
     give_up = time.monotonic() + PATIENCE
     while not is_so():
         if time.monotonic() > give_up:
@@ -132,7 +132,7 @@ def wait_until(is_so: Any) -> None:
 
 
 def lead_to_the_end(hub: RunningHub) -> None:
-    """Make the runs that their driver sees end."""
+    """Make the runs that end under their driver."""
     notebook = Notebook(hub, "digits")
     notebook.run("%cluster start --workers 2 --name digits --backend torch")
     notebook.run(f"%%distributed_train --name reports\n{REPORTS}")
@@ -145,7 +145,7 @@ def lead_to_the_end(hub: RunningHub) -> None:
 
 
 def _keep_checkpoints_of(name: str) -> None:
-    """Remove all other checkpoints: each takes some 30 KB, most of it the ranks' random numbers."""
+    """Remove all other checkpoints: each takes 30 KB or more, mostly states of random number generators."""
     for folder in RUNS.glob("2*"):
         if json.loads((folder / "run.json").read_text())["name"] != name:
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -153,7 +153,7 @@ def _keep_checkpoints_of(name: str) -> None:
 
 @contextmanager
 def lost(hub: RunningHub, name: str, options: str, code: str, reports: int) -> Iterator[None]:
-    """Make a run whose driver is killed, and whose workers leave their records of its end beside it."""
+    """Make a run whose driver is killed and whose workers save their journals in its folder."""
     (HOME / "end").unlink(missing_ok=True)
     notebook = Notebook(hub, name)
     try:
@@ -163,7 +163,7 @@ def lost(hub: RunningHub, name: str, options: str, code: str, reports: int) -> I
         wait_until(lambda: all((folder / f"metrics/rank-{rank}.jsonl").exists() for rank in range(2)))
         wait_until(lambda: len(load_run(name)) == reports)
         wait_until(lambda: all(path.stat().st_size > 50 for path in folder.glob("logs/*")))
-        time.sleep(1)  # the view beside the reports comes once a second
+        time.sleep(1)  # view.json is written once a second
     finally:
         notebook.end()
     (HOME / "end").touch()

@@ -1,4 +1,4 @@
-"""Where the fixtures are, and copies of them that tests may write to."""
+"""The paths of the fixtures, and writable copies of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ REPORTS, FAILS, WHOLE, BROKEN = (
     "20261123-123557-fb9d",
     "20261123-123558-bd9b",
 )
-"""Runs whose end their driver saw."""
+"""Runs that ended under their driver."""
 LOST, LOST_ELASTIC = "20261123-123619-905b", "20261123-123650-9500"
-"""Runs whose driver was killed; their workers have left what they recorded."""
+"""Runs whose driver was killed; their folders have the journals of the workers."""
 
 
 def copy_runs(target: Path, *runs: str) -> Path:
-    """Copy runs into a folder, as a run store finds them: what workers left is newer than what the driver wrote."""
+    """Copy runs into a folder; the journals of workers are newer than the files of the driver, as they were."""
     for run in runs:
         folder = target / run
         shutil.copytree(FIXTURES / "runs" / run, folder)

@@ -1,4 +1,4 @@
-"""What users and operators may rely on, as data: public names, magics, settings.
+"""The public interface as data: public names, magics, settings.
 
 `python -m tests.compat.surface` in a checkout prints it as JSON. It uses public names only, so it also runs on old
 commits.
@@ -49,7 +49,7 @@ SETTING_FILES = (".env.example", "docker-compose.yml", "hub/kubernetes/site.exam
 
 
 def surface() -> dict[str, Any]:
-    """Return all of it."""
+    """Return public names, exceptions and magics."""
     run = _returned(farandole.Cluster.train)
     returned = {
         "Run": (run, RUN),
@@ -67,7 +67,7 @@ def surface() -> dict[str, Any]:
 
 
 def settings(root: Path) -> list[str]:
-    """Return the names of all settings in the files of a checkout for operators."""
+    """Return the names of all settings in a checkout's files for operators."""
     return sorted({name for file in SETTING_FILES for name in SETTING.findall((root / file).read_text("utf-8"))})
 
 
@@ -86,7 +86,7 @@ def _described(value: Any) -> Any:
 
 
 def _members(kind: type, names: Iterable[str]) -> dict[str, Any]:
-    """Return the parameters of each method, None for what is no method; a name that is missing is left out."""
+    """Return the parameters of each method, None for other attributes; missing names are left out."""
     made = {*re.findall(r"self\.([a-z_]+)\b", inspect.getsource(kind)), *inspect.get_annotations(kind)}
     found = {name: inspect.getattr_static(kind, name, None) for name in names if hasattr(kind, name) or name in made}
     return {

@@ -1,4 +1,4 @@
-"""A checkpoint that 3ff8f67 wrote is taken up by the ranks of today: the training ends as it would have ended then."""
+"""Training resumes from a checkpoint of 3ff8f67 and ends with the result that 3ff8f67 had without an interruption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.compat.places import BROKEN, WHOLE, copy_runs
 
 @pytest.fixture(scope="module", params=[None, Elastic()], ids=["fixed", "elastic"])
 def resumed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Run]:
-    """A run of today that resumed an old one, and its store."""
+    """A new run that resumed an old one, and its store."""
     store = RunStore(copy_runs(tmp_path_factory.mktemp("runs"), WHOLE, BROKEN))
     with Cluster.start(local=True, ranks=2, backend="torch", store=store) as cluster:
         run = cluster.train(store.load("whole").code, resume="broken", elastic=request.param)
@@ -48,7 +48,7 @@ def content(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8").splitlines()[0] if path.suffix == ".jsonl" else path.read_text())
 
 
-def test_a_run_of_today_has_the_files_and_keys_of_an_old_one(resumed: tuple[RunStore, Run]) -> None:
+def test_a_new_run_has_the_files_and_keys_of_an_old_one(resumed: tuple[RunStore, Run]) -> None:
     store, run = resumed
     old, now = files(store.folder / BROKEN), files(run.folder)
     assert set(old) <= set(now)

@@ -1,4 +1,4 @@
-"""A hub starts on a database that a hub of 3ff8f67 wrote, and knows its users, their servers and tokens."""
+"""A hub starts with the database of a hub of 3ff8f67 and has its users, servers and tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def restore(database: Path) -> None:
         connection.executescript((FIXTURES / "jupyterhub.sql").read_text(encoding="utf-8"))
 
 
-def test_users_servers_and_tokens_are_those_of_before(old_hub: RunningHub) -> None:
+def test_users_servers_and_tokens_are_unchanged(old_hub: RunningHub) -> None:
     token = old_hub.token_for("ada")
     answer = old_hub.api(token, "GET", "/hub/api/users/ada?include_stopped_servers").json()
     assert (answer["name"], answer["created"]) == ("ada", "2026-11-23T12:35:15.642823Z")
@@ -52,7 +52,7 @@ def test_users_servers_and_tokens_are_those_of_before(old_hub: RunningHub) -> No
     assert set(first["scopes"]) >= {"servers!user=ada", "access:servers!user=ada", "read:users!user=ada"}
 
 
-def test_the_servers_start_again_with_what_was_asked_of_them(old_hub: RunningHub) -> None:
+def test_the_servers_start_again_with_the_same_options(old_hub: RunningHub) -> None:
     old_hub.start_notebook("ada", "cpu-2")
     assert old_hub.environment_of("ada", "")["FARANDOLE_HUB_URL"] == old_hub.url
     token = old_hub.token_for("ada")

@@ -1,4 +1,4 @@
-"""Run folders that 3ff8f67 wrote open, and tell what they told then."""
+"""Run folders of 3ff8f67 open with all their content."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_store_lists_all_of_them(store: RunStore) -> None:
     ]
 
 
-def test_run_json_is_read_whole(store: RunStore) -> None:
+def test_all_of_run_json_is_read(store: RunStore) -> None:
     info = store.find("reports")
     assert (info.started, info.ended) == (1795437354.6569142, pytest.approx(1795437357.25, abs=0.1))
     assert (info.backend, info.cluster, info.size) == ("torch", "digits", 2)
@@ -88,8 +88,8 @@ def test_a_failed_run_says_why(store: RunStore) -> None:
     assert run.ranks()[0].log.lines() == ["about to fail"]
 
 
-def test_series_are_those_that_were_left_for_the_panel(store: RunStore) -> None:
-    """The short version of a run in its folder is what today's code makes of its reports."""
+def test_series_equal_those_in_the_folder(store: RunStore) -> None:
+    """The current code makes the same view of a run as the one in its folder."""
     folder = store.folder / REPORTS
     kept, lines = (json.loads((folder / name).read_text()) for name in ("view.json", "lines.json"))
     run = store.load("reports")
@@ -113,7 +113,7 @@ def test_a_run_whose_driver_is_gone_is_lost(store: RunStore) -> None:
     assert store.find("lost").error == "the driver ended before the run did"
 
 
-def test_a_run_without_a_driver_is_told_from_what_its_workers_left(store: RunStore) -> None:
+def test_a_run_without_a_driver_is_completed_from_journals(store: RunStore) -> None:
     [run] = complete(store)
     assert (run.id, run.status, run.results) == (LOST, Status.FINISHED, {0: 12, 1: 13})
     again = store.load("lost")
@@ -130,7 +130,7 @@ def test_a_run_without_a_driver_is_told_from_what_its_workers_left(store: RunSto
     assert not (store.folder / LOST / "records").exists()
 
 
-def test_an_elastic_run_without_a_driver_is_told_once_its_cluster_is_gone(store: RunStore) -> None:
+def test_an_elastic_run_without_a_driver_is_completed_once_its_cluster_is_gone(store: RunStore) -> None:
     assert LOST_ELASTIC not in [run.id for run in complete(store)]
     [run] = complete(store, cluster="lost-elastic")
     assert (run.id, run.status, run.results) == (LOST_ELASTIC, Status.FINISHED, {0: 12, 1: 12})
@@ -156,9 +156,9 @@ def test_a_run_is_found_by_the_beginning_of_its_id(store: RunStore) -> None:
 
 def test_the_panel_lists_them(store: RunStore, tmp_path: Path) -> None:
     index = RunIndex(store.folder, tmp_path)
-    page = index.page(going=[], wanted=Filter())
+    page = index.page(active=[], wanted=Filter())
     assert [run["name"] for run in page["runs"]] == ["lost-elastic", "lost", "broken", "whole", "fails", "reports"]
-    assert index.page(going=[], wanted=Filter(text="digits.ipynb", status="finished"))["total"] == 2
+    assert index.page(active=[], wanted=Filter(text="digits.ipynb", status="finished"))["total"] == 2
     summary: dict[str, Any] = dict(page["runs"][-1])
     seconds = summary.pop("seconds")
     assert seconds == pytest.approx(summary["ended"] - summary["started"])
@@ -201,8 +201,8 @@ def test_the_magic_lists_and_shows_them(shell: InteractiveShell) -> None:
     assert "finished" in picture.data["text/html"]
 
 
-def test_a_driver_of_before_is_seen_beside_its_runs(tmp_path: Path) -> None:
-    """It may live on, in a notebook that was open when the hub was upgraded."""
+def test_the_status_of_an_old_driver_is_read(tmp_path: Path) -> None:
+    """A notebook that was open during an upgrade runs the old code."""
     shutil.copytree(FIXTURES / "runs" / ".desks", tmp_path / ".desks", copy_function=shutil.copy)
     [status] = driver_statuses(tmp_path)
     assert (status.cluster, status.local, status.backend, status.busy) == ("lost-elastic", False, "torch", True)

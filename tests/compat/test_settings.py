@@ -1,4 +1,4 @@
-"""Settings and profiles as operators of 3ff8f67 wrote them mean what they meant."""
+"""Settings and profiles of 3ff8f67 have the same effect."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ ADDRESSES = {
     "FARANDOLE_PROXY_ADDRESS": "http://10.96.0.7:8000",
     "CONFIGPROXY_AUTH_TOKEN": "0123456789abcdef" * 4,
 }
-"""What the manifests set beside settings.env."""
+"""The variables that the manifests set in addition to settings.env."""
 
 Configure = Callable[[Mapping[str, str]], Any]
 
 
 class Engine:
-    """The engine of a swarm's manager, without any network."""
+    """A stand-in for the engine of a swarm manager that has no networks."""
 
     api_version = "1.47"
 
@@ -63,7 +63,7 @@ def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
 
 
 def deployed(folder: Path, name: str) -> Deployment:
-    """Return what `make doctor` reads in a folder with an old `.env` and today's compose file."""
+    """Return the deployment in a folder with an old `.env` and the current compose file, as `make doctor` reads it."""
     shutil.copy(FIXTURES / f"{name}.env", folder / ".env")
     (folder / ".env").chmod(0o600)
     shutil.copy(ROOT / "docker-compose.yml", folder)
@@ -71,7 +71,7 @@ def deployed(folder: Path, name: str) -> Deployment:
 
 
 def of_the_hub(name: str) -> dict[str, str]:
-    """Return the environment that today's compose file gives the hub with an old `.env`."""
+    """Return the hub's environment from an old `.env` and the current compose file."""
     values = read_env_file(FIXTURES / f"{name}.env")
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
     return {key: substituted(text, values) for key, text in services["hub"]["environment"].items()}
@@ -85,7 +85,7 @@ def substituted(text: str, values: Mapping[str, str]) -> str:
 
 
 def worker(c: Any, profile: str) -> Any:
-    """Return a stand-in for the spawner of a worker, with all that the hub sets for a profile."""
+    """Return a stand-in for a worker's spawner with the attributes that the hub sets for a profile."""
     options = {"role": "worker", "cluster": "digits", "workers": 2, "together": 2, "profile": profile}
     user = SimpleNamespace(name="ada", spawners={}, groups=[])
     spawner = SimpleNamespace(name="digits-w0", user=user, user_options=options)
@@ -122,7 +122,7 @@ def test_the_doctor_reads_each_value(tmp_path: Path) -> None:
 
 
 def test_an_old_file_sets_each_setting_of_the_example(tmp_path: Path) -> None:
-    """The fixture has every setting of 3ff8f67; what today's example names besides has a default."""
+    """The fixtures have every setting of 3ff8f67."""
     old = read_env_file(FIXTURES / "docker.env")
     assert len(old) == 43
     assert set(old) <= set(read_env_file(ROOT / ".env.example"))

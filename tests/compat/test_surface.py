@@ -1,4 +1,4 @@
-"""All public names, magics and settings of 3ff8f67 are there and mean the same; there may be more."""
+"""All public names, magics and settings of 3ff8f67 exist with the same arguments; more may exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POSITIONAL = {"POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD"}
 
 
 def callables(table: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Return the members of a table of names by their dotted names."""
+    """Return the members of nested tables by their dotted names."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         found |= callables(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}

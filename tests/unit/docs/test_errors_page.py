@@ -1,4 +1,4 @@
-"""The page of error messages lists the messages of the code, and each of them reads as one."""
+"""The page of error messages lists all messages of the code, and each message is a sentence."""
 
 from __future__ import annotations
 

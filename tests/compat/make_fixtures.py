@@ -1,7 +1,7 @@
 """Makes the fixtures of this folder with the code of an old commit; fixtures/README.md has the commands.
 
-It imports the modules of that commit and leads runs on the workers of a real hub: two that finish, two that fail, and two
-whose driver is killed.
+It imports the modules of that commit and leads runs on the workers of a real hub: two that finish, two that fail, and
+two whose driver is killed.
 """
 
 from __future__ import annotations

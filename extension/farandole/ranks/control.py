@@ -1,4 +1,4 @@
-"""What the driver calls on a rank, always as one expression that leaves the user's namespace alone."""
+"""The functions that the driver calls on a rank, as expressions that do not change the user's namespace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from farandole.ranks.world import membership, world
 
 
 def prepare(environment: dict[str, str]) -> None:
-    """Make this kernel a rank: set its environment, connect it to the driver."""
+    """Make this kernel a rank: set its environment and connect it to the driver."""
     os.environ.update(environment)
     reporter.install()
     transfer.install()
@@ -46,29 +46,29 @@ def preload(backend: str) -> dict[str, str]:
 
 
 def form(environment: dict[str, str]) -> None:
-    """Leave the world this rank may be in and join the one that the environment describes."""
+    """Leave the current world, if any, and join the one that ``environment`` describes."""
     membership.form_world(environment)
 
 
 def leave() -> None:
-    """Leave the world; a rank that blocks in a collective is released."""
+    """Leave the world; unblocks a rank that waits in a collective."""
     membership.leave_world()
 
 
 def abandon() -> None:
-    """Leave a world that is broken, and let all go that wait for this rank."""
+    """Leave a broken world, and unblock peers that wait for this rank."""
     membership.abandon_world()
 
 
 def open_store(host: str) -> int:
-    """Open the torch backend's store here, at `host` or everywhere where it is empty; return its port."""
+    """Open the torch backend's store on this rank, at ``host`` or on all addresses if empty; return its port."""
     return world.open_store(host)
 
 
 def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") -> None:
-    """Attribute what this rank reports from now on to a run; its folder, and that of the run it goes on from.
+    """Begin a run: its id, its folder, and the folder of the run to resume from.
 
-    With an ``lr_rule`` the run is elastic.
+    The run is elastic if ``lr_rule`` is not empty.
     """
     reporter.current().begin(run_id)
     run.current().begin(folder, resume)
@@ -77,7 +77,7 @@ def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") ->
 
 
 def end() -> None:
-    """Finish what the run began, send all that belongs to it and leave it."""
+    """Call the run's exit callbacks, send its queued messages and leave it."""
     try:
         membership.current().end()
         run.current().end()
@@ -86,32 +86,32 @@ def end() -> None:
 
 
 def mark_world_broken(interrupted: bool = False) -> None:
-    """Say that the world is broken, and whether an interrupt that comes now is the driver's."""
+    """Note that the world is broken, and whether the next interrupt comes from the driver."""
     membership.current().mark_world_broken(interrupted=interrupted)
 
 
 def pause_at_next_commit() -> int:
-    """Have the next commit wait until it is known where the ranks part; return how many there were."""
+    """Make the next commit wait for `leave_at_commit`; return the number of commits so far."""
     return membership.current().pause_at_next_commit()
 
 
 def leave_at_commit(commits: int) -> None:
-    """Have this rank part from the others at that commit."""
+    """Make this rank leave its loop at the commit with this number."""
     membership.current().leave_at_commit(commits)
 
 
 def join(environment: dict[str, str]) -> None:
-    """Have this rank, which waits, form a world."""
+    """Let this rank, which waits for a world, form the one that ``environment`` describes."""
     membership.current().form(environment)
 
 
 def waits() -> bool:
-    """Return whether this rank waits to be told a world: one that was told, and is still forming it, does not."""
+    """Return whether this rank waits for a world; a rank that is forming one does not wait."""
     return membership.current().waits
 
 
 def identity() -> dict[str, Any]:
-    """Return who this rank thinks it is, its process id, and whether it waits to join an elastic run's world."""
+    """Return this rank's number, world size, backend and process id, and whether it is outside the world."""
     return {
         "rank": context.rank(),
         "size": context.size(),
@@ -122,7 +122,7 @@ def identity() -> dict[str, Any]:
 
 
 def describe() -> dict[str, Any]:
-    """Return what this rank has to work with."""
+    """Return the resources of this rank's machine and its GPUs."""
     return preflight.describe()
 
 
@@ -132,32 +132,32 @@ def clock() -> float:
 
 
 def all_reduce() -> list[float]:
-    """Sum over the world a few times and return the seconds of each."""
+    """Time a few all-reduces over the world; return the seconds of each."""
     return preflight.all_reduce()
 
 
 def open_listener(host: str) -> dict[str, Any]:
-    """Listen at `host` for a peer that measures the network; return the port, or an error."""
+    """Listen at ``host`` for a peer that measures the network; return the port, or an error."""
     return links.open_listener(host)
 
 
 def serve(seconds: float) -> dict[str, Any]:
-    """Answer that peer."""
+    """Serve the peer that connects to the listener; return the measured rate, or an error."""
     return links.serve(seconds)
 
 
 def dial(host: str, port: int, seconds: float) -> dict[str, Any]:
-    """Measure the network to a rank that listens."""
+    """Measure the network to a listening rank; return latency and rate, or an error."""
     return links.dial(host, port, seconds)
 
 
 def accept(key: str) -> None:
-    """Put pushed values into the user's namespace."""
+    """Assign pushed values in the user's namespace."""
     transfer.accept(key)
 
 
 def accept_broadcast(key: str) -> None:
-    """Get pushed values from rank 0 over the backend and put them into the user's namespace."""
+    """Receive pushed values from rank 0 over the backend and assign them in the user's namespace."""
     transfer.accept_broadcast(key)
 
 

@@ -27,15 +27,12 @@ class CurrentRun:
     """The run as announced by the driver; the folders are None between runs and without a driver."""
 
     def __init__(self) -> None:
-        self.folder: Path | None = None
-        self.resume: Path | None = None
-        self._exit_callbacks: list[Callable[[], None]] = []
-        self._loaders: dict[object, Callable[[], LoadedCheckpoint | None]] = {}
+        self.begin("", "")
 
     def begin(self, folder: str, resume: str) -> None:
         """Begin a run with its folder and the folder of the run to resume from; an empty string means none."""
-        self._exit_callbacks = []
-        self._loaders = {}
+        self._exit_callbacks: list[Callable[[], None]] = []
+        self._loaders: dict[object, Callable[[], LoadedCheckpoint | None]] = {}
         self.folder = Path(folder) if folder else None
         self.resume = Path(resume) if resume else None
 

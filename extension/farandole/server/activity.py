@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -116,28 +117,26 @@ def report_activity(serverapp: ServerApp) -> None:
     )
 
 
+@dataclass(kw_only=True)
 class FirstReport:
     """Called before a server starts to work: after a pause, reports that to the hub immediately.
 
     Without it, the hub could stop a server that has just started to train, because the last report says it is idle.
     """
 
-    def __init__(
-        self, *, since: Callable[[], timedelta], notify: Callable[[], Awaitable[None]], interval: timedelta
-    ) -> None:
-        self._since = since
-        self._notify = notify
-        self._interval = interval
-        self._task: asyncio.Task[None] | None = None
+    since: Callable[[], timedelta]
+    notify: Callable[[], Awaitable[None]]
+    interval: timedelta
+    task: asyncio.Task[None] | None = None
 
     def __call__(self) -> None:
         """Start to report, unless the server was in use since the last report."""
-        if self._since() > self._interval and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._report())
+        if self.since() > self.interval and (self.task is None or self.task.done()):
+            self.task = asyncio.get_running_loop().create_task(self._report())
 
     async def _report(self) -> None:
         try:
-            await self._notify()
+            await self.notify()
         except TimeoutError:
             # The hub is offline, and `notify_activity` has logged that. The next regular report will be sent.
             return

@@ -158,7 +158,7 @@ async def test_a_hub_that_is_away_breaks_nothing():
 
     report = FirstReport(since=lambda: timedelta(days=1), notify=notify, interval=timedelta(seconds=60))
     report()
-    await report._task
+    await report.task
 
 
 def test_a_server_without_a_hub_is_left_as_it_is(manager, monkeypatch):

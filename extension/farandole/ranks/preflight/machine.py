@@ -17,6 +17,11 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 PACKAGES = ("torch", "horovod", "farandole")
 UNLIMITED = 2**60
 """Limits from here on mean unlimited (cgroups version 1)."""
+MEMORY_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
+"""By version of cgroups: the files with the limit and the usage, and the line of memory.stat with the page cache."""
 
 
 def describe() -> dict[str, Any]:
@@ -64,7 +69,8 @@ def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, 
     Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
     """
     found = []
-    for folder, limit_file, use_file, cache in _memory_cgroups(cgroups, own):
+    for folder, version in own_cgroups("memory", cgroups, own):
+        limit_file, use_file, cache = MEMORY_FILES[version]
         try:
             limit = int((folder / limit_file).read_text())
             used = int((folder / use_file).read_text())
@@ -76,15 +82,6 @@ def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, 
         given_up = sum(int(line.split()[1]) for line in lines if line.split()[0] == cache)
         found.append((max(0, limit - used + given_up), limit))
     return found
-
-
-def _memory_cgroups(cgroups: Path, own: Path) -> list[tuple[Path, str, str, str]]:
-    """Return the folder of each cgroup up to the root, and its file names, which differ between the versions."""
-    names = {
-        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-        2: ("memory.max", "memory.current", "inactive_file"),
-    }
-    return [(folder, *names[version]) for folder, version in own_cgroups("memory", cgroups, own)]
 
 
 def own_cgroups(controller: str, cgroups: Path, own: Path) -> list[tuple[Path, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import io
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,8 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from farandole.exceptions import UsageError
 from farandole.ranks import context
+from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.training import averaging
-from farandole.ranks.world import collectives, membership
+from farandole.ranks.world import membership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -139,13 +139,8 @@ def _broadcast_model(model: nn.Module, backend: str) -> None:
 def _broadcast_optimizer(optimizer: Any) -> None:
     # hvd.broadcast_optimizer_state takes a step with zero gradients to create the state. That step changes the weights
     # (weight decay) and the step count of Adam.
-    file = io.BytesIO()
-    if context.rank() == 0:
-        torch.save(optimizer.state_dict(), file)
-    data = collectives.broadcast_bytes(file.getvalue(), root=0)
+    state = broadcast_state(optimizer.state_dict(), root=0)
     if context.rank() != 0:
-        # Unpickling is safe: the data comes from rank 0 of the same user's world.
-        state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)
         optimizer.load_state_dict(state)
 
 

@@ -14,6 +14,11 @@ from farandole.ranks import context
 from farandole.ranks.rng import seeded
 
 Indices = list[Any]
+LOADER_OPTIONS = (
+    *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
+    *("prefetch_factor", "persistent_workers"),
+)
+"""Options that a rank's DataLoader has in common with the user's."""
 
 
 class Weight(Protocol):
@@ -236,16 +241,4 @@ def _check(loader: Any) -> None:
 
 
 def _rebuild(loader: DataLoader[Any], sampler: ShardSampler) -> DataLoader[Any]:
-    return DataLoader(
-        loader.dataset,
-        batch_sampler=sampler,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=loader.generator,
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
-    )
+    return DataLoader(loader.dataset, batch_sampler=sampler, **{name: getattr(loader, name) for name in LOADER_OPTIONS})

@@ -104,13 +104,9 @@ class Actions:
 
     def _attach_and_stop(self, info: RunInfo) -> None:
         client = self._source().client
-        where: dict[str, Any] = {
-            "hub_url": client.url,
-            "token": client.token,
-            "store": self._store,
-            "progress": self._log,
-        }
-        cluster = Cluster.attach(info.cluster, **where)
+        cluster = Cluster.attach(
+            info.cluster, hub_url=client.url, token=client.token, store=self._store, progress=self._log
+        )
         try:
             if info.id in cluster.background:
                 cluster.stop_run(info.id)
@@ -137,23 +133,21 @@ class Actions:
 
     async def _do(self, name: str, action: PendingAction, job: Coroutine[Any, Any, Any]) -> FarandoleError | None:
         pending = self._monitor.snapshot.pending
+        error: FarandoleError | None = None
         try:
             await job
         except FarandoleError as exc:
-            pending[name] = PendingAction(options=action.options, error=str(exc))
-            return exc
-        except BaseException:
-            pending.pop(name, None)
-            raise
-        else:
-            pending.pop(name, None)
-            return None
+            error = exc
         finally:
+            pending.pop(name, None)
+            if error is not None:
+                pending[name] = PendingAction(options=action.options, error=str(error))
             # The task is done only after the refresh: without open pages and tasks, the monitor is closed.
             try:
                 await self._monitor.refresh()
             finally:
                 del self._tasks[name]
+        return error
 
     def _members(self, name: str) -> Sequence[str]:
         status = self._monitor.snapshot.driver_status(name)

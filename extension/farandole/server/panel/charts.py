@@ -77,7 +77,10 @@ def _read_view(info: RunInfo, *, by_rank: bool) -> Chart:
 def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wire.RunView:
     """Return a view updated from ``run.json``, because the view may be older and its driver may have ended."""
     ended = not summary["goes_on"]
-    ranks = [_as_stopped(row) if ended and row["state"] == "running" else row for row in view["ranks"]]
+    ranks = [
+        cast("wire.RankRow", {**row, "state": "stopped"}) if ended and row["state"] == "running" else row
+        for row in view["ranks"]
+    ]
     return {
         **view,
         "status": summary["status"],
@@ -88,10 +91,6 @@ def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wir
         "progress": [] if ended else view["progress"],
         "ranks": ranks,
     }
-
-
-def _as_stopped(row: wire.RankRow) -> wire.RankRow:
-    return {**row, "state": "stopped"}
 
 
 def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:

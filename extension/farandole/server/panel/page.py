@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from farandole.exceptions import FarandoleError, RunNotFoundError, UsageError, WorkerStartError
@@ -157,23 +158,23 @@ class Page:
         return chunk
 
 
+@dataclass
 class RunSubscription:
     """A run that a page shows, and the version that it has received."""
 
-    def __init__(self, by_rank: bool) -> None:
-        self.by_rank = by_rank
-        self.sent: Hashable = None
+    by_rank: bool
+    sent: Hashable = None
 
 
+@dataclass
 class LogSubscription:
     """A log that a page shows, and the position up to which it has received it."""
 
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.begun = False
-        self.refused = False
-        self.due = 0.0
-        self.request: asyncio.Task[wire.LogPart] | None = None
+    offset: int
+    begun: bool = False
+    refused: bool = False
+    due: float = 0.0
+    request: asyncio.Task[wire.LogPart] | None = None
 
     def cancel(self) -> None:
         """Cancel the request to the worker, if any."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from jupyter_server.auth.decorator import authorized
@@ -24,6 +24,11 @@ MOST_WORKERS = 1024
 """Limit for one cluster, independent of the hub's limits."""
 
 T = TypeVar("T")
+
+
+def requires(action: str) -> Callable[[Any], Any]:
+    """Return a decorator that requires a login, and that the user may do ``action`` with the panel."""
+    return lambda method: web.authenticated(authorized(action=action)(method))
 
 
 class PanelHandler(APIHandler):
@@ -81,8 +86,7 @@ class PanelHandler(APIHandler):
 class StateHandler(PanelHandler):
     """``GET state``."""
 
-    @web.authenticated
-    @authorized(action="read")
+    @requires("read")
     async def get(self) -> None:
         """Write the initial state of a page."""
         async with self.panel.used():
@@ -92,8 +96,7 @@ class StateHandler(PanelHandler):
 class ClustersHandler(PanelHandler):
     """``POST clusters``."""
 
-    @web.authenticated
-    @authorized(action="write")
+    @requires("write")
     async def post(self) -> None:
         """Start a cluster. Early errors are in the answer, later ones in the stream."""
         options, workers = start_options(self.body())
@@ -105,8 +108,7 @@ class ClustersHandler(PanelHandler):
 class ClusterHandler(PanelHandler):
     """``PATCH`` and ``DELETE clusters/NAME``."""
 
-    @web.authenticated
-    @authorized(action="write")
+    @requires("write")
     async def patch(self, name: str) -> None:
         """Scale a cluster."""
         workers = _typed(self.body(), "workers", int)
@@ -117,8 +119,7 @@ class ClusterHandler(PanelHandler):
             await self.panel.actions.scale(name, workers)
             self.answer_cluster(name)
 
-    @web.authenticated
-    @authorized(action="write")
+    @requires("write")
     async def delete(self, name: str) -> None:
         """Stop a cluster, or dismiss a failed start."""
         async with self.panel.used():
@@ -133,8 +134,7 @@ class ClusterHandler(PanelHandler):
 class WorkerLogHandler(PanelHandler):
     """``GET clusters/NAME/workers/WORKER/log``."""
 
-    @web.authenticated
-    @authorized(action="read")
+    @requires("read")
     async def get(self, name: str, worker: str) -> None:
         """Write a chunk of the log of a worker's server."""
         async with self.panel.used():

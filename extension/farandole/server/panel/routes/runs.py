@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from jupyter_server.auth.decorator import authorized
-from tornado import web
 from tornado.iostream import StreamClosedError
 
 from farandole.runs.model import RunInfo
 from farandole.server.panel import wire
 from farandole.server.panel.charts import Chart
 from farandole.server.panel.files import csv_chunks, read_log
-from farandole.server.panel.routes.clusters import PanelHandler
+from farandole.server.panel.routes.clusters import PanelHandler, requires
 from farandole.server.panel.runs import NEWEST, Filter
 
 
 class RunsHandler(PanelHandler):
     """``GET runs``."""
 
-    @web.authenticated
-    @authorized(action="read")
+    @requires("read")
     async def get(self) -> None:
         """Write a page of the list."""
         wanted = Filter(**{key: self.get_query_argument(key, "") for key in ("text", "status", "cluster")})
@@ -36,8 +33,7 @@ class RunsHandler(PanelHandler):
 class RunHandler(PanelHandler):
     """``GET runs/ID``."""
 
-    @web.authenticated
-    @authorized(action="read")
+    @requires("read")
     async def get(self, run: str) -> None:
         """Write the details of a run."""
         async with self.panel.used():
@@ -54,8 +50,7 @@ class RunHandler(PanelHandler):
 class SeriesHandler(RunHandler):
     """``GET runs/ID/series``."""
 
-    @web.authenticated
-    @authorized(action="read")
+    @requires("read")
     async def get(self, run: str) -> None:
         """Write the series of a run."""
         async with self.panel.used():
@@ -66,8 +61,7 @@ class SeriesHandler(RunHandler):
 class RankLogHandler(PanelHandler):
     """``GET runs/ID/logs/RANK``."""
 
-    @web.authenticated
-    @authorized(action="read")
+    @requires("read")
     async def get(self, run: str, rank: str) -> None:
         """Write a chunk of a rank's output."""
         info = await asyncio.to_thread(self.panel.index.find, run)
@@ -78,8 +72,7 @@ class RankLogHandler(PanelHandler):
 class CsvHandler(PanelHandler):
     """``GET runs/ID/csv``."""
 
-    @web.authenticated
-    @authorized(action="read")
+    @requires("read")
     async def get(self, run: str) -> None:
         """Stream all reports of a run as CSV."""
         info = await asyncio.to_thread(self.panel.index.find, run)
@@ -104,8 +97,7 @@ class CsvHandler(PanelHandler):
 class StopHandler(PanelHandler):
     """``POST runs/ID/stop``."""
 
-    @web.authenticated
-    @authorized(action="write")
+    @requires("write")
     async def post(self, run: str) -> None:
         """Stop a run on all its ranks."""
         index = self.panel.index

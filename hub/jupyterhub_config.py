@@ -1,4 +1,4 @@
-"""Configuration of the hub: what all deployments share, then the one that FARANDOLE_DEPLOYMENT names."""
+"""The configuration of the hub: first the part of all deployments, then the one that FARANDOLE_DEPLOYMENT names."""
 
 import importlib
 import os
@@ -27,7 +27,7 @@ with exit_on_bad_settings():
     if deployment not in DEPLOYMENTS:
         raise SettingsError(f"FARANDOLE_DEPLOYMENT is {deployment!r}. Set it to one of: {', '.join(DEPLOYMENTS)}.")
     settings = Settings.from_environment(os.environ)
-    # Kubernetes counts its GPUs itself.
+    # On Kubernetes the scheduler counts the GPUs.
     profile_set = read_profiles(settings.profiles, os.environ.get("FARANDOLE_GPUS"), counted=deployment != "kubernetes")
 ensure_state(settings)
 

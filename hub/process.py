@@ -1,4 +1,4 @@
-"""A hub as a child process: start it, wait until it answers, stop it with all that it started."""
+"""A hub as a child process: starts it, waits until it answers, and stops it with all its processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG = ROOT / "hub" / "jupyterhub_config.py"
 START_DEADLINE = 90.0
 STOP_DEADLINE = 60.0
 MARK = "FARANDOLE_HUB_OF"
-"""Set for a hub's processes alone. FARANDOLE_STATE would not do: the user's own shell and make may have it too."""
+"""Set only for the processes of a hub. FARANDOLE_STATE may also be set in the user's shell and in make."""
 
 
 class HubProcessError(RuntimeError):
@@ -32,10 +32,10 @@ class HubProcessError(RuntimeError):
 
 
 class HubProcess:
-    """One hub in a session of its own, so that Ctrl-C reaches it only through `stop`."""
+    """One hub in a separate session, so that Ctrl-C reaches it only through `stop`."""
 
     def __init__(self, settings: Settings, config: Path = CONFIG) -> None:
-        """Start the hub; raises `HubProcessError` when its port or its state folder is taken."""
+        """Start the hub; raises `HubProcessError` if its port or its state folder is in use."""
         self.settings = settings
         self.password = ensure_password(settings)
         self.log_path = settings.state / "hub.log"
@@ -50,13 +50,13 @@ class HubProcess:
                 env=_environment(settings),
                 cwd=settings.state,
                 start_new_session=True,
-                # The hub holds the lock too: as long as it lives no second one takes its database.
+                # The hub holds the lock too: while it lives, no second hub can use its database.
                 pass_fds=[self._lock.fileno()],
             )
 
     @property
     def url(self) -> str:
-        """The address for users, without a slash at its end."""
+        """The address for users, without a slash at the end."""
         return f"http://127.0.0.1:{self.settings.port}"
 
     def wait_ready(self) -> None:
@@ -72,12 +72,12 @@ class HubProcess:
         return is_healthy(self.url)
 
     def log_tail(self, lines: int = 30) -> str:
-        """Return the last lines of the hub's log and where all of it is."""
+        """Return the last lines of the hub's log, and the path of the log."""
         text = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join([*text[-lines:], f"(all of it: {self.log_path})"])
+        return "\n".join([*text[-lines:], f"(full log: {self.log_path})"])
 
     def stop(self) -> list[str]:
-        """Stop the hub and all its servers; returns what had to be killed, nothing when all went well."""
+        """Stop the hub and all its servers; returns the commands that had to be killed."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -91,7 +91,7 @@ class HubProcess:
 
 
 def is_healthy(url: str, patience: float = 5.0) -> bool:
-    """Return whether the hub at ``url`` answers within ``patience`` seconds that it is well."""
+    """Return whether the hub at ``url`` reports within ``patience`` seconds that it is healthy."""
     try:
         return local_session().get(f"{url}/hub/health", timeout=patience).ok
     except (requests.ConnectionError, requests.Timeout):
@@ -99,7 +99,7 @@ def is_healthy(url: str, patience: float = 5.0) -> bool:
 
 
 def local_session() -> requests.Session:
-    """Return an HTTP session that asks no proxy of the environment: the hub is on this machine."""
+    """Return an HTTP session that ignores the proxy of the environment, since the hub is on this machine."""
     session = requests.Session()
     session.trust_env = False
     return session
@@ -115,7 +115,7 @@ def wait_until(happened: Callable[[], bool], deadline: float) -> None:
 
 
 def processes_of(state: Path) -> list[psutil.Process]:
-    """Return the processes of the hub with that state folder, known by their environment."""
+    """Return the processes of the hub with that state folder, found by their environment."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -143,7 +143,7 @@ def _kill(process: psutil.Process) -> str:
         command = " ".join(process.cmdline())
         process.kill()
     except psutil.NoSuchProcess:
-        return f"{process.pid} (gone by now)"
+        return f"{process.pid} (ended by now)"
     return command
 
 
@@ -164,7 +164,7 @@ def _lock(state: Path) -> IO[str]:
     except BlockingIOError as exc:
         lock.close()
         message = (
-            f"A hub runs with the state folder {state} already. Stop it, or set FARANDOLE_STATE to another folder."
+            f"A hub already runs with the state folder {state}. Stop it, or set FARANDOLE_STATE to another folder."
         )
         raise HubProcessError(message) from exc
     return lock
@@ -176,5 +176,5 @@ def _check_port(port: int) -> None:
         try:
             listener.bind(("127.0.0.1", port))
         except OSError as exc:
-            message = f"Port {port} of 127.0.0.1 cannot be used ({exc.strerror}). Set FARANDOLE_PORT to another one."
+            message = f"Port {port} of 127.0.0.1 cannot be used ({exc.strerror}). Set FARANDOLE_PORT to another port."
             raise HubProcessError(message) from exc

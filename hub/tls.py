@@ -1,7 +1,7 @@
-"""`python -m hub.tls COMMAND...`: run the server behind /run/tls once its certificate is good; else say what is wrong.
+"""`python -m hub.tls COMMAND...`: run the TLS server once the certificate in /run/tls is valid; else print the fault.
 
-The server itself would end with a stack trace. The engine starts the container again, so that it serves soon after the
-certificate is mended.
+The server itself would end with a stack trace. The engine restarts the container, so that it serves soon after the
+certificate is repaired.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDER = Path("/run/tls")
 
 
 def main(command: list[str], folder: Path = FOLDER) -> NoReturn:
-    """Become ``command``; exits with 1 where the certificate is of no use."""
+    """Run ``command`` in place of this process; exits with 1 if the certificate cannot be used."""
     try:
         check_pair(folder)
     except CertificateError as exc:
@@ -25,7 +25,7 @@ def main(command: list[str], folder: Path = FOLDER) -> NoReturn:
     try:
         print(f"The certificate is good until {expires(folder):%Y-%m-%d}.", flush=True)
     except CertificateError as exc:
-        # Browsers say it too, and an administrator can get past that: better than no page at all.
+        # Browsers show this too, and let the administrator continue: better than no page at all.
         print(f"Warning: {exc}", file=sys.stderr, flush=True)
     os.execvp(command[0], command)
 

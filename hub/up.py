@@ -1,4 +1,4 @@
-"""Run the hub in the foreground; Ctrl-C stops it and everything that it started."""
+"""Run the hub in the foreground; Ctrl-C stops it and all its processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTEBOOK = "01-first-distributed-training.ipynb"
 
 
 def banner(hub: HubProcess) -> str:
-    """Return what a user has to know to log in."""
+    """Return the text that users need to log in."""
     return (
         f"\nFarandole runs.\n\n"
         f"  hub        {hub.url}\n"
@@ -26,7 +26,7 @@ def banner(hub: HubProcess) -> str:
 
 
 def stop_on_signals() -> None:
-    """Treat SIGTERM and a closed terminal as Ctrl-C, which counts in a background job of a shell too."""
+    """Treat SIGTERM and a closed terminal like Ctrl-C; also needed for Ctrl-C in a background job of a shell."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
 
@@ -43,7 +43,7 @@ def main() -> int:
         hub.wait_ready()
         print(banner(hub), flush=True)
         hub.process.wait()
-        print(f"The hub ended by itself.\n{hub.log_tail()}", file=sys.stderr)
+        print(f"The hub ended unexpectedly.\n{hub.log_tail()}", file=sys.stderr)
         return 1
     except HubProcessError as exc:
         print(exc, file=sys.stderr)

@@ -1,8 +1,9 @@
-"""Build the images, print their sizes and tag them; one that is too large is not tagged.
+"""Build the images, print their sizes and tag them.
 
-Nor is one whose Debian packages are not those recorded, where DEBIAN names the archive to take them from.
+An image gets no tag if it is too large, or if DEBIAN names an archive and the image's Debian packages are not the
+recorded ones.
 
-python -m images.build [cuda]
+    python -m images.build [cuda]
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ RECIPE = IMAGES / "horovod" / "build_wheel.py"
 
 
 class BuildError(StepError):
-    """Raised when an image cannot be built, or is not as it should be; says why."""
+    """Raised when an image cannot be built, or does not meet a requirement; says why."""
 
 
 def build(image: Image) -> None:
@@ -59,12 +60,12 @@ def build(image: Image) -> None:
 
 
 def week(now: datetime) -> str:
-    """Return the ISO week of ``now``: once in each, a build takes Debian's packages anew, with their security fixes."""
+    """Return the ISO week of ``now``: a week's first build installs Debian's packages again, with security fixes."""
     return f"{now:%G-W%V}"
 
 
 def notebook_arguments(image: Image) -> dict[str, str]:
-    """Return the notebook image's own build arguments, with Horovod gathered or its source in its place."""
+    """Return the build arguments of the notebook image, after gathering Horovod's wheel or its source."""
     gathered = image.accelerator == CPU and wheels.gather_horovod()
     if not gathered:
         wheels.gather_horovod_source()
@@ -85,7 +86,7 @@ def horovod_version() -> str:
 
 
 def build_arguments(arguments: dict[str, str]) -> list[str]:
-    """Return ``arguments`` for the command line."""
+    """Return ``arguments`` as options of the command line."""
     return [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
 
 
@@ -95,24 +96,24 @@ def run_build(arguments: list[str], *, context: bytes | None = None) -> str:
         result = Path(folder) / "id"
         command = ["docker", "buildx", "build", "--load", "--iidfile", str(result), *progress(), *arguments]
         if subprocess.run(command, check=False, input=context).returncode:
-            raise BuildError("The image was not built; the reason is above. Images of earlier builds are as they were.")
+            raise BuildError("The image was not built; the reason is above. Images of earlier builds are unchanged.")
         return result.read_text(encoding="utf-8").strip()
 
 
 def progress() -> list[str]:
-    """Return how the build shows its progress: line by line where nobody looks."""
+    """Return the option for the progress: line by line if the output is not a terminal."""
     return [] if sys.stderr.isatty() else ["--progress=plain"]
 
 
 def archive() -> str:
-    """Return DEBIAN: the address of the archive to take Debian's packages from, or nothing for the base image's own."""
+    """Return DEBIAN: the address of an archive of Debian's packages, empty for the one of the base image."""
     return os.environ.get("DEBIAN", "")
 
 
 def check_debian(image: Image, built: Mapping[str, str], *, exact: bool) -> None:
-    """Say which of the Debian packages ``built`` (versions by name) are not as recorded; raises `BuildError` if exact.
+    """Print which Debian packages (``built``: versions by name) differ from the record; raises `BuildError` if exact.
 
-    Otherwise the build goes on: most differences are security fixes.
+    Otherwise the build continues, since most differences are security fixes.
     """
     complaint = debian.complaint(image, built)
     if complaint and exact:
@@ -127,14 +128,14 @@ def check_size(image: Image, built: str) -> int:
     size = int(json.loads(answer.stdout)[0]["Size"])
     if image.limit and size > image.limit:
         raise BuildError(
-            f"{image.repository} has {size / 1e6:.0f} MB, more than the {image.limit / 1e6:.0f} MB that it may have. "
-            "`docker history` shows which step added it; images/slim.py lists what is left out."
+            f"{image.repository} has {size / 1e6:.0f} MB, more than its limit of {image.limit / 1e6:.0f} MB. "
+            "`docker history` shows which step added it; images/slim.py removes unused files."
         )
     return size
 
 
 def main(arguments: list[str]) -> int:
-    """Build both images, with a notebook image for the accelerator that is named (cpu)."""
+    """Build both images; the notebook image is for the accelerator of the command line, by default cpu."""
     notebook = NOTEBOOK_CUDA if (arguments or [os.environ.get("ACCELERATOR") or CPU]) == [CUDA] else NOTEBOOK
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Write one file with all that a machine without internet needs: images, compose file, settings, notebooks, programs.
+"""Write one file for a machine without internet: images, compose file, settings, notebooks and programs.
 
 On the new machine: ``tar xf farandole-VERSION.tar && farandole-VERSION/load``.
 
@@ -21,15 +21,15 @@ from images.publish import PublishError, built_images, local_tag
 
 FILES = ("docker-compose.yml", ".env.example")
 NOT_WRITTEN = (
-    "No bundle was written. It takes about 1 GB and as much again while it is made; with the image for GPUs five times "
-    "that. `df -h dist /var/lib/docker` shows what is free."
+    "No bundle was written. It takes about 1 GB, and the same again during the build; with the image for GPUs five "
+    "times as much. `df -h dist /var/lib/docker` shows the free space."
 )
 
 
 def write_bundle(folder: Path) -> Path:
-    """Write the bundle into ``folder`` whole, or nothing, and return its path.
+    """Write the bundle into ``folder``, complete or not at all, and return its path.
 
-    Raises `PublishError` where an image is missing or the disk is full.
+    Raises `PublishError` if an image is missing or the disk is full.
     """
     tags = [saved_tag(image) for image in built_images()]
     try:
@@ -39,7 +39,7 @@ def write_bundle(folder: Path) -> Path:
 
 
 def write(tags: list[str], folder: Path) -> Path:
-    """Write the bundle of these images beside its final place, and move it there."""
+    """Write the bundle of these images to a temporary place in ``folder``, and move it to its path."""
     name = f"farandole-{version()}"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
@@ -57,7 +57,7 @@ def write(tags: list[str], folder: Path) -> Path:
 
 
 def saved_tag(image: Image) -> str:
-    """Return the name that the image has on the new machine: one without a registry."""
+    """Return the image's name on the new machine, which has no registry."""
     source, tag = local_tag(image, registry_prefix()), image.tag(version())
     if not is_built(tag):
         subprocess.run(["docker", "tag", source, tag], check=True)
@@ -65,7 +65,7 @@ def saved_tag(image: Image) -> str:
 
 
 def save(tags: list[str], path: Path) -> None:
-    """Write the images into one compressed file; quickly rather than well, since layers shrink little after that."""
+    """Write the images into one compressed file; with fast compression, since layers shrink little after that."""
     with path.open("wb") as file, subprocess.Popen(["docker", "save", *tags], stdout=subprocess.PIPE) as saving:
         packed = subprocess.run(["gzip", "-1"], check=False, stdin=saving.stdout, stdout=file).returncode
     if packed or saving.returncode:
@@ -73,7 +73,7 @@ def save(tags: list[str], path: Path) -> None:
 
 
 def main() -> None:
-    """Write the bundle into dist/ and say what to do with it."""
+    """Write the bundle into dist/ and print how to use it."""
     path = write_bundle(ROOT / "dist")
     size = path.stat().st_size
     print(f"{path.relative_to(ROOT)}  {size / 1e6:.0f} MB\nOn the new machine: tar xf {path.name} && {path.stem}/load")

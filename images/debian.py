@@ -1,7 +1,8 @@
-"""The Debian packages of the images: the archive that a build takes them from, and the record of what it should find.
+"""The Debian packages of the images: the archive of a build, and the record of the expected packages.
 
-Python packages are pinned by version. Debian's are recorded only: its archive drops a version when a fix comes, and a
-pin would then break the build or keep the fix out. DEBIAN names an archive that still has the recorded ones.
+Python packages are pinned by version, but Debian's are only recorded: Debian's archive removes a version when a fix
+arrives, and a pin would then break the build or prevent the fix. DEBIAN names an archive that still has the recorded
+versions.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ RELEASE = "bookworm"
 FOLDER = BUILD / "debian"
 ADDRESS = re.compile(r"(http://[^/\s]+(?:/[^/\s]+)*?)/debian(/\S*)?")
 SHOWN = 20
-"""How many differing packages a build names."""
+"""The number of differing packages that a build prints."""
 DATED = re.compile(r"/(\d{8}T\d{6}Z)(/|$)")
 MOMENT = re.compile(r"# (\d{8}T\d{6}Z)")
 BASE = "debian:bookworm-slim"
-# Above 1000, so that a package of the base image that is newer than the archive's is replaced as well.
+# Above 1000, so that newer packages of the base image are downgraded to the versions of the archive.
 PREFERENCES = "Package: *\nPin: release o=Debian\nPin-Priority: 1001\n"
 APT = """Dir::Etc::sourcelist "/mnt/sources.list";
 Dir::Etc::sourceparts "-";
@@ -43,13 +44,13 @@ class DebianError(StepError):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What one image should hold: versions by name, and the moment (UTC) at which Debian's archive had them all."""
+    """The record of one image: versions by name, and a moment (UTC) at which Debian's archive had them all."""
 
     moment: str
     packages: Mapping[str, str]
 
     def text(self) -> str:
-        """Return it as a file."""
+        """Return the content of the record's file."""
         lines = [f"{name}={version}" for name, version in sorted(self.packages.items())]
         return "\n".join(["# Written by `make lock-debian`; Debian's archive of:", f"# {self.moment}", *lines, ""])
 
@@ -60,7 +61,7 @@ def read_record(path: Path) -> Record:
     moments = [match[1] for line in lines if (match := MOMENT.fullmatch(line))]
     packages = dict(line.split("=", 1) for line in lines if not line.startswith("#") and "=" in line)
     if not moments or not packages:
-        raise DebianError(f"{path} is no record of an image's Debian packages. Run `make lock-debian`.")
+        raise DebianError(f"{path} is not a record of an image's Debian packages. Run `make lock-debian`.")
     return Record(moment=moments[0], packages=packages)
 
 
@@ -78,10 +79,10 @@ def installed(image: str) -> dict[str, str]:
 
 
 def own_archive() -> str:
-    """Return the address of the archive that the base image itself names; raises `DebianError`."""
+    """Return the address of the archive in the base image's configuration; raises `DebianError`."""
     command = ["docker", "run", "--rm", "--network=none", BASE, "cat", "/etc/apt/sources.list"]
     command += ["/etc/apt/sources.list.d/debian.sources"]
-    # One of the two is there.
+    # One of the two files exists.
     answer = subprocess.run(command, check=False, capture_output=True, text=True)
     match = re.search(r"^(?:URIs:|deb .*?)\s*(http://\S+/debian)/?(?:\s|$)", answer.stdout, re.MULTILINE)
     if match is None:
@@ -92,19 +93,19 @@ def own_archive() -> str:
 
 
 def differences(recorded: Mapping[str, str], built: Mapping[str, str]) -> list[str]:
-    """Return one phrase for each package that is not as recorded, sorted by name."""
+    """Return a phrase for each package that differs from the record, sorted by name."""
     names = sorted(name for name in {*recorded, *built} if recorded.get(name) != built.get(name))
     return [f"{name} {built.get(name, 'missing')} (recorded: {recorded.get(name, 'none')})" for name in names]
 
 
 def shortened(phrases: list[str]) -> list[str]:
-    """Return the first `SHOWN` phrases, and how many there are beyond them."""
+    """Return the first `SHOWN` phrases, and the number of the others."""
     more = len(phrases) - SHOWN
     return [*phrases[:SHOWN], f"and {more} more"] if more > 0 else phrases
 
 
 def complaint(image: Image, built: Mapping[str, str]) -> str:
-    """Return what to say of an image whose packages are not the recorded ones, and nothing of any other."""
+    """Return the message for an image whose packages differ from its record, else the empty text."""
     record = read_record(image.debian)
     found = differences(record.packages, built)
     if not found:
@@ -112,15 +113,15 @@ def complaint(image: Image, built: Mapping[str, str]) -> str:
     listed = "".join(f"\n  {phrase}" for phrase in shortened(found))
     return (
         f"{image.repository} has other Debian packages than {image.debian.relative_to(ROOT)}:{listed}\n"
-        f"`make images DEBIAN=ADDRESS`, the address of Debian's archive as it was at {record.moment}, builds it with "
-        "the recorded ones; `make lock-debian` records today's."
+        f"`make images DEBIAN=ADDRESS`, with the address of Debian's archive at {record.moment}, builds it with the "
+        "recorded packages; `make lock-debian` records today's."
     )
 
 
 def gather(address: str, folder: Path = FOLDER) -> None:
-    """Write what apt reads in a build: nothing, for the base image's own sources, or the archive at ``address``.
+    """Write the configuration of apt for a build: the archive at ``address``, or nothing for the base image's own.
 
-    A build sees the folder and no layer keeps it. Raises `DebianError`.
+    A build mounts the folder, so that it is in no layer. Raises `DebianError`.
     """
     files = {"apt.conf": ""}
     if address:
@@ -132,15 +133,15 @@ def gather(address: str, folder: Path = FOLDER) -> None:
 
 
 def sources(address: str) -> str:
-    """Return apt's sources for the archive at ``address`` and for the security archive beside it.
+    """Return apt's sources: the archive at ``address``, and the security archive beside it.
 
-    Raises `DebianError`. What a dated archive says of itself has expired, and is signed all the same.
+    Raises `DebianError`. The index of a dated archive has expired, but its signature is still valid.
     """
     match = ADDRESS.fullmatch(address.rstrip("/"))
     if match is None:
         raise DebianError(
-            f"DEBIAN is {address!r}. It takes the address of an archive's folder `debian`, which has `debian-security` "
-            "beside it, such as http://mirror.example.org/debian or http://mirror.example.org/debian/20261121T000000Z; "
+            f"DEBIAN is {address!r}. It must be the address of an archive's folder `debian`, with `debian-security` "
+            "beside it, such as http://mirror.example.org/debian or http://mirror.example.org/debian/20261121T000000Z, "
             "with http, since the base image has no certificates and apt checks signatures."
         )
     security = f"{match[1]}/debian-security{match[2] or ''}"

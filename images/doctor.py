@@ -20,7 +20,7 @@ from hub.doctor.__main__ import main
 
 sys.exit(main(sys.argv[1:] or [os.path.dirname(sys.argv[0]) or "."]))
 """
-"""Without an argument it looks at the deployment in the folder that it lies in."""
+"""Without an argument the program checks the deployment in its own folder."""
 
 
 def write_doctor(path: Path) -> None:

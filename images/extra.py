@@ -1,7 +1,7 @@
-"""Build an image of its own for a course or a user: the notebook image and the packages of a requirements file.
+"""Build an image for a course or a user: the notebook image with the packages of a requirements file.
 
-The packages are found with the host's pip, for the image's Python, and nothing that the notebook image pins may change.
-When one cannot be installed, the image of an earlier build stays as it was.
+The host's pip resolves the packages for the Python of the image, without changes to the pinned packages of the notebook
+image. If a package cannot be installed, the image of an earlier build stays.
 
     EXTRA=requirements.txt NAME=course-2026 python -m images.extra
 """
@@ -27,9 +27,9 @@ NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 def build_extra(requirements: Path, name: str) -> str:
     """Build and tag the image and return its name; raises `BuildError` or `PublishError`."""
     if not NAME.fullmatch(name):
-        raise BuildError(f"NAME is {name!r}: it takes lower-case letters, digits and single hyphens.")
+        raise BuildError(f"NAME is {name!r}. It must be lower-case letters, digits and single hyphens.")
     if not requirements.is_file():
-        raise BuildError(f"There is no file {requirements}. EXTRA names a requirements file, as pip reads it.")
+        raise BuildError(f"There is no file {requirements}. EXTRA must name a requirements file of pip.")
     parent = local_tag(NOTEBOOK, registry_prefix())
     context = BUILD / f"extra-{name}"
     shutil.rmtree(context, ignore_errors=True)
@@ -43,31 +43,31 @@ def build_extra(requirements: Path, name: str) -> str:
 
 
 def gather(requirements: Path, context: Path) -> None:
-    """Download the packages and what they need, as wheels that fit the image's pins; raises `BuildError`."""
+    """Download the packages and their dependencies as wheels that fit the image's pins; raises `BuildError`."""
     wheels = context / "wheels"
     wheels.mkdir(parents=True)
     command = [*PIP, "download", "--only-binary=:all:", "--dest", str(wheels), *target()]
     command += ["-c", str(NOTEBOOK.requirements), "-r", str(requirements)]
     if subprocess.run(command, check=False).returncode:
         raise BuildError(
-            f"The packages of {requirements} cannot be installed beside those of the notebook image; pip's reason is "
-            "above. Each needs a wheel for Linux and Python 3.11, and versions that go with "
-            f"{NOTEBOOK.requirements.relative_to(IMAGES.parent)}. An image of an earlier build stays as it was."
+            f"The packages of {requirements} cannot be installed in the notebook image; pip's reason is "
+            "above. Each package needs a wheel for Linux and Python 3.11, and versions that are compatible with "
+            f"{NOTEBOOK.requirements.relative_to(IMAGES.parent)}. An image of an earlier build is unchanged."
         )
     shutil.copyfile(requirements, context / "requirements.txt")
     shutil.copyfile(NOTEBOOK.requirements, context / "constraints.txt")
 
 
 def profile(name: str, tag: str) -> str:
-    """Return the image's profile, as profiles.toml takes it."""
+    """Return the image's profile in the form of profiles.toml."""
     return f'[[profile]]\nname = "{name}"\ndescription = "With the packages of {name}"\nimage = "{tag}"'
 
 
 def main() -> int:
-    """Build it and say how users get it."""
+    """Build the image and print how users get it."""
     extra, name = os.environ.get("EXTRA", ""), os.environ.get("NAME", "")
     if not extra or not name:
-        print("Say what and how it is called: make image EXTRA=requirements.txt NAME=course-2026", file=sys.stderr)
+        print("Set EXTRA and NAME: make image EXTRA=requirements.txt NAME=course-2026", file=sys.stderr)
         return 2
 
     def step() -> None:

@@ -1,6 +1,6 @@
-"""Exit with 0 when the container's server answers, with 1 when not; any answer but an error of the server is one.
+"""Exit with 0 if the container's server answers, else with 1; an answer with status 500 or above counts as none.
 
-It asks the address in FARANDOLE_HEALTH_URL, or that of the single-user server, on this container's own interface.
+The request goes to the address of FARANDOLE_HEALTH_URL, or of the single-user server, on the loopback interface.
 """
 
 import http.client

@@ -1,7 +1,7 @@
-"""Pin every package of the images: requirements.txt beside each requirements.in, from what pip resolves today.
+"""Pin every package of the images: requirements.txt beside each requirements.in, as pip resolves it today.
 
-pip resolves for the images' Python, whatever this one is. Local versions (2.13.0+cpu) are cut, so that the same file
-fits any index; the CUDA variant adds what torch itself asks for where no CPU build is offered.
+pip resolves for the Python of the images, whatever Python runs this. Local versions (2.13.0+cpu) are cut, so that the
+same file works with any index. The CUDA variant has the additional dependencies of the CUDA build of torch.
 
     python -m images.lock
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from images.names import HUB, IMAGES, NOTEBOOK, NOTEBOOK_CUDA, ROOT, Image
 from images.wheels import PIP, target
 
-# Released without a wheel, and pip resolves for another Python from wheels alone.
+# Released without a wheel; pip resolves for another Python only from wheels.
 SOURCE_ONLY = ("onetimepass==1.0.1",)
 HEADER = "# Written by `make lock`; the intent is in requirements.in.\n"
 
@@ -32,7 +32,7 @@ def constraints() -> str:
 
 
 def resolve(requirements: Path, *, environment: dict[str, str]) -> list[str]:
-    """Return a pin for each package that ``requirements`` leads to, sorted by name."""
+    """Return a pin for each package in the dependency tree of ``requirements``, sorted by name."""
     with tempfile.TemporaryDirectory(prefix="farandole-lock-") as folder:
         limits, report = Path(folder) / "constraints.txt", Path(folder) / "report.json"
         limits.write_text(constraints(), encoding="utf-8")
@@ -57,10 +57,10 @@ def write(image: Image, environment: dict[str, str]) -> None:
 
 
 def main() -> int:
-    """Write all requirements.txt."""
+    """Write requirements.txt for all images."""
     write(HUB, {})
     write(NOTEBOOK, {})
-    # Without this machine's configuration of pip, which may offer a CPU build of torch that would win.
+    # Without this machine's configuration of pip, which may prefer a CPU build of torch.
     write(NOTEBOOK_CUDA, {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""})
     return 0
 

@@ -1,6 +1,7 @@
-"""Record anew which Debian packages the images hold: debian.txt beside each recipe.
+"""Record the Debian packages of the images: debian.txt beside each recipe.
 
-Only the first stage of each is built, which installs them, from the archive that DEBIAN names or the base image's own.
+This builds only the first stage of each image, which installs the packages, from the archive of DEBIAN or the base
+image's own.
 
     python -m images.lock_debian
 """
@@ -19,14 +20,14 @@ from images.names import HUB, NOTEBOOK, ROOT, Image
 
 
 def moment_of(address: str, now: datetime) -> str:
-    """Return the moment of which the archive is: the one that a dated archive's address names, else ``now`` (UTC)."""
+    """Return the moment of the archive: the one in a dated archive's address, else ``now`` (UTC)."""
     match = debian.DATED.search(address)
     return match[1] if match else f"{now:%Y%m%dT%H%M%SZ}"
 
 
 def lock(image: Image, moment: str) -> None:
     """Write the record of ``image``; raises `BuildError` or `DebianError`."""
-    # A layer that the engine kept may hold the packages of some weeks ago.
+    # Without the cache, since a cached layer may have the packages of some weeks ago.
     built = run_build(["--no-cache", "--target", "base", "--file", str(image.dockerfile), str(ROOT)])
     try:
         record = debian.Record(moment=moment, packages=debian.installed(built))

@@ -1,4 +1,4 @@
-"""The images that are built here: their names, tags, files and the size that each may have."""
+"""The images of the project: their names, tags, files and size limits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "images"
 BUILD = ROOT / "build" / "images"
-"""Where the files that a build takes from outside the repository are gathered; git ignores it."""
+"""The folder of files that builds take from outside the repository; git ignores it."""
 PYTHON = "3.11.2"
-"""The Python of debian:bookworm-slim; some packages ask for a later one of the same series."""
+"""The Python of debian:bookworm-slim; some packages require a later one of the same series."""
 PYTHON_TAG = "cp311"
 CPU, CUDA = "cpu", "cuda"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """One image: its short name, the largest size in bytes and how the accelerator is called."""
+    """One image: its short name, its size limit in bytes, and its accelerator."""
 
     name: str
     limit: int | None
@@ -44,7 +44,7 @@ class Image:
 
     @property
     def dockerfile(self) -> Path:
-        """The recipe."""
+        """The path of its Dockerfile."""
         return IMAGES / self.name / "Dockerfile"
 
     @property
@@ -53,7 +53,7 @@ class Image:
         return BUILD / f"{self.name}-{self.accelerator}"
 
     def tag(self, version: str, registry: str = "") -> str:
-        """Return the full name; the accelerator's name follows the version where it is not the CPU."""
+        """Return the full name; the name of the accelerator follows the version unless it is the CPU."""
         suffix = "" if self.accelerator == CPU else f"-{self.accelerator}"
         return f"{registry}{self.repository}:{version}{suffix}"
 
@@ -70,7 +70,7 @@ def version() -> str:
 
 
 def revision() -> str:
-    """Return the checkout's commit, with `-dirty` where tracked files were changed; FARANDOLE_REVISION wins."""
+    """Return the checkout's commit, with `-dirty` if tracked files changed; FARANDOLE_REVISION overrides it."""
     given = os.environ.get("FARANDOLE_REVISION")
     if given:
         return given
@@ -80,7 +80,7 @@ def revision() -> str:
 
 
 def registry_prefix(environ: dict[str, str] | os._Environ[str] = os.environ) -> str:
-    """Return REGISTRY as the beginning of an image's name: empty, or with one slash at its end."""
+    """Return REGISTRY as the beginning of an image's name: empty, or with one slash at the end."""
     registry = environ.get("REGISTRY", "").rstrip("/")
     return f"{registry}/" if registry else ""
 

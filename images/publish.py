@@ -28,13 +28,13 @@ def publish(image: Image, registry: str) -> str:
         if subprocess.run(["docker", "push", "--quiet", tag], check=False, stdout=subprocess.DEVNULL).returncode:
             raise PublishError(
                 f"{tag} could not be pushed; the engine's reason is above. Is the registry reachable from this engine, "
-                "and are you logged in (docker login)? One without TLS must be among the engine's insecure-registries."
+                "and are you logged in (docker login)? One without TLS must be in the engine's insecure-registries."
             )
     return digest(image, registry)
 
 
 def local_tag(image: Image, registry: str) -> str:
-    """Return the name under which the image was built here; raises `PublishError`."""
+    """Return the name under which the image was built on this machine; raises `PublishError`."""
     for tag in (image.tag(version()), image.tag(version(), registry)):
         if is_built(tag):
             return tag
@@ -42,7 +42,7 @@ def local_tag(image: Image, registry: str) -> str:
 
 
 def digest(image: Image, registry: str) -> str:
-    """Return the name by which exactly this image is pulled."""
+    """Return the name with which exactly this image can be pulled."""
     form = "{{range .RepoDigests}}{{println .}}{{end}}"
     command = ["docker", "image", "inspect", "--format", form, image.tag(version(), registry)]
     names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
@@ -50,16 +50,16 @@ def digest(image: Image, registry: str) -> str:
 
 
 def built_images() -> list[Image]:
-    """Return the images to carry: both, and that for GPUs where it was built, unless ACCELERATOR=cpu leaves it out."""
+    """Return both images, and the one for GPUs if it was built, unless ACCELERATOR=cpu excludes it."""
     gpus = os.environ.get("ACCELERATOR") != CPU and is_built(NOTEBOOK_CUDA.tag(version()))
     return [HUB, NOTEBOOK, *([NOTEBOOK_CUDA] if gpus else [])]
 
 
 def main() -> int:
-    """Publish the images, and print what a new machine's .env says of them."""
+    """Publish the images, and print their settings for the .env of a new machine."""
     registry = registry_prefix()
     if not registry:
-        print("Say where: make publish REGISTRY=host:port", file=sys.stderr)
+        print("Set the registry: make publish REGISTRY=host:port", file=sys.stderr)
         return 2
 
     def step() -> None:

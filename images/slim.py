@@ -1,8 +1,8 @@
-"""Remove from a virtual environment what no program there uses: headers, sources, packages' own tests, symbols.
+"""Remove unused files from a virtual environment: headers, sources, packages' own tests, symbols.
 
-What is left is compiled, once.
+The remaining modules are compiled once.
 
-python3 images/slim.py ENVIRONMENT [--no-pip] [--no-hub]
+    python3 images/slim.py ENVIRONMENT [--no-pip] [--no-hub]
 """
 
 import re
@@ -25,17 +25,17 @@ UNUSED = (
     "kubernetes_asyncio/**/*.pyi",
     "sqlalchemy/testing",
 )
-# Of these, other modules import something.
+# Other modules import parts of these.
 KEPT = ("numpy/_core/tests", "sklearn/utils/tests")
 SOURCES = ("*.a", "*.c", "*.cpp", "*.pyx", "*.map")
-# A client of all that Kubernetes offers, of which the hub's spawner uses the core and its networks.
+# A client for the whole API of Kubernetes; the hub's spawner uses only the core and network APIs.
 KUBERNETES = "kubernetes_asyncio/client"
 KUBERNETES_KEPT = ("core_v1_api.py", "networking_v1_api.py")
 EXPERIMENTAL = re.compile(r"(^|_)v[0-9]+(alpha|beta)[0-9]*_")
 IMPORT = re.compile(r"from ([a-z_.0-9]+) import ")
-# A single-user server shows none of the hub's pages.
+# A single-user server serves none of the hub's pages.
 HUB_PAGES = ("share/jupyterhub/static/components", "share/jupyterhub/static/scss", "share/jupyterhub/static/js")
-# Their symbols are a fifth of them.
+# A fifth of the size of these libraries are symbols.
 STRIPPED = "torch/lib/libtorch*.so"
 BUILD_TOOLS = (
     "pip",
@@ -54,7 +54,7 @@ def sizes(folder: Path) -> int:
 
 
 def unused(packages: Path, patterns: tuple[str, ...]) -> list[Path]:
-    """Return what can go: ``patterns``, sources, and folders of tests beside a package's modules."""
+    """Return the paths to remove: ``patterns``, sources, and folders of tests beside a package's modules."""
     found = [path for pattern in patterns for path in packages.glob(pattern)]
     found += [path for pattern in SOURCES for path in packages.rglob(pattern)]
     tests = [path for path in packages.rglob("tests") if (path / "__init__.py").exists()]
@@ -62,7 +62,7 @@ def unused(packages: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def trim_kubernetes(packages: Path) -> None:
-    """Remove the modules of Kubernetes' client that nobody here calls, and the lines that import them."""
+    """Remove unused modules of Kubernetes' client, and the lines that import them."""
     client = packages / KUBERNETES
     interfaces = [path for path in client.glob("api/*_api.py") if path.name not in KUBERNETES_KEPT]
     for path in [*interfaces, *(path for path in client.glob("models/*.py") if EXPERIMENTAL.search(path.name))]:
@@ -74,7 +74,7 @@ def trim_kubernetes(packages: Path) -> None:
 
 
 def imports_what_is_there(packages: Path, line: str) -> bool:
-    """Whether a line of Python imports nothing from ``packages``, or from a module that is still there."""
+    """Whether a line of Python imports a module that still exists, or nothing from the client."""
     found = IMPORT.match(line)
     if not found or not found[1].startswith(KUBERNETES.replace("/", ".")):
         return True
@@ -83,7 +83,7 @@ def imports_what_is_there(packages: Path, line: str) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder; one that went with its parent is no error."""
+    """Remove a file or a folder, unless it was removed with its parent."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -91,14 +91,14 @@ def remove(path: Path) -> None:
 
 
 def compile_all(packages: Path) -> None:
-    """Compile what is left, on all cores; by content and not by time, so that two builds are the same."""
+    """Compile the remaining modules on all cores; by content and not by time, for reproducible builds."""
     command = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
-    # Some packages bring templates that only look like Python: compileall says so and goes on.
+    # Some packages contain templates that only look like Python: compileall reports them and continues.
     subprocess.run([*command, "-x", "/(tests|torch/testing)/", str(packages)], check=False)
 
 
 def main(arguments: list[str]) -> int:
-    """Remove, and say how much it was."""
+    """Remove the files and print the saved size."""
     environment = Path(arguments[0])
     (packages,) = environment.glob("lib/python3.*/site-packages")
     before = sizes(environment)

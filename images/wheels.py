@@ -1,7 +1,7 @@
-"""Gather what an image's build takes from outside the repository: wheels, the proxy, Horovod.
+"""Gather the inputs of an image's build from outside the repository: wheels, the proxy, Horovod.
 
-It happens on the host, with the host's pip and npm: their configuration (mirrors, certificates) serves the builds and
-never enters a layer, and the builds themselves fetch nothing but Debian's packages.
+This runs on the host with its pip and npm: their configuration (mirrors, certificates) applies to the builds and is in
+no layer. The builds themselves download only Debian's packages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PIP = [sys.executable, "-m", "pip", "--quiet"]
 
 
 class GatherError(StepError):
-    """Raised when pip or npm cannot bring what a build takes; their own words are on the screen already."""
+    """Raised when pip or npm fails; their own messages have been printed."""
 
 
 def call(command: list[str], *, environment: dict[str, str] | None = None, folder: Path | None = None) -> None:
@@ -36,7 +36,7 @@ def call(command: list[str], *, environment: dict[str, str] | None = None, folde
 
 
 def target() -> list[str]:
-    """Return pip's arguments that make it choose wheels for the images and not for this Python."""
+    """Return pip's options for wheels that fit the images instead of this Python."""
     machine = platform.machine()
     names = [f"manylinux_2_{minor}_{machine}" for minor in range(DEBIAN_GLIBC[1], 4, -1)]
     names += [f"manylinux2014_{machine}", f"manylinux2010_{machine}", f"manylinux1_{machine}", f"linux_{machine}"]
@@ -57,7 +57,7 @@ def gather(image: Image) -> None:
 
 
 def download(what: list[str], folder: Path, *, environment: dict[str, str]) -> None:
-    """Download packages without their dependencies; what has no wheel is made into one, which must be pure Python."""
+    """Download packages without dependencies; source packages are built into wheels and must be pure Python."""
     command = [*PIP, "download", "--no-deps", "--dest", str(folder), *target(), *what]
     call(command, environment=environment)
     for source in [*folder.glob("*.tar.gz"), *folder.glob("*.zip")]:
@@ -66,20 +66,20 @@ def download(what: list[str], folder: Path, *, environment: dict[str, str]) -> N
 
 
 def _pip_environment(image: Image) -> dict[str, str]:
-    # A CPU build of torch that pip's configuration offers would win over the CUDA build.
+    # pip would prefer a CPU build of torch from its configuration over the CUDA build.
     plain = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
     return {**os.environ, **(plain if image.accelerator == CUDA else {})}
 
 
 def gather_farandole() -> None:
-    """Build Farandole's own wheel; the time in it is fixed, so that an unchanged one spoils no build cache."""
+    """Build Farandole's wheel, with a fixed time in it, so that an unchanged wheel keeps the build cache valid."""
     folder = _emptied(BUILD / "farandole")
     command = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT / "extension")]
     call(command, environment={**os.environ, "SOURCE_DATE_EPOCH": "1577836800"})
 
 
 def gather_proxy() -> None:
-    """Install the hub's proxy, without what only tests and checks need."""
+    """Install the hub's proxy, without the packages of tests and checks."""
     folder = BUILD / "proxy"
     lock = (ROOT / "package-lock.json").read_bytes()
     stamp = folder / "stamp"
@@ -94,9 +94,9 @@ def gather_proxy() -> None:
 
 
 def gather_horovod() -> bool:
-    """Gather Horovod's wheels that this machine has built already, or its source; return whether one may fit.
+    """Gather the Horovod wheels that this machine has built; return whether one may fit.
 
-    Which one fits is found in the build, by the same rule that names the cache's folders.
+    The build finds the right wheel by the same rule that names the folders of the cache.
     """
     folder = _emptied(BUILD / "horovod")
     usable = tuple(int(part) for part in platform.libc_ver()[1].split(".")) <= DEBIAN_GLIBC
@@ -108,7 +108,7 @@ def gather_horovod() -> bool:
 
 
 def gather_horovod_source() -> None:
-    """Download Horovod's source and what its build needs."""
+    """Download Horovod's source and the packages of its build."""
     folder = BUILD / "horovod-source"
     if (folder / "stamp").exists():
         return
@@ -116,13 +116,13 @@ def gather_horovod_source() -> None:
     recipe = str(IMAGES / "horovod" / "build_wheel.py")
     tools = subprocess.run([sys.executable, recipe, "--requirements"], check=True, capture_output=True, text=True)
     download(tools.stdout.split(), folder, environment=dict(os.environ))
-    # After the tools, since what is not a wheel then becomes one.
+    # After the packages, because any source among those becomes a wheel.
     call([sys.executable, recipe, "--source", str(folder)])
     (folder / "stamp").touch()
 
 
 def gather_cuda_compiler() -> None:
-    """Download NVIDIA's compiler, which PyPI has in parts: Horovod's build needs it, the image does not."""
+    """Download NVIDIA's compiler from PyPI: Horovod's build needs it, but the image does not."""
     folder = BUILD / "cuda-compiler"
     if (folder / "stamp").exists():
         return
@@ -132,7 +132,7 @@ def gather_cuda_compiler() -> None:
 
 
 def gather_all(image: Image) -> None:
-    """Gather everything that the build of ``image`` takes."""
+    """Gather all inputs of the build of ``image``."""
     gather(image)
     gather_farandole()
     if image is HUB:

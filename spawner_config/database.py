@@ -1,4 +1,4 @@
-"""Where the hub keeps its users and servers: a file in its state folder, or the database of FARANDOLE_DATABASE."""
+"""The database of the hub's users and servers: a file in the state folder, or the one of FARANDOLE_DATABASE."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10
 WRONG_PASSWORD = "password authentication failed"
-"""PostgreSQL's words in the language of its images."""
+"""PostgreSQL's message in the language of its images."""
 
 
 def database_url(environ: Mapping[str, str], state: Path) -> str:
-    """Return the hub's database, one that answers where FARANDOLE_DATABASE names it; raises `SettingsError`."""
+    """Return the URL of the hub's database, after a first connection if FARANDOLE_DATABASE is set.
+
+    Raises `SettingsError`.
+    """
     url = environ.get("FARANDOLE_DATABASE")
     if url:
         _connect(_engine(url))
@@ -36,7 +39,7 @@ def database_url(environ: Mapping[str, str], state: Path) -> str:
 
 
 def _engine(url: str) -> Engine:
-    # No refusal holds the address or part of it: the password is in it, and the hub's log is read by more than one.
+    # Error messages contain no part of the address: it holds the password, and several people read the hub's log.
     try:
         parts = make_url(url)
         if _ends_early(parts):
@@ -44,23 +47,23 @@ def _engine(url: str) -> Engine:
         return create_engine(parts, poolclass=NullPool, connect_args=connect_options(parts))
     except (ArgumentError, ImportError, ValueError) as exc:
         raise SettingsError(
-            "FARANDOLE_DATABASE is no address of a database that the hub can use. "
-            f"Write it as {DATABASE_EXAMPLE}; where the password has an @, write @ as %40."
+            "FARANDOLE_DATABASE is not the address of a database that the hub can use. "
+            f"Write it as {DATABASE_EXAMPLE}. If the password has an @, write %40 instead."
         ) from exc
 
 
 def _ends_early(url: URL) -> bool:
-    """Return whether an @ of the password ended it, so that its rest would be told as the name of a host."""
+    """Return whether an @ in the password ended it early: the error would show its rest as the name of a host."""
     return url.username is not None and "@" in f"{url.host}{url.database}"
 
 
 def connect_options(url: URL) -> dict[str, int]:
-    """Return what the driver needs to give up in time on a server that does not answer."""
+    """Return the driver's options that limit the wait for a server that does not answer."""
     return {"connect_timeout": CONNECT_SECONDS} if url.get_backend_name() == "postgresql" else {}
 
 
 def _connect(engine: Engine) -> None:
-    # The hub itself would say only that this failed, and advise an upgrade of the database.
+    # JupyterHub itself reports no reason, and advises an upgrade of the database.
     try:
         engine.connect().close()
     except DBAPIError as exc:
@@ -68,15 +71,15 @@ def _connect(engine: Engine) -> None:
 
 
 def refusal(reason: str) -> str:
-    """Return what to tell the administrator when the database's driver gives this reason."""
+    """Return the message for the administrator for this ``reason`` of the database's driver."""
     said = " ".join(reason.split())
     if WRONG_PASSWORD in said:
         return (
-            f"The database does not take the password in FARANDOLE_DATABASE ({said}). PostgreSQL keeps the password of "
-            "its first start: give that one, or set the new one there (with compose: `docker compose exec postgres "
+            f"The database rejects the password in FARANDOLE_DATABASE ({said}). PostgreSQL keeps the password of its "
+            "first start: use that password, or change it in the database (with compose: `docker compose exec postgres "
             "psql -U farandole -c '\\password'`)."
         )
     return (
-        f"The database of FARANDOLE_DATABASE cannot be used ({said}). Check its address and that it runs; the one of "
-        "docker-compose.yml runs where COMPOSE_PROFILES names postgres."
+        f"The database of FARANDOLE_DATABASE cannot be used ({said}). Check its address and that it runs. The "
+        "database of docker-compose.yml runs if COMPOSE_PROFILES names postgres."
     )

@@ -1,4 +1,4 @@
-"""The spawn page: profiles as radio buttons, and how many GPUs are free."""
+"""The spawn page: profiles as radio buttons, with the number of free GPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def options_form(profile_set: ProfileSet, spawner: Any) -> str:
     chosen = spawner.user_options.get("profile", profile_set.default.name)
     gone = "" if any(profile.name == chosen for profile in profile_set.profiles) else _gone(chosen)
     chosen = profile_set.default.name if gone else chosen
-    # Only containers can have GPUs of their own; a spawner of local processes has no pool.
+    # Only servers in containers can have GPUs; a spawner of local processes has no pool.
     pool: GpuPool | None = getattr(spawner, "gpu_pool", None)
     buttons = "\n".join(_button(profile, pool, checked=profile.name == chosen) for profile in profile_set.profiles)
     wait = _wait_box(spawner) if pool and any(profile.gpus for profile in profile_set.profiles) else ""
@@ -36,13 +36,13 @@ def options_form(profile_set: ProfileSet, spawner: Any) -> str:
 
 
 def options_from_form(form: dict[str, list[str]]) -> dict[str, Any]:
-    """Return the user options that the submitted form holds."""
+    """Return the user options of the submitted form."""
     profile = {"profile": form["profile"][0]} if form.get("profile") else {}
     return {**profile, "wait": True} if form.get("wait") else profile
 
 
 def describe_size(profile: Profile, pool: GpuPool | None = None) -> str:
-    """Return what a server of that profile has, in words; of GPUs also how many are free now."""
+    """Return the size of a profile's servers as text, with the number of GPUs that are free now."""
     parts = [f"{profile.ranks} rank{'s' if profile.ranks > 1 else ''} per worker"]
     if profile.cpus is not None:
         parts.append(f"{profile.cpus:g} CPU{'s' if profile.cpus > 1 else ''}")
@@ -60,16 +60,15 @@ def describe_size(profile: Profile, pool: GpuPool | None = None) -> str:
 
 def _gone(name: object) -> str:
     return (
-        f'<p class="alert alert-warning">Your last server had the profile {escape(str(name))}, which this hub does not '
-        "have any more. Choose one of these.</p>\n"
+        f'<p class="alert alert-warning">Your last server had the profile {escape(str(name))}, which no longer exists. '
+        "Choose one of these.</p>\n"
     )
 
 
 def _wait_box(spawner: Any) -> str:
     checked = " checked" if spawner.user_options.get("wait") else ""
     return (
-        f'<label><input type="checkbox" name="wait" value="yes"{checked}> '
-        "Wait in the queue when no GPU is free</label>\n"
+        f'<label><input type="checkbox" name="wait" value="yes"{checked}> Wait in the queue if no GPU is free</label>\n'
     )
 
 

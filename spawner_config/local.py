@@ -1,7 +1,7 @@
-"""The deployment on one machine: servers are local processes, every user has a folder, all share one password.
+"""The deployment on one machine: servers are local processes, and all users share one password.
 
-All servers run as the user who started the hub, so users of this deployment must trust each other; the hub keeps
-their servers and tokens apart, the operating system does not.
+Each user has a folder. All servers run as the user who started the hub, so the users of this deployment must trust each
+other: the hub separates their servers and tokens, the operating system does not.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ POLL_SECONDS = 0.05
 
 
 class LoopbackPasswordAuthenticator(SharedPasswordAuthenticator):  # type: ignore[misc]
-    """One password for any user name; refuses to serve anything but this machine."""
+    """One password for any user name; serves only this machine."""
 
     def check_allow_config(self) -> None:
-        """Stop the hub when it would listen where others can reach it."""
+        """Stop the hub if other machines could reach it."""
         super().check_allow_config()
         host = urlparse(self.parent.bind_url).hostname or ""
         if not is_loopback(host):
             raise SystemExit(
-                f"The hub would listen on {host or 'every address'}, where others can reach it, with one password for "
-                "all users. Listen on 127.0.0.1 (and tunnel to it: ssh -L 8000:127.0.0.1:8000 HOST), or configure an "
-                "authenticator that tells users apart."
+                f"The hub would listen on {host or 'every address'}, where other machines can reach it, with one "
+                "password for all users. Listen on 127.0.0.1 (and tunnel to it: ssh -L 8000:127.0.0.1:8000 HOST), or "
+                "configure an authenticator with separate passwords."
             )
 
 
 class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
-    """A local process for each server, with the user's folder as its home and a log file of its own."""
+    """A local process for each server, with the user's folder as its home and with a log file."""
 
     state_folder = Unicode(help="The hub's state folder, for example /srv/farandole.", config=True)
 
     @default("home_dir")
     def _default_home_dir(self) -> str:
-        # A slug: a user name may hold anything, `../` included, and must not leave the folder.
+        # A slug: a user name may contain anything, such as `../`, and must not lead out of the folder.
         return str(Path(self.state_folder) / "homes" / safe_slug(self.user.name))
 
     async def start(self) -> tuple[str, int]:
-        """Start the server; the notebook server of a user finds the example notebooks in the home folder."""
+        """Start the server; a notebook server first gets the example notebooks in the user's home."""
         home = Path(self.home_dir)
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.name:
@@ -72,10 +72,10 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
         return address
 
     async def _listening(self, host: str, port: int) -> None:
-        """Return when the server accepts connections, or has ended.
+        """Return when the server accepts connections or has ended.
 
-        The hub asks the server itself, but waits longer each time, up to 5 s: the second of two workers that start
-        together would seem to take twice as long as the first.
+        JupyterHub itself polls at growing intervals of up to 5 s: the second of two workers that start together would
+        seem to take twice as long as the first.
         """
         while await self.poll() is None:
             try:
@@ -95,7 +95,7 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address; every address of a name counts."""
+    """Return whether only this machine can reach a host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -103,7 +103,7 @@ def is_loopback(host: str) -> bool:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on now."""
+    """Return a port of the loopback interface that is free now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -111,9 +111,9 @@ def free_port() -> int:
 
 
 def kept_port(path: Path) -> int:
-    """Return the port that a file names while nobody has it, else a free one, which the file names from now on.
+    """Return the port that a file names if it is free, else a free port, which the file names from now on.
 
-    Servers that outlive a hub which was killed ask the next one at the same address who may use them.
+    Servers that outlive a killed hub send their requests to the next hub at the same address.
     """
     if path.exists():
         port = int(path.read_text(encoding="ascii"))
@@ -127,12 +127,12 @@ def kept_port(path: Path) -> int:
 
 
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
-    """Set up a hub on this machine; its inner ports are free ones, so that several hubs can run beside each other."""
+    """Set up a hub on this machine; it uses free inner ports, so that several hubs can run at the same time."""
     c.JupyterHub.bind_url = f"http://127.0.0.1:{settings.port}"
     c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{kept_port(settings.state / 'hub.port')}"
     c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{free_port()}"
     c.ConfigurableHTTPProxy.command = proxy_command()
-    # Servers are this hub's own processes: nothing may be left when it ends.
+    # Servers are child processes of the hub and must end with it.
     c.JupyterHub.cleanup_servers = True
     c.ConfigurableHTTPProxy.pid_file = str(settings.state / "proxy.pid")
 
@@ -148,7 +148,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
         python=sys.executable,
         environment={
             "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)]),
-            # Where a cluster's driver finds the proxy; the hub itself tells its servers only the address of its API.
+            # A cluster's driver needs the proxy's address; JupyterHub gives its servers only the address of its API.
             "FARANDOLE_HUB_URL": f"http://127.0.0.1:{settings.port}",
         },
         args=["--allow-root"] if os.geteuid() == 0 else [],
@@ -156,7 +156,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
 
 
 def proxy_command() -> list[str]:
-    """Return the command of the proxy that `make` installed; node's own process, so that a signal reaches it."""
+    """Return the command of the proxy that `make setup` installed, as a node process that receives signals itself."""
     script = ROOT / "node_modules" / "configurable-http-proxy" / "bin" / "configurable-http-proxy"
     node = shutil.which("node", path=os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)]))
     if node is None or not script.exists():

@@ -1,4 +1,4 @@
-"""What a user is told of a start that cannot be."""
+"""Errors that end the start of a server with a message for its user."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from jupyterhub.spawner import SpawnException
 
 
 def refused_start(message: str, *, reason: str, status_code: int = 409) -> SpawnException:
-    """Return what a spawner raises to end a start with ``message``; ``reason`` is one word for the hub's metrics."""
+    """Return the exception that ends a start with ``message``; ``reason`` is one word for the hub's metrics."""
     refusal = SpawnException(message, reason=reason, status_code=status_code)
-    # What the spawn page and the progress show; the exception's own text has its class in front.
+    # The spawn page and the progress show this attribute; the exception's own text begins with its class.
     refusal.jupyterhub_message = message
     return refusal

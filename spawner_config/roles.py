@@ -1,7 +1,7 @@
-"""Who may do what: a server's scopes follow from its name.
+"""The scopes of a server, which follow from its name.
 
-The hub asks for the scopes of a server's token before it stores the server's options, so nothing but the name can
-decide. `spawner_config.profiles.options` sees to it that a worker's options come with a worker's name and no other.
+The hub requests the scopes of a server's token before it stores the server's options, so only the name can decide.
+`spawner_config.profiles.options` ensures that the options of a worker come with the name of a worker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 WORKER_NAME = re.compile(r"[a-z0-9][a-z0-9-]*-w[0-9]+")
 
 WORKER_SCOPES = [
-    # Without it the hub does not see that the server is in use; it adds it by itself when it is missing.
+    # Without it the hub does not learn that the server is in use. JupyterHub adds this scope if it is missing.
     "users:activity!user",
     "access:servers!server",
 ]
@@ -30,5 +30,5 @@ def is_worker(server_name: str) -> bool:
 
 
 def server_token_scopes(spawner: Any) -> list[str]:
-    """Return the scopes of a server's own token (for ``c.Spawner.server_token_scopes``)."""
+    """Return the scopes of the server's token (for ``c.Spawner.server_token_scopes``)."""
     return WORKER_SCOPES if is_worker(spawner.name) else NOTEBOOK_SCOPES

@@ -1,6 +1,6 @@
-"""`make doctor`: look at a machine before and after `docker compose up`, and say what to mend.
+"""`make doctor`: check a machine before and after `docker compose up`, and print the remedies.
 
-Standard library only, here and in what is imported from spawner_config: it runs before anything is installed.
+Standard library only, here and in all imports from spawner_config: it runs before anything is installed.
 """
 
 import sys

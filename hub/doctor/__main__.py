@@ -1,6 +1,6 @@
 """`python3 -m hub.doctor [FOLDER]`: check the machine for the deployment in FOLDER, by default this folder.
 
-Exit status 1 when there is a fault, 2 when the command line is wrong.
+The exit status is 1 if there is a fault, 2 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def check_all(deployment: Deployment) -> Iterator[Finding]:
-    """Yield what all checks found, as they find it; those that need an engine are left out where none answers."""
+    """Yield the findings of all checks; those that need an engine are skipped if no engine answers."""
     yield from check_settings(deployment)
     engine = SocketEngine(Path(deployment.get("FARANDOLE_ENGINE_SOCKET")))
     yield from _other_engine(deployment)
@@ -40,7 +40,7 @@ def check_all(deployment: Deployment) -> Iterator[Finding]:
         yield check_engine(version, str(engine.path))
         yield from _with_engine(deployment, engine, version)
     except EngineError as exc:
-        yield fault("engine", str(exc), f"{exc.remedy}\nImages, disk, GPUs and networks are looked at after that.")
+        yield fault("engine", str(exc), f"{exc.remedy}\nThe checks of images, disk, GPUs and networks need the engine.")
         yield from check_ports(deployment, None)
     yield check_tls(deployment)
     yield check_clock()
@@ -60,18 +60,18 @@ def _with_engine(deployment: Deployment, engine: Engine, version: dict[str, Any]
 
 
 def _other_engine(deployment: Deployment) -> Iterator[Finding]:
-    """Yield a warning where compose would start the containers on another engine than the hub talks to."""
+    """Yield a warning if compose would start the containers on another engine than the hub uses."""
     host, socket = deployment.get("DOCKER_HOST"), deployment.get("FARANDOLE_ENGINE_SOCKET")
     if host and host != f"unix://{socket}":
         yield warning(
             "engine",
-            f"DOCKER_HOST is {host}, where compose starts the hub; the hub itself is given {socket}.",
+            f"DOCKER_HOST is {host}, so compose starts the hub there, but the hub uses {socket}.",
             "Set FARANDOLE_ENGINE_SOCKET to the same engine's socket, or unset DOCKER_HOST.",
         )
 
 
 def main(arguments: list[str]) -> int:
-    """Print the findings and how many there are; returns the exit status."""
+    """Print the findings and their numbers; returns the exit status."""
     folder = Path(arguments[0]) if arguments else Path()
     if len(arguments) > 1 or not folder.is_dir():
         print(__doc__, file=sys.stderr)

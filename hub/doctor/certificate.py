@@ -1,4 +1,4 @@
-"""The certificate and the key of the service `tls`: whether they can be read, fit each other and are in time."""
+"""The certificate and the key of the service `tls`: checks that they are readable, match and are valid now."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 CERTIFICATE, KEY = "tls.crt", "tls.key"
 USER = 1000
-"""Who reads them in the container."""
+"""The user id of the server in the container."""
 ROUNDS = 4
-"""Of messages both ways; TLS 1.3 needs two."""
+"""Rounds of messages in both directions; TLS 1.3 needs two."""
 EXPIRED = 10
 """X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 
 
 class CertificateError(ValueError):
-    """Raised when no server could use the certificate; says what is wrong and what to do."""
+    """Raised when no server can use the certificate; says what is wrong and what to do."""
 
 
 def check_pair(folder: Path) -> None:
-    """Return when this process can serve with the folder's certificate; raises `CertificateError`."""
+    """Return if this process can serve with the folder's certificate; raises `CertificateError`."""
     _serving(folder)
 
 
 def readable_by(path: Path, user: int = USER) -> bool:
-    """Whether the bits of a file or folder let ``user``, in the group of the same number, read (and enter) it."""
+    """Whether ``user``, in the group of the same number, may read a file, or read and enter a folder."""
     found = path.stat()
     shift = 6 if found.st_uid == user else 3 if found.st_gid == user else 0
     needed = 0o5 if path.is_dir() else 0o4
@@ -36,9 +36,9 @@ def readable_by(path: Path, user: int = USER) -> bool:
 
 
 def expires(folder: Path) -> datetime:
-    """Return when the certificate ends; raises `CertificateError` where it has ended or is not to be used.
+    """Return the end of the certificate's validity; raises `CertificateError` if it has expired or clients refuse it.
 
-    Python tells a certificate's dates to a client alone, so one shakes hands with a server here, in memory.
+    Python shows the dates of a certificate only to a client, so this connects a client with a server in memory.
     """
     client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client_context.check_hostname = False
@@ -75,7 +75,9 @@ def _serving(folder: Path) -> ssl.SSLContext:
     except ssl.SSLError as exc:
         reason = (exc.reason or "no PEM lines").lower().replace("_", " ")
         if exc.reason == "KEY_VALUES_MISMATCH":
-            raise CertificateError(f"{key} is not the key of {certificate}. Copy both of one certificate.") from exc
+            raise CertificateError(
+                f"{key} is not the key of {certificate}. Copy both files of one certificate."
+            ) from exc
         raise CertificateError(
             f"{certificate} and {key} are not a certificate and its key in PEM form ({reason}). "
             "They begin with -----BEGIN CERTIFICATE----- and -----BEGIN PRIVATE KEY-----."
@@ -100,5 +102,5 @@ def _check_readable(path: Path) -> None:
 
 def _no_passphrase() -> NoReturn:
     raise CertificateError(
-        f"{KEY} has a passphrase, which nobody could type. Remove it: openssl pkey -in KEY -out {KEY}"
+        f"{KEY} has a passphrase, which the server cannot type. Remove it: openssl pkey -in KEY -out {KEY}"
     )

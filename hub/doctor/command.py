@@ -1,4 +1,4 @@
-"""Commands of the machine that the checks run."""
+"""Runs the commands of the machine that the checks need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 
 
 def output(*command: str, seconds: float) -> str | None:
-    """Return what a command prints; None if it is missing, may not run, fails, or takes longer."""
+    """Return the output of a command; None if it is missing, may not run, fails or takes longer."""
     try:
         answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=seconds)
     except (FileNotFoundError, PermissionError, subprocess.TimeoutExpired):

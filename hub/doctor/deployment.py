@@ -1,4 +1,4 @@
-"""The settings of the deployment in a folder, as compose reads them: `.env`, and the environment before it."""
+"""The settings of the deployment in a folder, as compose reads them: `.env`, which the environment overrides."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ DEFAULTS = {
     "FARANDOLE_TLS_PORT": "443",
     "FARANDOLE_VERSION": "0.1.0",
 }
-"""Those of docker-compose.yml; a test compares them."""
+"""The defaults of docker-compose.yml; a test compares them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """The settings of one hub; ``file`` is what `.env` says, None where there is no such file."""
+    """The settings of one hub; ``file`` is the content of `.env`, None if there is no such file."""
 
     folder: Path
     file: Mapping[str, str] | None
@@ -44,33 +44,33 @@ class Deployment:
 
     @classmethod
     def read(cls, folder: Path, environ: Mapping[str, str]) -> Deployment:
-        """Read the folder's `.env`; OSError where it is there and cannot be read."""
+        """Read the folder's `.env`; raises OSError if it exists but cannot be read."""
         path = folder / ENV_FILE
         return cls(folder=folder, file=read_env_file(path) if path.exists() else None, environ=environ)
 
     def get(self, key: str) -> str:
-        """Return a setting; one that is empty has its default, or is empty."""
+        """Return a setting, or its default if it is empty; the empty text without a default."""
         given = self.environ.get(key) if key in self.environ else (self.file or {}).get(key)
         return given or DEFAULTS.get(key, "")
 
     @property
     def name(self) -> str:
-        """The hub's name, with which all names of containers, networks and volumes begin."""
+        """The hub's name, with which the names of all its containers, networks and volumes begin."""
         return self.get("FARANDOLE_NAME")
 
     @property
     def profiles(self) -> frozenset[str]:
-        """The profiles of compose, as ``tls``."""
+        """The profiles of compose, such as ``tls``."""
         return frozenset(self.get("COMPOSE_PROFILES").replace(",", " ").split())
 
     @property
     def compose_file(self) -> Path:
-        """Where docker-compose.yml is."""
+        """The path of docker-compose.yml."""
         return self.folder / COMPOSE_FILE
 
     @property
     def images(self) -> dict[str, str]:
-        """The names of the images that it runs: ``hub``, ``notebook`` and, where it has GPUs, ``cuda``."""
+        """The names of the images in use: ``hub``, ``notebook`` and, if it has GPUs, ``cuda``."""
         registry, version = self.get("FARANDOLE_REGISTRY"), self.get("FARANDOLE_VERSION")
         notebook = f"{registry}farandole-notebook:{version}"
         names = {
@@ -82,19 +82,19 @@ class Deployment:
         return names
 
     def path(self, key: str) -> Path:
-        """Return a setting that names a file or folder; it may be relative to the compose file, and begin with ~."""
+        """Return the path of a setting; it may be relative to the compose file, or begin with ~."""
         return self.folder / Path(self.get(key)).expanduser()
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Return the settings of a file of lines ``KEY=value``, where values may be quoted and comments follow `` #``."""
+    """Return the settings of a file with lines ``KEY=value``; values may be quoted, and comments follow `` #``."""
     lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
     found = (SETTING.fullmatch(line) for line in lines if not line.startswith("#"))
     return {match[1]: _unquoted(match[2]) for match in found if match}
 
 
 def raw_values(path: Path) -> dict[str, str]:
-    """Return the same with quotes and comments left in."""
+    """Return the settings with their quotes and comments."""
     found = (SETTING.fullmatch(line.strip()) for line in path.read_text(encoding="utf-8").splitlines())
     return {match[1]: match[2] for match in found if match}
 

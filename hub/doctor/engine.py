@@ -1,4 +1,4 @@
-"""The engine's own answers, over its socket: nothing but Python is needed to ask."""
+"""Requests to the engine over its socket, with nothing but Python's standard library."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class EngineError(RuntimeError):
 
 
 class Engine(Protocol):
-    """What the checks ask."""
+    """The requests of the checks."""
 
     def get(self, path: str, **query: Any) -> Any:
-        """Return the engine's answer, from JSON; None where it knows no such thing. Raises `EngineError`."""
+        """Return the engine's answer, from JSON; None for an object that does not exist. Raises `EngineError`."""
 
 
 class SocketEngine:
@@ -53,7 +53,7 @@ class SocketEngine:
         if answer.status >= 400:
             raise EngineError(
                 f"The engine refused {path}: {content.decode(errors='replace').strip()}",
-                "Look into its log: journalctl -u docker",
+                "See its log: journalctl -u docker",
             )
         return json.loads(content)
 
@@ -82,5 +82,5 @@ def _no_answer(path: Path, exc: Exception) -> EngineError:
     return EngineError(
         f"No engine answers at {path} ({getattr(exc, 'strerror', None) or exc}).",
         "Install Docker 20.10 or newer (https://docs.docker.com/engine/install), start it: sudo systemctl enable --now "
-        "docker\nWhere its socket is another file (rootless Docker), set FARANDOLE_ENGINE_SOCKET in .env.",
+        "docker\nIf its socket is another file (rootless Docker), set FARANDOLE_ENGINE_SOCKET in .env.",
     )

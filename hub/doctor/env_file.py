@@ -1,4 +1,4 @@
-"""The settings themselves: what is missing, what is weak, and who else may read them."""
+"""Checks of the settings: missing values, weak secrets, and the permissions of `.env`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READ_BY_OTHERS = 0o077
 
 
 def check_settings(deployment: Deployment) -> Iterator[Finding]:
-    """Yield what is wrong with `.env` and what the environment puts before it."""
+    """Yield the faults of `.env` and of the environment, which overrides it."""
     path = deployment.folder / ENV_FILE
     if not deployment.compose_file.exists():
         yield fault(CHECK, f"There is no {deployment.compose_file}.", f"Copy it there, beside {ENV_FILE}.")
@@ -46,7 +46,7 @@ def check_settings(deployment: Deployment) -> Iterator[Finding]:
         *_swallowed(path),
         *_unknown(deployment),
     ]
-    yield from complaints or [ok(CHECK, f"{path} has all that is needed, and its secrets are strong")]
+    yield from complaints or [ok(CHECK, f"{path} is complete, and its secrets are strong")]
 
 
 def _missing(deployment: Deployment) -> Iterator[Finding]:
@@ -58,7 +58,7 @@ def _missing(deployment: Deployment) -> Iterator[Finding]:
         **{key: f"It must be {what}." for key, what in required(login if login in LOGINS else LOGINS[0]).items()},
     }
     if "caddy" in deployment.profiles:
-        needed["FARANDOLE_DOMAIN"] = "Set the name that leads to this machine."
+        needed["FARANDOLE_DOMAIN"] = "Set the domain name of this machine."
     if "postgres" in deployment.profiles:
         needed["FARANDOLE_POSTGRES_PASSWORD"] = "Make one: openssl rand -hex 18"
         needed["FARANDOLE_DATABASE"] = f"Set it to {DATABASE_EXAMPLE}"
@@ -94,14 +94,14 @@ def _database(deployment: Deployment) -> Iterator[Finding]:
         yield fault(
             CHECK,
             "The password in FARANDOLE_DATABASE is not FARANDOLE_POSTGRES_PASSWORD: the hub could not log in.",
-            "Make one without signs that mean something in an address (openssl rand -hex 18), and put it into both.",
+            "Make a password without special characters (openssl rand -hex 18), and write it into both.",
         )
 
 
 def _mode(path: Path) -> Iterator[Finding]:
     mode = path.stat().st_mode & 0o777
     if mode & READ_BY_OTHERS:
-        yield warning(CHECK, f"{path} has mode {mode:04o}: others may read the secrets in it.", f"chmod 600 {path}")
+        yield warning(CHECK, f"{path} has mode {mode:04o}: other users can read its secrets.", f"chmod 600 {path}")
 
 
 def _swallowed(path: Path) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _swallowed(path: Path) -> Iterator[Finding]:
         if not value.startswith("'") and re.search(r"(?<!\$)\$(\$\$)*[A-Za-z_{]", value):
             yield fault(
                 CHECK,
-                f"{key} holds a $, behind which compose expects the name of a variable: it would change the value.",
+                f"{key} contains a $, after which compose expects the name of a variable: it would change the value.",
                 "Put the value into single quotes.",
             )
 
@@ -121,5 +121,5 @@ def _unknown(deployment: Deployment) -> Iterator[Finding]:
             yield warning(
                 CHECK,
                 f"{ENV_FILE} sets {key}, which {COMPOSE_FILE} does not know.",
-                "Compare it with .env.example; the file may be of another version, or the name mistyped.",
+                "Compare it with .env.example. The file may be of another version, or the name has a typing error.",
             )

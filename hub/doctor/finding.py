@@ -1,4 +1,4 @@
-"""What a check found, and how it is printed."""
+"""The findings of checks, and their text on the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INDENT = " " * 23
 
 
 class Level(StrEnum):
-    """How bad it is: a fault keeps the hub, or what `.env` asks for, from working; a warning does not."""
+    """The severity: a fault breaks the hub or a feature that `.env` enables; a warning does not."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,7 +20,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One result line: the ``check``, what was ``found``, and how to mend it, each line of ``remedy`` by itself."""
+    """One result: the name of the ``check``, what was ``found``, and the ``remedy``, with one step on each line."""
 
     level: Level
     check: str
@@ -28,14 +28,14 @@ class Finding:
     remedy: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a complaint without a remedy."""
+        """Refuse a warning or fault without a remedy, and a remedy without one of them."""
         if (self.level is Level.OK) == bool(self.remedy):
-            raise ValueError(f"{self.check}: a remedy belongs to warnings and faults, and to nothing else")
+            raise ValueError(f"{self.check}: warnings and faults need a remedy, other findings have none")
 
     def text(self) -> str:
-        """Return it for the terminal; remedies keep their lines, since people copy commands from there."""
+        """Return the text for the terminal; remedies keep their lines, since people copy commands from there."""
         head = f"{self.level:<9}{self.check:<14}"
-        # Names and paths stay whole, so that they can be copied.
+        # Names and paths stay on one line, so that they can be copied.
         wrapper = TextWrapper(
             WIDTH, initial_indent=head, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
         )
@@ -44,15 +44,15 @@ class Finding:
 
 
 def ok(check: str, found: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding without a problem."""
     return Finding(level=Level.OK, check=check, found=found)
 
 
 def warning(check: str, found: str, remedy: str) -> Finding:
-    """Return what the hub can live with."""
+    """Return a finding with which the hub works."""
     return Finding(level=Level.WARNING, check=check, found=found, remedy=remedy)
 
 
 def fault(check: str, found: str, remedy: str) -> Finding:
-    """Return what must be mended."""
+    """Return a finding that must be repaired."""
     return Finding(level=Level.FAULT, check=check, found=found, remedy=remedy)

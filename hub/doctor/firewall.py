@@ -1,4 +1,4 @@
-"""What users' containers reach besides the internet: the machine's own ports, and a cloud's metadata service."""
+"""Access of users' containers to more than the internet: the machine's own ports, and a cloud's metadata service."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CLOSING = {"DROP", "REJECT"}
 COMMAND_SECONDS = 30
 PORTS = {"--dport", "--dports"}
 LIMITED = {*PORTS, "-i", "-o", "--ctorigdst"}
-"""What makes a rule one about something else, or about a part of what it must close; all but one port is enough."""
+"""Options that limit a rule to other packets, or to a part of those it must block; all ports but one is enough."""
 
 
 def check_internet(deployment: Deployment) -> Finding:
-    """Look for the rules that close what FARANDOLE_INTERNET=yes leaves open."""
+    """Check for the rules that block what FARANDOLE_INTERNET=yes leaves open."""
     if deployment.get("FARANDOLE_INTERNET") != "yes":
         return ok(CHECK, "users' containers reach nothing outside their networks")
     if deployment.get("FARANDOLE_DEPLOYMENT") == "swarm":
@@ -33,13 +33,13 @@ def check_internet(deployment: Deployment) -> Finding:
             CHECK,
             "Not checked on a swarm: users' containers leave each machine by its bridge docker_gwbridge and reach that "
             "machine's own ports and a cloud's metadata service.",
-            "\n".join(("Set FARANDOLE_INTERNET=no, or have these rules on every machine:", *_closing(SWARM_WAY))),
+            "\n".join(("Set FARANDOLE_INTERNET=no, or add these rules on every machine:", *_closing(SWARM_WAY))),
         )
     return judge_rules(deployment, _rules("DOCKER-USER"), _rules("INPUT"))
 
 
 def judge_rules(deployment: Deployment, forwarded: str | None, incoming: str | None) -> Finding:
-    """Judge what `iptables -S` prints of the two chains; None where this user may not ask."""
+    """Judge the two chains, as `iptables -S` prints them; None if this user may not list them."""
     setting = deployment.get("FARANDOLE_SUBNETS")
     remedy = "\n".join((*closing_commands(setting), "and keep them over a restart: netfilter-persistent save"))
     if forwarded is None or incoming is None:
@@ -47,22 +47,22 @@ def judge_rules(deployment: Deployment, forwarded: str | None, incoming: str | N
             CHECK,
             "Users' containers may reach a cloud's metadata service and this machine's own ports; iptables does not "
             "show this user whether rules prevent it.",
-            f"Run this as root, or make sure that there are these rules:\n{remedy}",
+            f"Run this as root, or make sure that these rules exist:\n{remedy}",
         )
     try:
         ours = IPv4Network(setting)
     except ValueError:
-        return warning(CHECK, "Not checked: FARANDOLE_SUBNETS is no range of addresses.", "Mend that first.")
+        return warning(CHECK, "Not checked: FARANDOLE_SUBNETS is not a range of addresses.", "Correct it first.")
     reached = [] if _is_closed(forwarded, ours, METADATA) else [f"a cloud's metadata service ({METADATA})"]
     if not _is_closed(incoming, ours, None):
-        reached.append("this machine's own ports, those of the loopback address excepted")
+        reached.append("this machine's own ports, except those of the loopback address")
     if reached:
         return warning(CHECK, f"Users' containers reach {' and '.join(reached)}.", remedy)
     return ok(CHECK, "users' containers reach neither a cloud's metadata service nor this machine's own ports")
 
 
 def closing_commands(subnets: str) -> tuple[str, str]:
-    """Return the commands that close both; names are still looked up, which some clouds do at such addresses."""
+    """Return the commands that block both, except port 53: some clouds have their name server at such an address."""
     return _closing(f"-s {subnets}")
 
 
@@ -79,7 +79,7 @@ def _rules(chain: str) -> str | None:
 
 
 def _is_closed(rules: str, source: IPv4Network, target: IPv4Address | None) -> bool:
-    """Whether a chain keeps TCP from ``source`` from ``target``, or from this machine where that is None."""
+    """Whether a chain blocks TCP from ``source`` to ``target``, or to this machine if that is None."""
     for line in rules.splitlines():
         words = shlex.split(line)
         if words[:1] == ["-P"] and words[-1] in CLOSING:
@@ -90,7 +90,7 @@ def _is_closed(rules: str, source: IPv4Network, target: IPv4Address | None) -> b
         if verdict in CLOSING:
             return True
         if len(words) == 4:
-            # An unconditional RETURN or ACCEPT: what stands behind it is never read.
+            # An unconditional RETURN or ACCEPT: the rules after it have no effect.
             return False
     return False
 
@@ -112,5 +112,5 @@ def _concerns(words: list[str], source: IPv4Network, target: IPv4Address | None)
 
 
 def _option(words: list[str], name: str) -> str | None:
-    """Return the value behind an option; None where it is not there."""
+    """Return the value after an option; None if the option is missing."""
     return words[words.index(name) + 1] if name in words[:-1] else None

@@ -1,4 +1,4 @@
-"""The GPUs that `.env` gives to the hub: whether the engine can hand out GPUs, and whether the host has those."""
+"""The GPUs of FARANDOLE_GPUS: checks that the engine can provide GPUs and that the host has these."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 CHECK = "gpus"
 COMMAND_SECONDS = 60
-"""A driver that nobody has used since the start takes its time."""
+"""A driver that has not been used since the start is slow."""
 INDEX = re.compile(r"^GPU (\d+):", re.MULTILINE)
 UUID = re.compile(r"UUID: ((?:GPU|MIG)-[0-9A-Za-z-]+)")
 NODE = re.compile(r"nvidia(\d+)")
 TOOLKIT = (
     "Install NVIDIA's container toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl "
-    "restart docker\nWhere only NVIDIA's hook is installed, set FARANDOLE_GPU_REQUEST=nvidia in .env."
+    "restart docker\nIf only NVIDIA's hook is installed, set FARANDOLE_GPU_REQUEST=nvidia in .env."
 )
 
 
@@ -33,19 +33,19 @@ def check_gpus(deployment: Deployment, info: dict[str, Any]) -> Finding:
 
 
 def judge_gpus(deployment: Deployment, info: dict[str, Any], there: frozenset[str]) -> Finding:
-    """Judge the settings by what the engine says of itself and the names of the GPUs that are ``there``."""
+    """Judge the settings by the engine's ``info`` and the names of the GPUs that are ``there``."""
     try:
         wanted = [gpu.id for gpu in parse_gpus(deployment.get("FARANDOLE_GPUS"))]
     except ProfileError as exc:
         return fault(CHECK, str(exc), f"Set it as {EXAMPLE} ; `nvidia-smi -L` lists the ids.")
     if not wanted:
-        hint = f"; this machine has {len(there)}, which .env gives nobody" if there else ""
+        hint = f"; this machine has {len(there)}, which .env assigns to no one" if there else ""
         return ok(CHECK, f"FARANDOLE_GPUS is empty{hint}")
     if deployment.get("FARANDOLE_DEPLOYMENT") == "swarm":
         return ok(
             CHECK,
-            f"FARANDOLE_GPUS names {len(wanted)}, those of all machines; `docker node inspect NODE` shows "
-            "which of them a machine gives to the swarm",
+            f"FARANDOLE_GPUS names {len(wanted)} on all machines together; `docker node inspect NODE` shows "
+            "which GPUs a machine gives to the swarm",
         )
     form = _form(deployment.get("FARANDOLE_GPU_REQUEST"), info)
     if form is None:
@@ -54,7 +54,7 @@ def judge_gpus(deployment: Deployment, info: dict[str, Any], there: frozenset[st
 
 
 def _form(request: str, info: dict[str, Any]) -> str | None:
-    """Return how the spawner will ask the engine; None where the engine could not answer."""
+    """Return the form of the spawner's requests to the engine; None if the engine cannot serve them."""
     if request == "auto":
         return offered_form(info)
     return None if request == "cdi" and not info.get("CDISpecDirs") else request
@@ -63,18 +63,18 @@ def _form(request: str, info: dict[str, Any]) -> str | None:
 def _judge_ids(wanted: list[str], there: frozenset[str], form: str) -> Finding:
     missing = [gpu for gpu in wanted if gpu not in there]
     if not there:
-        return warning(CHECK, "Nothing here tells which GPUs the host has.", "Install NVIDIA's driver: nvidia-smi -L")
+        return warning(CHECK, "The GPUs of the host cannot be listed.", "Install NVIDIA's driver: nvidia-smi -L")
     if missing:
         return fault(
             CHECK,
             f"FARANDOLE_GPUS names {', '.join(missing)}, and this host has {', '.join(sorted(there))}.",
-            "Name those that `nvidia-smi -L` lists.",
+            "Name GPUs that `nvidia-smi -L` lists.",
         )
-    return ok(CHECK, f"{', '.join(wanted)} are there; the engine is asked by {form}")
+    return ok(CHECK, f"{', '.join(wanted)} exist; requests to the engine use {form}")
 
 
 def host_gpus(info: dict[str, Any]) -> frozenset[str]:
-    """Return the indices and UUIDs of the host's GPUs, as far as driver, engine or device nodes tell."""
+    """Return the indices and UUIDs of the host's GPUs, from the driver, the engine or the device nodes."""
     if listed := output("nvidia-smi", "-L", seconds=COMMAND_SECONDS):
         return parse_list(listed)
     devices = (str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or [])

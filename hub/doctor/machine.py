@@ -1,4 +1,4 @@
-"""The machine: room on its disk, memory, cores, clock."""
+"""The machine: free disk space, memory, cores and clock."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 GB = 1e9
 IMAGE_BYTES = {"hub": 0.43e9, "notebook": 1.3e9, "cuda": 5.3e9}
-"""The room that an image takes, and while it is pulled its compressed layers besides."""
+"""The size of each image; during a pull, its compressed layers need room too."""
 PULLING = 1.5
 LEAST_FREE = 1e9
 HOMES = 10e9
-"""What a small group's homes and data take in a while."""
+"""A first estimate for the homes and data of a small group."""
 LEAST_MEMORY, GOOD_MEMORY = 1.8e9, 3.8e9
-"""Bytes; machines of 2 and 4 GB have a little less."""
+"""In bytes; machines of 2 and 4 GB have a little less."""
 GOOD_CORES = 2
 LARGEST_ERROR = 16_000_000
-"""Microseconds; what the kernel counts up to when nobody sets its clock."""
+"""In microseconds; the kernel's limit if nothing synchronises the clock."""
 
 
 def check_disk(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> Finding:
-    """Compare the free space where the engine keeps images and volumes with what is still to come."""
+    """Compare the free space for images and volumes with the space that is still needed."""
     root = Path(str(info.get("DockerRootDir") or "/var/lib/docker"))
     try:
         free = shutil.disk_usage(root).free
     except OSError as exc:
         return warning(
             "disk",
-            f"The engine keeps images and volumes in {root}, which cannot be looked at ({exc.strerror}).",
+            f"The engine keeps images and volumes in {root}, which cannot be examined ({exc.strerror}).",
             "Run this as root, on the machine that the engine runs on.",
         )
     missing = [kind for kind, name in deployment.images.items() if engine.get(f"/images/{name}/json") is None]
@@ -43,7 +43,7 @@ def check_disk(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> 
 
 
 def judge_disk(root: str, free: float, missing: list[str]) -> Finding:
-    """Judge ``free`` bytes, with images of the kinds that are ``missing`` still to be fetched."""
+    """Judge ``free`` bytes if images of the ``missing`` kinds must still be pulled."""
     images = PULLING * sum(IMAGE_BYTES[kind] for kind in missing)
     need = f"; the images for {' and '.join(missing)} need {images / GB:.1f} GB" if missing else ""
     found = f"{free / GB:.1f} GB free in {root}{need}"
@@ -52,41 +52,43 @@ def judge_disk(root: str, free: float, missing: list[str]) -> Finding:
     if free < images + LEAST_FREE:
         return fault("disk", found, remedy)
     if free < images + HOMES:
-        return warning("disk", f"{found}; {HOMES / GB:.0f} GB more are wanted for users' files", remedy)
+        return warning("disk", f"{found}; users' files need {HOMES / GB:.0f} GB more", remedy)
     return ok("disk", found)
 
 
 def check_memory(info: dict[str, Any]) -> Finding:
-    """Judge what the engine says of the machine's memory and cores."""
+    """Judge the memory and the cores that the engine reports."""
     memory, cores = int(info.get("MemTotal") or 0), int(info.get("NCPU") or 0)
     found = f"{memory / GB:.1f} GB of memory, {cores} cores"
     if memory < LEAST_MEMORY:
-        return fault("memory", found, "A notebook with two workers needs 2 GB; 4 GB and more are good.")
+        return fault("memory", found, "A notebook with two workers needs 2 GB; 4 GB or more are recommended.")
     if memory < GOOD_MEMORY or cores < GOOD_CORES:
-        return warning("memory", found, "That is one user with two workers. Set small limits in profiles.toml.")
+        return warning(
+            "memory", found, "This is enough for one user with two workers. Set small limits in profiles.toml."
+        )
     return ok("memory", found)
 
 
 def check_clock() -> Finding:
-    """Judge what the kernel knows of its clock's error."""
+    """Judge the kernel's estimate of the error of its clock."""
     return judge_clock(_clock_error())
 
 
 def judge_clock(microseconds: int | None) -> Finding:
-    """Judge the largest error that the clock may have; None where the kernel does not tell."""
+    """Judge the largest possible error of the clock; None if the kernel does not report it."""
     if microseconds is None:
-        return ok("clock", "the kernel does not tell whether it is synchronised")
+        return ok("clock", "the kernel does not report whether it is synchronised")
     if microseconds >= LARGEST_ERROR:
         return warning(
             "clock",
-            "Nobody sets this machine's clock: certificates, logins and logs would come to disagree.",
+            "The clock of this machine is not synchronised: certificates, logins and logs will fail or disagree.",
             "sudo timedatectl set-ntp true ; or install chrony.",
         )
     return ok("clock", f"synchronised, to {microseconds / 1e6:.1f} s or better")
 
 
 class _Timex(ctypes.Structure):
-    """The beginning of the kernel's struct timex, and room for the rest."""
+    """The beginning of the kernel's struct timex, with space for the rest."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),

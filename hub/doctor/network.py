@@ -1,4 +1,4 @@
-"""The networks: packets that are too large for the way out, and addresses that are somebody else's."""
+"""The networks: packets that are too large for the uplink, and addresses that are in use elsewhere."""
 
 from __future__ import annotations
 
@@ -46,39 +46,39 @@ def read_routes(table: Path = ROUTES) -> list[Route]:
 
 
 def read_uplinks(routes: Iterable[Route], interfaces: Path = INTERFACES) -> dict[str, int]:
-    """Return the MTU in bytes of each interface that a default route leaves by."""
+    """Return the MTU in bytes of each interface with a default route."""
     names = {route.interface for route in routes if route.network.prefixlen == 0}
     return {name: int((interfaces / name / "mtu").read_text(encoding="ascii")) for name in sorted(names)}
 
 
 def check_mtu(deployment: Deployment, uplinks: dict[str, int], networks: Sequence[dict[str, Any]]) -> Finding:
-    """Compare the packets of the containers' networks with what the way out carries."""
+    """Compare the MTU of the containers' networks with the MTU of the uplink."""
     setting = deployment.get("FARANDOLE_MTU")
     if not setting.isdigit() or not SMALLEST_MTU <= int(setting) <= LARGEST_MTU:
         return fault("mtu", f"FARANDOLE_MTU is {setting!r}.", f"It must be {MTU_WANTED}, in bytes.")
     if not uplinks:
-        return ok("mtu", "this machine has no way out to compare with")
+        return ok("mtu", "this machine has no uplink to compare with")
     name, carried = min(uplinks.items(), key=lambda item: item[1])
     if int(setting) > carried:
         return warning(
             "mtu",
-            f"{name} carries packets of {carried} bytes, and the containers' networks {setting}: large downloads may "
+            f"{name} has an MTU of {carried} bytes, and the containers' networks have {setting}: large downloads may "
             "hang.",
             f"Set FARANDOLE_MTU={carried} in .env, then: docker compose down && docker compose up -d\n"
-            f"(it sets {MTU_OPTION} of each network; networks of users are made anew with their next server)",
+            f"(it sets {MTU_OPTION} of each network; the next server of each user creates the user's network again)",
         )
     older = [each["Name"] for each in networks if _is_ours(each, deployment.name) and _mtu(each) > carried]
     if older:
         return warning(
             "mtu",
-            f"{', '.join(sorted(older))} was made before FARANDOLE_MTU was {setting}, and {name} carries {carried}.",
+            f"{', '.join(sorted(older))} has an older MTU than FARANDOLE_MTU={setting}, and {name} has {carried}.",
             "Users stop their servers, then: docker compose down && docker compose up -d",
         )
-    return ok("mtu", f"{name} carries {carried} bytes, the containers' networks {setting}")
+    return ok("mtu", f"{name} has an MTU of {carried} bytes, the containers' networks have {setting}")
 
 
 def check_subnets(deployment: Deployment, routes: Iterable[Route], networks: Sequence[dict[str, Any]]) -> Finding:
-    """Look for others who have addresses of FARANDOLE_SUBNETS."""
+    """Check for other uses of addresses in FARANDOLE_SUBNETS."""
     setting = deployment.get("FARANDOLE_SUBNETS")
     try:
         ours = AddressRange(whole=IPv4Network(setting)).whole
@@ -90,7 +90,7 @@ def check_subnets(deployment: Deployment, routes: Iterable[Route], networks: Seq
     ]
     clashes = [(who, theirs) for who, theirs in others if theirs.overlaps(ours)]
     if not clashes:
-        return ok("addresses", f"{setting} is nobody else's")
+        return ok("addresses", f"{setting} is not in use elsewhere")
     names = ", ".join(f"{theirs} ({who})" for who, theirs in clashes)
     remedy = "Set FARANDOLE_SUBNETS to a private range that nothing else uses, then: docker compose up -d"
     if any(ours.subnet_of(theirs) for _, theirs in clashes):
@@ -114,14 +114,14 @@ def _other_routes(routes: Iterable[Route], bridges: set[str]) -> Iterator[tuple[
 
 
 def _is_ours(network: dict[str, Any], name: str) -> bool:
-    """Whether users' networks, by their label, or the compose file's, by their name, are this hub's."""
+    """Whether a network is this hub's: users' networks by their label, those of the compose file by their name."""
     return (network.get("Labels") or {}).get(HUB_LABEL) == name or network["Name"] in {
         f"{name}-{part}" for part in ("front", "back", "engine")
     }
 
 
 def _mtu(network: dict[str, Any]) -> int:
-    """Return the MTU of a network that reaches the outside; 0 for one that does not."""
+    """Return the MTU of a network with access to the outside; 0 for other networks."""
     text = (network.get("Options") or {}).get(MTU_OPTION, "")
     return 0 if network.get("Internal") else int(text) if text.isdigit() else ENGINE_MTU
 
@@ -131,6 +131,6 @@ def _bridge(network: dict[str, Any]) -> str:
 
 
 def _network(address: str, mask: str) -> IPv4Network:
-    """Read two words of /proc/net/route: addresses in the machine's own order of bytes."""
+    """Convert two words of /proc/net/route, which have the byte order of the machine."""
     dotted, netmask = (IPv4Address(int(word, 16).to_bytes(4, sys.byteorder)) for word in (address, mask))
     return IPv4Network(f"{dotted}/{netmask}")

@@ -1,4 +1,4 @@
-"""The ports that the services listen on: taken by somebody else, or open to the world without TLS."""
+"""The ports of the services: checks that they are free, and not open to other machines without TLS."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONNECT_SECONDS = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class WantedPort:
-    """A port of this machine: the ``service`` that listens there, and the settings that move it."""
+    """A port of this machine: the ``service`` that listens there, and the setting that changes it."""
 
     service: str
     address: str
@@ -32,12 +32,12 @@ class WantedPort:
 
     @property
     def number(self) -> int | None:
-        """The port as a number, None where it is none."""
+        """The port as a number, None if it is not valid."""
         return read_port(self.port)
 
 
 def wanted_ports(deployment: Deployment) -> list[WantedPort]:
-    """Return the ports of the services that the deployment's profiles start."""
+    """Return the ports of the services in the deployment's profiles."""
     get, profiles = deployment.get, deployment.profiles
     ports = [_wanted(deployment, "proxy", "FARANDOLE_BIND", "FARANDOLE_PORT")]
     if "tls" in profiles:
@@ -51,7 +51,7 @@ def wanted_ports(deployment: Deployment) -> list[WantedPort]:
 
 
 def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Finding]:
-    """Yield, for each port, who has it; without an engine its containers are not told from other programs."""
+    """Yield the user of each port; without an engine, containers cannot be told from other programs."""
     containers = engine.get("/containers/json") if engine else []
     seen: dict[int | None, str] = {}
     for wanted in wanted_ports(deployment):
@@ -63,8 +63,8 @@ def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Findi
     if deployment.get("FARANDOLE_BIND") not in {"127.0.0.1", "::1"}:
         yield warning(
             "ports",
-            f"FARANDOLE_BIND={deployment.get('FARANDOLE_BIND')} opens the hub without encryption: passwords can be "
-            "read on their way.",
+            f"FARANDOLE_BIND={deployment.get('FARANDOLE_BIND')} opens the hub without encryption: others can read "
+            "passwords on the network.",
             "Set FARANDOLE_BIND=127.0.0.1 and COMPOSE_PROFILES=tls or caddy in .env.",
         )
 
@@ -75,29 +75,29 @@ def _wanted(deployment: Deployment, service: str, address: str, port: str) -> Wa
 
 def _judge(wanted: WantedPort, containers: Iterable[dict[str, Any]], project: str) -> Finding:
     if wanted.number is None:
-        return fault("ports", f"{wanted.settings} is {wanted.port!r}.", "Set a number from 1 to 65535.")
+        return fault("ports", f"{wanted.settings} is {wanted.port!r}.", "It must be a number from 1 to 65535.")
     where = f"port {wanted.port} of {wanted.address}"
     holder = _holder(wanted, containers)
     if holder:
         if (holder.get("Labels") or {}).get(PROJECT_LABEL) == project:
-            return ok("ports", f"{where}, for {wanted.service}: this hub has it already")
+            return ok("ports", f"{where}, for {wanted.service}: used by this hub already")
         name = str(holder["Names"][0]).lstrip("/")
-        return fault("ports", f"The container {name} has {where}, which {wanted.service} needs.", _move(wanted))
+        return fault("ports", f"The container {name} uses {where}, which {wanted.service} needs.", _move(wanted))
     error = _cannot_listen(wanted.address, wanted.number)
     if error == errno.EADDRNOTAVAIL:
         return fault(
             "ports",
-            f"{wanted.address} is no address of this machine; {wanted.service} is to listen there.",
-            "Set one that `ip address` lists, or 127.0.0.1.",
+            f"{wanted.address}, at which {wanted.service} must listen, is not an address of this machine.",
+            "Set an address that `ip address` lists, or 127.0.0.1.",
         )
     if error:
-        return fault("ports", f"Another program has {where}, which {wanted.service} needs.", _move(wanted))
+        return fault("ports", f"Another program uses {where}, which {wanted.service} needs.", _move(wanted))
     return ok("ports", f"{where}, for {wanted.service}: free")
 
 
 def _move(wanted: WantedPort) -> str:
-    end = f", or set {wanted.settings} in .env to another one." if wanted.settings.endswith("PORT") else "."
-    return f"See who has it (sudo ss -ltnp 'sport = :{wanted.port}') and end that{end}"
+    end = f", or set {wanted.settings} in .env to another port." if wanted.settings.endswith("PORT") else "."
+    return f"Find the program (sudo ss -ltnp 'sport = :{wanted.port}') and end it{end}"
 
 
 def _holder(wanted: WantedPort, containers: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
@@ -110,7 +110,7 @@ def _holder(wanted: WantedPort, containers: Iterable[dict[str, Any]]) -> dict[st
 
 
 def _cannot_listen(address: str, port: int) -> int:
-    """Return the number of the error that who listens there would get; 0 for none."""
+    """Return the error number of an attempt to listen there; 0 if it succeeds."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -118,7 +118,7 @@ def _cannot_listen(address: str, port: int) -> int:
             listener.bind((address, port))
             listener.listen()
         except PermissionError:
-            # Ports below 1024 are root's, and so the engine's, to open: whether somebody answers tells as much.
+            # Only root and the engine can open ports below 1024: instead, check whether a program answers there.
             return _answers(family, address, port)
         except OSError as exc:
             return exc.errno or errno.EADDRINUSE

@@ -18,22 +18,21 @@ if TYPE_CHECKING:
 
 OLDEST_ENGINE = (20, 10)
 OLDEST_COMPOSE = (2, 20)
-"""The first that knows ``required: false`` of ``depends_on``."""
-"""The first that knows `restart` below `depends_on`."""
+"""The first version with ``required: false`` and ``restart`` below ``depends_on``."""
 COMMAND_SECONDS = 30
 
 
 def check_engine(version: dict[str, Any], where: str) -> Finding:
-    """Judge the engine's answer about its version."""
+    """Judge the version of the engine."""
     text = str(version.get("Version", ""))
     if _numbers(text) < OLDEST_ENGINE:
         oldest = ".".join(map(str, OLDEST_ENGINE))
-        return fault("engine", f"The engine is version {text or 'unknown'}.", f"Install {oldest} or newer.")
+        return fault("engine", f"The engine has version {text or 'unknown'}.", f"Install {oldest} or newer.")
     return ok("engine", f"{text} at {where}")
 
 
 def check_swarm(deployment: Deployment, info: dict[str, Any], version: dict[str, Any]) -> Iterator[Finding]:
-    """Yield, for a hub on a swarm, whether its engine is a manager of one and new enough."""
+    """Yield, for a hub on a swarm, whether its engine is a manager and new enough."""
     if deployment.get("FARANDOLE_DEPLOYMENT") != "swarm":
         return
     found = missing_features(info, str(version.get("ApiVersion") or "0"))
@@ -41,7 +40,7 @@ def check_swarm(deployment: Deployment, info: dict[str, Any], version: dict[str,
 
 
 def check_compose() -> Finding:
-    """Ask the engine's client for its compose plugin."""
+    """Ask the Docker command for the version of its compose plugin."""
     try:
         answer = subprocess.run(
             ["docker", "compose", "version", "--short"],
@@ -53,24 +52,24 @@ def check_compose() -> Finding:
     except FileNotFoundError:
         return fault("compose", "There is no docker command here.", "Install the packages docker-ce-cli or docker-cli.")
     except subprocess.TimeoutExpired:
-        return fault("compose", f"docker compose says nothing for {COMMAND_SECONDS} s.", "Install it anew.")
+        return fault("compose", f"docker compose does not answer within {COMMAND_SECONDS} s.", "Install it again.")
     return judge_compose(answer.stdout if not answer.returncode else "")
 
 
 def judge_compose(answer: str) -> Finding:
-    """Judge what `docker compose version --short` prints; nothing where there is no such plugin."""
+    """Judge the output of `docker compose version --short`, which is empty without the plugin."""
     oldest = ".".join(map(str, OLDEST_COMPOSE))
     remedy = f"Install docker-compose-plugin (or docker-compose-v2) {oldest} or newer."
     text = answer.strip().removeprefix("v")
     if not text:
-        return fault("compose", "docker has no compose plugin; docker-compose with a hyphen is too old.", remedy)
+        return fault("compose", "docker has no compose plugin; the command docker-compose is too old.", remedy)
     if _numbers(text) < OLDEST_COMPOSE:
-        return fault("compose", f"The compose plugin is version {text}.", remedy)
+        return fault("compose", f"The compose plugin has version {text}.", remedy)
     return ok("compose", text)
 
 
 def check_images(deployment: Deployment, engine: Engine) -> Iterator[Finding]:
-    """Yield, for each image, whether it is here or can be pulled, and of which version it is."""
+    """Yield, for each image, its version, or whether it can be pulled."""
     version = deployment.get("FARANDOLE_VERSION")
     for kind, name in deployment.images.items():
         found = engine.get(f"/images/{name}/json")
@@ -82,15 +81,15 @@ def _judge_image(name: str, found: dict[str, Any], version: str) -> Finding:
     if label != version:
         return fault(
             "images",
-            f"{name} holds version {label or 'unknown'}, and FARANDOLE_VERSION is {version}.",
-            f"Build it anew (make images), or pull it again (docker pull {name}).",
+            f"{name} has version {label or 'unknown'}, and FARANDOLE_VERSION is {version}.",
+            f"Build it again (make images), or pull it again (docker pull {name}).",
         )
     return ok("images", f"{name}, {found.get('Size', 0) / 1e6:.0f} MB")
 
 
 def _missing(kind: str, name: str) -> Finding:
     if "/" in name:
-        return warning("images", f"{name} is not here yet; it is pulled when it is needed.", f"docker pull {name}")
+        return warning("images", f"{name} is not here yet; its first use pulls it.", f"docker pull {name}")
     accelerator = " ACCELERATOR=cuda" if kind == "cuda" else ""
     return fault(
         "images",

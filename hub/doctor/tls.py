@@ -1,4 +1,4 @@
-"""The certificate of the service `tls`, as the machine sees it before the container does."""
+"""The certificate of the service `tls`, checked on the machine before the container needs it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SOON = timedelta(days=21)
 
 
 def check_tls(deployment: Deployment) -> Finding:
-    """Judge the folder that FARANDOLE_TLS_FOLDER names; nothing is asked of it without the profile `tls`."""
+    """Judge the folder of FARANDOLE_TLS_FOLDER; it is needed only with the profile `tls`."""
     if "tls" not in deployment.profiles:
-        return ok(CHECK, "COMPOSE_PROFILES has no tls: none is needed")
+        return ok(CHECK, "not needed, since COMPOSE_PROFILES does not have tls")
     return judge_folder(deployment.path("FARANDOLE_TLS_FOLDER"))
 
 
@@ -34,10 +34,12 @@ def judge_folder(folder: Path, user: int = USER) -> Finding:
     except FileNotFoundError as exc:
         return fault(CHECK, f"There is no {exc.filename}.", f"Put {CERTIFICATE} and {KEY} into {folder}, then: {mend}")
     except PermissionError as exc:
-        return warning(CHECK, f"You may not look into {exc.filename}.", "Run this as root.")
+        return warning(CHECK, f"You may not read {exc.filename}.", "Run this as root.")
     if outside:
         names = ", ".join(map(str, outside))
-        return fault(CHECK, f"{names} leads out of its folder, where the container sees nothing.", "Copy the file.")
+        return fault(
+            CHECK, f"{names} is a link out of its folder, which the container cannot follow.", "Copy the file."
+        )
     if unreadable:
         return fault(CHECK, f"User id {user} of the container may not read {', '.join(map(str, unreadable))}.", mend)
     return _judge_pair(folder)
@@ -49,8 +51,8 @@ def _judge_pair(folder: Path) -> Finding:
         end = expires(folder)
     except CertificateError as exc:
         if isinstance(exc.__cause__, PermissionError):
-            return warning(CHECK, f"You may not read {folder}: whether the key fits is not known.", "Run this as root.")
-        return fault(CHECK, str(exc), "Then start it anew: docker compose up -d")
+            return warning(CHECK, f"You may not read {folder}: the key cannot be checked.", "Run this as root.")
+        return fault(CHECK, str(exc), "Then restart the service: docker compose up -d")
     if end - datetime.now(UTC) < SOON:
-        return warning(CHECK, f"{folder / CERTIFICATE} ends on {end:%Y-%m-%d}.", "Put a new one there in time.")
-    return ok(CHECK, f"{folder / CERTIFICATE} is good until {end:%Y-%m-%d}")
+        return warning(CHECK, f"{folder / CERTIFICATE} ends on {end:%Y-%m-%d}.", "Replace it before that day.")
+    return ok(CHECK, f"{folder / CERTIFICATE} is valid until {end:%Y-%m-%d}")

@@ -1,1 +1,1 @@
-"""A filter in front of the container engine: it admits what our spawner needs, and nothing else."""
+"""A filter in front of the container engine, which admits only the requests that the hub's spawner needs."""

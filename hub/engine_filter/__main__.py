@@ -16,13 +16,13 @@ SHUTDOWN_SECONDS = 2.0
 
 
 def main() -> None:
-    """Serve until the process is told to end."""
+    """Serve until the process is ended."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     web.run_app(
         make_app(Rules.from_environment(os.environ), os.environ.get("FARANDOLE_ENGINE_SOCKET") or SOCKET),
         host=os.environ.get("FARANDOLE_ENGINE_HOST") or None,
         port=int(os.environ.get("FARANDOLE_ENGINE_PORT") or PORT),
-        # A client that goes away ends what it waited for, as logs that are followed.
+        # If a client disconnects, its request ends too, for example one that follows logs.
         handler_cancellation=True,
         shutdown_timeout=SHUTDOWN_SECONDS,
         access_log=None,

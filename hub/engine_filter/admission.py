@@ -1,8 +1,8 @@
-"""Decides about each kind of request: refuses it, or returns what is sent to the engine in its place.
+"""Decisions about each kind of request: refuses it, or returns the request for the engine.
 
-What a request names is looked up first, and the request that is sent names it by its id: nobody can put something else
-under that name in between. Names of networks in a container's body stay names, for the engine lists them so; they are
-the engine's own, and ours can be mistaken for no id.
+The filter first looks up each object that a request names, and the request for the engine names it by its id: no other
+object can take the name in between. Names of networks in a container's body stay names, because the engine lists them
+so. They come from the engine's answer, and the names of the hub cannot be mistaken for ids.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOT_FOUND = 404
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A request whose method, path and query are admitted; ``parts`` are the named parts of its path."""
+    """A request with an admitted method, path and query; ``parts`` are the named parts of its path."""
 
     path: str
     parts: Mapping[str, str]
@@ -42,7 +42,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Outgoing:
-    """What is sent to the engine."""
+    """The request for the engine."""
 
     path: str
     query: dict[str, str]
@@ -57,7 +57,7 @@ class Admission:
         self._engine = engine
 
     async def as_it_is(self, call: Call) -> Outgoing:
-        """Admit what tells nothing of a container."""
+        """Admit a request that reveals nothing about containers."""
         return Outgoing(path=call.path, query=call.query)
 
     async def inspect_image(self, call: Call) -> Outgoing:
@@ -74,16 +74,16 @@ class Admission:
         return Outgoing(path=call.path, query=call.query)
 
     async def list_ours(self, call: Call) -> Outgoing:
-        """Admit the list of our containers, services or tasks."""
+        """Admit the list of the hub's containers, services or tasks."""
         filters = read_object(call.query.get("filters", "{}").encode())
-        # Of a swarm's lists the engine makes one map of the labels: a second text about ours would be all it goes by.
+        # For the lists of a swarm, the engine makes one map of the labels: of two values for one label only one counts.
         asked = texts("filters.label", filters.get("label") or [])
         wanted = [label for label in asked if label.partition("=")[0] != HUB_LABEL]
         filters["label"] = [*wanted, f"{HUB_LABEL}={self._rules.name}"]
         return Outgoing(path=call.path, query={**call.query, "filters": json.dumps(filters)})
 
     async def create_container(self, call: Call) -> Outgoing:
-        """Admit a container of an allowed image, without privileges, in our networks and with our volumes."""
+        """Admit a container of an allowed image, without privileges, in the hub's networks and with its volumes."""
         body = rebuild_container(self._rules, read_object(call.body))
         if not body.get("User"):
             await self._check_image_user(body["Image"])
@@ -98,7 +98,7 @@ class Admission:
         return Outgoing(path=call.path, query={})
 
     async def create_service(self, call: Call) -> Outgoing:
-        """Admit a service of an allowed image, without privileges, in our networks and with our volumes."""
+        """Admit a service of an allowed image, without privileges, in the hub's networks and with its volumes."""
         self._check_swarm()
         body = rebuild_service(self._rules, read_object(call.body))
         task = body["TaskTemplate"]
@@ -112,13 +112,13 @@ class Admission:
         return Outgoing(path=call.path, query={}, body=body)
 
     async def service(self, call: Call) -> Outgoing:
-        """Admit what is done with one of our services."""
+        """Admit a request about one of the hub's services."""
         self._check_swarm()
         found = await self._ours("service", call.parts["name"], f"/services/{_name(call.parts['name'])}")
         return Outgoing(path=f"/services/{found['ID']}", query={})
 
     async def container(self, call: Call) -> Outgoing:
-        """Admit what is done with one of our containers, and is not one of the hub's own parts."""
+        """Admit a request about one of the hub's containers, except the parts of the hub itself."""
         found = await self._container(call.parts["name"])
         if is_service(found["Config"]["Labels"]):
             raise RefusedError(
@@ -127,21 +127,21 @@ class Admission:
         return Outgoing(path=f"/containers/{found['Id']}{call.parts['rest'] or ''}", query=call.query)
 
     async def create_network(self, call: Call) -> Outgoing:
-        """Admit a bridge of ours."""
+        """Admit a bridge that belongs to the hub."""
         return Outgoing(path=call.path, query={}, body=rebuild_network(self._rules, read_object(call.body)))
 
     async def inspect_network(self, call: Call) -> Outgoing:
-        """Admit our networks."""
+        """Admit the hub's networks."""
         found = await self._network(call.parts["name"])
         return Outgoing(path=f"/networks/{found['Id']}", query=call.query)
 
     async def remove_network(self, call: Call) -> Outgoing:
-        """Admit our networks, but for those of the hub's own parts."""
+        """Admit the hub's networks, except those of the parts of the hub itself."""
         found = await self._users_network(call.parts["name"])
         return Outgoing(path=f"/networks/{found['Id']}", query={})
 
     async def connect(self, call: Call) -> Outgoing:
-        """Admit a connection of our container, the hub's own parts too, with a network of ours."""
+        """Admit a connection of a container of the hub, including parts of the hub itself, to a network of the hub."""
         return await self._join(call, "connect", rebuild_connect(self._rules, read_object(call.body)))
 
     async def disconnect(self, call: Call) -> Outgoing:
@@ -149,13 +149,13 @@ class Admission:
         return await self._join(call, "disconnect", rebuild_disconnect(read_object(call.body)))
 
     async def create_volume(self, call: Call) -> Outgoing:
-        """Admit a volume of ours."""
+        """Admit a volume that belongs to the hub."""
         body = rebuild_volume(self._rules, read_object(call.body))
         await self._check_volume(body["Name"])
         return Outgoing(path=call.path, query={}, body=body)
 
     async def inspect_volume(self, call: Call) -> Outgoing:
-        """Admit our volumes and those that are lent to all."""
+        """Admit the hub's volumes and the volumes that users share."""
         await self._check_volume(call.parts["name"])
         return Outgoing(path=call.path, query={})
 
@@ -174,7 +174,7 @@ class Admission:
     async def _users_network(self, name: str) -> dict[str, Any]:
         found = await self._network(name)
         if is_service(found["Labels"]):
-            raise RefusedError(f"The network {name!r} is for the parts of the hub only.")
+            raise RefusedError(f"The network {name!r} is only for the parts of the hub.")
         return found
 
     async def _ours(self, kind: str, name: str, path: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class Admission:
         labels = (found[where[kind]] if kind in where else found)["Labels"]
         if not self._rules.owns(labels):
             raise RefusedError(
-                f"The {kind} {name!r} is not this hub's: it lacks the label {HUB_LABEL}={self._rules.name}."
+                f"The {kind} {name!r} does not belong to this hub: it lacks the label {HUB_LABEL}={self._rules.name}."
             )
         return found
 
@@ -206,12 +206,12 @@ class Admission:
         try:
             found = await self._ours("volume", name, f"/volumes/{_name(name)}")
         except EngineError as answer:
-            # Not there yet: it is made with our label.
+            # It does not exist yet; the engine creates it with the hub's label.
             if answer.status != NOT_FOUND:
                 raise
             return
         if is_service(found["Labels"]):
-            raise RefusedError(f"The volume {name!r} is for the parts of the hub only.")
+            raise RefusedError(f"The volume {name!r} is only for the parts of the hub.")
 
     def _check_swarm(self) -> None:
         if not self._rules.swarm:
@@ -221,9 +221,7 @@ class Admission:
         found = await self._engine.inspect(f"/images/{image}/json")
         name = (found["Config"].get("User") or "root").partition(":")[0]
         if name == "root" or not name.strip("+-0"):
-            raise RefusedError(
-                f"The image {image!r} runs as root: give another User, or an image with a user of its own."
-            )
+            raise RefusedError(f"The image {image!r} runs as root: set another User, or use an image that sets one.")
 
 
 def _name(text: str) -> str:

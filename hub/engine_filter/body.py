@@ -1,7 +1,7 @@
-"""Reading a request's JSON with suspicion: what is not known by name and type is refused, and the rest is written anew.
+"""Strict reading of a request's JSON: unknown keys and wrong types are refused, and the body is built again.
 
-The engine decodes JSON without regard to the case of keys, and takes the last of two equal keys. Here keys must be
-spelled as the engine documents them and stand once; since the body is built anew, the engine sees nothing else.
+The engine ignores the case of keys in JSON, and uses the last of two equal keys. Here keys must be spelled as in the
+engine's documentation, each key only once. The engine receives only the new body.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
     try:
         found = json.loads(raw.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except (ValueError, RecursionError) as exc:
-        raise RefusedError(f"The body is not JSON that can be read: {exc}.") from exc
+        raise RefusedError(f"The body is not valid JSON: {exc}.") from exc
     if not isinstance(found, dict):
         raise RefusedError("The body is not a JSON object.")
     return found
@@ -44,7 +44,7 @@ def rebuild(where: str, value: Any, checks: Mapping[str, Check]) -> dict[str, An
             if item is not None:
                 built[key] = checks[key](name, item)
         elif item not in HARMLESS:
-            raise RefusedError(f"{name} is not admitted: only what the hub's spawner needs is.")
+            raise RefusedError(f"{name} is not admitted, because the hub's spawner does not need it.")
     return built
 
 
@@ -115,9 +115,9 @@ def nested(checks: Mapping[str, Check]) -> Check:
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     built = dict(pairs)
     if len(built) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return built
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

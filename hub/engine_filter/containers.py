@@ -1,4 +1,4 @@
-"""The body of `containers/create`: what a notebook server or a worker may have, and what every one must have."""
+"""The body of `containers/create`: the options that a server may have, and those that every server gets."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ if TYPE_CHECKING:
     from hub.engine_filter.body import Check
     from hub.engine_filter.rules import Rules
 
-# Go reads '+0' and '00' as 0 too. The engine itself refuses what exceeds 31 bits.
+# Go reads '+0' and '00' as 0 too. The engine itself refuses ids of more than 31 bits.
 ORDINARY_USER = re.compile(r"[1-9][0-9]{0,9}(:[1-9][0-9]{0,9})?")
 DEVICE_ID = re.compile(r"[0-9]{1,3}|GPU-[0-9a-fA-F-]{8,64}|MIG-[0-9a-zA-Z/-]{8,64}")
 GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 NO_GPU = "void"
 GPU_RESOURCES = "DOCKER_RESOURCE_"
-"""What the variables begin with by which a swarm itself names a task's GPUs to NVIDIA's runtime."""
+"""The beginning of the variables with which a swarm names a task's GPUs to NVIDIA's runtime."""
 NO_NETWORK = "none"
 CHANGES_A_COMMAND = ("Cmd", "Env", "User", "WorkingDir", "Healthcheck")
 
 
 def user(where: str, value: Any) -> str:
-    """A user id that is not root's."""
+    """A user id other than root's."""
     if text(where, value) and not ORDINARY_USER.fullmatch(value):
         raise RefusedError(f"{where} may not be {value!r}: it must be a user id other than 0.")
     return str(value)
 
 
 def environment(where: str, value: Any) -> list[str]:
-    """Environment variables, among them none that gives GPUs beside the engine's own request for them."""
+    """Environment variables, without those that would give access to GPUs."""
     for item in texts(where, value):
         name, _, given = item.partition("=")
         if (name == GPU_VARIABLE and given != NO_GPU) or name.startswith(GPU_RESOURCES):
             raise RefusedError(
-                f"{where} may not set {name}: GPUs are given by HostConfig.DeviceRequests or GenericResources alone."
+                f"{where} may not set {name}: only HostConfig.DeviceRequests and GenericResources give GPUs."
             )
     return texts(where, value)
 
 
 def labels(where: str, value: Any) -> dict[str, str]:
-    """Labels, among them not the one of the hub's own parts."""
+    """Labels, without the one of the parts of the hub."""
     if is_service(texts_by_name(where, value)):
-        raise RefusedError(f"{where}.{ROLE_LABEL} may not be {SERVICE!r}: that is for the parts of the hub.")
+        raise RefusedError(f"{where}.{ROLE_LABEL} may not be {SERVICE!r}, which marks the parts of the hub.")
     return dict(value)
 
 
@@ -142,7 +142,7 @@ ENDPOINT: dict[str, Check] = {"Aliases": texts}
 
 
 def endpoints(where: str, value: Any) -> dict[str, Any]:
-    """What a container has in its networks, by their names."""
+    """The endpoints of a container in its networks, by the names of the networks."""
     if not isinstance(value, dict):
         raise RefusedError(f"{where} must be an object.")
     return {name: rebuild(f"{where}.{name}", item or {}, ENDPOINT) for name, item in value.items()}
@@ -178,14 +178,14 @@ def _container(rules: Rules) -> dict[str, Check]:
 
 def _ports(where: str, value: Any) -> list[str]:
     if not isinstance(value, dict) or any(value.values()):
-        raise RefusedError(f"{where} must be an object of ports with nothing in them.")
+        raise RefusedError(f"{where} must be an object of ports with empty values.")
     return list(value)
 
 
 def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a container's creation, with the label and without any privilege.
+    """Return the admitted body of a container's creation, with the hub's label and without privileges.
 
-    The names of networks and volumes in it are still to be compared with what the engine has.
+    The caller still has to check the names of networks and volumes against the engine.
     """
     built = rebuild("", body, _container(rules))
     rules.check_image(built.get("Image", ""))
@@ -196,16 +196,16 @@ def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     host["CapDrop"] = ["ALL"]
     host["SecurityOpt"] = ["no-new-privileges"]
     if not host.get("DeviceRequests"):
-        # Where NVIDIA's runtime is the engine's default, an image that asks for all GPUs would get them.
+        # If NVIDIA's runtime is the engine's default, an image that asks for all GPUs would get them.
         built["Env"] = [*built.get("Env", []), f"{GPU_VARIABLE}={NO_GPU}"]
     built["Labels"] = {**built.get("Labels", {}), **rules.label}
     return built
 
 
 def _only_makes_a_folder(rules: Rules, built: dict[str, Any]) -> None:
-    """Refuse the whole of FARANDOLE_SWARM_HOMES to all but the one command that makes a volume's folder in it.
+    """Refuse the volume of FARANDOLE_SWARM_HOMES, except for the one command that creates a folder in it.
 
-    A link made there in the place of a folder would turn that volume into any folder of its machine.
+    A link in the place of such a folder would turn a volume into any folder of its machine.
     """
     host = built["HostConfig"]
     source, alone = whole(rules.name), host.get("NetworkMode") == NO_NETWORK
@@ -214,9 +214,7 @@ def _only_makes_a_folder(rules: Rules, built: dict[str, Any]) -> None:
     bare = not any(built.get(key) for key in CHANGES_A_COMMAND)
     mounted = [(mount["Source"], mount["Target"]) for mount in host["Mounts"]]
     if not (alone and bare and mounted == [(source, PLACE)] and _makes_a_folder(rules, built.get("Entrypoint", []))):
-        raise RefusedError(
-            f"The volume {source!r} is for making a folder in it, which needs no network, and for nothing else."
-        )
+        raise RefusedError(f"The volume {source!r} is only for creating a folder in it, which needs no network.")
 
 
 def _makes_a_folder(rules: Rules, entrypoint: list[str]) -> bool:
@@ -229,4 +227,4 @@ def _makes_a_folder(rules: Rules, entrypoint: list[str]) -> bool:
 def _only_mounted(volumes: list[str], mounted: list[dict[str, Any]]) -> None:
     nameless = set(volumes) - {mount["Target"] for mount in mounted}
     if nameless:
-        raise RefusedError(f"Volumes may not have {sorted(nameless)}: a volume without a name would belong to nobody.")
+        raise RefusedError(f"Volumes may not have {sorted(nameless)}: a volume without a name would have no owner.")

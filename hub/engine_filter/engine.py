@@ -1,4 +1,4 @@
-"""The engine behind the filter, reached over its socket."""
+"""Requests to the engine behind the filter, over its socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class EngineError(Exception):
-    """Raised when the engine answers a look-up with an error, as 404; the client gets that answer."""
+    """Raised when the engine answers a lookup with an error, such as 404; the client gets that answer."""
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(f"the engine answered {status}")
@@ -21,13 +21,13 @@ class EngineError(Exception):
 
 
 class Engine:
-    """Asks the engine; ``session`` is connected with its socket."""
+    """The engine; ``session`` is connected to its socket."""
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
 
     async def inspect(self, path: str) -> dict[str, Any]:
-        """Return what the engine says about ``path``, as '/networks/ours'; raises `EngineError`."""
+        """Return the engine's answer about ``path``, such as '/networks/ours'; raises `EngineError`."""
         async with self._session.get(_url(path)) as answer:
             if answer.status != 200:
                 raise EngineError(answer.status, await answer.read())
@@ -37,11 +37,11 @@ class Engine:
     async def send(
         self, method: str, path: str, query: dict[str, str], body: dict[str, Any] | None, headers: dict[str, str]
     ) -> ClientResponse:
-        """Send an admitted request; the answer is still to be read."""
+        """Send an admitted request; the caller reads the answer."""
         return await self._session.request(method, _url(path, query), json=body, headers=headers)
 
 
 def _url(path: str, query: dict[str, str] | None = None) -> URL:
-    # Encoded here and nowhere else: what was checked is what is sent.
+    # Encoded only here, so that the engine receives exactly the values that were checked.
     pairs = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in (query or {}).items())
     return URL(f"http://engine{path}{'?' if pairs else ''}{pairs}", encoded=True)

@@ -1,4 +1,4 @@
-"""Mounts of a container: named volumes only, so that no path of the host is ever seen inside."""
+"""Mounts of a container: only named volumes, so that no path of the host is visible in a container."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSIDE = re.compile(r"/[^:\0]*")
 def volume_name(where: str, value: Any) -> str:
     """The name of a volume."""
     if not VOLUME_NAME.fullmatch(text(where, value)):
-        raise RefusedError(f"{where} may not be {value!r}: only named volumes are admitted, no path of the host.")
+        raise RefusedError(f"{where} may not be {value!r}: only named volumes are admitted, not paths of the host.")
     return str(value)
 
 
@@ -31,14 +31,14 @@ def inside(where: str, value: Any) -> str:
 
 
 def paths(where: str, value: Any) -> list[str]:
-    """The paths of an object whose keys are paths."""
+    """The paths that are the keys of an object."""
     if not isinstance(value, dict) or any(value.values()):
-        raise RefusedError(f"{where} must be an object of paths with nothing in them.")
+        raise RefusedError(f"{where} must be an object of paths with empty values.")
     return [inside(where, path) for path in value]
 
 
 def binds(where: str, value: Any) -> list[dict[str, Any]]:
-    """Binds, 'volume:/path' or 'volume:/path:ro', as the mounts that they mean."""
+    """Binds, 'volume:/path' or 'volume:/path:ro', as mounts."""
     return [_bind(where, item) for item in texts(where, value)]
 
 
@@ -72,13 +72,15 @@ mounts = objects(MOUNT)
 
 
 def owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
-    """Return a mount with our label, and read-only where the volume is lent to all; refuse volumes of others."""
+    """Return a mount with the hub's label, read-only for volumes that users share; refuse volumes of others."""
     if {"Type", "Source", "Target"} - mount.keys():
         raise RefusedError("Mounts must each have Type, Source and Target.")
     source = mount["Source"]
     lent = rules.shares_volume(source)
     if not lent and not source.startswith(rules.prefix):
-        raise RefusedError(f"The volume {source!r} is not this hub's: its name must begin with {rules.prefix!r}.")
+        raise RefusedError(
+            f"The volume {source!r} does not belong to this hub: its name must begin with {rules.prefix!r}."
+        )
     options = mount.get("VolumeOptions", {})
     _check_driver(rules, source, options.get("DriverConfig"))
     labels = {**options.get("Labels", {}), **rules.label}
@@ -87,12 +89,12 @@ def owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_driver(rules: Rules, source: str, driver: dict[str, Any] | None) -> None:
-    """Refuse options of a volume's driver but for those by which it is a folder of FARANDOLE_SWARM_HOMES."""
+    """Refuse options of a volume's driver, except those that make it a folder of FARANDOLE_SWARM_HOMES."""
     if not driver:
         return
     ours = rules.homes.options(source, rules.name) if rules.homes and source.startswith(rules.prefix) else {}
     if driver.get("Options", {}) != ours:
         raise RefusedError(
-            f"VolumeOptions.DriverConfig of {source!r} is not admitted: only FARANDOLE_SWARM_HOMES says where a volume "
-            "is."
+            f"VolumeOptions.DriverConfig of {source!r} is not admitted: only FARANDOLE_SWARM_HOMES sets the place of a "
+            "volume."
         )

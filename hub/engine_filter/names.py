@@ -1,4 +1,4 @@
-"""How names are spelled that become part of a path: no slash, no dots alone, nothing encoded."""
+"""The spelling of names that become part of a path: no slash, not only dots, nothing encoded."""
 
 from __future__ import annotations
 

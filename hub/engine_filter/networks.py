@@ -29,7 +29,7 @@ def _within_subnets(rules: Rules, kind: type[IPv4Address | IPv4Network]) -> Chec
     return check
 
 
-# Other options of a bridge touch the host: its name, and where ports are published.
+# Other options of a bridge affect the host: the name of its interface, and the addresses of published ports.
 OPTIONS: dict[str, Check] = {
     MTU_OPTION: text,
     "com.docker.network.bridge.enable_icc": text,
@@ -38,9 +38,9 @@ OPTIONS: dict[str, Check] = {
 
 
 def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a network's creation: a bridge with our label and a name that is ours.
+    """Return the admitted body of a network's creation: a bridge with the hub's label and a name of the hub.
 
-    On a swarm it is an overlay, which the hub's own containers may join too.
+    On a swarm it is an overlay, which the hub's containers may join too.
     """
     driver = "overlay" if rules.swarm else "bridge"
     subnet = _within_subnets(rules, IPv4Network)
@@ -62,7 +62,7 @@ def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def rebuild_connect(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a container's connection to a network; on a swarm it may name its address."""
+    """Return the admitted body of a container's connection to a network; on a swarm it may set the address."""
     address = nested({"IPv4Address": _within_subnets(rules, IPv4Address)})
     endpoint = {**ENDPOINT, **({"IPAMConfig": address} if rules.swarm else {})}
     return rebuild("", body, {"Container": text, "EndpointConfig": nested(endpoint)})
@@ -74,7 +74,7 @@ def rebuild_disconnect(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def rebuild_volume(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a volume's creation: local, with our label, and never a folder of the host."""
+    """Return the admitted body of a volume's creation: local, with the hub's label, and never a folder of the host."""
     checks: dict[str, Check] = {"Name": volume_name, "Driver": one_of("", "local"), "Labels": labels}
     built = rebuild("", body, checks)
     ours(rules, "volume", built.get("Name", ""))
@@ -83,6 +83,8 @@ def rebuild_volume(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def ours(rules: Rules, kind: str, name: str) -> None:
-    """Refuse a name that does not begin as ours do."""
+    """Refuse a name that does not begin with the hub's name."""
     if not name.startswith(rules.prefix):
-        raise RefusedError(f"The {kind} {name!r} is not this hub's: its name must begin with {rules.prefix!r}.")
+        raise RefusedError(
+            f"The {kind} {name!r} does not belong to this hub: its name must begin with {rules.prefix!r}."
+        )

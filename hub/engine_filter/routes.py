@@ -1,4 +1,4 @@
-"""Every request that is admitted, by method, path and query; what is not in the table is refused."""
+"""The table of admitted requests, by method, path and query; all other requests are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Decision = Callable[[Admission, Call], Awaitable[Outgoing]]
 
-# Before 1.30 the list of networks told of containers, and requests to start one had a body.
+# Before 1.30 the list of networks revealed containers, and requests to start a container had a body.
 VERSION = r"(?P<version>/v1\.(?:[3-9][0-9]|[1-9][0-9]{2}))?"
 NAME = r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,254})"
 PIECE = r"[A-Za-z0-9](?:[A-Za-z0-9_.:@-]|%40|%3A)*"
@@ -24,7 +24,7 @@ IMAGE = rf"(?P<image>{PIECE}(?:/{PIECE})*)"
 
 @dataclass(frozen=True)
 class Route:
-    """One kind of request: ``path`` is an expression, ``query`` the parameters it may have."""
+    """One kind of request: ``path`` is a regular expression, ``query`` the parameters that it may have."""
 
     method: str
     path: str
@@ -70,12 +70,12 @@ ROUTES = (
     Route("GET", "/tasks", Admission.list_ours, ("filters",)),
 )
 HARMLESS = {"", "0", "false"}
-# Names that a look-up by name would take, and that the engine means otherwise.
+# Names that would match a lookup by name, but that the engine treats as commands.
 WORDS = {"create", "json", "prune"}
 
 
 def find(method: str, target: str, body: bytes) -> tuple[Route, str, Call]:
-    """Return the kind of a request, its version prefix and its parts; ``target`` is path and query as they were sent.
+    """Return the kind of a request, its version prefix and its parts; ``target`` is the path and query as sent.
 
     Raises `RefusedError`.
     """
@@ -102,9 +102,9 @@ def _query(route: Route, query: str) -> dict[str, str]:
         raise RefusedError(f"The query cannot be read: {exc}.") from exc
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise RefusedError("A parameter of the query stands twice.")
+        raise RefusedError("A parameter of the query occurs twice.")
     for key in found.keys() - set(route.query):
-        # Clients send what they do not want too; it is dropped.
+        # Clients also send parameters that they do not use; these are dropped.
         if found.pop(key).lower() not in HARMLESS:
             raise RefusedError(f"The parameter {key!r} is not admitted here.")
     return found

@@ -28,7 +28,7 @@ def _words(text: Any) -> Any:
 class Rules(Variables):
     """The rules of one hub on this engine; the hub's objects carry the label ``farandole.hub=<name>``."""
 
-    # The hyphen of `prefix` keeps our names apart from ids, which the engine takes in place of names.
+    # The hyphen of `prefix` distinguishes the hub's names from ids, which the engine accepts in place of names.
     # The length: the name of a user's network, which begins with it, must fit into one label of a domain name.
     name: str = Field(
         "farandole",

@@ -1,4 +1,4 @@
-"""The HTTP server: every request is decided about, and the engine's answer is passed on as it comes."""
+"""The HTTP server: decides about every request, and forwards the engine's answer as it arrives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LARGEST_BODY = 1 << 20
 CONNECT_SECONDS = 5
 PASSED_ON = ("Content-Type", "Api-Version", "Docker-Experimental", "Ostype")
-# A registry's login comes from the client; everything else of its headers is dropped.
+# The client's login to a registry; all other headers of the client are dropped.
 LOGIN = "X-Registry-Auth"
 RULES: web.AppKey[Rules] = web.AppKey("rules")
 ENGINE: web.AppKey[Engine] = web.AppKey("engine")
@@ -31,10 +31,10 @@ log = logging.getLogger("farandole.engine")
 
 
 def make_app(rules: Rules, socket: str) -> web.Application:
-    """Return the filter in front of the engine at ``socket``, a path."""
+    """Return the filter for the engine at ``socket``, a path."""
 
     async def engine(app: web.Application) -> AsyncIterator[None]:
-        # Logs that are followed stay open: no limit of connections, none of time.
+        # Requests that follow logs stay open: there is no limit on connections or time.
         connector = UnixConnector(socket, limit=0)
         timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         async with ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
@@ -49,7 +49,7 @@ def make_app(rules: Rules, socket: str) -> web.Application:
 
 
 async def handle(request: web.Request) -> web.StreamResponse:
-    """Answer one request: with the engine's answer, or with a sentence that says why not."""
+    """Answer one request with the engine's answer, or with the reason why it is refused."""
     try:
         answer = await _send(request)
     except RefusedError as refusal:
@@ -66,7 +66,7 @@ async def handle(request: web.Request) -> web.StreamResponse:
 
 async def _send(request: web.Request) -> ClientResponse:
     if "Upgrade" in request.headers or request.method == "CONNECT":
-        raise RefusedError("A connection may not be taken over: that is how one gets into a container.")
+        raise RefusedError("A connection may not be upgraded: it would give access to the inside of a container.")
     route, version, call = find(request.method, request.raw_path, await _body(request))
     engine = request.app[ENGINE]
     outgoing = await route.decide(Admission(request.app[RULES], engine), call)
@@ -94,5 +94,5 @@ async def _pass_on(request: web.Request, answer: ClientResponse) -> web.StreamRe
 
 
 def _error(status: int, sentence: str) -> web.Response:
-    # The form of the engine's own errors: clients show the sentence.
+    # The form of the engine's own errors, so that clients show the message.
     return web.json_response({"message": f"Farandole's engine filter: {sentence}"}, status=status)

@@ -1,4 +1,4 @@
-"""The body of `services/create`: one task that is never started again, and what every one must have."""
+"""The body of `services/create`: one task that never restarts, and the options that every service gets."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ def constraints(where: str, value: Any) -> list[str]:
     """Constraints on a node's id and labels."""
     for item in texts(where, value):
         if not CONSTRAINT.fullmatch(item):
-            raise RefusedError(f"{where} may not have {item!r}: only a node's id and labels may be asked for.")
+            raise RefusedError(
+                f"{where} may not have {item!r}: only constraints on a node's id and labels are admitted."
+            )
     return texts(where, value)
 
 
 def processes(where: str, value: Any) -> int:
-    """A limit of processes."""
+    """A limit on processes."""
     if not 0 < number(where, value) <= MOST_PROCESSES:
         raise RefusedError(f"{where} must be a number from 1 to {MOST_PROCESSES}.")
     return int(value)
@@ -50,7 +52,7 @@ def _mount(where: str, item: Any) -> dict[str, Any]:
 
 
 def gpus(where: str, value: Any) -> list[dict[str, Any]]:
-    """How many GPUs are asked for: of each kind one or more, since whoever asks is not kept from them all."""
+    """The requested number of GPUs: at least one of each kind, since a task without a request would get all GPUs."""
     asked: list[dict[str, Any]] = objects({"DiscreteResourceSpec": GPU_COUNT})(where, value)
     for item in asked:
         count = item.get("DiscreteResourceSpec", {})
@@ -60,7 +62,7 @@ def gpus(where: str, value: Any) -> list[dict[str, Any]]:
 
 
 def only_none(where: str, value: Any) -> dict[str, Any]:
-    """A health check that is none: the swarm would end a server that is too busy to answer."""
+    """A disabled health check: the swarm would end a server that is too busy to answer."""
     return rebuild(where, value, {"Test": one_of(["NONE"])})
 
 
@@ -104,9 +106,9 @@ SERVICE: dict[str, Check] = {
 
 
 def rebuild_service(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a service's creation, with the label and without any privilege.
+    """Return the admitted body of a service's creation, with the hub's label and without privileges.
 
-    The networks and volumes in it are still to be compared with what the engine has.
+    The caller still has to check the networks and volumes against the engine.
     """
     built = rebuild("", body, SERVICE)
     ours(rules, "service", built.get("Name", ""))
@@ -119,14 +121,14 @@ def rebuild_service(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     container["Privileges"] = {"NoNewPrivileges": True}
     container["Healthcheck"] = {"Test": ["NONE"]}
     if not task.get("Resources", {}).get("Reservations", {}).get("GenericResources"):
-        # Where NVIDIA's runtime is an engine's default, an image that asks for all GPUs would get them.
+        # If NVIDIA's runtime is an engine's default, an image that asks for all GPUs would get them.
         container["Env"] = [*container.get("Env", []), f"{GPU_VARIABLE}={NO_GPU}"]
     built["Labels"] = {**built.get("Labels", {}), **rules.label}
     return {**built, "EndpointSpec": {"Mode": "dnsrr"}}
 
 
 def _bound(task: dict[str, Any]) -> None:
-    """Refuse a task that would be started again, or that is in no network of a user."""
+    """Refuse a task that would restart, or that is in no network of a user."""
     if task.get("RestartPolicy") != {"Condition": "none"}:
         raise RefusedError("TaskTemplate.RestartPolicy must have the Condition 'none'.")
     if len(task.get("Networks", [])) != 1 or not task["Networks"][0].get("Target"):
@@ -139,6 +141,6 @@ def _owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
     if mount.get("Type") == "tmpfs":
         return mount
     if mount.get("Source") == whole(rules.name):
-        # Not read-only either: it is everybody's homes.
-        raise RefusedError(f"The volume {mount['Source']!r} is all homes together: no server may have it.")
+        # Not read-only either: it has the homes of all users.
+        raise RefusedError(f"The volume {mount['Source']!r} has the homes of all users: no server may have it.")
     return owned(rules, mount)

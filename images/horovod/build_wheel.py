@@ -1,12 +1,12 @@
 """Build Horovod's wheel from its released source, once for each torch and Python, and print the wheel's path.
 
-The release of June 2023 does not build against today's torch; `EDITS` are the changes that make it do so. Run it with
-the Python that will use the wheel: torch and `BUILD_REQUIREMENTS` must be installed there. The wheel is kept under
+The release of June 2023 does not build with today's torch; the changes in `EDITS` fix that. Run this with the Python
+that will use the wheel, which must have torch and `BUILD_REQUIREMENTS`. The wheel is cached in
 ``${XDG_CACHE_HOME:-~/.cache}/farandole/wheels``. Exit status 3 means that the machine has no C++ compiler.
 
     python images/horovod/build_wheel.py [--requirements | --source FOLDER | --to FOLDER]
 
-``--source`` only downloads the released source into FOLDER; ``--to`` copies the wheel there as well.
+``--source`` only downloads the released source into FOLDER; ``--to`` also copies the wheel into FOLDER.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NO_COMPILER = 3
 
 @dataclass(frozen=True)
 class Edit:
-    """One replacement in one file of the source; ``old`` must occur, so that a changed source cannot pass unseen."""
+    """A replacement in a file of the source; ``old`` must occur, so that a changed source is noticed."""
 
     path: str
     old: str
@@ -49,12 +49,12 @@ class Edit:
 
 
 EDITS = (
-    # torch's headers need C++17.
+    # torch's headers require C++17.
     Edit("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
     Edit("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
     Edit("third_party/gloo/CMakeLists.txt", "-std=c++11 -fPIC", "-fPIC"),
-    # A process set has a Gloo context of its own, which forgets HOROVOD_GLOO_IFACE and asks the host's name for an
-    # address. Stock Debian answers 127.0.1.1, which no interface has, and Gloo aborts the process.
+    # The Gloo context of a process set ignores HOROVOD_GLOO_IFACE and looks up an address by the host's name. Stock
+    # Debian answers 127.0.1.1, which no interface has, and Gloo aborts the process.
     Edit(
         "horovod/common/gloo/gloo_context.cc",
         "  device_attr.iface = gloo_iface_;\n  device_attr.ai_family = AF_UNSPEC;\n"
@@ -63,7 +63,7 @@ EDITS = (
         "  device_attr.iface = gloo_iface_;\n  device_attr.ai_family = AF_UNSPEC;\n"
         "  auto dev = CreateDevice(device_attr);\n\n  global_ctx",
     ),
-    # A container's driver mount may hold only the versioned name.
+    # The driver mount of a container may have only the versioned name.
     Edit("horovod/torch/cuda_util.cc", 'dlopen("libcuda.so"', 'dlopen("libcuda.so.1"'),
     # Python 3.12 has no distutils.
     Edit(
@@ -77,7 +77,7 @@ EDITS = (
         "from shutil import which as find_executable",
     ),
     Edit("setup.py", "'RelWithDebInfo'", "'Release'"),
-    # Find torch's and NVIDIA's libraries beside the package, wherever that is installed.
+    # Find the libraries of torch and NVIDIA relative to the package, wherever it is installed.
     Edit(
         "CMakeLists.txt",
         "set(CMAKE_CXX_STANDARD_REQUIRED ON)",
@@ -90,7 +90,7 @@ EDITS = (
 
 
 def cache_folder() -> Path:
-    """Return the folder of the one wheel that fits this recipe, this torch and this Python."""
+    """Return the folder for the wheel of this recipe, this torch and this Python."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     gpu = sorted((name, value) for name, value in os.environ.items() if name.startswith("HOROVOD_"))
     facts = (HOROVOD, version("torch"), sys.version_info[:2], platform.machine(), EDITS, gpu)
@@ -98,17 +98,17 @@ def cache_folder() -> Path:
 
 
 def download_source(folder: Path) -> None:
-    """Download the released source, packed as it is, into ``folder``."""
+    """Download the released source archive into ``folder``."""
     pip = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", "--no-binary", ":all:"]
     pip += ["--no-build-isolation", "--dest", str(folder), f"horovod=={HOROVOD}"]
     subprocess.run(pip, check=True, stdout=sys.stderr, env=build_environment())
 
 
 def fetch_source(folder: Path) -> Path:
-    """Download the released source into ``folder`` and return where it was unpacked."""
+    """Download the released source into ``folder`` and return the folder of its content."""
     download_source(folder)
     with tarfile.open(folder / f"horovod-{HOROVOD}.tar.gz") as archive:
-        # Debian's Python 3.11.2 has no filters yet, newer ones warn without.
+        # Debian's Python 3.11.2 has no filters; newer versions warn without one.
         if hasattr(tarfile, "data_filter"):
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(folder)
@@ -116,17 +116,17 @@ def fetch_source(folder: Path) -> Path:
 
 
 def apply_edits(source: Path) -> None:
-    """Make every edit in ``source``; raises SystemExit where the text to replace is missing."""
+    """Apply all edits to ``source``; raises SystemExit if the text to replace is missing."""
     for edit in EDITS:
         path = source / edit.path
         text = path.read_text(encoding="utf-8")
         if edit.old not in text:
-            raise SystemExit(f"{edit.path} of Horovod {HOROVOD} holds no {edit.old!r}: it is not the source expected")
+            raise SystemExit(f"{edit.path} of Horovod {HOROVOD} does not contain {edit.old!r}: the source has changed.")
         path.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
 
 
 def build_environment() -> dict[str, str]:
-    """Return the environment of the build; what the caller set (a GPU build does) wins."""
+    """Return the environment of the build; the caller's variables (those of a GPU build) take precedence."""
     defaults = {
         "HOROVOD_WITH_PYTORCH": "1",
         "HOROVOD_WITHOUT_TENSORFLOW": "1",
@@ -136,13 +136,13 @@ def build_environment() -> dict[str, str]:
         "LDFLAGS": "-s",
         "MAKEFLAGS": f"-j{os.cpu_count() or 1}",
     }
-    # The venv's cmake comes first: a newer one of the system refuses Horovod's files.
+    # The venv's cmake comes first: a newer cmake of the system refuses Horovod's files.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return {**defaults, **os.environ, "PATH": path}
 
 
 def build(cache: Path) -> Path:
-    """Build the wheel and move it into ``cache`` whole, so that a build that was cut short leaves nothing there."""
+    """Build the wheel and move it into ``cache`` as a whole, so that an interrupted build leaves nothing there."""
     with tempfile.TemporaryDirectory(prefix="farandole-horovod-") as name:
         source = fetch_source(Path(name))
         apply_edits(source)
@@ -156,7 +156,7 @@ def build(cache: Path) -> Path:
 
 
 def timed_build(cache: Path) -> Path:
-    """Build the wheel and say on stderr how long that took."""
+    """Build the wheel and print the time on stderr."""
     print(f"Building Horovod {HOROVOD} for torch {version('torch')} (some minutes, once) ...", file=sys.stderr)
     begun = time.monotonic()
     wheel = build(cache)
@@ -166,7 +166,7 @@ def timed_build(cache: Path) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the wheel's path, building it where there is none."""
+    """Print the wheel's path; build the wheel if there is none."""
     if arguments == ["--requirements"]:
         print("\n".join(BUILD_REQUIREMENTS))
         return 0

@@ -1,4 +1,4 @@
-"""Lay out NVIDIA's compiler and NCCL the way Horovod's build looks for them.
+"""Arrange NVIDIA's compiler and NCCL in the layout that Horovod's build expects.
 
 Run with the Python that has torch: ``python images/horovod/cuda.py WHEELS FOLDER``. Then ``FOLDER/nvidia/cu13`` is the
 CUDA_HOME, and ``FOLDER/nccl`` has NCCL's ``include`` and ``lib``.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def install(wheels: Path, folder: Path) -> None:
-    """Unpack the compiler's wheels; the wheels leave out two names that builds ask for."""
+    """Unpack the compiler's wheels, and add two names that they lack and builds need."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-cache-dir"]
     subprocess.run([*pip, "--target", str(folder), *(str(wheel) for wheel in wheels.glob("*.whl"))], check=True)
     home = folder / "nvidia" / "cu13"
@@ -22,7 +22,7 @@ def install(wheels: Path, folder: Path) -> None:
 
 
 def link_nccl(folder: Path) -> None:
-    """Show the NCCL that torch brings, with the name that a linker wants."""
+    """Link the NCCL of torch, with the name that a linker expects."""
     spec = importlib.util.find_spec("nvidia.nccl")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("There is no NCCL beside this torch: it is not the CUDA build.")
@@ -33,7 +33,7 @@ def link_nccl(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Lay out both."""
+    """Arrange both."""
     wheels, folder = (Path(argument) for argument in arguments)
     install(wheels, folder)
     link_nccl(folder)

@@ -17,25 +17,25 @@ MODULES = (
 
 
 def check_torch(accelerator: str) -> None:
-    """Raise SystemExit when torch is built for something else."""
+    """Raise SystemExit if torch is built for another accelerator."""
     import torch
 
     found = "cuda" if torch.version.cuda else "cpu"
     if found != accelerator:
         raise SystemExit(
-            f"pip found torch {torch.__version__}, built for {found}, and this image is for {accelerator}. For the CPU "
+            f"pip found torch {torch.__version__}, built for {found}, but this image is for {accelerator}. For the CPU "
             "let pip find PyTorch's CPU wheels: set PIP_EXTRA_INDEX_URL to their index (pytorch.org, 'Get started', "
             "names it), remove build/images and run `make images` again."
         )
 
 
 def check_horovod(accelerator: str) -> None:
-    """Raise SystemExit when Horovod does not start, or has no NCCL where it should."""
+    """Raise SystemExit if Horovod does not start, or has no NCCL in an image for CUDA."""
     import horovod.torch as hvd
 
     hvd.init()
     if hvd.size() != 1 or (accelerator == "cuda" and not hvd.nccl_built()):
-        raise SystemExit("Horovod was built wrongly: it has no world of its own, or no NCCL.")
+        raise SystemExit("The build of Horovod is wrong: it cannot create a world, or has no NCCL.")
     hvd.shutdown()
 
 

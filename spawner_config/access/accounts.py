@@ -1,7 +1,7 @@
 """The page on which the administrator approves, locks out and discards accounts.
 
-NativeAuthenticator's own page does so by links: a picture in any web page that the administrator opens could follow
-them. Here only the page's own form can, for the hub asks each POST for the token that it gave to that page.
+The page of NativeAuthenticator changes accounts with links. An image in any web page that the administrator opens could
+request them. This page uses a form: the hub requires for each POST the token that it gave to the page.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class AccountsHandler(BaseHandler):  # type: ignore[misc]
 
     @needs_scope("admin:users")  # type: ignore[untyped-decorator]
     async def get(self) -> None:
-        """Show the accounts, those that wait for approval first."""
+        """Show the accounts, first those that wait for approval."""
         accounts = self.db.query(UserInfo).order_by(UserInfo.is_authorized, UserInfo.username).all()
         self.finish(await self.render_template("accounts.html", accounts=accounts))
 
     @needs_scope("admin:users")  # type: ignore[untyped-decorator]
     async def post(self) -> None:
-        """Change one account; answers 404 where there is none, 400 where the action cannot be done, and says why."""
+        """Change one account; answers 404 if there is no such account, 400 with the reason if the action is refused."""
         name, action = self.get_body_argument("username", strip=False), self.get_body_argument("action")
         account = self.authenticator.get_user(name)
         if account is None:
@@ -48,16 +48,16 @@ class AccountsHandler(BaseHandler):  # type: ignore[misc]
 async def change_account(authenticator: Any, users: Any, account: UserInfo, action: str, *, by: str) -> None:
     """Approve an account, lock it out, or discard one that is not approved; raises HTTPError.
 
-    ``users`` are the hub's, which come into being at their first login; ``by`` is the administrator's name.
+    ``users`` are the users of the hub, which are created at their first login; ``by`` is the administrator's name.
     """
     if account.username == by and action != "approve":
-        raise HTTPError(400, "You cannot %s your own account; another administrator can.", action)
+        raise HTTPError(400, "You cannot %s your own account. Another administrator can.", action)
     user = users.get(account.username)
     if action == "discard" and not account.is_authorized:
         await _discard(authenticator, users, account, user)
         return
     if action not in {"approve", "lock-out"}:
-        raise HTTPError(400, "%r cannot be done with the account %r.", action, account.username)
+        raise HTTPError(400, "%r is not possible for the account %r.", action, account.username)
     account.is_authorized = action == "approve"
     authenticator.db.commit()
     if action == "lock-out" and user is not None:
@@ -65,11 +65,11 @@ async def change_account(authenticator: Any, users: Any, account: UserInfo, acti
 
 
 async def _end_access(db: Any, user: Any) -> None:
-    """Void the user's tokens and logins, and stop the servers; raises HTTPError 503 where some do not stop in time."""
+    """Revoke the user's tokens and logins, and stop the servers; raises HTTPError 503 if a server does not stop."""
     for credential in (orm.APIToken, orm.OAuthCode):
         for row in db.query(credential).filter_by(user_id=user.id):
             db.delete(row)
-    # All of the user's cookies carry it.
+    # All cookies of the user contain this id.
     user.cookie_id = orm.new_token()
     db.commit()
     running = await stop_servers(user, STOP_SECONDS)
@@ -83,13 +83,13 @@ async def _end_access(db: Any, user: Any) -> None:
 
 
 async def _discard(authenticator: Any, users: Any, account: UserInfo, user: Any) -> None:
-    """Delete the account, and the hub's user with tokens and groups: nobody who signs up later may inherit them."""
+    """Delete the account, and the hub's user with tokens and groups: a later user of the name must not inherit them."""
     if user is None:
         authenticator.delete_user(SimpleNamespace(name=account.username))
         return
     if any(spawner.active for spawner in user.spawners.values()):
         raise HTTPError(
-            400, "Servers of %r are still running or stopping. Stop them at /hub/admin, then discard.", user.name
+            400, "Servers of %r still run or stop. Stop them at /hub/admin, then discard the account.", user.name
         )
     authenticator.delete_user(user)
     await user.delete_spawners()

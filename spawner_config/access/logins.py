@@ -1,4 +1,4 @@
-"""Who may log in: accounts of the hub's own, or those of an OAuth provider."""
+"""Logins: with accounts of the hub, or with accounts of an OAuth provider."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ PASSWORD_LENGTH = 10
 FAILED_LOGINS = 5
 LOCKOUT_SECONDS = 600
 PAGES = {"/signup", "/change-password", "/change-password/([^/]+)"}
-"""What is taken of the library: later hubs than 5 cannot show its login page, and its other pages act upon a GET."""
+"""The pages of the library that the hub uses. JupyterHub 6 cannot show its login page; its other pages act on a GET."""
 SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
 
 SERVER_NOTE = "Server at "
-"""How the hub's notes of servers' tokens begin."""
+"""The beginning of the notes that the hub gives to the tokens of servers."""
 USER_NAME = r"\w[\w.@+-]{0,63}\Z"
-"""Letters and digits of any language first; nothing that an address or a page could take for its own."""
+"""It begins with a letter or digit of any language; no character has a meaning in a URL or in HTML."""
 
 
 class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
-    """NativeAuthenticator whose first administrator comes from the configuration."""
+    """A NativeAuthenticator whose first administrator comes from the configuration."""
 
     first_admin = Unicode(help="The administrator who exists from the first start on.", config=True)
     first_password = Unicode(
@@ -46,34 +46,37 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Make the first administrator's account where there is none; an account that exists keeps its password."""
+        """Create the first administrator's account if it is missing; an existing account keeps its password."""
         super().__init__(*args, **kwargs)
         if not self.user_exists(self.first_admin):
             self._make_first_admin()
 
     def get_handlers(self, app: Any) -> list[Any]:
-        """Return the library's pages that serve here, and our own page of accounts in place of its links."""
+        """Return those pages of the library that the hub uses, and its own page of accounts."""
         pages = [(path, handler) for path, handler in super().get_handlers(app) if path in PAGES]
         return [*pages, ("/authorize", AccountsHandler)]
 
     async def refresh_user(self, user: Any, handler: Any) -> bool:
-        """Return whether a user may stay logged in or get a server; the hub asks every few minutes and before a start.
+        """Return whether a user may stay logged in or get a server; JupyterHub asks regularly and before each start.
 
-        Who has no account was added to the hub by an administrator, or came with another kind of login. They cannot act
-        themselves, neither by a cookie nor by a token that they made or were given. Others may act upon them, as the
-        administrator who starts their server does, and so may their servers, by the tokens that the hub gave these.
-        The hub keeps a yes for `auth_refresh_age`, five minutes, whoever asks next: while such a user's server runs, a
-        cookie of the other login would serve. Who switches from one to the other stops the servers.
+        A user without an account was added by an administrator, or logged in before FARANDOLE_LOGIN changed:
+
+        - Such users cannot act themselves, neither with a cookie nor with a token.
+        - Others can act for them, for example the administrator who starts their server.
+        - Their servers can act, with the tokens that the hub gave to the servers.
+
+        JupyterHub caches a positive answer for `auth_refresh_age` (five minutes), whoever asks: while a server of such
+        a user runs, an old cookie is valid too. Stop all servers before you change FARANDOLE_LOGIN.
         """
         if account := self.get_user(user.name):
             return bool(account.is_authorized)
         return handler.current_user is not user or _is_of_server(handler.get_token(), user)
 
     async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
-        """Return the user's name, None where name or password is wrong; raises HTTPError 403 with any other reason."""
+        """Return the user's name, None if name or password is wrong; raises HTTPError 403 for any other reason."""
         name = self.normalize_username(data["username"])
         if not self.is_blocked(name) and self._waits(name, data["password"]):
-            # No failed login: who is approved next must not find the account locked.
+            # Not a failed login: the account must not be locked when it is approved.
             self.successful_login(name)
             raise HTTPError(403, "The administrator has not approved this account yet.")
         user = await super().authenticate(handler, data)
@@ -87,12 +90,12 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
         return bool(account and not account.is_authorized and account.is_valid_password(password))
 
     def is_blocked(self, username: str) -> bool:
-        """Return whether failed logins lock the account; each time forgets failures that are old."""
+        """Return whether failed logins lock the account; old failures are deleted."""
         return not self.can_try_to_login_again(username) and super().is_blocked(username)
 
     def can_try_to_login_again(self, username: str) -> bool:
-        """Return whether no login failed of late; failures before that count no more."""
-        # The library's own never forgets, and looks at the time without its days.
+        """Return whether no login failed recently; older failures are deleted."""
+        # The library's own method never deletes failures, and ignores the days of a time difference.
         attempts = self.login_attempts.get(username)
         if attempts:
             last = attempts["time"]
@@ -102,10 +105,10 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
         return True
 
     def create_user(self, username: str, password: str, **fields: Any) -> Any:
-        """Return the new account of one who signs up, None where name or password will not do.
+        """Return the new account of a user who signs up, None if name or password is not accepted.
 
-        The names of administrators are not to be had: the hub would make an administrator of whoever has one. Nor is
-        that of a user whom the hub has without an account, unless an administrator looks at who it is.
+        Refused names are those of administrators, who get their rights by name, and those of users of the hub without
+        an account, unless an administrator has to approve the new account.
         """
         name = self.normalize_username(username)
         if name in self.admin_users or self._would_inherit(name):
@@ -113,20 +116,20 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
         return super().create_user(username, password, **fields)
 
     def _would_inherit(self, name: str) -> bool:
-        """Return whether a new account would get what a user of the hub has, with nobody to approve that; logs it."""
+        """Return whether a new account would get the rights of an existing user without approval; logs this case."""
         user = None if self.user_exists(name) else orm.User.find(self.db, name)
         if user is None or not (self.open_signup or user.admin):
             return False
         self.log.warning(
             "Nobody can sign up as %r: the hub has a user of that name, whose tokens and groups the account would get. "
-            "Delete that user at /hub/admin; or see to it there that the user is no administrator, and let the person "
+            "Delete that user at /hub/admin; or make sure there that the user is no administrator, and let the person "
             "sign up with FARANDOLE_SIGNUP=approval.",
             name,
         )
         return True
 
     def is_password_strong(self, password: str) -> bool:
-        """Return whether a password may be used; one that bcrypt would refuse may not."""
+        """Return whether a password may be used; a password that bcrypt would refuse is not accepted."""
         return len(password.encode()) <= PASSWORD_BYTES and super().is_password_strong(password)
 
     def _make_first_admin(self) -> None:
@@ -141,16 +144,16 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
 
 
 def _is_of_server(token: orm.APIToken | None, user: Any) -> bool:
-    """Return whether a token is that of one of the user's servers, which the hub itself tells by its note."""
+    """Return whether a token belongs to one of the user's servers; JupyterHub marks such tokens only with a note."""
     return token is not None and token.user_id == user.id and (token.note or "").startswith(SERVER_NOTE)
 
 
 def configure_logins(c: Any, environ: Mapping[str, str]) -> None:
-    """Set up the logins that FARANDOLE_LOGIN names; raises `SettingsError`."""
+    """Set up the logins of FARANDOLE_LOGIN; raises `SettingsError`."""
     kind = _choice(environ, "FARANDOLE_LOGIN", LOGINS)
     given = {key: needed(environ, key, what) for key, what in required(kind).items()}
     c.Authenticator.admin_users = {given["FARANDOLE_ADMIN"]}
-    # Without these two, the hub would accept a locked-out user's token, and start servers for it.
+    # Without these two, the hub would accept the token of a locked-out user, and start servers for it.
     c.Authenticator.auth_refresh_strict = c.Authenticator.refresh_pre_spawn = True
     if kind == "native":
         _configure_native(c, given, SIGNUPS[_choice(environ, "FARANDOLE_SIGNUP", tuple(SIGNUPS))])
@@ -180,5 +183,5 @@ def _configure_native(c: Any, given: Mapping[str, str], signup: tuple[bool, bool
     c.NativeAuthenticator.allowed_failed_logins = FAILED_LOGINS
     c.NativeAuthenticator.seconds_before_next_try = LOCKOUT_SECONDS
     c.Authenticator.username_pattern = USER_NAME
-    # Who may log in is a mark of the account, given by the administrator; there is no second list.
+    # The approval of an account decides who may log in; there is no second list.
     c.Authenticator.allow_all = True

@@ -1,4 +1,4 @@
-"""Logins by an OAuth provider, whose refusals are told as such."""
+"""Logins with an OAuth provider, with clear messages for its errors."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PROVIDERS = {
 
 
 class ErrorReportingAuthenticator(OAuthenticator):  # type: ignore[misc]
-    """What all providers share: pages that say what failed, and no more than is allowed now."""
+    """Base of the authenticators of all providers: reports their errors, and checks the list of users again."""
 
     async def authenticate(self, handler: Any, data: Any = None, **options: Any) -> Any:
-        """Return the user whom the provider names; raises HTTPError 403 where it refuses, 503 where it fails."""
+        """Return the user that the provider names; raises HTTPError 403 if it refuses, 503 if it fails."""
         try:
             return await super().authenticate(handler, data, **options)
         except HTTPClientError as exc:
             if 400 <= exc.code < 500:
                 raise HTTPError(
                     403,
-                    f"The login provider refused this login with HTTP {exc.code}. Log in again; if it refuses again, "
-                    "the administrator finds its reason in the hub's log.",
+                    f"The login provider refused this login with HTTP {exc.code}. Log in again. If it refuses again, "
+                    "the administrator finds the reason in the hub's log.",
                 ) from exc
             raise _failed(str(exc)) from exc
         except (OSError, JSONDecodeError) as exc:
@@ -44,18 +44,18 @@ class ErrorReportingAuthenticator(OAuthenticator):  # type: ignore[misc]
             raise _failed(type(exc).__name__) from exc
 
     def user_info_to_username(self, user_info: dict[str, Any]) -> str:
-        """Return the user's name; raises HTTPError 403 where the provider does not tell it."""
+        """Return the user's name; raises HTTPError 403 if the provider does not send it."""
         try:
             return str(super().user_info_to_username(user_info))
         except ValueError as exc:
             raise HTTPError(
                 403,
-                f"The login provider tells no {self.username_claim!r} of you, which would be your name here. The "
+                f"The login provider sends no {self.username_claim!r}, which would be your user name here. The "
                 "administrator can choose another claim with FARANDOLE_OAUTH_USERNAME_CLAIM.",
             ) from exc
 
     async def refresh_user(self, user: Any, handler: Any = None, **options: Any) -> Any:
-        """Return whether a user who is logged in may stay so: a name that was taken off the list may not."""
+        """Return whether a user may stay logged in: a user who was removed from the list may not."""
         allowed = self.allow_all or user.name in self.allowed_users | self.admin_users
         return allowed and await super().refresh_user(user, handler, **options)
 
@@ -65,7 +65,7 @@ def _failed(reason: str) -> HTTPError:
 
 
 def configure_oauth(c: Any, given: Mapping[str, str], kind: str) -> None:
-    """Set up logins by the provider ``kind`` with the variables that are required; raises `SettingsError`."""
+    """Set up logins with the provider ``kind``; ``given`` are the required variables. Raises `SettingsError`."""
     base = import_item(PROVIDERS[kind])
     c.JupyterHub.authenticator_class = type(base.__name__, (ErrorReportingAuthenticator, base), {})
     c.OAuthenticator.client_id = given["FARANDOLE_OAUTH_CLIENT_ID"]

@@ -1,4 +1,4 @@
-"""Servers start from an image that is there and fits the hub, or not at all, and the user is told which and why."""
+"""Servers start only from an image of the hub's version; otherwise the user receives the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 PULL_SECONDS = 3600.0
-"""A start is given up much earlier; after this time the engine is stuck, and the next start asks it again."""
+"""Starts time out much earlier. After this time the engine is stuck, and the next start asks it again."""
 
 
 class ImagePulls:
-    """The pulls that are going on: one for each image, however many starts wait for it.
+    """The pulls in progress: one for each image, with any number of waiting starts.
 
-    ``connect`` returns a client of the engine. A pull has a client and a thread of its own, since all spawners' other
-    calls wait for each other in one thread. It goes on when a start that waits for it is given up.
+    ``connect`` returns a client of the engine. Each pull has a separate client and thread, because all other calls of
+    the spawners share one thread. A pull continues if a start that waits for it is cancelled.
     """
 
     def __init__(self, connect: Callable[[], docker.APIClient], *, seconds: float = PULL_SECONDS) -> None:
@@ -36,7 +36,7 @@ class ImagePulls:
         self._pulls: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def pull(self, repository: str, tag: str) -> None:
-        """Return when the image is there; raises what the engine's client raises, and `requests.Timeout`."""
+        """Return when the image is there; raises the errors of the engine's client, and `requests.Timeout`."""
         image = repository, tag
         if image not in self._pulls:
             self._pulls[image] = asyncio.create_task(self._pull(repository, tag))
@@ -45,7 +45,7 @@ class ImagePulls:
 
     def _ended(self, image: tuple[str, str], pull: asyncio.Task[None]) -> None:
         del self._pulls[image]
-        # Here too: perhaps nobody waits for it any more.
+        # Logged here too, since no start may be waiting any more.
         if not pull.cancelled() and (exc := pull.exception()):
             app_log.warning("The image %s cannot be pulled: %s", ":".join(image), exc)
 
@@ -62,7 +62,7 @@ class ImagePulls:
 
 
 class ImageSpawner(DockerSpawner):  # type: ignore[misc]
-    """A DockerSpawner that compares an image's version with the hub's before it makes a container."""
+    """A DockerSpawner that compares the version of an image with the hub's before it creates a container."""
 
     pulls: ClassVar[ImagePulls]
     """Shared by all spawners of a hub."""
@@ -75,10 +75,10 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
         return call
 
     async def pull_image(self, image: str) -> None:
-        """Pull the image where it is missing; raises `SpawnException` where none of the hub's version is to be had."""
+        """Pull the image if it is missing; raises `SpawnException` if there is no image of the hub's version."""
         try:
             await super().pull_image(image)
-            # Once more: an engine may report a pull that failed in the middle of an answer that began well.
+            # Check again: an engine may report a failed pull in the middle of an answer that began well.
             found = await self.docker("inspect_image", image)
         except (docker.errors.DockerException, requests.RequestException) as exc:
             why = str(getattr(exc, "explanation", None) or exc)
@@ -88,23 +88,23 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
 
 
 def missing_image(image: str, why: str) -> str:
-    """Return what to say of an image that is not on the host; ``why`` is the engine's own reason."""
+    """Return the message for an image that is not on the host; ``why`` is the engine's reason."""
     return (
         f"The image {image} is not on this host, and the engine cannot pull it: {why.strip()}. The administrator "
         "builds it with `make images`, loads a bundle, or sets FARANDOLE_REGISTRY and FARANDOLE_VERSION in .env to a "
-        "registry that has it; for a profile's own image, `image` in profiles.toml."
+        "registry that has it. For the image of a profile, the administrator corrects `image` in profiles.toml."
     )
 
 
 def wrong_version(image: str, found: dict[str, Any], version: str) -> str | None:
-    """Return what is wrong with an image's version, None where it is the hub's; ``found`` is what the engine tells."""
+    """Return the message for an image whose version is not the hub's, else None; ``found`` is its description."""
     labels = (found.get("Config") or {}).get("Labels") or {}
     label = labels.get(VERSION_LABEL)
     if label == version:
         return None
-    what = f"is of version {label}" if label else f"has no version (the label {VERSION_LABEL})"
+    what = f"has version {label}" if label else f"has no version (the label {VERSION_LABEL})"
     return (
-        f"The image {image} {what} and the hub is of version {version}: they must be the same. The administrator sets "
-        "FARANDOLE_VERSION in .env to one that both images have and runs `docker compose up -d`; an image with more "
-        "packages is made anew with `make image`."
+        f"The image {image} {what} and the hub has version {version}: they must be the same. The administrator sets "
+        "FARANDOLE_VERSION in .env to a version of both images and runs `docker compose up -d`, or builds an image "
+        "with additional packages again with `make image`."
     )

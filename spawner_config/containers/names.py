@@ -1,18 +1,18 @@
-"""Names of containers and services, another one for each server, short enough for an engine's name server."""
+"""Names of containers and services: unique for each server, and short enough for an engine's name server."""
 
 from __future__ import annotations
 
 from jupyterhub.slugs import safe_slug
 
 LABEL_LENGTH = 63
-"""Of a part of a domain name (RFC 1035). Where a name is longer the engine does not answer whose an address is, and who
-asks waits for 10 s: torch asks at each connection."""
+"""The limit for a part of a domain name (RFC 1035). The engine answers no reverse lookups for longer names, so that
+each lookup takes 10 s, and torch makes one for each connection."""
 
 
 def container_name(prefix: str, user: str, server: str) -> str:
-    """Return the name of a server's container, another one for each; at most `LABEL_LENGTH` characters.
+    """Return the unique name of a server's container, with at most `LABEL_LENGTH` characters.
 
-    The names of ``user`` and ``server`` are cut where they are too long together; both end in a hash then.
+    The names of ``user`` and ``server`` are cut if they are too long together; both then end in a hash.
     """
     parts = [text for text in (user, server) if text]
     name = f"{prefix}-{'--'.join(slug(text) for text in parts)}"
@@ -23,5 +23,5 @@ def container_name(prefix: str, user: str, server: str) -> str:
 
 
 def slug(text: str) -> str:
-    """Return a name as engines accept it, another one for each text; two of them with ``--`` between are unique too."""
+    """Return a unique name that engines accept; two of them joined by ``--`` are unique too."""
     return str(safe_slug(text)) if text else ""

@@ -1,4 +1,4 @@
-"""What servers in containers are, on one machine or on several: in their user's network, with what users share."""
+"""The spawner of servers in containers, on one machine or several: with the user's network and the shared volumes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
-    """A DockerSpawner whose servers are in their user's own network, with the volumes that are shared with the user."""
+    """A DockerSpawner whose servers are in the network of their user, with the volumes that users share."""
 
     networks: ClassVar[UserNetworks]
     shared_volumes: ClassVar[SharedVolumes]
-    """Both are shared by all spawners of a hub; set by the subclass that a deployment's `configure` makes."""
+    """All spawners of a hub share these two; the subclass that a deployment's `configure` creates sets them."""
     data_sets: Sequence[str] | None = None
-    """The volumes of FARANDOLE_SHARED_VOLUMES that the server has, None for all; set by its profile."""
+    """The server's volumes of FARANDOLE_SHARED_VOLUMES, None for all; set by its profile."""
 
     @property
     def user_slug(self) -> str:
-        """The user's name as engines accept it."""
+        """The user's name in a form that engines accept."""
         return slug(self.user.name)
 
     @default("object_name")
@@ -40,20 +40,21 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
 
     @abstractmethod
     async def remove_named(self, name: str) -> None:
-        """Remove the container or service of that name, running or not, if there is one."""
+        """Remove the container or service of that name if it exists, running or not."""
 
     async def start(self) -> tuple[str, int]:
-        """Start the server in its user's network; returns its address."""
+        """Start the server in the network of its user; returns its address."""
         self.network_name = await self.networks.hold(self.user_slug, self.name)
         try:
             address: tuple[str, int] = await super().start()
         except BaseException:
-            # Cancelled too: the hub stops only what has begun to run. By name: the engine may just be making the
-            # container, and nobody knows its id yet. The spawners' calls wait for each other, so this one comes later.
+            # Also after a cancellation, because JupyterHub stops only servers that have begun to run. By name, because
+            # the engine may be creating the container whose id is not known yet. The calls of spawners run one after
+            # the other, so this one runs after the creation.
             try:
                 await self.remove_named(self.object_name)
             finally:
-                # The hub may have been told to stop this meanwhile, and have refused: see `poll_and_notify`.
+                # JupyterHub may have refused a stop in the meantime, see `poll_and_notify`.
                 self.start_polling()
             raise
         return address
@@ -65,12 +66,12 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
 
     @property
     def volume_binds(self) -> dict[str, dict[str, str]]:
-        """The server's volumes: the user's home and what users share."""
+        """The server's volumes: the user's home and the shared volumes."""
         home: dict[str, dict[str, str]] = super().volume_binds
         return {**home, **self.shared_volumes.binds(self.user.name, self.user_groups, self.data_sets)}
 
     async def ensure_volumes(self) -> None:
-        """Return once the volumes that are shared with the user are there; raises `SpawnException`."""
+        """Return when the shared volumes of the user exist; raises `SpawnException`."""
         try:
             await self.shared_volumes.ensure(
                 self.user.name, self.user_groups, self.data_sets, image=self.image, network=self.network_name
@@ -79,7 +80,7 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
             raise refused_start(str(exc), reason="volume") from exc
 
     async def run_post_stop_hook(self) -> None:
-        """Do what every deployment does, then give the network back, however the server ended."""
+        """Run the hook of every deployment, then release the network, however the server ended."""
         try:
             await maybe_future(super().run_post_stop_hook())
         finally:

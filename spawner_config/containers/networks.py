@@ -1,4 +1,4 @@
-"""A network for each user: a user's containers reach each other, the hub and the proxy, and nobody else's."""
+"""A network for each user: the user's containers reach each other, the hub and the proxy, and no other containers."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from spawner_config.containers.addresses import AddressRange
 
 NO_ADDRESS_OPTION = "com.docker.network.bridge.inhibit_ipv4"
-"""The host itself has no address in the network, so that its own services cannot be reached there."""
+"""Without an address of the host in the network, containers cannot reach the services of the host there."""
 ALREADY_CONNECTED = 403, "already exists in network"
-"""The engine's status and words; the status alone is that of every refusal, the engine filter's too."""
+"""The engine's status and message; each refusal has this status, also those of the engine filter."""
 CLAIM_ATTEMPTS = 64
 ENGINE_ERRORS = (APIError, requests.RequestException)
-"""What the engine or its filter refuses, and what comes of either when it does not answer."""
+"""Refusals of the engine or its filter, and the errors of the client if one of them does not answer."""
 
 
 class NetworkError(RuntimeError):
-    """Raised when a user's network cannot be made; says why and what to do."""
+    """Raised when a user's network cannot be created; says why and what to do."""
 
 
 class UserNetworks:
     """The networks of a hub's users on one engine.
 
-    ``services`` maps the names of the containers that every user must reach to the names they have in those networks.
-    One lock is held across looking and making: two servers of one user that start together share one network, and two
-    users never claim one piece of the address range. The engine has the state; after a restart of the hub nothing
-    needs to be remembered.
+    - ``services`` maps the names of the containers that every user must reach to their names in the networks.
+    - One lock covers both the lookup and the creation: two servers of a user that start together share one network, and
+    two users never claim the same piece of the address range.
+    - The state is in the engine, so that the hub needs to remember nothing over a restart.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class UserNetworks:
         internet: bool,
         mtu: int,
     ) -> None:
-        """Keep what all networks share: whether containers reach what is outside, and packets of how many bytes fit."""
+        """Store what all networks share; ``internet`` says whether they have a route to the outside."""
         self._client = client
         self._name = name
         self._services = services
@@ -65,17 +65,17 @@ class UserNetworks:
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
 
     def name_of(self, user: str) -> str:
-        """Return the name of the network of a user, given as a slug."""
+        """Return the name of a user's network; ``user`` is a slug."""
         return f"{self._name}-user-{user}"
 
     async def hold(self, user: str, server: str) -> str:
-        """Return the name of the user's network, made where it is missing, and keep it for ``server``.
+        """Return the name of the user's network, created if missing, and keep it for ``server``.
 
         Raises `NetworkError`.
         """
         name = self.name_of(user)
         async with self._lock:
-            # Whole, even where the start is given up: the lock must not be free while the engine is still at it.
+            # Shielded: if the start is cancelled, the lock must stay held until the engine is done.
             making = asyncio.ensure_future(asyncio.to_thread(self._ensure, name))
             try:
                 await asyncio.shield(making)
@@ -86,7 +86,7 @@ class UserNetworks:
         return name
 
     async def release(self, user: str, server: str) -> None:
-        """Give the network back for ``server``; it is removed with the user's last server."""
+        """Release the network for ``server``; the last server of the user removes it."""
         name = self.name_of(user)
         async with self._lock:
             self._holders[name].discard(server)
@@ -94,10 +94,11 @@ class UserNetworks:
                 await asyncio.to_thread(self._remove_if_empty, name)
 
     def rejoin(self) -> None:
-        """Connect the services to the networks that there are: a container that was made anew has lost them.
+        """Connect the services to the existing networks: a container that was recreated has lost its connections.
 
-        To be called before the hub looks for its servers, and so before anything else uses this object. A network that
-        cannot be joined is logged and left to `keep_joined`: it keeps neither the hub nor other users waiting.
+        The hub calls this before it looks for its servers, and so before anything else uses this object. If a network
+        cannot be joined, this is logged and `keep_joined` tries again later, so that the hub and other users do not
+        wait.
         """
         try:
             found = self._ours()
@@ -109,9 +110,9 @@ class UserNetworks:
             self._joined = not missed
 
     async def keep_joined(self, *, lost: bool) -> None:
-        """Do the same while the hub runs, where a service has ``lost`` its networks or the last time was no success.
+        """Connect the services again if one has ``lost`` its networks, or if the last attempt failed.
 
-        Otherwise the engine is not asked, and no start waits for the lock.
+        Otherwise this sends no request to the engine, and no start waits for the lock.
         """
         if self._joined and not lost:
             return
@@ -122,7 +123,7 @@ class UserNetworks:
         try:
             self._connect_services(self._client.inspect_network(network["Id"]))
         except ENGINE_ERRORS as exc:
-            # The container is just being made anew, or the filter restarts, say.
+            # For example while the container is recreated or the filter restarts.
             app_log.warning("The hub's parts cannot be connected to %s: %s", network["Name"], reason(exc))
             return False
         return True
@@ -154,20 +155,20 @@ class UserNetworks:
                     **self._specification(subnet),
                 )
             except APIError as exc:
-                # What the engine cannot list, as a route of the host, may overlap too: the next piece may do. Or the
-                # network was made just now, by a hub that was killed in the middle of it.
+                # A range that the engine does not list, such as a route of the host, may overlap: try the next piece.
+                # Or a hub that was killed has just created the network.
                 refusal = exc
             network = self._inspect(name)
             if network is not None:
                 return network
         raise NetworkError(
-            f"No network for {name} could be made in {self._addresses.whole}: "
+            f"No network for {name} could be created in {self._addresses.whole}: "
             f"{refusal.explanation if isinstance(refusal, APIError) else 'all of it is in use'}. "
             "Set FARANDOLE_SUBNETS to a range of addresses that nothing else uses."
         ) from refusal
 
     def _specification(self, subnet: IPv4Network) -> dict[str, Any]:
-        """Return what makes a network of these addresses one of our kind, for the engine's client."""
+        """Return the options of a network with these addresses, for the engine's client."""
         options = {MTU_OPTION: str(self._mtu)}
         return {
             "driver": "bridge",
@@ -176,7 +177,7 @@ class UserNetworks:
         }
 
     def _endpoint(self, container: str, network: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - others need it
-        """Return what a service has in a network, for the engine's client."""
+        """Return the options of a service's connection to a network, for the engine's client."""
         return {"aliases": [self._services[container]]}
 
     def _connect_services(self, network: dict[str, Any]) -> None:
@@ -189,7 +190,7 @@ class UserNetworks:
                     container, network["Id"], **self._endpoint(container, network)
                 )
             except APIError as exc:
-                # A stopped container is connected and not listed.
+                # A stopped container is connected but not listed.
                 status, words = ALREADY_CONNECTED
                 if exc.status_code != status or words not in reason(exc):
                     raise
@@ -203,19 +204,19 @@ class UserNetworks:
         self._remove(network)
 
     def _has_servers(self, network: dict[str, Any]) -> bool:
-        """Whether others than the services are in it."""
+        """Whether the network has members other than the services."""
         return bool(_present(network) - set(self._services))
 
     def _remove(self, network: dict[str, Any]) -> None:
-        """Remove a network in which nobody is any more."""
+        """Remove a network without members."""
         self._client.remove_network(network["Id"])
 
 
 def _present(network: dict[str, Any]) -> set[str]:
-    """Return the names of the containers in a network; a swarm's has none where no container of this engine is."""
+    """Return the names of the containers in a network; on a swarm, only of those on this machine."""
     return {container["Name"] for container in (network["Containers"] or {}).values()}
 
 
 def reason(exc: Exception) -> str:
-    """Return the words of one of `ENGINE_ERRORS`."""
+    """Return the message of one of `ENGINE_ERRORS`."""
     return str(getattr(exc, "explanation", None) or exc)

@@ -1,4 +1,4 @@
-"""The proxy as the hub of the deployment with containers sees it: a container that may be made anew at any time."""
+"""The proxy of the deployment with containers, whose container may be recreated at any time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ if TYPE_CHECKING:
 
 
 class NetworkedProxy(QuietProxy):
-    """A proxy that is given the users' networks back together with its routes, and whose word on activity is no use."""
+    """A proxy that gets the users' networks back together with its routes; its reports of activity are ignored."""
 
     networks: ClassVar[UserNetworks]
 
     async def check_routes(
         self, user_dict: dict[Any, Any], service_dict: dict[str, Any], routes: dict[str, Any] | None = None
     ) -> None:
-        """Give back what a proxy that was made anew lacks; the hub does this when it starts and again and again.
+        """Restore the networks and routes of a recreated proxy; the hub calls this at its start and regularly.
 
-        Such a proxy lacks the hub's route too. The networks come first: once it has the route it looks like any other.
+        A recreated proxy also lacks the hub's route. The networks come first: once the route is back, nothing
+        distinguishes this proxy from any other.
         """
         known = routes or await self.get_all_routes()
         await self.networks.keep_joined(lost=self.app.hub.routespec not in known)

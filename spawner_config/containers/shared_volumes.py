@@ -1,4 +1,4 @@
-"""What users share, as volumes of the engine: which a server gets; a group's folder is made where it is missing."""
+"""The volumes that users share, on an engine: mounts for each server, and new volumes for groups."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class SharedVolumeError(RuntimeError):
-    """Raised when a volume that a server is to have is not there; names it and what to do."""
+    """Raised when a volume of a server is missing; names the volume and the remedy."""
 
 
 class SharedVolumes:
-    """The shared volumes of the hub ``name`` on the engine behind ``client``, which nobody else may use."""
+    """The shared volumes of the hub ``name`` on the engine behind ``client``, a client that nothing else uses."""
 
     def __init__(self, client: docker.APIClient, shares: Shares, *, name: str) -> None:
         self._client = client
@@ -32,7 +32,7 @@ class SharedVolumes:
         self._lock = asyncio.Lock()
 
     def binds(self, user: str, groups: set[str], data_sets: Sequence[str] | None) -> dict[str, dict[str, str]]:
-        """Return what a user's server has, in the form of the engine's client; ``data_sets`` are its profile's."""
+        """Return the mounts of a user's server in the form of the engine's client; a profile names ``data_sets``."""
         data = {each.volume: {"bind": each.path, "mode": "ro"} for each in self._shares.data_of(data_sets)}
         folders = {
             each.volume(self._name): {"bind": each.path, "mode": "rw"} for each in self._shares.folders_of(user, groups)
@@ -42,11 +42,11 @@ class SharedVolumes:
     async def ensure(
         self, user: str, groups: set[str], data_sets: Sequence[str] | None, *, image: str, network: str
     ) -> None:
-        """Return once all volumes of `binds` are there; ``image`` and ``network`` are those of the server to start.
+        """Return when all volumes of `binds` exist; ``image`` and ``network`` are those of the server.
 
         Raises `SharedVolumeError`.
         """
-        # The lock keeps two members from making one volume, and the client to one thread.
+        # The lock keeps two members from creating the same volume, and the client to one thread.
         async with self._lock:
             for data in self._shares.data_of(data_sets):
                 await asyncio.to_thread(self._check, data)
@@ -56,8 +56,8 @@ class SharedVolumes:
     def _check(self, data: DataSet) -> None:
         if not self._is_there(data.volume):
             raise SharedVolumeError(
-                f"There is no volume {data.volume!r}, which FARANDOLE_SHARED_VOLUMES names. The administrator makes it "
-                f"(docker volume create {data.volume}) and fills it, or takes it out of .env."
+                f"There is no volume {data.volume!r}, which FARANDOLE_SHARED_VOLUMES names. The administrator creates "
+                f"it (docker volume create {data.volume}) and fills it, or removes it from .env."
             )
 
     def _is_there(self, volume: str) -> bool:
@@ -68,10 +68,10 @@ class SharedVolumes:
         return True
 
     def _ensure_folder(self, folder: GroupFolder, image: str, network: str) -> None:
-        """Make a group's volume by a container that never runs.
+        """Create the volume of a group with a container that never runs.
 
-        The engine gives a new volume the owner of the image's folder at which it is first mounted. That of a group is
-        mounted where the image has nothing, and would be root's.
+        The engine gives a new volume the owner of the image's folder at its first mount point. The folder of a group
+        does not exist in the image, so that its volume would belong to root.
         """
         volume = folder.volume(self._name)
         if self._is_there(volume):

@@ -1,4 +1,4 @@
-"""The deployment on one machine with containers: hub, proxy and every server in one of its own."""
+"""The deployment on one machine with containers: one for the hub, one for the proxy and one for each server."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SHARED_MEMORY = "1g"
 
 
 class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
-    """A container for each server, in its user's own network; the user's home is a volume that stays."""
+    """A container for each server, in the network of its user; the user's home is a persistent volume."""
 
     async def create_object(self) -> Any:
-        """Create the container once all its volumes are there."""
+        """Create the container once all its volumes exist."""
         await self.ensure_volumes()
         return await super().create_object()
 
@@ -39,16 +39,16 @@ class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
         await self.remove_named(self.object_id)
 
     async def remove_named(self, name: str) -> None:
-        """Remove the container of that name or id, if there is one."""
+        """Remove the container of that name or id if it exists."""
         try:
             await self.docker("remove_container", name, v=True, force=True)
         except docker.errors.APIError as exc:
-            # Gone, or going by itself.
+            # Removed already, or its removal is in progress.
             if exc.status_code not in {404, 409}:
                 raise
 
     async def stop_object(self) -> None:
-        """Stop the container; what does not end by itself is killed after some seconds."""
+        """Stop the container; it is killed if it does not end within some seconds."""
         try:
             await self.docker("stop", self.container_id, timeout=STOP_SECONDS)
         except docker.errors.NotFound:
@@ -56,12 +56,12 @@ class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
 
 
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
-    """Set up a hub whose servers are containers on its own machine."""
+    """Set up a hub whose servers are containers on the same machine."""
     ours = DockerSettings.from_environment(os.environ)
     configure_hub(c, settings, profile_set, ours)
     connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
     networks = user_networks(c, ours, UserNetworks, connect())
-    # A class and not a setting: traitlets copies settings for each spawner, and the networks' lock must be one.
+    # A class and not a setting: traitlets copies settings for each spawner, and there must be one lock of the networks.
     shared = {
         "networks": networks,
         "shared_volumes": SharedVolumes(connect(), ours.shares, name=ours.name),
@@ -74,19 +74,19 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
 
 
 def configure_containers(c: Any, ours: DockerSettings) -> None:
-    """Set what every container of a server has."""
+    """Configure the container of every server."""
     c.DockerSpawner.remove = True
     c.DockerSpawner.extra_create_kwargs = {"labels": {HUB_LABEL: ours.name}}
     c.DockerSpawner.extra_host_config = {
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "pids_limit": PROCESSES,
-        # Loaders' workers and NCCL pass tensors through it; an engine's own 64 MB end in "Bus error".
+        # Workers of data loaders and NCCL pass tensors through it; the engine's default of 64 MB leads to "Bus error".
         "shm_size": SHARED_MEMORY,
         "log_config": {"type": "json-file", "config": {"max-size": "20m", "max-file": "2"}},
     }
 
 
 def limit_swap(spawner: Any, _profile: Profile) -> None:
-    """Count swap as memory: an engine's own choice is as much swap again, and a server that swaps slows down all."""
+    """Count swap as memory: by default a server may use as much swap again, and swapping slows down all servers."""
     spawner.extra_host_config = {**spawner.extra_host_config, "memswap_limit": spawner.mem_limit}

@@ -59,7 +59,7 @@ class GpuRequest:
     """A server's request: ``count`` GPUs of a class (None: any class), with ``together`` workers in one start.
 
     The workers of a cluster that wait are served together. If each was served alone, two clusters could hold half of
-    what they need and wait for each other for ever.
+    what they need and wait for each other forever.
     """
 
     user: str

@@ -1,7 +1,7 @@
-"""Who holds which GPU of the host, and who waits: each GPU belongs to one server, first come, first served.
+"""The GPUs of the host, their holders and the queue: each GPU belongs to one server, first come, first served.
 
-Nothing here but `GpuPool.acquire` awaits, and it does so only after it has taken its place in the queue: on the hub's
-one event loop no two servers can be given the same GPU, without a lock.
+Only `GpuPool.acquire` awaits, and only after it has taken its place in the queue. All of this runs on the event loop of
+the hub, so no lock is needed to keep two servers from getting the same GPU.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ class _Waiter:
 
 
 class GpuPool:
-    """The GPUs of one host, who holds them, and the queue for them."""
+    """The GPUs of one host, their holders, and the queue for them."""
 
     def __init__(self, gpus: Sequence[Gpu]) -> None:
-        """Begin with all GPUs free."""
+        """Start with all GPUs free."""
         self._classes = {gpu.id: gpu.gpu_class for gpu in gpus}
         self._held: dict[Key, tuple[str, ...]] = {}
         self._queue: dict[Key, _Waiter] = {}
         self._changed = asyncio.Event()
         self.releases = GpuRelease(self.release)
-        """Fed by the spawners: containers on their way out, whose GPUs are not free yet."""
+        """Containers that are being removed, whose GPUs are not free yet; the spawners add to it."""
         self.complete = False
-        """Kept by the spawners: whether all GPUs held since before the hub started are noted."""
+        """Whether all GPUs held since before the start of the hub are known; the spawners set it."""
 
     async def acquire(self, request: GpuRequest, *, wait: bool = False) -> tuple[str, ...]:
-        """Return the ids of GPUs that now belong to the server, after a time in the queue where it may ``wait``.
+        """Return the ids of GPUs that now belong to the server, after a time in the queue if it may ``wait``.
 
         Raises:
-            NoGpuError: none is free and it may not wait, or the host has not so many.
+            NoGpuError: no GPU is free and the server may not wait, or the host has too few.
         """
         self._check_possible(request)
         waiter = self._queue[request.key] = _Waiter(request)
@@ -58,19 +58,19 @@ class GpuPool:
         try:
             await waiter.granted
         except BaseException:
-            # A cancelled start leaves the queue, and gives back what it was given in the same moment.
+            # A cancelled start leaves the queue, and returns GPUs that it got in the same moment.
             self._queue.pop(request.key, None)
             self.release(request.key)
             raise
         return self.held(request.key)
 
     def release(self, key: Key) -> None:
-        """Free what a server holds, if anything, and serve those who wait."""
+        """Free the GPUs of a server, if any, and serve the queue."""
         self._held.pop(key, None)
         self._serve()
 
     def restore(self, key: Key, ids: Iterable[str]) -> None:
-        """Note what a server holds that was started before this hub was."""
+        """Record the GPUs of a server that started before this hub did."""
         self._held.setdefault(key, tuple(ids))
 
     def held(self, key: Key) -> tuple[str, ...]:
@@ -78,15 +78,15 @@ class GpuPool:
         return self._held.get(key, ())
 
     def total(self, gpu_class: str | None = None) -> int:
-        """Return how many GPUs of a class there are."""
+        """Return the number of GPUs of a class."""
         return len(self._of_class(gpu_class))
 
     def free(self, gpu_class: str | None = None) -> int:
-        """Return how many GPUs of a class nobody holds."""
+        """Return the number of free GPUs of a class."""
         return len(self._free(gpu_class))
 
     def holders(self, gpu_class: str | None = None) -> dict[str, int]:
-        """Return how many GPUs of a class each user holds."""
+        """Return the number of GPUs of a class that each user holds."""
         ids = set(self._of_class(gpu_class))
         counts = Counter({user: 0 for user, _ in self._held})
         for (user, _), held in self._held.items():
@@ -98,7 +98,7 @@ class GpuPool:
         return [key for key, waiter in self._queue.items() if _compete(waiter.request.gpu_class, gpu_class)]
 
     def public(self) -> dict[str, dict[str, Any]]:
-        """Return what every user may know, as JSON: for each class total, free, held by whom, waiting."""
+        """Return the state that every user may see, as JSON: for each class total, free, holders, waiting."""
         return {
             name: {
                 "total": self.total(name),
@@ -110,7 +110,7 @@ class GpuPool:
         }
 
     def place(self, key: Key) -> tuple[int, str] | None:
-        """Return a server's place in the queue, from 1, and what to tell its user; None when it does not wait."""
+        """Return a server's place in the queue, from 1, and a message for its user; None if it does not wait."""
         waiter = self._queue.get(key)
         if waiter is None:
             return None
@@ -123,14 +123,14 @@ class GpuPool:
         )
 
     async def changes(self) -> AsyncIterator[None]:
-        """Yield now, and again after each change of holders or queue."""
+        """Yield now, and after each change of holders or queue."""
         while True:
             changed = self._changed
             yield
             await changed.wait()
 
     def _serve(self) -> None:
-        """Give GPUs to those who wait, in order; nobody is overtaken by one who wants the same class."""
+        """Give GPUs to waiting servers in order; no server overtakes another one that wants the same class."""
         kept: set[str] = set()
         for group in self._groups():
             chosen = self._choose(group, kept)
@@ -146,7 +146,7 @@ class GpuPool:
         self._changed = asyncio.Event()
 
     def _groups(self) -> list[list[_Waiter]]:
-        """Return the starts in the queue whose workers are all there, in the order in which each became complete."""
+        """Return the starts in the queue whose workers have all arrived, in the order in which they became complete."""
         members: dict[Key, list[_Waiter]] = {}
         complete = []
         for waiter in self._queue.values():
@@ -189,8 +189,8 @@ class GpuPool:
     def _why_not(self, request: GpuRequest) -> str:
         ahead = len(self.waiting(request.gpu_class))
         return (
-            f"{_gpus(request.count, request.gpu_class)} cannot be had now. {self._who(request.gpu_class)}"
-            f"{f' In the queue: {ahead}.' if ahead else ''} Stop a server that you no longer need, or wait for one: "
+            f"{_gpus(request.count, request.gpu_class)} not available now. {self._who(request.gpu_class)}"
+            f"{f' In the queue: {ahead}.' if ahead else ''} Stop a server that you no longer need, or wait for a GPU: "
             "`%cluster start --wait`, or the box on the spawn page."
         )
 

@@ -1,4 +1,4 @@
-"""Containers on their way out: their GPUs are free once the engine has removed them, and not before."""
+"""Release of GPUs: the GPUs of a server are free once the engine has removed its container."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spawner_config.gpus.model import Key
 
 Remove: TypeAlias = "Callable[[], Awaitable[str | None]]"
-"""Tries once to remove a container; returns None once it is gone, before that its name and why it is not."""
+"""Tries once to remove a container; returns None once it is removed, else its name and the reason why not."""
 
 PATIENCE = 600.0
 FIRST_PAUSE = 0.1
@@ -21,13 +21,14 @@ LONGEST_PAUSE = 5.0
 
 
 class GpuRelease:
-    """What is being removed, and what the engine would not remove for ``patience`` seconds.
+    """The containers that are being removed, and those that the engine did not remove within ``patience`` seconds.
 
-    The latter keeps its GPUs, for two servers must never share one; it is tried again when somebody asks for GPUs.
+    The latter keep their GPUs, since two servers must never share one; the removal is tried again at the next request
+    for GPUs.
     """
 
     def __init__(self, free: Callable[[Key], None], patience: float = PATIENCE) -> None:
-        """Begin with nothing; ``free`` is called for each server whose container is gone."""
+        """Start without containers; ``free`` is called for each server whose container is removed."""
         self.patience = patience
         self._free = free
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -35,7 +36,7 @@ class GpuRelease:
         self._refusals: dict[Key, str] = {}
 
     def begin(self, key: Key, remove: Remove) -> asyncio.Task[None]:
-        """Begin, or go on, to remove a server's container."""
+        """Begin, or continue, to remove the container of a server."""
         if key not in self._tasks:
             self._stuck.pop(key, None)
             self._tasks[key] = asyncio.create_task(self._end(key, remove))
@@ -43,16 +44,16 @@ class GpuRelease:
         return self._tasks[key]
 
     def retry(self) -> None:
-        """Begin anew with all that was given up."""
+        """Try again to remove all containers that were given up."""
         for key, remove in list(self._stuck.items()):
             self.begin(key, remove)
 
     def going(self) -> list[asyncio.Task[None]]:
-        """Return what is being removed."""
+        """Return the removals in progress."""
         return [task for task in self._tasks.values() if not task.done()]
 
     def refusal(self, key: Key) -> str | None:
-        """Return a server's container and why it is still there; None where there is none, or no try yet."""
+        """Return the name of a server's container and the reason why it still exists; None without a failed attempt."""
         return self._refusals.get(key)
 
     def stuck(self) -> list[Key]:
@@ -75,8 +76,8 @@ class GpuRelease:
     def _give_up(self, key: Key, remove: Remove) -> None:
         self._stuck[key] = remove
         app_log.error(
-            "The engine did not remove a container for %.0f s, and its GPUs stay taken. %s. Remove it (docker rm "
-            "--force) or restart the engine; the hub tries again when somebody asks for GPUs.",
+            "The engine did not remove a container for %.0f s, and its GPUs stay in use. %s. Remove it (docker rm "
+            "--force) or restart the engine; the hub tries again at the next request for GPUs.",
             self.patience,
             self._refusals[key],
         )

@@ -1,4 +1,4 @@
-"""How an engine is asked for GPUs, in one of two forms: NVIDIA's runtime or hook, or the Container Device Interface."""
+"""Requests for GPUs to an engine in one of two forms: NVIDIA's runtime or hook, or the Container Device Interface."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 REQUEST_FORMS = ("auto", "nvidia", "cdi")
 KIND = "nvidia.com/gpu"
 REFUSALS = ("could not select device driver", "CDI device injection failed", "unknown device")
-"""How engines word that they cannot give a GPU, when the container starts."""
+"""Parts of engines' messages if they cannot give a GPU to a starting container."""
 
 
 def offered_form(info: dict[str, Any]) -> str | None:
-    """Return how an engine can be asked for GPUs, from what it says of itself (``docker info``); None: not at all."""
+    """Return the form of requests that an engine accepts, by its ``docker info``; None if it cannot give GPUs."""
     if "nvidia" in (info.get("Runtimes") or {}):
         return "nvidia"
     devices = info.get("DiscoveredDevices")
-    # Engines from 25 to 28.2 name the folders of CDI's files and not the devices.
+    # Engines from 25 to 28.2 list the folders of CDI's files but not the devices.
     found = devices is None or any(str(device.get("ID", "")).startswith(KIND) for device in devices)
     return "cdi" if info.get("CDISpecDirs") and found else None
 
 
 def device_requests(form: str, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a container's ``DeviceRequests`` for GPUs, given by index or UUID."""
+    """Return the ``DeviceRequests`` of a container for GPUs, given by index or UUID."""
     names = [f"{KIND}={each}" for each in ids] if form == "cdi" else list(ids)
     return [{"driver": form, "device_ids": names, "capabilities": [["gpu"]]}]
 

@@ -1,4 +1,4 @@
-"""Servers with GPUs of their own: what `GpuPool` gives out is handed to the engine, and freed when a server is gone."""
+"""Servers with GPUs: `GpuPool` assigns them, the engine attaches them, and the end of a server frees them."""
 
 from __future__ import annotations
 
@@ -30,67 +30,67 @@ RETRY_SECONDS = 5.0
 
 
 class GpuSpawner(BurstSpawner):
-    """A DockerSpawner whose GPUs are taken before a server starts, and count as free once its container is gone.
+    """A DockerSpawner that takes GPUs before a server starts, and frees them once its container is removed.
 
-    The GPUs of a server are kept in its state, so that the hub knows them again after a restart. Containers must be
-    removed when they stop (``remove = True``): an engine that starts an old container again gives it its old GPUs.
+    The state of a server has its GPUs, so that the hub knows them after a restart. Containers must be removed when they
+    stop (``remove = True``), because an engine that starts an old container again gives it its old GPUs.
     """
 
     gpu_pool: ClassVar[GpuPool]
     """Shared by all spawners of a hub; a class attribute, since traitlets would copy it for each of them."""
     extra_host_config: dict[str, Any]
 
-    gpus = Integer(0, min=0, help="How many GPUs the server has; set by its profile.")
-    gpu_class = Unicode(None, allow_none=True, help="Of which class; None for any. Set by the profile.")
-    wait_for_gpus = Bool(False, help="Queue while no GPU is free; the user's choice.")
+    gpus = Integer(0, min=0, help="The number of GPUs of the server; set by its profile.")
+    gpu_class = Unicode(None, allow_none=True, help="The class of the GPUs; None for any. Set by the profile.")
+    wait_for_gpus = Bool(False, help="Whether to queue if no GPU is free; the user's choice.")
     gpu_request_form = Enum(
         REQUEST_FORMS,
         "auto",
         config=True,
-        help="How the engine is asked for GPUs: 'nvidia' for NVIDIA's runtime or hook, 'cdi' for the Container Device "
-        "Interface, 'auto' for what the engine says it has. Example: c.GpuSpawner.gpu_request_form = 'cdi'",
+        help="The form of requests for GPUs: 'nvidia' for NVIDIA's runtime or hook, 'cdi' for the Container Device "
+        "Interface, 'auto' for the form that the engine reports. Example: c.GpuSpawner.gpu_request_form = 'cdi'",
     )
 
     @property
     def key(self) -> Key:
-        """The server as the pool knows it."""
+        """The key of the server in the pool."""
         return self.user.name, self.name
 
     @property
     def only_waiting(self) -> int:
-        """How many servers wait for a GPU."""
+        """The number of servers that wait for a GPU."""
         return len(self.gpu_pool.waiting())
 
     _nothing_started = False
 
     def clear_state(self) -> None:
-        """Forget the last start; the hub calls this before each start and after each end."""
+        """Forget the last start; JupyterHub calls this before each start and after each end."""
         super().clear_state()
         self._nothing_started = True
 
     async def poll(self) -> Any:
-        """Return None while the server runs; a start that was refused has no container that the engine could know.
+        """Return None while the server runs; after a refused start return 0 without a request to the engine.
 
-        Without asking the engine the hub is done with a refused start at once, and everybody hears its reason: while
-        it cleans up after a start, it answers "is not starting" to those who ask for the progress.
+        A refused start has no container. Without the request the hub is done with it at once, and all clients receive
+        the reason: while the hub cleans up after a start, it answers "is not starting" to requests for the progress.
         """
         return 0 if self._nothing_started else await super().poll()
 
     async def run_pre_spawn_hook(self) -> None:
-        """Take the GPUs here and not in `start`: a place in the queue is not bounded by ``start_timeout``."""
+        """Take the GPUs here and not in `start`, since ``start_timeout`` does not limit the time in the queue."""
         await super().run_pre_spawn_hook()
         self._find_leftovers()
         await self._old_container_gone()
         if self.gpu_pool.held(self.key):
             raise _no_gpu(
                 f"The engine has not removed this server's last container, {self.gpu_pool.releases.refusal(self.key)}. "
-                "Try again in a minute. If this stays, the administrator must remove it."
+                "Try again in a minute. If the container remains, the administrator must remove it."
             )
         if self.gpus:
             await self._take_gpus()
 
     async def start(self) -> Any:
-        """Start the server with its GPUs; what it lacks is an error for its user."""
+        """Start the server with its GPUs; a missing GPU is an error for the user."""
         self._nothing_started = False
         ids = self.gpu_pool.held(self.key)
         others = {key: value for key, value in self.extra_host_config.items() if key != "device_requests"}
@@ -108,7 +108,7 @@ class GpuSpawner(BurstSpawner):
             ) from exc
 
     async def run_post_stop_hook(self) -> None:
-        """Free the GPUs. The hub calls this after every end: a stop, a crash, a start that failed."""
+        """Free the GPUs. JupyterHub calls this after every end: a stop, a crash, a failed start."""
         try:
             await maybe_future(super().run_post_stop_hook())
         finally:
@@ -119,25 +119,25 @@ class GpuSpawner(BurstSpawner):
         return gpu_environment(super().get_env(), has_gpus=bool(self.gpu_pool.held(self.key)))
 
     def get_state(self) -> dict[str, Any]:
-        """Return what the hub keeps of the server, its GPUs included for as long as they are not free."""
+        """Return the state that the hub stores, with the GPUs for as long as they are not free."""
         state: dict[str, Any] = super().get_state()
         ids = self.gpu_pool.held(self.key)
         return {**state, "gpu_ids": list(ids)} if ids else state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up a server that was started before this hub was.
+        """Restore a server that started before this hub did.
 
-        Later the pool knows better: a removal that took long has left GPUs in the state that are free by now, and
-        whoever only opens the spawn page has the state loaded.
+        Once the pool is complete, it has the newer data: after a slow removal the state still names GPUs that are free,
+        and the spawn page loads the state too.
         """
         super().load_state(state)
         if state.get("gpu_ids") and not self.gpu_pool.complete:
             self.gpu_pool.restore(self.key, state["gpu_ids"])
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield what the spawn page and `%cluster start` show, with ``queue``, the place there, while it waits.
+        """Yield the events of the spawn page and of `%cluster start`; ``queue`` is the place in the queue.
 
-        The hub closes this when the start has ended.
+        The hub closes this generator when the start has ended.
         """
         async for event in super().progress():
             yield event
@@ -167,14 +167,14 @@ class GpuSpawner(BurstSpawner):
         except NoGpuError as exc:
             raise _no_gpu(str(exc)) from exc
         self.log.info("%s has GPU %s", self._log_name, ", ".join(ids))
-        # Before the container exists: a hub that is killed from here on finds both again.
+        # Stored before the container exists, so that a hub that restarts after a crash finds both.
         self.orm_spawner.state = self.get_state()
         self.user.db.commit()
 
     async def _removals_done(self) -> None:
-        """Return when enough GPUs are free, or no removal is on its way any more, or after 5 s.
+        """Return when enough GPUs are free, or when no removal is in progress, or after 5 s.
 
-        Nobody is refused what the engine is about to free.
+        A request is not refused while the engine is about to free the GPUs.
         """
         pool, loop = self.gpu_pool, asyncio.get_running_loop()
         end = loop.time() + RETRY_SECONDS
@@ -182,7 +182,7 @@ class GpuSpawner(BurstSpawner):
             await asyncio.wait(going, timeout=end - loop.time(), return_when=asyncio.FIRST_COMPLETED)
 
     async def _request_form(self) -> str:
-        """Return how this engine is asked for GPUs; raises `SpawnException` where it has none to give."""
+        """Return the form of requests for GPUs; raises `SpawnException` if the engine has none."""
         if self.gpu_request_form != "auto":
             return str(self.gpu_request_form)
         form = offered_form(await self.docker("info"))
@@ -190,14 +190,14 @@ class GpuSpawner(BurstSpawner):
             raise _no_gpu(
                 "The engine on this host cannot give GPUs to containers. Install NVIDIA's container toolkit and run "
                 "`nvidia-ctk runtime configure --runtime=docker` (or `nvidia-ctk cdi generate`), then restart the "
-                "engine; set FARANDOLE_GPU_REQUEST=nvidia where only NVIDIA's hook is installed."
+                "engine. If only NVIDIA's hook is installed, set FARANDOLE_GPU_REQUEST=nvidia."
             )
         return form
 
     def _find_leftovers(self) -> None:
-        """Note GPUs of servers that a killed hub was just stopping.
+        """Record the GPUs of servers that a killed hub was stopping.
 
-        The hub itself loads servers that run, all of them before anybody can start one.
+        JupyterHub itself loads all running servers before any server can start.
         """
         if self.gpu_pool.complete:
             return
@@ -208,7 +208,7 @@ class GpuSpawner(BurstSpawner):
         self.gpu_pool.complete = True
 
     async def _old_container_gone(self) -> None:
-        """Return when the server's last container is gone and its GPUs are free; after 30 s this goes on by itself."""
+        """Return when the server's last container is removed and its GPUs are free, or after 30 s."""
         ids = self.gpu_pool.held(self.key)
         if not ids:
             return
@@ -218,41 +218,41 @@ class GpuSpawner(BurstSpawner):
             self.log.warning("GPU %s stays taken, the engine has not removed %s", ", ".join(ids), reason)
 
     def end_container(self) -> asyncio.Task[None]:
-        """Begin, or go on, to remove the container and to free its GPUs."""
+        """Begin, or continue, to remove the container and to free its GPUs."""
         return self.gpu_pool.releases.begin(self.key, self._remove_container)
 
     async def _remove_container(self) -> str | None:
-        """Try to remove the container; returns its name and why it is still there, or None."""
-        # By name: a start that was cancelled may not know the container's id yet.
+        """Try to remove the container; returns None, or its name and the reason why it still exists."""
+        # By name: after a cancelled start the container's id may not be known.
         try:
             await self.docker("remove_container", self.object_name, v=True, force=True)
         except docker.errors.NotFound:
             return None
         except (docker.errors.APIError, requests.RequestException) as exc:
-            # It is going (409), the engine does not answer, or refuses: in no case are its GPUs free.
+            # The removal is in progress (409), or the engine refuses or does not answer: the GPUs are not free.
             self.log.debug("Container %s is not gone yet: %s", self.object_name, exc)
             return f"{self.object_name}: {getattr(exc, 'explanation', None) or exc}"
-        return f"{self.object_name}: its removal is on the way"
+        return f"{self.object_name}: its removal is in progress"
 
 
 class GpuHandler(APIHandler):  # type: ignore[misc]
-    """``GET /hub/api/farandole/gpus``: total, free and held GPUs of each class, for whoever is logged in."""
+    """``GET /hub/api/farandole/gpus``: total, free and held GPUs of each class, for all logged-in users."""
 
     gpu_pool: ClassVar[GpuPool]
 
     async def get(self) -> None:
-        """Answer with the pool's public face."""
+        """Answer with the public state of the pool."""
         if self.current_user is None:
             raise HTTPError(403, "Log in, or send a token.")
         self.finish(self.gpu_pool.public())
 
 
 def configure_gpus(c: Any, profile_set: ProfileSet, environ: Mapping[str, str]) -> GpuPool:
-    """Set up the hub's side of the GPUs; returns the pool, for the class of its spawners."""
+    """Configure the hub for GPUs; returns the pool, for the class of its spawners."""
     pool = GpuPool(profile_set.gpus)
     c.GpuSpawner.gpu_request_form = environ.get("FARANDOLE_GPU_REQUEST") or "auto"
     handler = type("GpuHandler", (GpuHandler,), {"gpu_pool": pool})
-    # Ours counts in its place, see `BurstSpawner`.
+    # `BurstSpawner.concurrent_starts` replaces this limit.
     c.JupyterHub.concurrent_spawn_limit = 0
     c.JupyterHub.extra_handlers = [(r"/api/farandole/gpus", handler)]
     return pool

@@ -1,4 +1,4 @@
-"""The deployment on Kubernetes: hub, proxy and every server in a pod of its own."""
+"""The deployment on Kubernetes, with a pod for the hub, for the proxy and for each server."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 USER_ID = 1000
 CPU_REQUEST = 0.1
-"""Of a server whose profile names no CPUs."""
+"""The request of a server whose profile has no CPUs."""
 STOP_SECONDS = 5
 END_SECONDS = 10
-"""What a drained or preempted worker has to leave what it has recorded."""
+"""The time of a drained or preempted worker to store its last records."""
 GONE_NODE_SECONDS = 30
-"""After so long on a node that does not answer a server is given up; Kubernetes itself would give it 300."""
+"""The time after which a server on an unreachable node is given up; the default of Kubernetes is 300 s."""
 START_SECONDS = 1200
 """The first start on a node may pull the image."""
 QUEUE_SECONDS = 7 * 24 * 3600
 DNS_OPTIONS = {"ndots": "2", "timeout": "2", "attempts": "2"}
-"""torch asks for the name of each address that it connects to: where nobody answers that, it should not take long."""
+"""torch looks up the name of each address that it connects to: without an answer this should fail soon."""
 ACCESS_LABELS = {
     "hub.jupyter.org/network-access-hub": "true",
     "hub.jupyter.org/network-access-proxy-http": "true",
 }
-"""Those of Zero to JupyterHub's network policies, and of ours."""
+"""The labels of Zero to JupyterHub's network policies, and of the hub's own."""
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 QUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
@@ -79,12 +79,12 @@ def configure_servers(c: Any, ours: KubernetesSettings, profile_set: ProfileSet,
 
 
 def start_seconds(ours: KubernetesSettings, *, waits: bool = False) -> int:
-    """Return how long a start may take outside a queue: until there is a place, and then the image's pull."""
+    """Return how long a start may take outside a queue: the time to find a place, and the time to pull the image."""
     return START_SECONDS + (max(int(WAIT_SECONDS), ours.place_seconds) if waits else ours.place_seconds)
 
 
 def configure_pods(c: Any, ours: KubernetesSettings) -> None:
-    """Set what every server's pod has."""
+    """Configure the pod of every server."""
     pods = c.FarandoleKubeSpawner
     pods.hub_name = ours.name
     pods.place_seconds = ours.place_seconds
@@ -99,7 +99,7 @@ def configure_pods(c: Any, ours: KubernetesSettings) -> None:
     pods.container_security_context = {"runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}
     pods.allow_privilege_escalation = False
     pods.extra_pod_config = {
-        # What ended is the hub's to start anew, empty and known as such.
+        # The hub starts a new, empty server instead.
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": END_SECONDS,
@@ -115,13 +115,13 @@ def configure_pods(c: Any, ours: KubernetesSettings) -> None:
 
 
 def set_profile(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
-    """Set what a profile means for a server's pod; whole values, since the hub keeps the spawner for the next start."""
+    """Apply a profile to a server's pod, with assignments only: the hub keeps the spawner for the next start."""
     spawner.image = ours.image_of(profile)
     spawner.mem_limit = profile.memory or ours.memory
     spawner.mem_guarantee = needs.memory_request or spawner.mem_limit
     spawner.cpu_guarantee = needs.cpu_request or profile.cpus or CPU_REQUEST
     spawner.extra_resource_limits = {ours.gpu_resource: str(profile.gpus)} if profile.gpus else {}
-    # A training that makes room for itself must not end somebody's notebook, which leads others.
+    # A training job with priority must not end a notebook server, which leads other jobs.
     spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else ours.notebook_priority) or ""
     place_pod(ours, needs, spawner, profile)
     plan = VolumePlan.of(ours.shares, spawner, profile, shared_memory=needs.shared_memory, hub=ours.name, home=HOME)
@@ -134,7 +134,7 @@ def set_profile(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile
 
 
 def place_pod(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
-    """Set on which nodes the pod may run, and on which it should."""
+    """Set the required and the preferred nodes of the pod."""
     kind = {ours.gpu_class_label: profile.gpu_class} if profile.gpu_class else {}
     spawner.node_selector = {**kind, **needs.node_selector}
     spawner.node_affinity_preferred = needs.preferred()
@@ -142,7 +142,7 @@ def place_pod(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: 
         {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
         for state in ("not-ready", "unreachable")
     ]
-    # Clusters often keep their nodes with GPUs free of other pods by this taint.
+    # Many clusters keep other pods off their nodes with GPUs by this taint.
     gpus = [{"key": ours.gpu_resource, "operator": "Exists"}] if profile.gpus else []
     spawner.tolerations = [
         *gpus,
@@ -161,10 +161,10 @@ def cluster_label(server: str) -> dict[str, str]:
 
 
 def queue_labels(queue: str | None, user: str, server: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels by which Kueue lets a pod wait in line; none without a queue.
+    """Return the labels with which a pod waits in a queue of Kueue; none without a queue.
 
-    The workers that a cluster starts with are a group, which is admitted as one. What is added later, or put in the
-    place of a lost worker, waits alone: a group has its number of pods once and for all.
+    The workers of a cluster's start form a group, which Kueue admits as one. Workers that are added later, or replace a
+    lost worker, wait alone, because a group cannot grow.
     """
     if queue is None:
         return {}

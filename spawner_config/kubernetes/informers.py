@@ -1,4 +1,4 @@
-"""KubeSpawner's watches of pods and events, kept alive: the hub knows of its servers what they have seen."""
+"""KubeSpawner's watches of pods and events, kept alive: the hub's knowledge of its servers depends on them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 class WatchingSpawner(KubeSpawner):  # type: ignore[misc]
-    """A KubeSpawner whose watches outlast an API server that is away for more than a minute."""
+    """A KubeSpawner whose watches continue after an API server was down for more than a minute."""
 
     async def _start_reflector(self, kind: str, reflector_class: type[ResourceReflector], **options: Any) -> Any:
         key = self._get_reflector_key(kind)
         try:
             return await super()._start_reflector(kind, reflector_class, **options)
         except BaseException:
-            # Left there, it would pass for one that has seen no pods, and every server for dead.
+            # If it stayed there, it would report that there are no pods, and every server would count as dead.
             if _never_loaded(self.reflectors.get(key)):
                 del self.reflectors[key]
             raise
 
     @property
     def _pod(self) -> dict[str, Any] | None:
-        """What is known of the server's pod."""
+        """The last known state of the server's pod."""
         for reflector in (self.pod_reflector, self.event_reflector):
             keep_watching(reflector)
         pod: dict[str, Any] | None = self.pod_reflector.pods.get(f"{self.namespace}/{self.pod_name}")
@@ -34,14 +34,14 @@ class WatchingSpawner(KubeSpawner):  # type: ignore[misc]
 
 
 def keep_watching(reflector: ResourceReflector | None) -> None:
-    """Begin a watch anew that has given up, as KubeSpawner's do after a minute without the API server.
+    """Restart a watch that has given up, as KubeSpawner's watches do after a minute without the API server.
 
-    What it knows stays until it has been told again.
+    Its last known state remains until the first new answer.
     """
     if reflector is None or reflector._stopping:
         return
     if reflector.watch_task is not None and reflector.watch_task.done():
-        reflector.log.warning("Watching %s anew", reflector.kind)
+        reflector.log.warning("Restarting the watch of %s", reflector.kind)
         reflector.watch_task = asyncio.create_task(reflector._watch_and_update())
 
 

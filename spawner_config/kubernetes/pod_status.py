@@ -1,4 +1,4 @@
-"""What a pod's state says of its start: pure functions of what Kubernetes tells of it."""
+"""The outcome of a server's start, as pure functions of the state of its pod."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ NO_VOLUME = re.compile(
     "|volume node affinity conflict|PersistentVolume's node affinity|bound to non-existent"
 )
 NO_ROOM = re.compile("Insufficient|Too many pods")
-"""What the scheduler says of nodes, and what stopping servers would mend."""
+"""Reasons of the scheduler that disappear when servers stop."""
 MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 
 def fatal_reason(pod: dict[str, Any], events: Sequence[str] = ()) -> str | None:
-    """Return why a pod will never run a server, as a sentence with the remedy; None while it may.
+    """Return why a pod can never run a server, as a sentence with the remedy; None while it can.
 
-    ``events`` are the messages of what happened to it, in their order.
+    ``events`` are the messages of the pod's events, in order.
     """
     for container in _containers(pod):
         if problem := _container_problem(container, events):
@@ -38,18 +38,18 @@ def fatal_reason(pod: dict[str, Any], events: Sequence[str] = ()) -> str | None:
 
 
 def missing_claim(pod: dict[str, Any]) -> str | None:
-    """Return what to tell of a pod whose volume claim is missing; one that was just made the scheduler may not know."""
+    """Return the message for a pod whose volume claim is missing; the scheduler may not know a very new claim yet."""
     found = MISSING_CLAIM.search(unplaced(pod) or "")
     if found is None:
         return None
     return (
-        f"There is no volume claim {found[1]!r} for this server. The administrator makes it in the hub's "
-        "namespace, or takes it out of the hub's settings."
+        f"There is no volume claim {found[1]!r} for this server. The administrator creates it in the hub's "
+        "namespace, or removes it from the hub's settings."
     )
 
 
 def unplaced(pod: dict[str, Any]) -> str | None:
-    """Return the scheduler's own words about a pod that it cannot place; None where it said nothing."""
+    """Return the scheduler's reason why it cannot place a pod; None without a reason."""
     for condition in pod["status"].get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return None if _is_gate(condition) else str(condition.get("message") or "no node has room for it")
@@ -57,18 +57,18 @@ def unplaced(pod: dict[str, Any]) -> str | None:
 
 
 def queued(pod: dict[str, Any]) -> bool:
-    """Whether a pod waits in a queue (Kueue's): the scheduler is not to look at it yet."""
+    """Whether a pod waits in a queue of Kueue: the scheduler ignores it until then."""
     return any(_is_gate(condition) for condition in pod["status"].get("conditions") or [])
 
 
 def is_overdue(pod: dict[str, Any], now: datetime, seconds: float) -> bool:
-    """Whether a pod was to be gone so many seconds ago: the machine that it was on does not say that it is."""
+    """Whether a pod should have been removed that many seconds ago, but its machine has not confirmed the removal."""
     deleted = pod["metadata"].get("deletionTimestamp")
     return bool(deleted) and (now - _time(deleted)).total_seconds() > seconds
 
 
 def has_ended(pod: dict[str, Any]) -> bool:
-    """Whether a pod that is being deleted runs nothing any more; its node may take a minute to clear up after it."""
+    """Whether nothing runs any more in a pod that is being deleted; its node may take a minute to remove it."""
     known = _containers(pod)
     return (
         "deletionTimestamp" in pod["metadata"] and bool(known) and not any("running" in each["state"] for each in known)
@@ -76,11 +76,11 @@ def has_ended(pod: dict[str, Any]) -> bool:
 
 
 def cannot_be_placed(words: str, seconds: float) -> str:
-    """Return what to tell of a pod for which no node has had room for so long, or no volume that it can use."""
+    """Return the message for a pod without a node, or without a usable volume, after that time."""
     if NO_VOLUME.search(words) and not NO_ROOM.search(words):
         return (
             f"Kubernetes found no volume for this server within {seconds:.0f} s: {words.rstrip('.')}. Try again in a "
-            "minute; if it stays so, the administrator looks at the claims in the hub's namespace, their access modes "
+            "minute. If this stays so, the administrator checks the claims in the hub's namespace, their access modes "
             "and storage classes: for homes FARANDOLE_HOME_ACCESS and FARANDOLE_HOME_CLASS, or the cluster's default."
         )
     return (
@@ -90,7 +90,7 @@ def cannot_be_placed(words: str, seconds: float) -> str:
 
 
 def refusal(exc: ApiException) -> str:
-    """Return what to tell of an object that the API server refuses; its words are for people."""
+    """Return the message for an object that the API server refuses, with the server's reason."""
     words = _words(exc)
     if "exceeded quota" in words:
         return f"A quota of this hub is used up: {words}. Stop servers that you do not need, or ask the administrator."
@@ -114,16 +114,18 @@ def _container_problem(container: dict[str, Any], events: Sequence[str]) -> str 
     waiting, terminated = state.get("waiting") or {}, state.get("terminated")
     reason, message = waiting.get("reason"), waiting.get("message") or ""
     if reason in NO_IMAGE:
-        # The state says only that the node tries again; why it must, an event told.
+        # The state says only that the node tries again; the reason is in an event.
         failures = [text for text in events if text.startswith(PULL_FAILED)]
         why = failures[-1] if failures else message or reason
         return (
-            f"The image {container['image']} cannot be had on its node: {why.rstrip('.')}. The administrator "
-            "loads it there or names one in a registry: FARANDOLE_NOTEBOOK_IMAGE, or `image` of the profile; "
-            "FARANDOLE_PULL_SECRETS where the registry wants a login."
+            f"The image {container['image']} is not available on its node: {why.rstrip('.')}. The administrator "
+            "loads it there or names an image in a registry (FARANDOLE_NOTEBOOK_IMAGE, or `image` of the profile), "
+            "with FARANDOLE_PULL_SECRETS if the registry requires a login."
         )
     if reason in NO_CONTAINER:
-        return f"The server's container cannot be made: {message or reason}. Ask the administrator for the hub's log."
+        return (
+            f"The server's container cannot be created: {message or reason}. Ask the administrator for the hub's log."
+        )
     if terminated is not None:
         return _ended(f"{terminated.get('reason', 'Error')}, exit code {terminated.get('exitCode')}")
     return None
@@ -131,8 +133,8 @@ def _container_problem(container: dict[str, Any], events: Sequence[str]) -> str 
 
 def _ended(words: str) -> str:
     return (
-        f"The server ended while it started ({words or 'without a reason'}). If its memory was short, choose a larger "
-        "profile; if it ends again, ask the administrator for the hub's log."
+        f"The server ended while it started ({words or 'without a reason'}). If it ran out of memory, choose a larger "
+        "profile. If it ends again, ask the administrator for the hub's log."
     )
 
 

@@ -1,4 +1,4 @@
-"""The volumes of a server's pod: the user's home, what users share, and room for /dev/shm."""
+"""The volumes of a server's pod: the user's home, the shared volumes, and /dev/shm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHARED_MEMORY_PATH = "/dev/shm"
 
 @dataclass(frozen=True, kw_only=True)
 class VolumePlan:
-    """Volumes and where they are mounted, in the forms of Kubernetes."""
+    """Volumes and their mount points, in the forms of Kubernetes."""
 
     volumes: list[dict[str, Any]]
     mounts: list[dict[str, Any]]
@@ -23,7 +23,7 @@ class VolumePlan:
     def of(
         cls, shares: Shares, spawner: Any, profile: Profile, *, shared_memory: str, hub: str, home: str
     ) -> VolumePlan:
-        """Return what a user's server has; workers have the home too, as runs and checkpoints lie there."""
+        """Return the volumes of a user's server; workers have the home too, since it holds runs and checkpoints."""
         groups = {group.name for group in spawner.user.groups}
         claims = [(spawner.pvc_name, home, False)]
         claims += [(data.volume, data.path, True) for data in shares.data_of(profile.data)]

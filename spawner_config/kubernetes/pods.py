@@ -1,4 +1,4 @@
-"""Servers as pods: their starts, which end as soon as it is clear that they cannot succeed, and their ends."""
+"""Servers as pods: a start fails as soon as it cannot succeed any more, and a stop returns when the pod is gone."""
 
 from __future__ import annotations
 
@@ -39,48 +39,48 @@ if TYPE_CHECKING:
 
     from jupyterhub.spawner import SpawnException
 
-LOOK_SECONDS = 0.5
-"""What Kubernetes tells is watched by KubeSpawner; a look costs no request."""
+POLL_SECONDS = 0.5
+"""The interval of checks of a pod; KubeSpawner watches the pods, so that a check sends no request."""
 TELL_SECONDS = 2.0
-"""How often somebody who waits for a start is told of it; each time all pods' events are sorted."""
+"""The interval of progress events; for each of them KubeSpawner sorts the events of all pods."""
 OVERDUE_SECONDS = 15.0
-"""So long after its time of grace a pod counts as gone, whatever its node says: nodes die too."""
+"""A pod counts as gone so long after its grace period, even if its node does not confirm it: nodes fail too."""
 GONE_SECONDS = 10.0
-"""So long a pod that starts may be missing: KubeSpawner itself may delete one and make it anew."""
+"""How long the pod of a start may be missing: KubeSpawner itself may delete a pod and create it again."""
 CLAIM_SECONDS = 10.0
-"""So long the scheduler may not know of a claim that was just made."""
+"""How long the scheduler may not know a new claim."""
 WAIT_SECONDS = 540.0
-"""How long who chose to wait is let wait for a place."""
+"""How long a server may wait for a place if its user chose to wait."""
 
 
 class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
-    """A pod for each server; the user's home is a volume claim that stays."""
+    """A pod for each server; the user's home is a persistent volume claim."""
 
-    hub_name = Unicode(help="What the hub's objects are labelled with, for example farandole.", config=True)
-    place_seconds = Integer(120, help="How long a pod may wait for a node that has room for it.", config=True)
+    hub_name = Unicode(help="The label of the hub's objects, for example farandole.", config=True)
+    place_seconds = Integer(120, help="How long a pod may wait for a node with enough room.", config=True)
     concurrent_starts = Integer(
         100,
         min=1,
         config=True,
-        help="How many servers may be starting at once; further ones wait. It stands for "
-        "JupyterHub.concurrent_spawn_limit, which counts those too that only wait in a queue: a long one would keep "
-        "everybody from starting anything. Example: c.FarandoleKubeSpawner.concurrent_starts = 50",
+        help="How many servers may be starting at the same time; further starts wait. It replaces "
+        "JupyterHub.concurrent_spawn_limit, which also counts servers that only wait in a queue: a long queue would "
+        "block all other starts. Example: c.FarandoleKubeSpawner.concurrent_starts = 50",
     )
     wait_for_gpus = False
     _turn: ClassVar[asyncio.Lock] = asyncio.Lock()
-    """Held by who is the next to start."""
+    """Held by the server that starts next."""
     _starting: ClassVar[set[FarandoleKubeSpawner]] = set()
-    """Whose start is under way, in a queue or not."""
+    """The servers whose start is in progress, in a queue or not."""
 
     _hub_stops: asyncio.Future[None] | None = None
     _other_stop: asyncio.Future[None] | None = None
 
     @property
     def _stop_future(self) -> asyncio.Future[None]:
-        """What the hub awaits before it removes a server that is told to stop once more.
+        """The future that JupyterHub awaits when it is asked again to remove a server that is stopping.
 
-        It has none for the stop after a start that failed, and pods take their time to go. One for all who ask: who
-        came later would remove the next server of that name.
+        JupyterHub sets none for the stop after a failed start, and pods take some time to go. All requests share one
+        future: a later one would otherwise remove the next server of that name.
         """
         if self._hub_stops is not None:
             return self._hub_stops
@@ -95,22 +95,22 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
     async def _until_stopped(self) -> None:
         async with asyncio.timeout(self.start_timeout):
             while self._stop_pending:  # noqa: ASYNC110 - the hub tells nobody
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
 
     async def load_user_options(self) -> None:
-        """Leave the options alone: `OptionsHook` has applied them, and KubeSpawner would seek a profile of its own."""
+        """Do nothing: `OptionsHook` has applied the options. KubeSpawner would look for profiles of its own kind."""
 
     def _expand_env(self, _env: dict[str, str]) -> dict[str, str]:
-        # Values are not templates: some are JSON, whose braces KubeSpawner would take for names.
+        # Values are not templates: some are JSON, and KubeSpawner would treat their braces as placeholders.
         return {}
 
     @property
     def user_labels(self) -> dict[str, str]:
-        """The labels that a user's pods have in common, and nobody else's."""
+        """The labels that all pods of a user have, and no others."""
         return {HUB_LABEL: self.hub_name, USER_LABEL: safe_slug(self.user.name)}
 
     async def _start(self) -> str:
-        # KubeSpawner's own; its `start` keeps this one's future, by which others see that a start goes on.
+        # KubeSpawner's `start` stores the future of this method, by which others see that a start is in progress.
         try:
             async with self._turn_to_start():
                 await self._ensure_policy()
@@ -120,18 +120,18 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             await self._withdraw()
             raise refused_start(refusal(exc), reason="refused") from exc
         except BaseException:
-            # Cancelled too: the hub stops only what has begun to run.
+            # Also after a cancellation, because JupyterHub stops only servers that have begun to run.
             await self._withdraw()
             self.start_polling()
             raise
 
     @asynccontextmanager
     async def _turn_to_start(self) -> AsyncIterator[None]:
-        """Wait until few enough others are starting; whose pod is in a queue is none of them."""
+        """Wait until fewer than `concurrent_starts` servers are starting; queued pods do not count."""
         await asyncio.gather(self._start_watching_pods(), self._start_watching_events())
         async with self._turn:
             while self._is_crowded():  # noqa: ASYNC110 - pods tell nobody here
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
             self._starting.add(self)
         try:
             yield
@@ -148,29 +148,29 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         return pod is not None and queued(pod)
 
     async def _start_or_refuse(self) -> str:
-        """Start the pod and return the server's address, or end both as soon as it is clear that there will be none."""
+        """Start the pod and return the server's address; end the start as soon as it cannot succeed."""
         start = asyncio.ensure_future(self._start_to_the_end())
-        judge = asyncio.ensure_future(self._judge(old=_uid(self._pod)))
+        failure = asyncio.ensure_future(self._watch_for_failure(old=_uid(self._pod)))
         try:
-            await asyncio.wait([start, judge], return_when=asyncio.FIRST_COMPLETED)
-            return start.result() if start.done() else judge.result()
+            await asyncio.wait([start, failure], return_when=asyncio.FIRST_COMPLETED)
+            return start.result() if start.done() else failure.result()
         finally:
             start.cancel()
-            judge.cancel()
-            await asyncio.wait([start, judge])
+            failure.cancel()
+            await asyncio.wait([start, failure])
 
     async def _start_to_the_end(self) -> str:
         url: str = await super()._start()
         parts = urlsplit(url)
-        # Of one that ends meanwhile `_judge` hears.
+        # `_watch_for_failure` detects the end of the server during this wait.
         if not await listens(str(parts.hostname), int(parts.port or 80), LISTEN_SECONDS):
             raise not_listening()
         return url
 
-    async def _judge(self, *, old: str | None) -> NoReturn:
-        """Raise `SpawnException` once the pod has no prospect; ``old`` is the id of one that still ends.
+    async def _watch_for_failure(self, *, old: str | None) -> NoReturn:
+        """Raise `SpawnException` once the pod cannot run; ``old`` is the id of a former pod that still ends.
 
-        In a queue a pod may wait as long as it takes.
+        The time in a queue is not limited.
         """
         loop = asyncio.get_running_loop()
         patience = max(WAIT_SECONDS, self.place_seconds) if self.wait_for_gpus else self.place_seconds
@@ -182,7 +182,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             if pod is not None and _uid(pod) != old:
                 seen = loop.time()
                 if fatal_reason(pod):
-                    # Only now: to find a pod's events KubeSpawner sorts those of all pods.
+                    # Only now, because KubeSpawner sorts the events of all pods to find those of one pod.
                     events = [event["message"] for event in self.events]
                     raise refused_start(str(fatal_reason(pod, events)), reason="pod")
                 words = unplaced(pod)
@@ -192,10 +192,10 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
                     raise refused_start(problem, reason="pod")
                 if words and waited > patience:
                     raise refused_start(cannot_be_placed(words, patience), reason="place")
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
-        # Whole, even where the start is given up: a pod that comes into being behind the withdrawal would stay.
+        # Shielded: after a cancellation, a pod that is created behind the deletion would remain.
         making = asyncio.ensure_future(super()._make_create_pod_request(pod, request_timeout))
         try:
             return bool(await asyncio.shield(making))
@@ -204,7 +204,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             raise
 
     async def _withdraw(self) -> None:
-        """Delete the pod of a start that came to nothing; it may not be known yet to those who watch."""
+        """Delete the pod of a failed start, which the watch may not know yet."""
         await self._delete_pod(seconds=1)
 
     async def _delete_pod(self, *, seconds: int) -> None:
@@ -214,7 +214,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         try:
             await exponential_backoff(ask, words, timeout=patience)
         except (ApiException, ClientError, TimeoutError) as exc:
-            # Why the start failed is what is to be told, not this.
+            # The user needs the reason of the failed start, not this one.
             self.log.warning("The pod of %s cannot be deleted: %s", self._log_name, exc)
 
     async def _ensure_policy(self) -> None:
@@ -232,8 +232,8 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
     async def stop(self, now: bool = False) -> None:
         """Stop the pod and return once it is gone.
 
-        When nothing runs in it any more, or its node is dead, it is struck off: a node takes up to a minute to clear up
-        after a pod, and its name is needed for the next.
+        A node takes up to a minute to remove a pod, and the next pod needs its name. So the pod is deleted from the API
+        server as soon as nothing runs in it any more, or its node has failed.
         """
         await self._start_watching_pods()
         striking = asyncio.ensure_future(self._strike_off(_uid(self._pod)))
@@ -245,28 +245,28 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
 
     async def _strike_off(self, uid: str | None) -> None:
         while (pod := self._pod) is not None and _uid(pod) == uid:
-            # On a dead node nothing ends: the hub's own look comes too late, since it asks nobody who stops.
+            # On a failed node nothing ends, and JupyterHub does not poll a server that is stopping.
             if has_ended(pod) or is_overdue(pod, datetime.now(UTC), OVERDUE_SECONDS):
                 await self._delete_pod(seconds=0)
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def poll(self) -> int | None:
         """Return None while the server runs or may still start, else its exit code.
 
-        A pod whose node died stays in Kubernetes' books until somebody strikes it off: then its name is free again.
+        A pod whose node failed stays in Kubernetes until it is deleted there; then its name is free again.
         """
         await self._start_watching_pods()
         pod = self._pod
         if pod is not None and is_overdue(pod, datetime.now(UTC), OVERDUE_SECONDS):
-            self.log.warning("The node of %s does not end it: it counts as gone", self._log_name)
+            self.log.warning("The node of %s does not end it: it is treated as gone", self._log_name)
             await self.stop(now=True)
             return 1
         code: int | None = await super().poll()
         return code
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield what Kubernetes says of the pod, and ``queue`` while it waits there; the hub closes this at the end."""
+        """Yield the events of the pod, and ``queue`` while it waits; the hub closes this generator at the end."""
         await self._start_watching_events()
         told: set[str] = set()
         waits, percent = False, 0.0
@@ -282,7 +282,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             await asyncio.sleep(TELL_SECONDS)
 
     async def delete_forever(self) -> None:
-        """Forget a user's policy with the user; the home stays, so there is nothing else to do."""
+        """Remove the policy of a deleted user; the home stays."""
         if not self.name:
             await self._policies.remove(self._policy_name, self.k8s_api_request_retry_timeout)
 
@@ -293,7 +293,7 @@ def _uid(pod: dict[str, Any] | None) -> str | None:
 
 def _taken_away() -> SpawnException:
     return refused_start(
-        "The server's pod was taken away while it started: its node was drained, or a pod of higher priority needed "
+        "The server's pod was removed while it started: its node was drained, or a pod of higher priority needed "
         "the room. Start it again.",
         reason="gone",
         status_code=500,

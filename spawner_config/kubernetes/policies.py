@@ -1,7 +1,7 @@
-"""A NetworkPolicy for each user: a user's pods reach each other, as Gloo and NCCL need, and nobody else's.
+"""A NetworkPolicy for each user: the user's pods reach each other, as Gloo and NCCL require, and no other user's pods.
 
-No policy can say "with the same value of this label", so the hub makes one for each user. What all users' pods may do
-besides (be reached by hub and proxy, ask the name server, reach the internet) is in the hub's manifests or its chart.
+A policy cannot say "with the same value of this label", so the hub creates one for each user. The other rules, the same
+for all users' pods (hub and proxy, name server, internet), are in the hub's manifests or its chart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EXISTS, MISSING = 409, 404
 
 
 def user_policy(name: str, labels: dict[str, str]) -> dict[str, Any]:
-    """Return the policy of a user whose pods bear these labels."""
+    """Return the policy of a user whose pods have these labels."""
     peers = [{"podSelector": {"matchLabels": labels}}]
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -31,7 +31,7 @@ def user_policy(name: str, labels: dict[str, str]) -> dict[str, Any]:
 
 
 class UserPolicies:
-    """The policies of one hub's users, in one namespace. The API server has the state."""
+    """The policies of one hub's users, in one namespace; the API server has the state."""
 
     def __init__(self, api: Any, namespace: str) -> None:
         """Use ``api``, a `NetworkingV1Api`: its types admit no plain objects."""
@@ -39,18 +39,18 @@ class UserPolicies:
         self._namespace = namespace
 
     async def ensure(self, policy: dict[str, Any], seconds: float) -> None:
-        """Return once the policy is there, as it is to be; raises `ApiException` and `TimeoutError`."""
+        """Return once the policy exists with this content; raises `ApiException` and `TimeoutError`."""
         async with asyncio.timeout(seconds):
             try:
                 await self._api.create_namespaced_network_policy(self._namespace, policy)
             except ApiException as exc:
                 if exc.status != EXISTS:
                     raise
-                # One of an earlier version of the hub, perhaps.
+                # It may have been created by an earlier version of the hub.
                 await self._api.patch_namespaced_network_policy(policy["metadata"]["name"], self._namespace, policy)
 
     async def remove(self, name: str, seconds: float) -> None:
-        """Return once the policy is gone; raises `ApiException` and `TimeoutError`."""
+        """Return once the policy is removed; raises `ApiException` and `TimeoutError`."""
         async with asyncio.timeout(seconds):
             try:
                 await self._api.delete_namespaced_network_policy(name, self._namespace)

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 GAP_INTERVALS = 2
-"""A jump of the clock by so many intervals of reports counts as one."""
+"""A jump of the clock by this number of report intervals counts as a gap."""
 
 
 class ReportWindow:
-    """Since when the culler has heard reports with no gap in the time that they tell.
+    """The time since which the culler has received reports without a gap.
 
-    After a suspend, a pause of the machine, or a new time, all that was reported before looks as old as the gap is
-    long, and a look may come before the next report. Monotonic time leaves such a gap out: where it and the wall clock
-    differ by more than ``tolerance``, the watch begins anew, and every server has its whole time again to report.
+    After a suspend, a pause of the machine or a change of its time, all earlier reports look as old as the gap is long,
+    and the culler may check servers before their next report. Monotonic time does not include such a gap. If it differs
+    from the wall clock by more than ``tolerance``, the window restarts, and every server has its full time to report.
     """
 
     def __init__(
@@ -39,18 +39,18 @@ class ReportWindow:
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to watch now."""
+        """Open the window now."""
         self._tolerance = tolerance
         self._wall = wall
         self._monotonic = monotonic
         self._begin()
 
     def look(self) -> tuple[datetime, datetime]:
-        """Return the time now, and since when there is no gap."""
+        """Return the current time, and the time since which there is no gap."""
         now = self._wall()
         gap = now - self._since - timedelta(seconds=self._monotonic() - self._monotonic_since)
         if abs(gap) > self._tolerance:
-            app_log.warning("The clock jumped by %+.0f s: idle times count anew.", gap.total_seconds())
+            app_log.warning("The clock jumped by %+.0f s: idle timers restart.", gap.total_seconds())
             self._begin()
         return now, self._since
 
@@ -60,7 +60,7 @@ class ReportWindow:
 
 @dataclass(frozen=True, kw_only=True)
 class Arbiter:
-    """What the culler asks about each server."""
+    """The culler's decision about each server."""
 
     limits: IdleLimits
     api_url: str
@@ -68,10 +68,10 @@ class Arbiter:
     window: ReportWindow
 
     async def __call__(self, *, server: dict[str, Any], **_: Any) -> bool:
-        """Return whether the server (as the hub's API describes it) is to be stopped."""
+        """Return whether to stop the server, which is given as the hub's API describes it."""
         if not self._idle(server["name"], {server["name"]: server}):
             return False
-        # The culler's list may be some seconds old, and the user's other servers count too.
+        # The culler's list may be some seconds old, and the user's other servers matter too.
         return self._idle(server["name"], await self._servers_beside(server))
 
     def _idle(self, name: str, servers: dict[str, dict[str, Any]]) -> bool:
@@ -95,7 +95,7 @@ def _time(text: str) -> datetime:
 
 
 def main() -> None:
-    """Look for idle servers until the hub ends this."""
+    """Check for idle servers until the hub ends this process."""
     limits = IdleLimits.from_environment(os.environ)
     api_url, token = os.environ["JUPYTERHUB_API_URL"], os.environ["JUPYTERHUB_API_TOKEN"]
     window = ReportWindow(GAP_INTERVALS * timedelta(seconds=limits.interval))

@@ -1,7 +1,7 @@
-"""When a server has been idle for too long, and the service of the hub that stops it then.
+"""Rules for idle servers, and the service of the hub that stops them.
 
-Servers report themselves when they were last of use (`farandole.server.activity`); what the proxy sees does not count,
-or an open page, and a driver that is attached, would keep a server for ever.
+Servers report their own activity (`farandole.server.activity`). The proxy's view of activity does not count: an open
+page or an attached driver would keep a server alive forever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SERVICE = "idle-culler"
 SCOPES = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
 LONGEST_INTERVAL = 60
 KEPT = ("PATH", "FARANDOLE_HUB_OF")
-"""What the service gets of the hub's environment; by the second `hub.process` finds what a killed hub has left."""
+"""The hub's variables that the service inherits; `hub.process` finds the processes of a killed hub by the second."""
 
 
 class IdleLimits(Variables):
@@ -40,17 +40,17 @@ class IdleLimits(Variables):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that say the same."""
+        """The same limits as environment variables."""
         return {variable: f"{minutes:g}" for variable, minutes in self.model_dump(by_alias=True).items()}
 
     @property
     def interval(self) -> int:
-        """How many seconds may pass between two reports of a server, and between two looks for idle ones."""
+        """The seconds between two reports of a server, and between two checks for idle servers."""
         shortest = min((minutes for minutes in (self.worker_minutes, self.server_minutes) if minutes), default=math.inf)
         return round(min(max(shortest * 60 / 5, 1), LONGEST_INTERVAL))
 
     def limit(self, server: str) -> timedelta | None:
-        """Return how long a server of that name may be idle; None: for ever."""
+        """Return how long a server of that name may be idle; None: forever."""
         minutes = self.worker_minutes if is_worker(server) else self.server_minutes
         return timedelta(minutes=minutes) if minutes else None
 
@@ -60,9 +60,10 @@ def is_idle(
 ) -> bool:
     """Return whether a server has been idle for too long.
 
-    ``uses`` says of each running server of its user when it was last of use. A notebook server is in use while a
-    worker of its user is: when it stops they stop with it. ``reports_since`` is when the hub began to hear reports
-    without a gap: what was in use while it was down, or before the clock jumped, could not say so.
+    - ``uses`` has the time of the last use of each running server of the user.
+    - A notebook server is in use while a worker of its user is in use: its workers stop with it.
+    - Before ``reports_since`` the hub received no reports, or with a gap, because it was down or the clock jumped. Idle
+      time counts from then at the earliest.
     """
     limit = limits.limit(server)
     if limit is None or server not in uses:
@@ -72,7 +73,7 @@ def is_idle(
 
 
 class QuietProxy(ConfigurableHTTPProxy):  # type: ignore[misc]
-    """The hub's usual proxy, without its word on activity; the hub still asks it which routes it has."""
+    """The usual proxy without its reports of activity; the hub still gets the list of routes from it."""
 
     async def get_all_routes(self) -> dict[str, Any]:
         """Return all routes."""
@@ -83,7 +84,7 @@ class QuietProxy(ConfigurableHTTPProxy):  # type: ignore[misc]
 
 
 def configure_idle(c: Any, limits: IdleLimits) -> None:
-    """Have the hub stop idle servers."""
+    """Configure the hub to stop idle servers."""
     c.JupyterHub.proxy_class = QuietProxy
     c.Spawner.pre_spawn_hook = partial(tell_limits, limits)
     if not limits.worker_minutes and not limits.server_minutes:
@@ -100,5 +101,5 @@ def configure_idle(c: Any, limits: IdleLimits) -> None:
 
 
 def tell_limits(limits: IdleLimits, spawner: Any) -> None:
-    """Tell a server, before it starts, how often to report; a worker tells its driver how long it may be idle."""
+    """Set the environment of a server before it starts: its report interval, and its limits for the driver."""
     spawner.environment |= {**limits.environment, "JUPYTERHUB_ACTIVITY_INTERVAL": str(limits.interval)}

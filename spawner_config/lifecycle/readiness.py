@@ -1,4 +1,4 @@
-"""A server that dies while it starts is told at once, and one of many that start together gets its time."""
+"""Readiness of servers in containers: a start ends when the server listens or when its container has ended."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from jupyterhub.spawner import SpawnException
 
 LISTEN_SECONDS = 240.0
-"""A whole course may start at once on two cores."""
+"""A whole course may start at the same time on two cores."""
 POLL_SECONDS = 2.0
-"""Between questions to the engine; connections are tried much more often."""
+"""The interval between requests to the engine; connections are tried much more often."""
 CONNECT_SECONDS = 0.2
 
 
 class StartCleanup:
-    """What spawners of either kind of container do about starts that were given up.
+    """Cleans up after starts that were given up; shared by the spawners of containers and of pods.
 
-    Not a Spawner itself: the hub wants of each that it can start something.
+    This is no Spawner: JupyterHub requires every Spawner class to implement a start.
     """
 
     async def poll_and_notify(self: Any) -> Any:
-        """Return the status, as the hub's own does; end a server whose start was given up while the engine was slow.
+        """Return the status as JupyterHub does, and stop a server whose start was given up while the engine was slow.
 
-        The hub cancels such a start, and a second later it refuses to stop what has not ended yet. The server would
-        count as running then, without a container, and nobody could delete it.
+        JupyterHub cancels such a start, and a second later refuses to stop a server that is still stopping. The server
+        would then count as running without a container, and nobody could delete it.
         """
         status = await super().poll_and_notify()  # type: ignore[misc]
         if status is not None and self.server is not None and not self.pending:
@@ -39,21 +39,21 @@ class StartCleanup:
 
 
 class ReadinessSpawner(StartCleanup, DockerSpawner):  # type: ignore[misc]
-    """A DockerSpawner whose start is over when the server listens, or when its container has ended.
+    """A DockerSpawner whose start ends when the server listens, or when its container has ended.
 
-    The hub alone would wait for an answer until its patience is over, whatever became of the container.
+    JupyterHub alone would wait until its timeout, even after the container has ended.
     """
 
     async def start(self) -> Any:
-        """Start the container and return the server's address; raises `SpawnException` when it ends or stays mute."""
+        """Start the container and return the server's address; raises `SpawnException` if it ends or never listens."""
         host, port = await super().start()
         for _ in range(int(LISTEN_SECONDS / POLL_SECONDS)):
             if await listens(host, port, POLL_SECONDS):
                 return host, port
             if (status := await self.poll()) is not None:
                 raise refused_start(
-                    f"The server ended while it started ({status or 'its container is gone'}). If its memory was "
-                    "short, choose a larger profile; if it ends again, ask the administrator for the hub's log.",
+                    f"The server ended while it started ({status or 'its container is gone'}). If it ran out of "
+                    "memory, choose a larger profile. If it ends again, ask the administrator for the hub's log.",
                     reason="start",
                     status_code=500,
                 )
@@ -61,7 +61,7 @@ class ReadinessSpawner(StartCleanup, DockerSpawner):  # type: ignore[misc]
 
 
 def not_listening() -> SpawnException:
-    """Return what ends the start of a server that runs and accepts no connection."""
+    """Return the error for a server that runs but accepts no connection."""
     return refused_start(
         f"The server did not listen within {LISTEN_SECONDS:.0f} s. The host may be busy: try again in a minute.",
         reason="start",
@@ -70,7 +70,7 @@ def not_listening() -> SpawnException:
 
 
 async def listens(host: str, port: int, seconds: float) -> bool:
-    """Return whether a connection could be made within that time."""
+    """Return whether the server accepts a connection within that time."""
     try:
         async with asyncio.timeout(seconds):
             while not await _connects(host, port):  # noqa: ASYNC110 - only the server knows

@@ -1,4 +1,4 @@
-"""What a user may ask of a server, and what the server gets for it."""
+"""The options of a server that users may set, and the plan of the server that follows from them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ WORKER_MODULE = "farandole.server.worker.main"
 LEAN_SERVER_APP = "jupyter_server.serverapp.ServerApp"
 WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "together", "backend")
 BACKENDS = ("", "horovod", "torch", "none")
-"""What a cluster may be asked to use; the empty text leaves it to the driver."""
+"""The backends of a cluster; with the empty text the driver chooses."""
 NOTEBOOK_OPTIONS = ("profile", "wait")
 
 
 class OptionsError(ValueError):
-    """Raised when a server is asked for in a way that this hub refuses."""
+    """Raised when the hub refuses an option of a server."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerPlan:
-    """What the spawner is told: the module to run, extra environment and arguments, the profile for its limits."""
+    """The plan of a server: the module to run, extra environment and arguments, and the profile with its limits."""
 
     module: str
     profile: Profile
@@ -50,8 +50,8 @@ def plan_server(
 ) -> ServerPlan:
     """Return the plan of a server.
 
-    ``other_workers`` and ``other_notebooks`` are how many the user has beside this one. Raises `OptionsError`,
-    `LookupError` or `LimitError`, each with what to do about it.
+    ``other_workers`` and ``other_notebooks`` are the numbers of the user's other servers. Raises `OptionsError`,
+    `LookupError` or `LimitError`; each message has a remedy.
     """
     role = options.get("role", "notebook")
     if (role == "worker") != is_worker(server_name):
@@ -68,7 +68,7 @@ def _plan_worker(profile_set: ProfileSet, server_name: str, options: dict[str, A
     _refuse_unknown(options, WORKER_OPTIONS)
     cluster = server_name.rpartition("-w")[0]
     if options.get("cluster", cluster) != cluster:
-        raise OptionsError(f"The worker {server_name!r} belongs to the cluster {cluster!r}, by its name.")
+        raise OptionsError(f"The worker {server_name!r} belongs by its name to the cluster {cluster!r}.")
     profile = profile_set.get(options.get("profile", profile_set.default.name))
     asked = options.get("ranks")
     ranks = profile_set.limits.check_ranks(profile.ranks if asked is None else asked)
@@ -117,11 +117,11 @@ def _check_together(number: object) -> None:
 
 
 class OptionsHook:
-    """The hub's ``apply_user_options``: plans a server and sets its spawner accordingly.
+    """The hub's ``apply_user_options``: plans a server and configures its spawner.
 
-    ``python`` is the interpreter of the servers, ``environment`` and ``args`` are what each of them gets. A refused
-    request becomes a 400 with the reason. ``finish``, a function of the spawner and its profile, sets what only the
-    deployment's own spawner has.
+    - ``python`` is the interpreter of the servers; each server gets ``environment`` and ``args``.
+    - ``finish`` takes the spawner and its profile, and sets attributes that only the deployment's spawner has.
+    - A refused request becomes a 400 with the reason.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class OptionsHook:
         args: list[str],
         finish: Callable[[Any, Profile], None] | None = None,
     ) -> None:
-        """Keep what every server of the hub gets."""
+        """Store the values that every server of the hub gets."""
         self._profile_set = profile_set
         self._python = python
         self._environment = environment
@@ -152,7 +152,7 @@ class OptionsHook:
             )
         except (OptionsError, LookupError, LimitError) as exc:
             raise HTTPError(400, "%s", exc, reason=_one_line(exc)) from exc
-        # Whole values, not additions: the hub keeps the spawner object for the server's next start.
+        # Assignments, not additions: the hub keeps the spawner object for the server's next start.
         spawner.cmd = [self._python, "-m", plan.module]
         spawner.environment = {**self._environment, **plan.environment}
         spawner.args = [*self._args, *plan.args]
@@ -165,10 +165,10 @@ class OptionsHook:
 
 
 def count_other_workers(spawner: Any, options: dict[str, Any]) -> int:
-    """Return how many workers of the same user are starting, running or stopping, this one left out.
+    """Return the number of the user's other workers that are starting, running or stopping.
 
-    The option ``workers`` says how many its cluster will have, so that a start of too many is refused at its first
-    worker and not at the first one too many.
+    The option ``workers`` has the planned size of the cluster, so that a start of too many workers is refused at its
+    first worker.
     """
     servers = spawner.user.spawners
     others = [name for name in list(servers) if is_worker(name) and name != spawner.name and servers[name].active]
@@ -179,11 +179,11 @@ def count_other_workers(spawner: Any, options: dict[str, Any]) -> int:
 
 
 def count_other_notebooks(spawner: Any) -> int:
-    """Return how many notebook servers of the same user are starting, running or stopping, this one left out."""
+    """Return the number of the user's other notebook servers that are starting, running or stopping."""
     servers = spawner.user.spawners
     return sum(not is_worker(name) and name != spawner.name and servers[name].active for name in list(servers))
 
 
 def _one_line(exc: Exception) -> str:
-    # The reason phrase of an HTTP answer is Latin-1 without line breaks; options come from outside.
+    # The reason phrase of an HTTP answer is Latin-1 without line breaks, and options come from outside.
     return " ".join(str(exc).split()).encode("latin-1", "replace").decode("latin-1")

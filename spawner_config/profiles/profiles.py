@@ -61,7 +61,7 @@ class Profile(Table):
         return {**threads, **self.environment}
 
     def public(self) -> dict[str, Any]:
-        """Return what users may know of the profile, as JSON."""
+        """Return the part of the profile that users may see, as JSON."""
         return self.model_dump(include=PUBLIC)
 
 

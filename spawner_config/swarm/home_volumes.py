@@ -1,4 +1,4 @@
-"""Volumes of a swarm: homes and groups' folders, in the folder that all machines share where there is one."""
+"""The volumes of a swarm: homes and group folders, in a folder that all machines share if there is one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAKE_SECONDS = 60
 
 
 class SwarmVolumes(SharedVolumes):
-    """The shared volumes of a hub on a swarm, and its users' homes; ``folder`` None: each machine has its own."""
+    """The shared volumes and the homes of a hub on a swarm; ``folder`` None: each machine has separate homes."""
 
     def __init__(self, client: docker.APIClient, shares: Shares, folder: SharedHome | None, *, name: str) -> None:
         super().__init__(client, shares, name=name)
@@ -36,13 +36,13 @@ class SwarmVolumes(SharedVolumes):
         return self._folder is not None
 
     def mounts(self, binds: dict[str, dict[str, str]]) -> list[Mount]:
-        """Return a server's volumes as a service has them; ``binds`` in the form of the engine's client."""
+        """Return the volumes of a server as mounts of a service; ``binds`` have the form of the engine's client."""
         return [
             Mount(
                 target=bind["bind"],
                 source=volume,
                 read_only=bind["mode"] == "ro",
-                # A home begins empty and its user's own; to copy the image's folder there may be forbidden to root.
+                # A home starts empty and belongs to its user. Root may be unable to copy the image's folder to a share.
                 no_copy=self._is_shared(volume),
                 labels={HUB_LABEL: self._name} if volume.startswith(f"{self._name}-") else None,
                 driver_config=self._driver(volume) if self._is_shared(volume) else None,
@@ -51,7 +51,7 @@ class SwarmVolumes(SharedVolumes):
         ]
 
     async def make(self, binds: dict[str, dict[str, str]], *, image: str) -> None:
-        """Return once the folders of a server's volumes are there; raises `SharedVolumeError`."""
+        """Return when the folders of a server's volumes exist; raises `SharedVolumeError`."""
         async with self._lock:
             for volume in filter(self._is_shared, binds):
                 await asyncio.to_thread(self._make, volume, image)
@@ -64,7 +64,7 @@ class SwarmVolumes(SharedVolumes):
         return DriverConfig("local", self._folder.options(volume, self._name))
 
     def _ensure_folder(self, folder: GroupFolder, image: str, network: str) -> None:
-        """Leave it to `make`: on a swarm a group's folder is made as homes are."""
+        """Do nothing: on a swarm, `make` creates the folders of groups as it does homes."""
 
     def _make(self, volume: str, image: str) -> None:
         if volume in self._made:
@@ -72,17 +72,17 @@ class SwarmVolumes(SharedVolumes):
         try:
             refusal = self._run_mkdir(volume, image)
         except ENGINE_ERRORS as exc:
-            # A shared folder whose machine does not answer lets nothing end: the engine is silent then too.
+            # The engine does not answer either if the machine with the shared folder does not.
             refusal = reason(exc)
         if refusal:
             raise SharedVolumeError(
-                f"The folder {volume} could not be made where FARANDOLE_SWARM_HOMES says: {refusal}. The administrator "
-                "sees to it that the hub's machine has that folder, and gives it to user id 1000 (chown 1000:1000)."
+                f"The folder {volume} could not be created in FARANDOLE_SWARM_HOMES: {refusal}. The administrator "
+                "makes sure that the hub's machine has that folder and that user id 1000 owns it (chown 1000:1000)."
             )
         self._made.add(volume)
 
     def _run_mkdir(self, volume: str, image: str) -> str:
-        """Make a volume's folder as the servers' user, in a container that has the whole; returns what went wrong."""
+        """Create a volume's folder as the servers' user, in a container with the whole share; returns the error."""
         source, labels = whole(self._name), {HUB_LABEL: self._name}
         mount = Mount(PLACE, source, no_copy=True, labels=labels, driver_config=self._driver(source))
         host: dict[str, Any] = self._client.create_host_config(mounts=[mount], network_mode="none")
@@ -93,7 +93,7 @@ class SwarmVolumes(SharedVolumes):
             failed = self._client.wait(made["Id"], timeout=MAKE_SECONDS)["StatusCode"]
             said = self._client.logs(made["Id"]).decode(errors="replace").strip()
         finally:
-            # What came before is what the user must read.
+            # An error here must not hide the first one, which the user needs.
             with suppress(*ENGINE_ERRORS):
                 self._client.remove_container(made["Id"], force=True)
         return said if failed else ""

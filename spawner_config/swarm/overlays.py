@@ -1,4 +1,4 @@
-"""A network for each user over all machines of a swarm, in which hub and proxy have addresses that never change."""
+"""A network for each user over all machines of a swarm, in which hub and proxy have fixed addresses."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from spawner_config.containers.networks import UserNetworks
 from spawner_config.labels import HUB_LABEL
 
 PREFIX = 25
-"""A network's share of the range: 128 addresses, of which the lower half is the servers' and the machines'."""
+"""The size of a network: 128 addresses, with the lower half for servers and machines."""
 VXLAN_BYTES = 50
-"""What each packet gets in front on its way between two machines."""
+"""The size of the header of each packet between two machines."""
 NETWORK_LABEL = "farandole.network"
-"""On a server's service: the network that it is in."""
+"""The network of a server, as a label of its service."""
 REMOVAL_SECONDS = 15.0
 REMOVAL_PAUSE = 0.1
 
 
 class UserOverlays(UserNetworks):
-    """The networks of a hub's users on a swarm, asked for at one of its managers.
+    """The networks of a hub's users on a swarm, managed through one of its managers.
 
-    The hub's containers, which are no services, join them with fixed addresses: one that was killed and starts again
-    has the address that servers on other machines have just been told, and no other container can have taken it.
+    The hub's containers, which are no services, join them with fixed addresses. After a crash they have the same
+    addresses again, which servers on other machines may have looked up, and no other container can have taken them.
     """
 
     def _specification(self, subnet: IPv4Network) -> dict[str, Any]:
@@ -42,27 +42,27 @@ class UserOverlays(UserNetworks):
 
     def _endpoint(self, container: str, network: dict[str, Any]) -> dict[str, Any]:
         subnet = IPv4Network(network["IPAM"]["Config"][0]["Subnet"])
-        # From the end, below the broadcast address.
+        # Counted from the end, below the broadcast address.
         address = subnet[-2 - list(self._services).index(container)]
         return {**super()._endpoint(container, network), "ipv4_address": str(address)}
 
     def _has_servers(self, network: dict[str, Any]) -> bool:
-        # The network itself tells only of containers on this machine.
+        # The network itself lists only containers on this machine.
         labels = [f"{HUB_LABEL}={self._name}", f"{NETWORK_LABEL}={network['Name']}"]
         return bool(self._client.services(filters={"label": labels}))
 
     def _remove(self, network: dict[str, Any]) -> None:
-        """Remove it and wait until its name is free: who asked for it before would be given the one that goes."""
+        """Remove a network and wait until its name is free: until then a request for it would return the old one."""
         end = time.monotonic() + REMOVAL_SECONDS
         refusal = "it is still there"
         while time.monotonic() < end:
             try:
                 super()._remove(network)
             except APIError as exc:
-                # In use: by a task that goes, or the hub's own part that is just leaving. Or gone already.
+                # In use by a task or a part of the hub that is leaving, or removed already.
                 refusal = str(exc.explanation or exc)
             if self._inspect(network["Name"]) is None:
                 return
             time.sleep(REMOVAL_PAUSE)
-        # The user's next server takes it up again.
+        # The user's next server uses it again.
         app_log.warning("The network %s could not be removed: %s", network["Name"], refusal)

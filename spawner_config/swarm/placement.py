@@ -1,4 +1,4 @@
-"""Workers of a cluster on as many machines as can be; left alone, a swarm fills the one that has least to do."""
+"""Placement of a cluster's workers on as many machines as possible; a swarm alone fills the least busy machine."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from spawner_config.swarm.services import NodeNeeds
 
 NODE_LABEL = "farandole.node"
-"""On a service: the node that was chosen for it here."""
+"""The node that the hub chose for a service, as a label of the service."""
 
 
 def choose_node(
     nodes: Iterable[dict[str, Any]], services: Iterable[dict[str, Any]], cluster: str, needs: NodeNeeds
 ) -> str | None:
-    """Return the id of the node that a worker of ``cluster`` should be on; None where no node fits.
+    """Return the id of the node for a worker of ``cluster``; None if no node fits.
 
-    It is one with as few workers of this cluster as can be, and of those one with as few workers at all. ``nodes`` and
-    ``services``, those of the hub, are as the engine lists them.
+    The best node has the fewest workers of this cluster, and among those the fewest workers at all. ``nodes`` and
+    ``services`` of the hub are as the engine lists them.
     """
     labels = [each["Spec"].get("Labels") or {} for each in services]
     ours = Counter(each.get(NODE_LABEL) for each in labels if each.get(CLUSTER_LABEL) == cluster)
@@ -40,7 +40,7 @@ def _fits(node: dict[str, Any], needs: NodeNeeds) -> bool:
 
 
 def _gpus(node: dict[str, Any]) -> int:
-    """Return how many GPUs a node has, in use or not: each is named, or they are counted."""
+    """Return the number of GPUs of a node, in use or not; nodes list them by name or by number."""
     resources = node["Description"]["Resources"].get("GenericResources") or []
     named = [each for each in resources if each.get("NamedResourceSpec", {}).get("Kind") == GPU_RESOURCE]
     counted = (each.get("DiscreteResourceSpec", {}) for each in resources)

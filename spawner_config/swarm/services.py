@@ -1,4 +1,4 @@
-"""What a server is as a service of a swarm: one task that is never started again, limited as a container would be."""
+"""A server as a service of a swarm: one task that never restarts, with the limits of a container."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 1_000_000_000
 GPU_RESOURCE = "GPU"
-"""What nodes call their GPUs: `node-generic-resources` of an engine's daemon.json."""
+"""The name of GPUs in `node-generic-resources` of an engine's daemon.json."""
 GPU_LABEL = "farandole.gpu"
-"""The label of a node: of which class its GPUs are."""
+"""The label of a node with the class of its GPUs."""
 SHARED_MEMORY_BYTES = 1 << 30
 LOGS = {"max-size": "20m", "max-file": "2"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeNeeds:
-    """What a node must have for a server: labels, and ``gpus`` GPUs of a class (None: of any)."""
+    """The requirements of a server on its node: labels, and ``gpus`` GPUs of a class (None: any class)."""
 
     gpus: int = 0
     gpu_class: str | None = None
@@ -33,12 +33,12 @@ class NodeNeeds:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of a node that may have the server."""
+        """The labels that the node must have."""
         return {**self.node_labels, **({GPU_LABEL: self.gpu_class} if self.gpu_class else {})}
 
     @property
     def constraints(self) -> list[str]:
-        """The same in a swarm's words."""
+        """The labels as constraints of a swarm."""
         return [f"node.labels.{key}=={value}" for key, value in self.labels.items()]
 
 
@@ -55,7 +55,7 @@ def task_template(
     reserved_memory: int | None = None,
     cpus: float | None = None,
 ) -> TaskTemplate:
-    """Return a server's task; ``memory`` in bytes, ``constraints`` are more than ``needs`` says."""
+    """Return the task of a server; ``memory`` is in bytes, ``constraints`` are added to those of ``needs``."""
     limits = Resources(
         mem_limit=memory,
         mem_reservation=reserved_memory,
@@ -66,7 +66,7 @@ def task_template(
     return TaskTemplate(
         _container(image, command, environment, mounts),
         resources=limits,
-        # Its user is told that it ended; a new one would have none of its variables.
+        # The user is told that it ended; the state of a new task would be lost.
         restart_policy=RestartPolicy(condition="none"),
         placement=Placement(constraints=[*needs.constraints, *constraints]),
         log_driver=DriverConfig("json-file", LOGS),
@@ -85,13 +85,13 @@ def _container(
         stop_grace_period=STOP_SECONDS * NANOSECONDS,
         cap_drop=["ALL"],
         privileges={"NoNewPrivileges": True},
-        # The hub looks itself; a swarm would end a server that is too busy to answer.
+        # The hub checks servers itself; a swarm would end a server that is too busy to answer.
         healthcheck={"Test": ["NONE"]},
     )
 
 
 def _shared_memory() -> dict[str, Any]:
-    """Return what `--shm-size` is to a service: loaders' workers and NCCL pass tensors through it."""
+    """Return the mount that replaces `--shm-size`: workers of data loaders and NCCL pass tensors through it."""
     return {
         "Type": "tmpfs",
         "Target": "/dev/shm",

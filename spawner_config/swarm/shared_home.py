@@ -1,4 +1,4 @@
-"""A folder that all machines of a swarm share: volumes of which each is a folder in it, the same on every machine."""
+"""The folder that all machines of a swarm share, in which each volume is a folder."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 KEY = "FARANDOLE_SWARM_HOMES"
 PLACE = "/homes"
 MKDIR = ("mkdir", "--parents", "--mode=700")
-"""Where a container that makes a folder has the whole, and what it runs with that folder behind it."""
+"""The mount point of the share in a container that creates a folder, and its command without the folder's path."""
 NFS = re.compile(r"nfs://(?P<server>[A-Za-z0-9][A-Za-z0-9.-]*)(?P<path>/[A-Za-z0-9_./-]*)")
 PATH = re.compile(r"/[A-Za-z0-9_./-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedHome:
-    """Where the volumes are: below ``path`` of an NFS ``server``, or of every machine's own tree where it is empty."""
+    """The place of the volumes: below ``path`` on an NFS ``server``, or on every machine itself if that is empty."""
 
     path: str
     server: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a path that would lead elsewhere."""
+        """Refuse a path with '..'."""
         if ".." in PurePosixPath(self.path).parts:
-            raise SettingsError(f"{KEY} leads through '..': give the folder's own path.")
+            raise SettingsError(f"{KEY} contains '..'. Give the folder's direct path.")
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> SharedHome | None:
-        """Read FARANDOLE_SWARM_HOMES; None where each machine has volumes of its own. Raises `SettingsError`."""
+        """Read FARANDOLE_SWARM_HOMES; None if each machine has separate volumes. Raises `SettingsError`."""
         text = environ.get(KEY) or ""
         if not text:
             return None
@@ -44,13 +44,13 @@ class SharedHome:
             return cls(path=text.rstrip("/"))
         raise SettingsError(
             f"{KEY} is {text!r}. It must be 'nfs://SERVER/FOLDER', or the path of a folder that is the same on all "
-            "machines, as '/mnt/homes'; empty where each machine has homes of its own."
+            "machines, such as '/mnt/homes', or empty if each machine has separate homes."
         )
 
     def options(self, volume: str, hub: str) -> dict[str, str]:
-        """Return the options of the engines' driver ``local`` for a volume of the hub of that name.
+        """Return the options of the driver ``local`` for a ``volume`` of the hub of that name.
 
-        The one of `whole` is this folder, each other one a folder of its name in it.
+        The volume of `whole` is this folder; each other volume is a folder of its name in it.
         """
         device = PurePosixPath(self.path) / ("" if volume == whole(hub) else volume)
         if self.server:
@@ -59,5 +59,5 @@ class SharedHome:
 
 
 def whole(hub: str) -> str:
-    """Return the name of the volume in which the hub of that name makes the folders."""
+    """Return the name of the volume that is the whole folder, in which the hub creates the other folders."""
     return f"{hub}-homes"

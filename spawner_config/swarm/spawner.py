@@ -1,4 +1,4 @@
-"""The deployment on several machines whose engines form a swarm: the hub on a manager, servers wherever they fit."""
+"""The deployment on several machines whose engines form a swarm: the hub on a manager, servers on any machine."""
 
 from __future__ import annotations
 
@@ -38,33 +38,34 @@ if TYPE_CHECKING:
     from spawner_config.settings import Settings
 
 SERVER_LABEL = "farandole.server"
-LOOK_SECONDS = 0.5
-"""Between questions to the engine about a task that starts or goes."""
+POLL_SECONDS = 0.5
+"""The interval of requests to the engine about a task that starts or ends."""
 CHOSEN_SECONDS = 5.0
-"""How long a worker may wait for the node that was chosen for it, before any other will do."""
+"""How long a worker may wait for the node that was chosen for it, before any other node may take it."""
 PATIENCE_SECONDS = 10.0
-"""How long a server may be without a place that does not want to wait: what just ended may still count."""
+"""How long a server without --wait may wait for a place: the swarm may still count a server that has just ended."""
 QUEUE_SECONDS = 540.0
-"""The same for one that waits; the hub gives up a start after 600 s."""
+"""The same for a server that waits; the hub cancels a start after 600 s."""
 GONE_SECONDS = 30.0
 
 
 class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # type: ignore[misc]
-    """A service of one task for each server, in its user's own network over all machines.
+    """A service with one task for each server, in the network of its user over all machines.
 
-    A task that ends is not started again: poll says that the server is gone, and whoever needs it asks for a new one.
+    A task that ends does not restart: `poll` reports that the server has ended, and its user or driver starts a new
+    one.
     """
 
     shared_volumes: ClassVar[SwarmVolumes]
     hub_label: ClassVar[str]
     hub_node: ClassVar[str]
-    """The hub's name, and the id of the node that it is on; set by the subclass that `configure` makes."""
+    """The hub's name, and the id of the hub's node; set by the subclass that `configure` creates."""
     choosing: ClassVar[asyncio.Lock]
-    """Held while a worker's node is chosen: the next one must see the service of this one."""
+    """Held while a worker's node is chosen, so that the next choice counts this worker's service."""
     placing: ClassVar[set[FarandoleSwarmSpawner]]
-    """The hub's servers that the swarm may not have found a node for yet."""
+    """The hub's servers for which the swarm may not have found a node yet."""
     needs = NodeNeeds()
-    """What its node must have; set by its profile."""
+    """The requirements on its node; set by its profile."""
     gpus = 0
     gpu_class: str | None = None
     wait_for_gpus = False
@@ -73,16 +74,16 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
 
     @property
     def cluster(self) -> str:
-        """The worker's cluster, another text for each user's."""
+        """The worker's cluster, unique over all users."""
         return f"{self.user_slug}/{self.name.rpartition('-w')[0]}"
 
     @property
     def only_waiting(self) -> int:
-        """How many servers the swarm has no place for now."""
+        """The number of servers for which the swarm has no place now."""
         return sum(bool(each._waits_for) for each in self.placing)
 
     async def create_object(self) -> Any:
-        """Make the service once its volumes are there, and for a worker a node is chosen."""
+        """Create the service once its volumes exist and, for a worker, a node is chosen."""
         await self.ensure_volumes()
         try:
             await self.shared_volumes.make(self.volume_binds, image=self.image)
@@ -97,27 +98,27 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             return await self._create_service(self._chosen)
 
     async def start_object(self) -> None:
-        """Return when the task runs; raises `SpawnException` with the swarm's own reason when it cannot."""
+        """Return when the task runs; raises `SpawnException` with the swarm's reason if it cannot run."""
         self.placing.add(self)
         try:
             await self._find_place()
         finally:
             self.placing.discard(self)
-        # A node may have to pull the image; the hub itself ends what takes too long.
+        # A node may have to pull the image; JupyterHub limits the time of a start.
         while not (task := await self.task()) or not task.runs:
             if task is None or task.over:
                 raise await self._not_started(task)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def get_ip_and_port(self) -> tuple[str, int]:
-        """Return where the server is in its user's network: the address stays the task's for as long as it lives."""
+        """Return the server's address in the network of its user, which the task keeps for life."""
         task = await self.task()
         if task is None or self.network_name not in task.addresses:
             raise await self._not_started(task)
         return task.addresses[self.network_name], self.port
 
     async def task(self) -> Task | None:
-        """Return the server's task; None where there is no such service."""
+        """Return the server's task; None if there is no such service."""
         try:
             return newest(await self.docker("tasks", filters={"service": self.object_name}))
         except docker.errors.NotFound:
@@ -131,11 +132,11 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         return task.end if task.over else None
 
     async def remove_object(self) -> None:
-        """Remove the service, and return when its container is gone."""
+        """Remove the service, and return when its container is removed."""
         await self.remove_named(self.object_name)
 
     async def remove_named(self, name: str) -> None:
-        """Remove the service of that name, if there is one, and return when its container is gone, or its node is."""
+        """Remove the service of that name if it exists; return when its container is removed or its node is down."""
         try:
             await self.docker("remove_service", name)
         except docker.errors.NotFound:
@@ -144,13 +145,13 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         end = loop.time() + GONE_SECONDS
         while left := await self._left_of(name):
             if loop.time() > end:
-                # Its name can be used again all the same: each task's container has a name of its own.
+                # A new service can use the name all the same: each task's container has a unique name.
                 self.log.warning("%s has not ended on node %s", name, ", ".join(task.node for task in left))
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def run_post_stop_hook(self) -> None:
-        """Remove the service of a task that ended by itself, then do what every deployment does."""
+        """Remove the service of a task that ended, then run the hook of every deployment."""
         try:
             await self.remove_named(self.object_name)
         finally:
@@ -161,9 +162,10 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         return gpu_environment(super().get_env(), has_gpus=bool(self.needs.gpus))
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield what the spawn page and `%cluster start` show, with ``queue`` while it waits for a place.
+        """Yield the events of the spawn page and of `%cluster start`, with ``queue`` while the server waits for a
+        place.
 
-        The hub closes this when the start has ended.
+        The hub closes this generator when the start has ended.
         """
         async for event in super().progress():
             yield event
@@ -171,12 +173,12 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         while True:
             if self.wait_for_gpus and self._waits_for != told:
                 told = self._waits_for
-                message = f"Waiting for a place in the swarm: {told}" if told else "A place is found, starting"
+                message = f"Waiting for a place in the swarm: {told}" if told else "Place found, starting"
                 yield {"progress": 10 if told else 50, "message": message, "queue": int(bool(told))}
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _create_service(self, node: str | None) -> Any:
-        """Make the service, on that node where one is given."""
+        """Create the service, on the given node if there is one."""
         worker = {CLUSTER_LABEL: self.cluster} if is_worker(self.name) else {}
         return await self.docker(
             "create_service",
@@ -200,12 +202,12 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
                 **({NODE_LABEL: node} if node else {}),
                 **worker,
             },
-            # Names lead to the container itself: ranks look up their own.
+            # Names resolve to the container itself: ranks look up their own names.
             endpoint_spec={"Mode": "dnsrr"},
         )
 
     async def _find_place(self) -> None:
-        """Return when the task has a node, the chosen one if that has room; raises `SpawnException`."""
+        """Return when the task has a node, the chosen one if it has room; raises `SpawnException`."""
         if self._chosen and not await self._placed(CHOSEN_SECONDS):
             await self.remove_named(self.object_name)
             made = await self._create_service(None)
@@ -214,20 +216,20 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             raise _no_place(self._waits_for)
 
     async def _placed(self, seconds: float) -> bool:
-        """Return whether the swarm has found a node within that time; `_waits_for` is why not."""
+        """Return whether the swarm finds a node within that time; `_waits_for` has the reason if not."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while (task := await self.task()) is None or task.searching:
             self._waits_for = task.reason if task else ""
             if loop.time() > end:
                 return False
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         self._waits_for = ""
         return True
 
     async def _left_of(self, name: str) -> list[Task]:
-        """Return a service's tasks that have not ended; from a node that is down nothing more will be heard."""
-        # By a label: the service itself may be gone while they are not.
+        """Return the tasks of a service that have not ended, except those on nodes that are down."""
+        # By a label, because the tasks may outlive the service.
         found = await self.docker("tasks", filters={"label": [f"{SERVER_LABEL}={name}"]})
         left = [task for task in map(Task.of, found) if task.state not in ENDED]
         if not left:
@@ -236,7 +238,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         return [task for task in left if task.node not in down]
 
     async def _not_started(self, task: Task | None) -> SpawnException:
-        """Return what to raise of a task that ended; the reason says nothing of the machine on which it did."""
+        """Return the error for a task that ended, with the name of its machine, which the swarm's reason lacks."""
         if task is None:
             return _not_started("its service was removed")
         names = {node["ID"]: node["Description"].get("Hostname", "") for node in await self.docker("nodes")}
@@ -250,8 +252,8 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     check_groups(ours, folder)
     needs = {profile.name: node_needs(profile) for profile in profile_set.profiles}
     configure_hub(c, settings, profile_set, ours)
-    # The proxy keeps its connections to the hub. By the name `hub` it might make them in a user's network, and what is
-    # under way there is lost when that network goes with the user's last server.
+    # The proxy keeps its connections to the hub. The name `hub` might resolve to an address in a user's network, and
+    # requests on such a connection fail when that network is removed with the user's last server.
     c.JupyterHub.hub_connect_url = f"http://hub-api:{HUB_PORT}"
     c.Spawner.hub_connect_url = f"http://hub:{HUB_PORT}"
     connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
@@ -259,9 +261,9 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     info = client.info()
     check_engine(info, client.api_version)
     networks = user_networks(c, ours, UserOverlays, client)
-    # Ours counts in its place, see `BurstSpawner`.
+    # `BurstSpawner.concurrent_starts` replaces this limit.
     c.JupyterHub.concurrent_spawn_limit = 0
-    # A class and not a setting: traitlets copies settings for each spawner, and each lock must be one.
+    # A class and not a setting: traitlets copies settings for each spawner, and there must be one of each lock.
     shared = {
         "networks": networks,
         "shared_volumes": SwarmVolumes(connect(), ours.shares, folder, name=ours.name),
@@ -276,14 +278,14 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
 
 
 def set_place(needs: dict[str, NodeNeeds], spawner: Any, profile: Profile) -> None:
-    """Set what a profile's servers need of a node; the memory that it names is kept for them there."""
+    """Set the requirements of a profile's servers on their node, which reserves the profile's memory for them."""
     spawner.needs = needs[profile.name]
     spawner.mem_guarantee = profile.memory
 
 
 def _no_place(reason: str) -> SpawnException:
     return refused_start(
-        f"The swarm has no place for this server: {reason or 'it has not said why'}. Stop a server that you no longer "
+        f"The swarm has no place for this server: {reason or 'it gave no reason'}. Stop a server that you no longer "
         "need, choose another profile, or wait: `%cluster start --wait`, or the box on the spawn page.",
         reason="place",
     )
@@ -292,8 +294,8 @@ def _no_place(reason: str) -> SpawnException:
 def _not_started(end: str, node: str = "") -> SpawnException:
     where = f" on {node}" if node else ""
     return refused_start(
-        f"The swarm could not start this server{where} ({end}). Where an image is missing, the administrator loads it "
-        "on every machine or sets FARANDOLE_REGISTRY in .env to a registry that all of them reach.",
+        f"The swarm could not start this server{where} ({end}). If an image is missing, the administrator loads it "
+        "on every machine or sets FARANDOLE_REGISTRY in .env to a registry that all machines reach.",
         reason="start",
         status_code=500,
     )

@@ -1,4 +1,4 @@
-"""How the task of a service stands, from what a swarm tells of it."""
+"""The state of a service's task, from the engine's answer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SEARCHING = {"new", "allocated", "pending"}
-"""States of a task that has no node yet."""
+"""States of a task without a node."""
 ENDED = {"complete", "failed", "shutdown", "rejected", "orphaned", "remove"}
-"""States of a task that has no container which runs."""
+"""States of a task without a running container."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task: its ``state``, the one that the swarm wants of it, its node and its address in each of its networks."""
+    """A task: its ``state``, the state that the swarm wants, its node, and its address in each of its networks."""
 
     state: str
     desired: str
@@ -44,7 +44,7 @@ class Task:
 
     @property
     def runs(self) -> bool:
-        """Whether its container runs, and may."""
+        """Whether its container runs and is to continue."""
         return self.state == "running" and not self.given_up
 
     @property
@@ -54,21 +54,21 @@ class Task:
 
     @property
     def given_up(self) -> bool:
-        """Whether the swarm counts it as ended, whatever its node last said: the node may be down."""
+        """Whether the swarm treats it as ended, whatever its node reported last: the node may be down."""
         return self.desired in {"shutdown", "remove"}
 
     @property
     def searching(self) -> bool:
-        """Whether no node has been found for it; ``reason`` is why, once the swarm has said it."""
+        """Whether it has no node yet; ``reason`` says why, once the swarm has given a reason."""
         return self.state in SEARCHING and not self.given_up
 
     @property
     def end(self) -> str:
-        """How it ended, for whoever reads the hub's log."""
+        """How it ended, for the hub's log."""
         return f"{self.state}: {self.reason}" if self.reason else self.state
 
 
 def newest(found: Iterable[dict[str, Any]]) -> Task | None:
-    """Return the newest of a service's tasks; None where it has none."""
+    """Return the newest of a service's tasks; None if it has none."""
     tasks = sorted(found, key=lambda each: str(each["CreatedAt"]))
     return Task.of(tasks[-1]) if tasks else None

@@ -110,7 +110,7 @@ def test_a_password_changed_in_env_alone_is_told_with_a_remedy_that_works(stack:
     before, password = env.read_text(), secrets.token_hex(18)
     env.write_text(fill_in(before, postgres_settings(password)))
     stack.compose("up", "-d")
-    told = "does not take the password in FARANDOLE_DATABASE"
+    told = "rejects the password in FARANDOLE_DATABASE"
     wait_until(lambda: told in log_of(stack, "hub"), AGAIN_SECONDS)
     log = log_of(stack, "hub")
     assert "Traceback" not in log

@@ -54,10 +54,10 @@ def test_a_hub_that_runs_has_no_fault(stack: Stack) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert of_level("fault", done) == []
     fine = "\n".join(of_level("ok", done))
-    assert "for proxy: this hub has it already" in fine
+    assert "for proxy: used by this hub already" in fine
     assert f"farandole-hub:{version()}" in fine
     assert f"farandole-notebook:{version()}" in fine
-    assert "is nobody else's" in fine
+    assert "is not in use elsewhere" in fine
 
 
 def test_a_port_that_a_program_or_a_container_has(stack: Stack, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_port_that_a_program_or_a_container_has(stack: Stack, tmp_path: Path) 
         port = listener.getsockname()[1]
         done = doctor(Stack(tmp_path, subnets=SUBNETS, FARANDOLE_PORT=str(port)))
         assert done.returncode == 1
-        assert f"Another program has port {port} of 127.0.0.1" in "".join(of_level("fault", done))
+        assert f"Another program uses port {port} of 127.0.0.1" in "".join(of_level("fault", done))
     port = int(stack.settings["FARANDOLE_PORT"])
     done = doctor(Stack(tmp_path, subnets=SUBNETS, FARANDOLE_PORT=str(port)))
     assert f"The container {stack.name}-proxy has port {port}" in "".join(of_level("fault", done))

@@ -212,7 +212,7 @@ def test_nobody_gets_into_a_running_container(hub: docker.APIClient, create: Cal
     ):
         with refused("not among the requests"):
             attempt()
-    with refused("may not be taken over"):
+    with refused("may not be upgraded"):
         hub.attach(container)
 
 
@@ -221,12 +221,12 @@ def test_nobody_gets_into_a_running_container(hub: docker.APIClient, create: Cal
     [
         ({"privileged": True}, "Privileged"),
         ({"cap_add": ["SYS_ADMIN"]}, "CapAdd"),
-        ({"binds": ["/:/host"]}, "no path of the host"),
-        ({"binds": ["/var/run/docker.sock:/var/run/docker.sock"]}, "no path of the host"),
+        ({"binds": ["/:/host"]}, "not paths of the host"),
+        ({"binds": ["/var/run/docker.sock:/var/run/docker.sock"]}, "not paths of the host"),
         ({"mounts": [Mount("/host", "farandole-x", type="bind")]}, "Mounts.Type"),
         ({"devices": ["/dev/null:/dev/null"]}, "Devices"),
-        ({"network_mode": "host"}, "'host' is not this hub's"),
-        ({"network_mode": "bridge"}, "'bridge' is not this hub's"),
+        ({"network_mode": "host"}, "'host' does not belong to this hub"),
+        ({"network_mode": "bridge"}, "'bridge' does not belong to this hub"),
         ({"pid_mode": "host"}, "PidMode"),
         ({"ipc_mode": "host"}, "IpcMode"),
         ({"security_opt": ["apparmor=unconfined"]}, "SecurityOpt"),
@@ -267,7 +267,7 @@ def test_other_peoples_containers_are_left_alone(
         lambda container: hub.disconnect_container_from_network(container, network),
     ):
         for spelled in (foreign, foreign[:12], engine.inspect_container(foreign)["Name"][1:]):
-            with refused("not this hub's"):
+            with refused("does not belong to this hub"):
                 attempt(spelled)
     assert foreign not in [one["Id"] for one in hub.containers(all=True)]
     assert engine.inspect_container(foreign)["State"]["Running"]
@@ -293,9 +293,9 @@ def test_no_volume_is_a_folder_of_the_host(hub: docker.APIClient, name: str) -> 
 
 
 def test_networks_of_others_are_left_alone(hub: docker.APIClient, name: str) -> None:
-    with refused("not this hub's"):
+    with refused("does not belong to this hub"):
         hub.remove_network("bridge")
-    with refused("not this hub's"):
+    with refused("does not belong to this hub"):
         hub.inspect_network("host")
     with refused("Driver"):
         hub.create_network(f"{name}-x", driver="macvlan")

@@ -118,7 +118,7 @@ def test_a_login_that_the_user_denies_is_told(closed_stack: Stack, provider: Pro
     [
         ({"/token": 401}, {}, 403, "The login provider refused this login with HTTP 401. Log in again"),
         ({"/userinfo": 500}, {}, 503, "The login provider cannot be used now"),
-        ({}, {"email": "olga@example.org"}, 403, f"The login provider tells no '{openid.CLAIM}' of you"),
+        ({}, {"email": "olga@example.org"}, 403, f"The login provider sends no '{openid.CLAIM}'"),
     ],
     ids=["token refused", "provider fails", "no name"],
 )

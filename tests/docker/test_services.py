@@ -107,7 +107,7 @@ def old_image() -> Iterator[None]:
 def test_an_image_of_another_version_is_told_at_spawn(ines: HubApi) -> None:
     end = ines.start("ines", profile="old")
     assert end["failed"]
-    for part in (OLD, "is of version 0.0.1", f"the hub is of version {version()}", "FARANDOLE_VERSION in .env"):
+    for part in (OLD, "has version 0.0.1", f"the hub has version {version()}", "FARANDOLE_VERSION in .env"):
         assert part in end["message"], end
 
 

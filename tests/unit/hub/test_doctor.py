@@ -86,7 +86,7 @@ def test_it_needs_no_package(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     assert not done.stderr
     assert "fault    engine        No engine answers at" in done.stdout
-    assert f"{tmp_path}/.env has all that is needed" in done.stdout
+    assert f"{tmp_path}/.env is complete" in done.stdout
 
 
 # --- settings ---
@@ -128,7 +128,7 @@ def test_no_file_of_settings(tmp_path: Path) -> None:
         ({"FARANDOLE_ADMIN_PASSWORD": ""}, "FARANDOLE_ADMIN_PASSWORD is not set"),
         ({"FARANDOLE_ADMIN_PASSWORD": "elevenchars"}, "it has 11 characters"),
         ({"FARANDOLE_ADMIN_PASSWORD": "changeme-2026"}, "is an example"),
-        ({"FARANDOLE_ADMIN_PASSWORD": "before$HOMEbehind"}, "holds a \\$"),
+        ({"FARANDOLE_ADMIN_PASSWORD": "before$HOMEbehind"}, "contains a \\$"),
         ({"FARANDOLE_PROXY_TOKEN": "0123abc"}, "is not 64 hexadecimal digits"),
         ({"FARANDOLE_INTERNET": "true"}, "FARANDOLE_INTERNET is 'true'"),
         ({"COMPOSE_PROFILES": "caddy"}, "FARANDOLE_DOMAIN is not set"),
@@ -257,7 +257,7 @@ def test_images_are_here_and_of_the_version(tmp_path: Path) -> None:
     )
     [(level, found)] = bad(check_images(deployment(tmp_path), engine))
     assert level is Level.FAULT
-    assert "farandole-notebook:0.1.0 holds version 9" in found
+    assert "farandole-notebook:0.1.0 has version 9" in found
 
 
 def test_images_that_are_missing_can_be_pulled_or_not(tmp_path: Path) -> None:
@@ -320,15 +320,21 @@ def test_what_nvidia_smi_lists() -> None:
     ("settings", "info", "there", "level", "words"),
     [
         ({}, {}, frozenset(), Level.OK, "is empty"),
-        ({}, WITH_RUNTIME, THERE, Level.OK, "gives nobody"),
-        ({"FARANDOLE_GPUS": "0:h200,1:h200"}, WITH_RUNTIME, THERE, Level.OK, "asked by nvidia"),
-        ({"FARANDOLE_GPUS": "0:h200,MIG-77aa-02:slice"}, {"CDISpecDirs": ["/etc/cdi"]}, THERE, Level.OK, "by cdi"),
+        ({}, WITH_RUNTIME, THERE, Level.OK, "assigns to no one"),
+        ({"FARANDOLE_GPUS": "0:h200,1:h200"}, WITH_RUNTIME, THERE, Level.OK, "requests to the engine use nvidia"),
+        ({"FARANDOLE_GPUS": "0:h200,MIG-77aa-02:slice"}, {"CDISpecDirs": ["/etc/cdi"]}, THERE, Level.OK, "use cdi"),
         ({"FARANDOLE_GPUS": "0:h200,2:h200"}, WITH_RUNTIME, THERE, Level.FAULT, "names 2"),
         ({"FARANDOLE_GPUS": "0:h200"}, {}, THERE, Level.FAULT, "cannot give GPUs"),
-        ({"FARANDOLE_GPUS": "0:h200", "FARANDOLE_GPU_REQUEST": "nvidia"}, {}, THERE, Level.OK, "by nvidia"),
+        ({"FARANDOLE_GPUS": "0:h200", "FARANDOLE_GPU_REQUEST": "nvidia"}, {}, THERE, Level.OK, "use nvidia"),
         ({"FARANDOLE_GPUS": "0:h200", "FARANDOLE_GPU_REQUEST": "cdi"}, {}, THERE, Level.FAULT, "cannot give GPUs"),
-        ({"FARANDOLE_GPUS": "0:h200"}, WITH_RUNTIME, frozenset(), Level.WARNING, "Nothing here tells"),
-        ({"FARANDOLE_GPUS": "GPU-99:a,GPU-98:a", **ON_A_SWARM}, {}, THERE, Level.OK, "names 2, those of all machines"),
+        (
+            {"FARANDOLE_GPUS": "0:h200"},
+            WITH_RUNTIME,
+            frozenset(),
+            Level.WARNING,
+            "The GPUs of the host cannot be listed",
+        ),
+        ({"FARANDOLE_GPUS": "GPU-99:a,GPU-98:a", **ON_A_SWARM}, {}, THERE, Level.OK, "names 2 on all machines"),
         ({"FARANDOLE_GPUS": "first", **ON_A_SWARM}, {}, THERE, Level.FAULT, "FARANDOLE_GPUS is 'first'"),
         ({"FARANDOLE_GPUS": "first"}, WITH_RUNTIME, THERE, Level.FAULT, "FARANDOLE_GPUS is 'first'"),
     ],
@@ -357,19 +363,19 @@ def test_a_port_of_our_own_container_of_another_and_of_a_program(tmp_path: Path)
         ours = deployment(tmp_path, FARANDOLE_PORT=str(port))
         assert bad(check_ports(ours, Answers(**{"/containers/json": [container("p", "farandole", port)]}))) == []
         other = Answers(**{"/containers/json": [container("web", "blog", port, "0.0.0.0")]})
-        assert "The container web has port" in bad(check_ports(ours, other))[0][1]
+        assert "The container web uses port" in bad(check_ports(ours, other))[0][1]
         elsewhere = Answers(**{"/containers/json": [container("web", "blog", port, "192.0.2.7")]})
         for engine in (elsewhere, None):
             [(level, found)] = bad(check_ports(ours, engine))
             assert level is Level.FAULT
-            assert f"Another program has port {port}" in found
+            assert f"Another program uses port {port}" in found
     assert bad(check_ports(ours, None)) == []
 
 
 def test_an_address_that_the_machine_does_not_have(tmp_path: Path) -> None:
     [(level, found), _] = bad(check_ports(deployment(tmp_path, FARANDOLE_BIND="203.0.113.9"), None))
     assert level is Level.FAULT
-    assert "no address of this machine" in found
+    assert "not an address of this machine" in found
 
 
 @pytest.mark.parametrize("port", ["0", "http", "70000"])
@@ -414,23 +420,23 @@ def test_packets_that_the_way_out_does_not_carry(tmp_path: Path) -> None:
     older = [network("farandole-front"), network("blog_default"), network("farandole-back", Internal=True)]
     finding = check_mtu(fitting, uplinks, older)
     assert finding.level is Level.WARNING
-    assert finding.found.startswith("farandole-front was made before")
+    assert finding.found.startswith("farandole-front has an older MTU")
 
 
 @pytest.mark.parametrize(
     ("routes", "networks", "level", "words"),
     [
-        ([ETH0], [], Level.OK, "nobody else's"),
+        ([ETH0], [], Level.OK, "not in use elsewhere"),
         (["10.0.0.0/8"], [], Level.FAULT, "a route of tun0"),
         (["10.213.7.0/24"], [], Level.WARNING, "fewer users"),
         (
             [Route(interface="br-0123456789ab", network=IPv4Network("10.213.0.0/26"))],
             [network("farandole-user-ada", "10.213.0.0/26", Labels={"farandole.hub": "farandole"})],
             Level.OK,
-            "nobody else's",
+            "not in use elsewhere",
         ),
         ([], [network("blog_default", "10.213.0.0/16")], Level.FAULT, "the engine's network blog_default"),
-        ([], [network("v6", "fd00::/64")], Level.OK, "nobody else's"),
+        ([], [network("v6", "fd00::/64")], Level.OK, "not in use elsewhere"),
     ],
 )
 def test_addresses_that_are_somebody_elses(
@@ -522,7 +528,7 @@ def test_a_link_that_leads_nowhere_in_the_container(tmp_path: Path) -> None:
     outside = (make_pair(tmp_path / "archive") / "tls.key").rename(tmp_path / "archive" / "key1.pem")
     (folder / "tls.key").unlink()
     (folder / "tls.key").symlink_to(outside)
-    assert "leads out of its folder" in judge_folder(folder, folder.stat().st_uid).found
+    assert "is a link out of its folder" in judge_folder(folder, folder.stat().st_uid).found
 
 
 def test_a_certificate_that_ends_soon_or_is_missing(tmp_path: Path) -> None:

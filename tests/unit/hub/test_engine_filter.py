@@ -189,25 +189,25 @@ def gpu(**changes: Any) -> dict[str, Any]:
         ({"CapAdd": ["SYS_ADMIN"]}, "CapAdd"),
         ({"Devices": [{"PathOnHost": "/dev/sda"}]}, "Devices"),
         ({"DeviceCgroupRules": ["a *:* rwm"]}, "DeviceCgroupRules"),
-        ({"Binds": ["/:/host"]}, "no path of the host"),
-        ({"Binds": ["/var/run/docker.sock:/sock"]}, "no path of the host"),
-        ({"Binds": ["../x:/host"]}, "no path of the host"),
-        ({"Binds": ["foreign:/x"]}, "'foreign' is not this hub's"),
+        ({"Binds": ["/:/host"]}, "not paths of the host"),
+        ({"Binds": ["/var/run/docker.sock:/sock"]}, "not paths of the host"),
+        ({"Binds": ["../x:/host"]}, "not paths of the host"),
+        ({"Binds": ["foreign:/x"]}, "'foreign' does not belong to this hub"),
         ({"Binds": ["farandole-x:/x:rw,shared"]}, "Binds"),
-        ({"Binds": ["farandole-2-home-ann:/x"]}, "'farandole-2-home-ann' is not this hub's"),
+        ({"Binds": ["farandole-2-home-ann:/x"]}, "'farandole-2-home-ann' does not belong to this hub"),
         ({"Binds": ["farandole-state:/x"]}, "parts of the hub"),
         ({"Mounts": [mount(Type="bind", Source="/")]}, "Mounts.Type"),
-        ({"Mounts": [mount(Source="/etc")]}, "no path of the host"),
+        ({"Mounts": [mount(Source="/etc")]}, "not paths of the host"),
         ({"Mounts": [mount(VolumeOptions={"DriverConfig": {"Options": {"o": "bind"}}})]}, "DriverConfig"),
         ({"Mounts": [mount(BindOptions={"Propagation": "shared"})]}, "BindOptions"),
         ({"Mounts": [{"Type": "volume", "Target": "/x"}]}, "Source"),
         ({"VolumesFrom": ["foreign"]}, "VolumesFrom"),
         ({"VolumeDriver": "evil"}, "VolumeDriver"),
-        ({"NetworkMode": "host"}, "'host' is not this hub's"),
-        ({"NetworkMode": "bridge"}, "'bridge' is not this hub's"),
+        ({"NetworkMode": "host"}, "'host' does not belong to this hub"),
+        ({"NetworkMode": "bridge"}, "'bridge' does not belong to this hub"),
         ({"NetworkMode": "container:foreign"}, "neither a name nor an id"),
         ({"NetworkMode": "../containers/ours"}, "neither a name nor an id"),
-        ({"NetworkMode": "engine"}, "parts of the hub only"),
+        ({"NetworkMode": "engine"}, "only for the parts of the hub"),
         ({"NetworkMode": ""}, "NetworkMode is missing"),
         ({"PidMode": "host"}, "PidMode"),
         ({"IpcMode": "host"}, "IpcMode"),
@@ -272,9 +272,9 @@ async def test_what_reaches_the_host_is_refused_by_name(
         ({"hostconfig": {"Privileged": True}}, "hostconfig"),
         ({"HostConfig": ["x"]}, "HostConfig must be an object"),
         ({"MacAddress": "02:42:ac:11:00:02"}, "MacAddress"),
-        ({"NetworkingConfig": {"EndpointsConfig": {"bridge": {}}}}, "'bridge' is not this hub's"),
+        ({"NetworkingConfig": {"EndpointsConfig": {"bridge": {}}}}, "'bridge' does not belong to this hub"),
         ({"NetworkingConfig": {"EndpointsConfig": {"farandole-user-ann": {"IPAddress": "1.2.3.4"}}}}, "IPAddress"),
-        ({"NetworkingConfig": {"EndpointsConfig": {"engine": None}}}, "parts of the hub only"),
+        ({"NetworkingConfig": {"EndpointsConfig": {"engine": None}}}, "only for the parts of the hub"),
     ],
 )
 async def test_other_keys_of_a_container_are_checked(client: Client, changes: dict[str, Any], named: str) -> None:
@@ -300,7 +300,7 @@ async def test_json_that_two_readers_may_read_differently_is_refused(client: Cli
 
 
 def test_json_must_be_utf8() -> None:
-    with pytest.raises(RefusedError, match="cannot be read|can be read"):
+    with pytest.raises(RefusedError, match="cannot be read|not valid JSON"):
         read_object('{"a": 1}'.encode("utf-16"))
 
 

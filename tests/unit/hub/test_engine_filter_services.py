@@ -147,7 +147,7 @@ async def test_who_asks_for_no_gpu_is_kept_from_all(asked: list[Any], extra: lis
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("Name", "other-server", "not this hub's"),
+        ("Name", "other-server", "does not belong to this hub"),
         ("Mode", {"Global": {}}, "Mode"),
         ("Labels", {"farandole.role": "service"}, "parts of the hub"),
         ("EndpointSpec", {"Mode": "dnsrr", "Ports": [{"PublishedPort": 22}]}, "Ports"),
@@ -160,7 +160,11 @@ async def test_who_asks_for_no_gpu_is_kept_from_all(asked: list[Any], extra: lis
         ("TaskTemplate.Networks", [{"Target": "farandole-user-ada"}, {"Target": "back"}], "one network"),
         ("TaskTemplate.Networks", [{"Target": "farandole-user-ada", "Aliases": ["hub"]}], "Aliases"),
         ("TaskTemplate.Networks", [{"Target": "back"}], "parts of the hub"),
-        ("TaskTemplate.Placement", {"Constraints": ["node.role==manager"]}, "only a node's id and labels"),
+        (
+            "TaskTemplate.Placement",
+            {"Constraints": ["node.role==manager"]},
+            "only constraints on a node's id and labels",
+        ),
         ("TaskTemplate.Placement", {"Preferences": [{"Spread": {}}]}, "Preferences"),
         ("TaskTemplate.Resources.Limits", {"MemoryBytes": 1}, "Pids is missing"),
         ("TaskTemplate.Resources.Limits.Pids", 0, "Pids"),
@@ -169,9 +173,9 @@ async def test_who_asks_for_no_gpu_is_kept_from_all(asked: list[Any], extra: lis
         (f"{C}.Image", "debian", "not among the allowed"),
         (f"{C}.Image", "farandole-notebook:root", "runs as root"),
         (f"{C}.User", "0", "other than 0"),
-        (f"{C}.Env", ["NVIDIA_VISIBLE_DEVICES=all"], "GPUs are given"),
-        (f"{C}.Env", ["DOCKER_RESOURCE_GPU=all"], "DOCKER_RESOURCE_GPU: GPUs are given"),
-        (f"{C}.Env", ["DOCKER_RESOURCE_GPU"], "DOCKER_RESOURCE_GPU: GPUs are given"),
+        (f"{C}.Env", ["NVIDIA_VISIBLE_DEVICES=all"], "only HostConfig.DeviceRequests"),
+        (f"{C}.Env", ["DOCKER_RESOURCE_GPU=all"], "DOCKER_RESOURCE_GPU: only HostConfig.DeviceRequests"),
+        (f"{C}.Env", ["DOCKER_RESOURCE_GPU"], "DOCKER_RESOURCE_GPU: only HostConfig.DeviceRequests"),
         (f"{C}.CapabilityAdd", ["SYS_ADMIN"], "CapabilityAdd"),
         (f"{C}.Sysctls", {"kernel.x": "1"}, "Sysctls"),
         (f"{C}.Secrets", [{"SecretID": "x"}], "Secrets"),
@@ -184,7 +188,7 @@ async def test_who_asks_for_no_gpu_is_kept_from_all(asked: list[Any], extra: lis
         (f"{C}.Mounts", [{"Type": "cluster", "Source": "x", "Target": "/x"}], "Type"),
         (f"{C}.Mounts", [{"Type": "tmpfs", "Target": "/etc"}], "Target"),
         (f"{C}.Mounts", [{"Type": "tmpfs", "Target": "/dev/shm", "TmpfsOptions": {"Options": [["exec"]]}}], "Options"),
-        (f"{C}.Mounts", [{"Type": "volume", "Source": "other", "Target": "/x"}], "not this hub's"),
+        (f"{C}.Mounts", [{"Type": "volume", "Source": "other", "Target": "/x"}], "does not belong to this hub"),
         (f"{C}.Mounts", {}, "must be a list"),
         (f"{C}.Mounts", [{}], "must each have Type"),
         (f"{C}.Mounts", [None], "must be an object"),
@@ -218,14 +222,14 @@ def volume(source: str, **options: str) -> list[dict[str, Any]]:
     ],
 )
 async def test_a_volume_is_where_the_administrator_says_and_nowhere_else(source: str, options: dict[str, str]) -> None:
-    with pytest.raises(RefusedError, match="only FARANDOLE_SWARM_HOMES says"):
+    with pytest.raises(RefusedError, match="only FARANDOLE_SWARM_HOMES sets"):
         await admit(changed(f"{C}.Mounts", volume(source, **options)))
 
 
 async def test_without_a_shared_folder_no_volume_has_options() -> None:
     rules = Rules(deployment="swarm")
     home = volume("farandole-home-ada", **HOMES.options("farandole-home-ada", "farandole"))
-    with pytest.raises(RefusedError, match="only FARANDOLE_SWARM_HOMES says"):
+    with pytest.raises(RefusedError, match="only FARANDOLE_SWARM_HOMES sets"):
         await admit(changed(f"{C}.Mounts", home), rules)
 
 
@@ -293,7 +297,7 @@ HOME = "farandole-home-ada:/home/user"
     ],
 )
 def test_nothing_else_has_the_whole_of_the_homes(changes: dict[str, Any]) -> None:
-    with pytest.raises(RefusedError, match="'farandole-homes' is for making a folder"):
+    with pytest.raises(RefusedError, match="'farandole-homes' is only for creating a folder"):
         rebuild_container(RULES, making(**changes))
 
 
@@ -310,7 +314,7 @@ async def test_only_our_services_are_touched_and_by_id() -> None:
         return Call(path=f"/services/{name}", parts={"name": name}, query={}, body=b"")
 
     assert (await admission.service(call("ours"))).path == "/services/service-id"
-    with pytest.raises(RefusedError, match="not this hub's"):
+    with pytest.raises(RefusedError, match="does not belong to this hub"):
         await admission.service(call("foreign"))
 
 

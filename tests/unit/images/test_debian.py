@@ -127,7 +127,7 @@ def test_a_build_goes_on_with_other_packages_and_says_so(capsys: pytest.CaptureF
     check_debian(HUB, {**record.packages, "tini": "0-fixed"}, exact=False)
     said = capsys.readouterr().err
     assert f"debian.txt:\n  tini 0-fixed (recorded: {record.packages['tini']})\n`make images" in said
-    assert f"archive as it was at {record.moment}" in said
+    assert f"archive at {record.moment}" in said
     assert "make lock-debian" in said
     check_debian(HUB, record.packages, exact=False)
     assert capsys.readouterr().err == ""

@@ -38,7 +38,7 @@ def test_a_postgres_that_the_hub_would_not_use_is_told(tmp_path):
     ],
 )
 def test_what_is_no_address_is_told_without_its_password(url, tmp_path):
-    with pytest.raises(SettingsError, match="FARANDOLE_DATABASE is no address") as caught:
+    with pytest.raises(SettingsError, match="FARANDOLE_DATABASE is not the address") as caught:
         database_url({"FARANDOLE_DATABASE": url}, tmp_path)
     assert DATABASE_EXAMPLE in str(caught.value)
     assert "hush" not in str(caught.value)
@@ -46,7 +46,7 @@ def test_what_is_no_address_is_told_without_its_password(url, tmp_path):
 
 @pytest.mark.parametrize("password", ["left@right", "left@right/end"])
 def test_an_at_sign_in_a_password_is_told_without_the_password(password, tmp_path):
-    with pytest.raises(SettingsError, match="write @ as %40") as caught:
+    with pytest.raises(SettingsError, match="write %40 instead") as caught:
         database_url({"FARANDOLE_DATABASE": f"postgresql+psycopg://farandole:{password}@postgres/x"}, tmp_path)
     assert not {"left", "right"} & set(re.findall(r"\w+", str(caught.value)))
     assert "an @ in the password" in str(caught.value.__cause__)
@@ -64,6 +64,6 @@ def test_one_that_cannot_be_used_is_told(tmp_path):
 
 def test_a_wrong_password_is_told_in_one_line_with_the_remedy():
     told = refusal(SAID)
-    assert "does not take the password in FARANDOLE_DATABASE" in told
+    assert "rejects the password in FARANDOLE_DATABASE" in told
     assert 'failed: FATAL: password authentication failed for user "farandole")' in told
     assert "docker compose exec postgres psql -U farandole -c '\\password'" in told

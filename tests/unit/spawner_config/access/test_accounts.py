@@ -166,7 +166,7 @@ async def test_an_account_is_discarded_before_its_first_login(hub):
 async def test_no_account_is_discarded_while_its_servers_run(hub):
     account = hub.account("grace", approved=False)
     hub.run_server(hub.user("grace"), "")
-    with pytest.raises(HTTPError, match="400.*Servers of 'grace' are still running.*then discard"):
+    with pytest.raises(HTTPError, match="400.*Servers of 'grace' still run or stop.*then discard"):
         await hub.change(account, "discard")
     assert hub.authenticator.get_user("grace") is account
     assert hub.tokens() == ["grace"]
@@ -174,14 +174,14 @@ async def test_no_account_is_discarded_while_its_servers_run(hub):
 
 async def test_an_approved_account_is_not_discarded(hub):
     account = hub.account("grace")
-    with pytest.raises(HTTPError, match="'discard' cannot be done with the account 'grace'"):
+    with pytest.raises(HTTPError, match="'discard' is not possible for the account 'grace'"):
         await hub.change(account, "discard")
     assert account.is_authorized
 
 
 async def test_an_unknown_action_changes_nothing(hub):
     account = hub.account("grace")
-    with pytest.raises(HTTPError, match="'promote' cannot be done with the account 'grace'"):
+    with pytest.raises(HTTPError, match="'promote' is not possible for the account 'grace'"):
         await hub.change(account, "promote")
     assert account.is_authorized
 

@@ -143,7 +143,7 @@ def failing(exc):
         (failing(HTTPClientError(599, "Timeout")), 503, "cannot be used now .*Timeout.* Try again later"),
         (failing(ConnectionRefusedError("no")), 503, "cannot be used now .ConnectionRefusedError.. Try again later"),
         (lambda url: b"<html>", 503, "cannot be used now"),
-        (telling(email="ada@example.org"), 403, "no 'preferred_username' of you.*FARANDOLE_OAUTH_USERNAME_CLAIM"),
+        (telling(email="ada@example.org"), 403, "no 'preferred_username'.*FARANDOLE_OAUTH_USERNAME_CLAIM"),
     ],
 )
 async def test_what_the_provider_refuses_or_fails_at_is_told(answer, status, words):

@@ -28,7 +28,7 @@ def test_an_image_of_the_hubs_version_is_right():
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (described({VERSION_LABEL: "0.1.0"}), "is of version 0.1.0"),
+        (described({VERSION_LABEL: "0.1.0"}), "has version 0.1.0"),
         (described({"other": "0.2.0"}), "has no version"),
         (described(None), "has no version"),
         ({"Config": None}, "has no version"),
@@ -37,7 +37,7 @@ def test_an_image_of_the_hubs_version_is_right():
 def test_another_version_is_told_with_both_and_the_remedy(found, words):
     problem = wrong_version(IMAGE, found, "0.2.0")
     assert problem is not None
-    for part in (IMAGE, words, "the hub is of version 0.2.0", "FARANDOLE_VERSION in .env"):
+    for part in (IMAGE, words, "the hub has version 0.2.0", "FARANDOLE_VERSION in .env"):
         assert part in problem
 
 

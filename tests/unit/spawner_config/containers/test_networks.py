@@ -182,7 +182,7 @@ def with_proxy(engine):
     "error",
     [
         refused(404, "No such container: farandole-proxy"),
-        refused(403, "Farandole's engine filter: The container 'farandole-proxy' is not this hub's."),
+        refused(403, "Farandole's engine filter: The container 'farandole-proxy' does not belong to this hub."),
         requests.ConnectionError("the filter restarts"),
     ],
     ids=["no container", "refused by the filter", "no filter"],

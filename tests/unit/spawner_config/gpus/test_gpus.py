@@ -42,7 +42,7 @@ async def test_nobody_shares_a_gpu_and_the_refusal_says_who_has_them() -> None:
     gpus = pool()
     assert await gpus.acquire(asks("alice")) == ("0",)
     assert await gpus.acquire(asks("bob", gpu_class="big")) == ("1",)
-    with pytest.raises(NoGpuError, match="1 GPU cannot be had now. Of 2 GPUs alice holds 1 and bob holds 1. Stop"):
+    with pytest.raises(NoGpuError, match="1 GPU not available now. Of 2 GPUs alice holds 1 and bob holds 1. Stop"):
         await gpus.acquire(asks("carol"))
     gpus.release(("alice", ""))
     assert await gpus.acquire(asks("carol")) == ("0",)
@@ -52,7 +52,7 @@ async def test_nobody_shares_a_gpu_and_the_refusal_says_who_has_them() -> None:
 async def test_a_class_is_kept_to() -> None:
     gpus = pool("0:big,1:small")
     assert await gpus.acquire(asks("alice", gpu_class="small")) == ("1",)
-    with pytest.raises(NoGpuError, match="1 GPU of class small cannot be had now. Of 1 GPU of class small alice"):
+    with pytest.raises(NoGpuError, match="1 GPU of class small not available now. Of 1 GPU of class small alice"):
         await gpus.acquire(asks("bob", gpu_class="small"))
     assert await gpus.acquire(asks("bob")) == ("0",)
 
@@ -296,7 +296,7 @@ async def test_what_the_engine_refuses_to_remove_keeps_its_gpu_and_everybody_is_
     site.engine.removals_that_fail = [busy] * 8
     await spawner.run_post_stop_hook()
     assert (site.pool.free(), site.pool.held(("alice", ""))) == (0, ("0",))
-    assert "GPUs stay taken. alice--: device or resource busy. Remove it" in caplog.text
+    assert "GPUs stay in use. alice--: device or resource busy. Remove it" in caplog.text
     assert spawner.get_state()["gpu_ids"] == ["0"]
 
     # Its own user, and another, who hears whom to tell; each of them has the engine asked again.

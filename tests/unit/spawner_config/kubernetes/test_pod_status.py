@@ -52,7 +52,7 @@ def test_a_pod_that_may_still_come_is_not_given_up(state: dict[str, Any]) -> Non
     [
         (
             pod(waiting={"reason": "ErrImageNeverPull", "message": "it is not present"}),
-            "image farandole-nothing:9 cannot",
+            "image farandole-nothing:9 is not available",
         ),
         (pod(waiting={"reason": "ImagePullBackOff", "message": BACK_OFF}), "FARANDOLE_NOTEBOOK_IMAGE"),
         (

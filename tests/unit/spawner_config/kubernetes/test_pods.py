@@ -79,7 +79,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     monkeypatch.setattr(kubespawner, "load_config", lambda **_: None)
     monkeypatch.setattr(kubespawner, "shared_client", lambda *_: fake)
     monkeypatch.setattr(pods, "shared_client", lambda *_: fake)
-    monkeypatch.setattr(pods, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(pods, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(pods, "TELL_SECONDS", 0.01)
     return fake
 
@@ -209,7 +209,7 @@ async def test_a_missing_image_ends_the_start_at_once(spawner: Any, api: FakeApi
     start = spawner.start()
     await until_made(api)
     spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
-    with pytest.raises(SpawnException, match="image i cannot be had"):
+    with pytest.raises(SpawnException, match="image i is not available"):
         await asyncio.wait_for(start, 20)
     assert api.deleted == ["farandole-ada"]
 
@@ -252,7 +252,7 @@ async def test_a_withdrawal_is_asked_for_until_it_is_heard(
     start = spawner.start()
     await until_made(api)
     spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
-    with pytest.raises(SpawnException, match="image i cannot be had"):
+    with pytest.raises(SpawnException, match="image i is not available"):
         await asyncio.wait_for(start, 20)
     assert api.deleted == ["farandole-ada"]
 
@@ -271,7 +271,7 @@ async def test_a_withdrawal_that_fails_hides_no_reason(
     start = spawner.start()
     await until_made(api)
     spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
-    with pytest.raises(SpawnException, match="image i cannot be had"):
+    with pytest.raises(SpawnException, match="image i is not available"):
         await asyncio.wait_for(start, 20)
     assert polls == [True]
 
@@ -285,7 +285,7 @@ async def test_a_pod_that_is_taken_away_while_it_starts_ends_the_start(
     spawner.told[KEY] = pod()
     await asyncio.sleep(0.1)
     del spawner.told[KEY]
-    with pytest.raises(SpawnException, match="was taken away while it started"):
+    with pytest.raises(SpawnException, match="was removed while it started"):
         await asyncio.wait_for(start, 5)
 
 

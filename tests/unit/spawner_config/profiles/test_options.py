@@ -139,9 +139,9 @@ def test_the_form_says_when_the_last_profile_is_gone() -> None:
     asked = spawner("")
     asked.user_options = {"profile": "<big>"}
     form = options_form(CATALOGUE, asked)
-    assert "Your last server had the profile &lt;big&gt;, which this hub does not have any more" in form
+    assert "Your last server had the profile &lt;big&gt;, which no longer exists" in form
     assert 'value="cpu" checked' in form
-    assert "does not have any more" not in options_form(CATALOGUE, spawner(""))
+    assert "no longer exists" not in options_form(CATALOGUE, spawner(""))
 
 
 async def test_the_form_says_how_many_gpus_are_free() -> None:

@@ -125,7 +125,9 @@ def test_a_folder_is_made_once_by_a_container_without_a_network() -> None:
     ],
 )
 def test_a_folder_that_cannot_be_made_is_told_with_the_reason(engine: FakeEngine, why: str) -> None:
-    with pytest.raises(SharedVolumeError, match=f"farandole-home-ada could not be made .*: {why}. The administrator"):
+    with pytest.raises(
+        SharedVolumeError, match=f"farandole-home-ada could not be created .*: {why}. The administrator"
+    ):
         asyncio.run(volumes(engine).make(HOME, image=IMAGE))
     assert engine.removed == ["1"]
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import linear_regression, median
 from typing import TYPE_CHECKING
 
+from farandole.driver.table import aligned
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
@@ -76,11 +78,7 @@ def table(records: Iterable[Record]) -> str:
         rows.append(
             (record.name, f"{record.value:.4g}", record.unit, str(len(record.runs)), verdict or "", record.note)
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]).rstrip()
-        for row in rows
-    )
+    return "\n".join(aligned(rows))
 
 
 def save(records: Iterable[Record], path: Path) -> None:

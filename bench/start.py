@@ -50,8 +50,8 @@ def theirs(shell: InteractiveShell, rendezvous: Rendezvous) -> float:
     start = time.perf_counter()
     with px(RANKS) as view:
         port = rendezvous.open([slot(one) for one in ASSIGNMENTS], LOOPBACK)
-        endpoint = Endpoint(host=LOOPBACK, port=port)
-        environments = [HorovodBackend().environment(one, endpoint, interface="lo") for one in ASSIGNMENTS]
+        endpoint = Endpoint(port=port, interface="lo")
+        environments = [HorovodBackend().environment(one, endpoint) for one in ASSIGNMENTS]
         with silence():
             view.scatter("environment", environments, flatten=True).get()
         setup = "import os; os.environ.update(environment)\nimport horovod.torch as hvd; hvd.init()\n"

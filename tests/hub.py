@@ -6,7 +6,7 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hub.process import HubProcess, local_session, processes_of
+from hub.process import CONFIG, HubProcess, local_session, processes_of
 from spawner_config.local import free_port
 from spawner_config.roles import NOTEBOOK_SCOPES
 from spawner_config.settings import ROOT, Settings
@@ -111,9 +111,11 @@ def _tail(path: Path, lines: int = 40) -> str:
 
 
 @contextmanager
-def run_hub(state: Path, profiles: Path = ROOT / "hub" / "profiles.toml") -> Iterator[RunningHub]:
+def run_hub(
+    state: Path, profiles: Path = ROOT / "hub" / "profiles.toml", config: Path = CONFIG
+) -> Iterator[RunningHub]:
     """Run a hub; the test fails if anything of it remains."""
-    running = RunningHub(HubProcess(Settings(port=free_port(), state=state, profiles=profiles)))
+    running = RunningHub(HubProcess(Settings(port=free_port(), state=state, profiles=profiles), config))
     try:
         running.process.wait_ready()
         yield running

@@ -1,14 +1,45 @@
-"""Alternate a training loop with the same loop under another launcher; `rates` holds samples per second of each turn.
+"""Train a small model in turns with the same code under another launcher.
 
-The loop before this code defines `train`, `pace`, `rank`, `size` and `BATCH`; the bench prepends `FOLDER`, `SIDE`,
-`OTHER`, `FIRST`, `TURNS` and `SECONDS`.
+- The backend's part precedes this code and defines `distribute`, `from_rank_0`, `rank` and `size`.
+- The bench prepends `FOLDER`, `SIDE`, `OTHER`, `FIRST`, `TURNS` and `SECONDS`.
+- `rates` holds the samples per second of each turn.
 """
 
 import pathlib
+import time
 
+WARM_UP, BATCH = 40, 64
 WAIT_SECONDS = 120
+
+torch.manual_seed(rank)
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(1, 16, 3, padding=1),
+    torch.nn.ReLU(),
+    torch.nn.Conv2d(16, 32, 3, padding=1),
+    torch.nn.ReLU(),
+    torch.nn.Flatten(),
+    torch.nn.Linear(32 * 16 * 16, 32),
+    torch.nn.ReLU(),
+    torch.nn.Linear(32, 10),
+)
+model, optimizer = distribute(model)
+images, labels = torch.randn(BATCH, 1, 16, 16), torch.randint(10, (BATCH,))
+
+
+def train(steps):
+    """Return seconds per step."""
+    began = time.perf_counter()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    return (time.perf_counter() - began) / steps
+
+
+train(WARM_UP)
+# All ranks have to take the same number of steps.
+steps = max(1, int(SECONDS / from_rank_0(train(WARM_UP))))
 turns = pathlib.Path(FOLDER)
-steps = max(1, int(SECONDS / pace))
 rates = []
 (turns / f"{SIDE}--1").touch()
 for turn in range(TURNS):

@@ -16,12 +16,13 @@ import re
 import sys
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jupyterhub
 from aiohttp import ClientSession, ClientTimeout, web
 from farandole.driver.kernels.connection import SUBPROTOCOL
+from farandole.driver.workers.worker import WorkerInfo
 from farandole.protocol import COMM_TARGET
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 
@@ -94,14 +95,7 @@ class Kernel:
 
 
 def _message(channel: str, kind: str, content: dict[str, Any], parent: dict[str, Any]) -> bytes:
-    header = {
-        "msg_id": uuid.uuid4().hex,
-        "msg_type": kind,
-        "session": "stand-in",
-        "username": "",
-        "date": parent["date"],
-        "version": "5.5",
-    }
+    header = {**parent, "msg_id": uuid.uuid4().hex, "msg_type": kind}
     parts = [json.dumps(part).encode() for part in (header, parent, {}, content)]
     frame: bytes = serialize_msg_to_ws_v1(parts, channel)
     return frame
@@ -171,20 +165,11 @@ class StandIn:
     async def describe(self, request: web.Request) -> web.Response:
         """Answer like `farandole.server.worker.routes.describe`."""
         server = await self._server(request)
-        return web.json_response(
-            {
-                "worker": server.name,
-                "ranks": server.ranks,
-                "profile": "bench",
-                "backend": "none",
-                "host": server.name,
-                "address": "192.0.2.1",  # reserved for documentation, never connected to
-                "node": server.name,
-                "backends": ["none"],
-                "idle_minutes": 0.0,
-                "idle_seconds": 0.0,
-            }
-        )
+        name = server.name
+        # The address is reserved for documentation, and never connected to.
+        place = {"host": name, "address": "192.0.2.1", "node": name}
+        info = WorkerInfo(worker=name, ranks=server.ranks, profile="bench", backends=("none",), backend="none", **place)
+        return web.json_response(asdict(info))
 
     async def recorded(self, request: web.Request) -> web.Response:
         """Return the live kernels, without journals."""

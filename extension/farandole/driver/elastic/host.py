@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.liveness import HUNG_SECONDS
@@ -47,33 +47,26 @@ class ElasticTimeouts:
         return max(CALL_SECONDS, self.hung)
 
 
-class ElasticHost(ABC):
+class ElasticHost(Protocol):
     """What an elastic agent needs of the cluster: ranks, cells and worlds."""
 
-    @abstractmethod
     async def replace_lost(self) -> list[RankKernel]:
         """Replace lost ranks and workers; return all ranks of the cluster."""
 
-    @abstractmethod
     async def launch(self, kernel: RankKernel) -> asyncio.Task[Reply]:
         """Start the run's cell on a rank of the world."""
 
-    @abstractmethod
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> asyncio.Task[Reply]:
         """Make a new kernel a rank in a temporary world of size 1, and start the run's cell on it."""
 
-    @abstractmethod
     async def form(self, kernels: Sequence[RankKernel]) -> None:
         """Tell waiting ranks to form a world."""
 
-    @abstractmethod
     async def release(self, kernels: Sequence[RankKernel]) -> None:
         """Stop the workers of ranks that have left the run."""
 
-    @abstractmethod
     def notify(self, text: str) -> None:
         """Show the user one sentence."""
 
-    @abstractmethod
     def assigned(self, workers: Sequence[str]) -> None:
         """Note the workers of the ranks 0, 1, ..."""

@@ -84,7 +84,7 @@ def rank_figures(
     answer: Mapping[str, Any], *, rank: int, worker: str, address: str, skew: float, skew_error: float
 ) -> RankFigures:
     """Return the figures of a rank from the answer of `farandole.ranks.preflight.probe.describe`."""
-    gpus = tuple(_gpu(gpu) for gpu in answer["gpus"])
+    gpus = tuple(_gpu(**gpu) for gpu in answer["gpus"])
     drivers = sorted({gpu.driver for gpu in gpus})
     return RankFigures(
         rank=rank,
@@ -108,14 +108,6 @@ def _room(pair: list[int]) -> Room:
     return Room(free=pair[0], total=pair[1])
 
 
-def _gpu(gpu: Mapping[str, Any]) -> Gpu:
-    total = gpu["total_bytes"]
-    return Gpu(
-        uuid=gpu["uuid"],
-        name=gpu["name"],
-        driver=gpu["driver"],
-        celsius=gpu["celsius"],
-        ecc_errors=gpu["ecc_errors"],
-        slowed_by=tuple(gpu["slowed_by"]),
-        memory=Room(free=total - gpu["used_bytes"], total=total),
-    )
+def _gpu(*, total_bytes: int, used_bytes: int, slowed_by: list[str], **described: Any) -> Gpu:
+    memory = Room(free=total_bytes - used_bytes, total=total_bytes)
+    return Gpu(memory=memory, slowed_by=tuple(slowed_by), **described)

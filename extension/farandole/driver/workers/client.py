@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -109,31 +109,20 @@ class HubClient:
     async def progress(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the hub's events while a server starts: ``message``, ``progress`` (percent), ``ready``, ``failed``."""
         path = f"{await self._server_path(name)}/progress"
-        async with self._open_events(path) as answer:
+        while True:
             try:
-                async for line in answer.content:
-                    if line.startswith(b"data:"):
-                        yield json.loads(line.removeprefix(b"data:"))
+                async with self._request("GET", path, timeout=EVENTS_TIMEOUT) as answer:
+                    async for line in answer.content:
+                        if line.startswith(b"data:"):
+                            yield json.loads(line.removeprefix(b"data:"))
+                return
             except aiohttp.ClientError as exc:
                 raise self._unreachable(exc) from exc
-
-    @asynccontextmanager
-    async def _open_events(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open the event stream of a start; retry while the hub cleans up after a failed start.
-
-        During the cleanup JupyterHub answers 400 "is not starting", and reports the failure afterwards.
-        """
-        async with AsyncExitStack() as stack:
-            while True:
-                try:
-                    request = self._request("GET", path, timeout=EVENTS_TIMEOUT)
-                    answer = await stack.enter_async_context(request)
-                    break
-                except HubError as exc:
-                    if not NOT_STARTING.search(str(exc)):
-                        raise
-                await asyncio.sleep(0.2)
-            yield answer
+            except HubError as exc:
+                # While the hub cleans up after a failed start, it answers 400; it reports the failure afterwards.
+                if not NOT_STARTING.search(str(exc)):
+                    raise
+            await asyncio.sleep(0.2)
 
     async def _server_path(self, name: str) -> str:
         return f"users/{quote(await self.user(), safe='')}/servers/{quote(name, safe='')}"

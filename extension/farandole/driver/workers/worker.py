@@ -261,15 +261,9 @@ class WorkerOptions:
 
     def user_options(self) -> dict[str, Any]:
         """Return the options in the form that the hub's spawner expects."""
+        optional = {"profile": self.profile, "ranks": self.ranks, "workers": self.workers, "backend": self.backend}
         options: dict[str, Any] = {"role": "worker", "cluster": self.cluster}
-        if self.profile is not None:
-            options["profile"] = self.profile
-        if self.ranks is not None:
-            options["ranks"] = self.ranks
-        if self.workers is not None:
-            options["workers"] = self.workers
-        if self.backend is not None:
-            options["backend"] = self.backend
+        options |= {name: value for name, value in optional.items() if value is not None}
         if self.wait:
             options["wait"] = True
         if self.wait or self.together > 1:

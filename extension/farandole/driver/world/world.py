@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any
 
 from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.group import RankGroup
 from farandole.driver.kernels.kernel import RankKernel
-from farandole.driver.kernels.rank_calls import RankCall
 from farandole.driver.workers.worker import Worker, WorkerInfo
 from farandole.driver.world.backends.base import LOOPBACK, Backend, Endpoint, Host, RankAssignment, assign_ranks
 from farandole.driver.world.backends.horovod import slot
@@ -16,6 +15,7 @@ from farandole.driver.world.backends.horovod import slot
 ANSWER_SECONDS = 30.0
 """Timeout for a healthy rank to answer: a large sort or pickle delays all threads of the rank."""
 FORM_SECONDS = 120.0
+LOOPBACK_DEVICE = "lo"
 
 
 class World:
@@ -42,35 +42,32 @@ class World:
             self.invalidate()
 
     async def form(
-        self,
-        workers: Sequence[Worker],
-        infos: Sequence[WorkerInfo],
-        waiting: Sequence[RankKernel] | None = None,
+        self, workers: Sequence[Worker], infos: Sequence[WorkerInfo], waiting: Sequence[RankKernel] | None = None
     ) -> None:
         """Form the world; both sequences hold each rank's worker, in the order of the ranks.
 
         - All ranks have to answer first: if a peer is missing, Horovod's ``init`` can abort healthy processes.
         - Ranks that are ``waiting`` in a running cell are only told to form the world, and report when they have.
         """
-        await self._call(rank_calls.identity(), "asking the ranks before they form a world", ANSWER_SECONDS, waiting)
+        kernels, in_subshell = (self._group.kernels, False) if waiting is None else (waiting, True)
+        control = functools.partial(self._group.control, kernels=kernels, in_subshell=in_subshell)
+        await control(rank_calls.identity(), what="asking the ranks before they form a world", timeout=ANSWER_SECONDS)
         assignments = assign_ranks(infos)
-        one_node = len({info.node for info in infos}) == 1
-        first = (self._group.kernels if waiting is None else waiting)[:1]
-        host = LOOPBACK if one_node else ""
-        endpoint = await self._open_endpoint(workers[0], first, assignments, host, in_cell=waiting is not None)
+        interface = LOOPBACK_DEVICE if len({info.node for info in infos}) == 1 else None
+        endpoint = await self._open_endpoint(workers[0], kernels[0], assignments, interface, in_subshell=in_subshell)
         form = rank_calls.form if waiting is None else rank_calls.join
-        calls = [form(self._environment(one, endpoint, interface="lo" if one_node else None)) for one in assignments]
-        await self._call(calls, f"forming the world with backend {self.backend.name}", FORM_SECONDS, waiting)
+        calls = [form(self._environment(one, endpoint)) for one in assignments]
+        await control(calls, what=f"forming the world with backend {self.backend.name}", timeout=FORM_SECONDS)
         self._members = self._current()
 
     async def form_alone(self, kernel: RankKernel, info: WorkerInfo, *, rank: int, size: int) -> None:
         """Form a world of size 1 on a new rank, which will probably be `rank` of `size` once it joins the others."""
-        [assignment] = assign_ranks([info])
-        endpoint = Endpoint(host=LOOPBACK, port=0)
+        assignments = assign_ranks([info])
+        endpoint = Endpoint(interface=LOOPBACK_DEVICE)
+        # Horovod needs no rendezvous server for a single rank, torch always needs a store.
         if self.backend.host is Host.RANK_0:
-            # No other rank connects, so the rank itself can be the first of its world.
-            endpoint = await self._open_endpoint(kernel.worker, [kernel], [assignment], LOOPBACK, in_cell=False)
-        environment = self._environment(assignment, endpoint, interface="lo")
+            endpoint = await self._open_endpoint(kernel.worker, kernel, assignments, LOOPBACK_DEVICE)
+        environment = self._environment(assignments[0], endpoint)
         expected = {"FARANDOLE_RANK": str(rank), "FARANDOLE_SIZE": str(size), "FARANDOLE_OUTSIDE": "1"}
         for call in (rank_calls.form(environment), rank_calls.prepare(expected)):
             await self._group.control(call, what=f"preparing rank {rank}", timeout=FORM_SECONDS, kernels=[kernel])
@@ -78,40 +75,23 @@ class World:
     async def _open_endpoint(
         self,
         worker: Worker,
-        first: Sequence[RankKernel],
-        assignments: Sequence[RankAssignment],
-        host: str,
+        first: RankKernel,
+        ranks: Sequence[RankAssignment],
+        interface: str | None,
         *,
-        in_cell: bool,
+        in_subshell: bool = False,
     ) -> Endpoint:
-        """Open the backend's endpoint on the first worker or on the first rank, at `host` or on all interfaces."""
-        port = 0
+        """Open the backend's endpoint on the first worker or the first rank, on loopback or on all interfaces."""
+        host, port = LOOPBACK if interface else "", 0
         if self.backend.host is Host.FIRST_WORKER:
-            port = await worker.open_rendezvous([slot(one) for one in assignments], host=host)
+            port = await worker.open_rendezvous([slot(one) for one in ranks], host=host)
         elif self.backend.host is Host.RANK_0:
-            [port] = await self._group.control(
-                rank_calls.open_store(host),
-                what="opening rank 0's store",
-                timeout=FORM_SECONDS,
-                kernels=first,
-                in_subshell=in_cell,
-            )
-        return Endpoint(host=assignments[0].address or LOOPBACK, port=port)
+            control = functools.partial(self._group.control, kernels=[first], in_subshell=in_subshell)
+            [port] = await control(rank_calls.open_store(host), what="opening rank 0's store", timeout=FORM_SECONDS)
+        return Endpoint(host=ranks[0].address or LOOPBACK, port=port, interface=interface)
 
-    async def _call(
-        self,
-        calls: Sequence[RankCall[None]] | RankCall[Any],
-        what: str,
-        seconds: float,
-        waiting: Sequence[RankKernel] | None,
-    ) -> None:
-        """Make calls on all ranks, or beside the cell on those that wait."""
-        in_cell = waiting is not None
-        await self._group.control(calls, what=what, timeout=seconds, kernels=waiting, in_subshell=in_cell)
-
-    def _environment(self, assignment: RankAssignment, endpoint: Endpoint, interface: str | None) -> dict[str, str]:
-        backend = self.backend.environment(assignment, endpoint, interface=interface)
-        return common(assignment, self.backend) | backend
+    def _environment(self, assignment: RankAssignment, endpoint: Endpoint) -> dict[str, str]:
+        return common(assignment, self.backend) | self.backend.environment(assignment, endpoint)
 
     def _current(self) -> tuple[str, ...]:
         return tuple(kernel.kernel_id for kernel in self._group.kernels)

@@ -10,6 +10,7 @@ from farandole.driver.world.backends.horovod import slot
 from farandole.exceptions import UsageError, WorkerStartError
 
 ENDPOINT = Endpoint(host="10.0.0.1", port=4711)
+LOCAL = Endpoint(host="10.0.0.1", port=4711, interface="lo")
 
 
 def info(worker, node="n0", address="10.0.0.1"):
@@ -51,7 +52,7 @@ def test_a_host_name_that_peers_cannot_reach_is_refused_with_the_remedy(address,
 
 def test_horovod_gets_its_full_environment_each_time():
     assignment = assign_ranks([info("c-w0"), info("c-w1", "n1", "10.0.0.2")])[1]
-    environment = BACKENDS["horovod"]().environment(assignment, ENDPOINT, interface=None)
+    environment = BACKENDS["horovod"]().environment(assignment, ENDPOINT)
     expected = {
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
@@ -69,7 +70,7 @@ def test_horovod_gets_its_full_environment_each_time():
     }
     assert expected.items() <= environment.items()
     assert "HOROVOD_GLOO_IFACE" not in environment
-    assert BACKENDS["horovod"]().environment(assignment, ENDPOINT, interface="lo")["HOROVOD_GLOO_IFACE"] == "lo"
+    assert BACKENDS["horovod"]().environment(assignment, LOCAL)["HOROVOD_GLOO_IFACE"] == "lo"
 
 
 def test_horovod_slots_agree_with_horovods_own_assignment():
@@ -82,7 +83,7 @@ def test_horovod_slots_agree_with_horovods_own_assignment():
 
 def test_torch_gets_the_variables_of_torchrun():
     assignment = assign_ranks([info("c-w0"), info("c-w0")])[1]
-    environment = BACKENDS["torch"]().environment(assignment, ENDPOINT, interface="lo")
+    environment = BACKENDS["torch"]().environment(assignment, LOCAL)
     assert environment == {
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": "4711",
@@ -96,7 +97,7 @@ def test_torch_gets_the_variables_of_torchrun():
 
 def test_no_backend_needs_nothing():
     backend = BACKENDS["none"]()
-    assert backend.environment(assign_ranks([info("c-w0")])[0], ENDPOINT, interface=None) == {}
+    assert backend.environment(assign_ranks([info("c-w0")])[0], ENDPOINT) == {}
     assert backend.host is Host.NOBODY
 
 
@@ -117,5 +118,5 @@ def test_a_backend_that_a_worker_lacks_is_refused():
 
 def test_horovod_alone_asks_at_no_rendezvous():
     [assignment] = assign_ranks([info("c-w0")])
-    environment = BACKENDS["horovod"]().environment(assignment, Endpoint(host="127.0.0.1", port=0), interface="lo")
+    environment = BACKENDS["horovod"]().environment(assignment, Endpoint(interface="lo"))
     assert not [name for name in environment if "RENDEZVOUS" in name]

@@ -33,13 +33,20 @@ class RankAssignment:
     worker: str
     address: str
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The numbers that Horovod needs, by name."""
+        names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """The address at which the ranks of a world find each other."""
+    """The address at which the ranks of a world find each other, and the network interface that they have to use."""
 
-    host: str
-    port: int
+    host: str = LOOPBACK
+    port: int = 0
+    interface: str | None = None
 
 
 class Host(Enum):
@@ -57,10 +64,8 @@ class Backend(ABC):
     host: ClassVar[Host]
 
     @abstractmethod
-    def environment(
-        self, assignment: RankAssignment, endpoint: Endpoint, /, *, interface: str | None
-    ) -> dict[str, str]:
-        """Return the environment variables of a rank; `interface` names the network interface to use."""
+    def environment(self, assignment: RankAssignment, endpoint: Endpoint, /) -> dict[str, str]:
+        """Return the environment variables of a rank."""
 
 
 class NoBackend(Backend):
@@ -69,14 +74,7 @@ class NoBackend(Backend):
     name = "none"
     host = Host.NOBODY
 
-    def environment(
-        self,
-        _assignment: RankAssignment,
-        _endpoint: Endpoint,
-        /,
-        *,
-        interface: str | None,  # noqa: ARG002
-    ) -> dict[str, str]:
+    def environment(self, _assignment: RankAssignment, _endpoint: Endpoint, /) -> dict[str, str]:
         """Return nothing."""
         return {}
 

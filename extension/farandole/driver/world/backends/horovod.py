@@ -19,20 +19,13 @@ class HorovodBackend(Backend):
     name = "horovod"
     host = Host.FIRST_WORKER
 
-    def environment(
-        self, assignment: RankAssignment, endpoint: Endpoint, /, *, interface: str | None
-    ) -> dict[str, str]:
+    def environment(self, assignment: RankAssignment, endpoint: Endpoint, /) -> dict[str, str]:
         """Return HOROVOD_* for one rank."""
         variables = {
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
             "HOROVOD_HOSTNAME": assignment.address,
-            "HOROVOD_RANK": str(assignment.rank),
-            "HOROVOD_SIZE": str(assignment.size),
-            "HOROVOD_LOCAL_RANK": str(assignment.local_rank),
-            "HOROVOD_LOCAL_SIZE": str(assignment.local_size),
-            "HOROVOD_CROSS_RANK": str(assignment.cross_rank),
-            "HOROVOD_CROSS_SIZE": str(assignment.cross_size),
+            **{f"HOROVOD_{name.upper()}": str(number) for name, number in assignment.numbers.items()},
             "HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_SECONDS),
             "HOROVOD_ELASTIC": "0",
             "HOROVOD_LOG_HIDE_TIME": "1",
@@ -43,17 +36,9 @@ class HorovodBackend(Backend):
                 "HOROVOD_GLOO_RENDEZVOUS_ADDR": endpoint.host,
                 "HOROVOD_GLOO_RENDEZVOUS_PORT": str(endpoint.port),
             }
-        return variables | ({"HOROVOD_GLOO_IFACE": interface} if interface else {})
+        return variables | ({"HOROVOD_GLOO_IFACE": endpoint.interface} if endpoint.interface else {})
 
 
 def slot(assignment: RankAssignment) -> dict[str, Any]:
     """Return the fields of Horovod's ``SlotInfo``."""
-    return {
-        "hostname": assignment.address,
-        "rank": assignment.rank,
-        "local_rank": assignment.local_rank,
-        "cross_rank": assignment.cross_rank,
-        "size": assignment.size,
-        "local_size": assignment.local_size,
-        "cross_size": assignment.cross_size,
-    }
+    return {"hostname": assignment.address, **assignment.numbers}

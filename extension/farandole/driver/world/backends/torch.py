@@ -14,9 +14,7 @@ class TorchBackend(Backend):
     name = "torch"
     host = Host.RANK_0
 
-    def environment(
-        self, assignment: RankAssignment, endpoint: Endpoint, /, *, interface: str | None
-    ) -> dict[str, str]:
+    def environment(self, assignment: RankAssignment, endpoint: Endpoint, /) -> dict[str, str]:
         """Return the variables that ``torch.distributed`` and code written for torchrun read."""
         variables = {
             "MASTER_ADDR": endpoint.host,
@@ -26,4 +24,4 @@ class TorchBackend(Backend):
             "LOCAL_RANK": str(assignment.local_rank),
             "LOCAL_WORLD_SIZE": str(assignment.local_size),
         }
-        return variables | ({"GLOO_SOCKET_IFNAME": interface} if interface else {})
+        return variables | ({"GLOO_SOCKET_IFNAME": endpoint.interface} if endpoint.interface else {})

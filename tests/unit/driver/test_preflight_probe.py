@@ -49,10 +49,11 @@ class Group:
 
     async def run(self, cell, kernels, *, together):
         sink = cell.sink
-        sink(0, "stream", {"name": "stderr", "text": "a warning\n"})
+        sink(0, "stream", {"name": "stderr", "text": "a warning\n"}, None)
         for kernel in kernels:
-            sink(kernel, "stream", {"name": "stdout", "text": f"a library's greeting\n{json.dumps([0.1, 0.4, 0.2])}"})
-            sink(kernel, "stream", {"name": "stdout", "text": "\n"})
+            text = f"a library's greeting\n{json.dumps([0.1, 0.4, 0.2])}"
+            for piece in (text, "\n"):
+                sink(kernel, "stream", {"name": "stdout", "text": piece}, None)
         return [Reply(rank=kernel, worker="w", status="ok", ended=0.0) for kernel in kernels]
 
 

@@ -16,7 +16,7 @@ def test_the_ratio_is_the_median_of_the_ratios_of_pairs():
 
 
 @pytest.mark.parametrize(("limit", "kept"), [("<= 1.9", False), ("<= 2.0", True), (">= 2.1", False), ("", True)])
-def test_a_limit_is_kept_or_not(limit, kept):
+def test_a_value_is_within_its_limit_or_not(limit, kept):
     assert median_of("m", [1.0, 2.0, 3.0], "s", limit=limit).kept is kept
 
 
@@ -35,7 +35,7 @@ def test_a_growth_table_has_a_column_for_each_size_and_the_fitted_power():
     assert len({len(line) for line in lines}) == 1
 
 
-def test_the_table_says_what_was_missed():
+def test_the_table_marks_missed_limits():
     lines = table([median_of("fast", [1.0], "s", limit="<= 2"), median_of("slow", [3.0], "s", limit="<= 2")])
     assert [line.rpartition(" ")[2] for line in lines.splitlines()[1:]] == ["ok", "MISSED"]
 

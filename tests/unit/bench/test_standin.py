@@ -1,4 +1,4 @@
-"""The kernels of the scale bench answer a driver as real ones do."""
+"""The fake kernels of the scale bench answer a driver like real ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.scale.standin import Kernel
 
 
 def ask(kernel, kind="execute_request", channel="shell", **content):
-    """Return the answers as (channel, type, content); each names the request."""
+    """Return the answers as (channel, type, content), and check that each names the request."""
     header = {"msg_id": "mine", "msg_type": kind, "date": "2026-01-01T00:00:00Z"}
     content = {"code": "", "user_expressions": {}} | content
     frame = serialize_msg_to_ws_v1([json.dumps(part).encode() for part in (header, {}, {}, content)], channel)
@@ -50,11 +50,11 @@ def test_a_rank_learns_its_number_when_its_world_is_formed():
 
 
 @pytest.mark.parametrize("call", [rank_calls.identity(), rank_calls.preload("torch")])
-def test_what_a_driver_asks_for_is_a_value(call):
+def test_a_call_of_the_driver_returns_a_value(call):
     assert evaluate(Kernel("w"), call) == {}
 
 
-def test_what_a_run_reports_comes_in_its_name_and_once():
+def test_records_are_sent_once_with_the_runs_id():
     kernel = Kernel("w", rank=2)
     begin = rank_calls.begin("a-run", "/folder").expression
     assert [kind for _, kind, _ in ask(kernel, code=begin)][-1] == "execute_reply"
@@ -67,7 +67,7 @@ def test_what_a_run_reports_comes_in_its_name_and_once():
     assert "comm_msg" not in [kind for _, kind, _ in ask(kernel, code="pass")]
 
 
-def test_what_is_no_cell_is_answered_on_its_channel():
+def test_other_requests_are_answered_on_their_channel():
     assert ask(Kernel("w"), kind="kernel_info_request", channel="control") == [
         ("control", "kernel_info_reply", {"status": "ok"})
     ]

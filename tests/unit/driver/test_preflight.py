@@ -47,7 +47,7 @@ def with_gpu(number, **changes):
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_like_ranks_have_no_fault(count):
+def test_equal_ranks_have_no_fault(count):
     assert machine_faults(ranks(count)) == []
     assert machine_faults([with_gpu(number) for number in range(count)]) == []
 
@@ -75,8 +75,8 @@ def test_a_package_that_one_rank_lacks_is_another_version():
         ({"gpu_error": "nvidia-smi failed: no driver"}, "rank 1 (worker c-w1): nvidia-smi failed: no driver."),
     ],
 )
-def test_what_one_rank_lacks_is_one_fault_with_its_name(changes, words):
-    # No clock is another's to the millisecond.
+def test_a_shortage_of_one_rank_is_one_fault_with_its_name(changes, words):
+    # Real clocks always differ slightly.
     [fault] = machine_faults([replace(rank, skew=rank.skew + 0.001) for rank in ranks(3, 1, **changes)])
     assert words in fault
     assert "c-w1" in fault
@@ -93,7 +93,7 @@ def test_what_one_rank_lacks_is_one_fault_with_its_name(changes, words):
         {"skew": 1.4, "skew_error": 1.0},
     ],
 )
-def test_what_is_just_enough_is_no_fault(changes):
+def test_values_within_the_limits_are_no_fault(changes):
     assert machine_faults(ranks(3, 1, **changes)) == []
 
 
@@ -102,7 +102,7 @@ def test_ranks_of_one_worker_share_its_faults():
     assert len(machine_faults(both)) == 2
 
 
-def test_where_all_workers_agree_the_notebooks_clock_is_the_odd_one():
+def test_if_all_workers_agree_the_notebooks_clock_is_wrong():
     [fault] = machine_faults([figures(number, skew=7.0) for number in range(3)])
     assert fault.startswith("the notebook's clock is 7.0 s behind the workers'.")
     [ours, theirs] = machine_faults([*(figures(number, skew=7.0) for number in range(3)), figures(3)])
@@ -123,17 +123,17 @@ def test_where_all_workers_agree_the_notebooks_clock_is_the_odd_one():
         ({"name": "T4"}, "GPUs: rank 1 has 1 x T4, ranks 0, 2 have 1 x H200."),
     ],
 )
-def test_a_sick_gpu_is_one_fault(changes, words):
+def test_a_faulty_gpu_is_one_fault(changes, words):
     [fault] = machine_faults([with_gpu(0), with_gpu(1, **changes), with_gpu(2)])
     assert words in fault
 
 
-def test_gpu_memory_of_ones_own_ranks_is_not_the_use_of_others():
+def test_gpu_memory_of_the_clusters_ranks_is_not_foreign():
     gpu = replace(GPU, memory=Room(free=80 * GIB, total=140 * GIB))
     assert machine_faults([figures(number, gpus=(gpu,), gpu_own=30 * GIB) for number in (0, 1)]) == []
 
 
-def test_a_gpu_that_tells_nothing_is_no_fault():
+def test_a_gpu_without_readings_is_no_fault():
     silent = replace(GPU, celsius=None, ecc_errors=None, memory=Room(free=0, total=0))
     assert machine_faults([figures(0, gpus=(silent,))]) == []
 
@@ -145,7 +145,7 @@ def test_one_rank_of_each_worker_is_measured_or_all_of_a_single_one():
 
 
 @pytest.mark.parametrize("nodes", ["abcdefgh", "aabbccdd", "aaaa", "abbb", "a"])
-def test_every_pair_has_its_turn_and_no_node_two_at_a_time(nodes):
+def test_each_pair_is_measured_once_and_each_node_once_per_round(nodes):
     planned = rounds(range(len(nodes)), dict(enumerate(nodes)))
     pairs = [pair for turn in planned for pair in turn]
     assert sorted(pairs) == [(i, j) for i in range(len(nodes)) for j in range(i + 1, len(nodes))]
@@ -155,7 +155,7 @@ def test_every_pair_has_its_turn_and_no_node_two_at_a_time(nodes):
 
 
 def links(count, odd=(), *, local=False, **changes):
-    """Links between all of so many ranks, as gigabit Ethernet gives; those in ``odd`` have the changes."""
+    """Links between all ranks with the figures of gigabit Ethernet, with changes for those in ``odd``."""
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     usual = {"latency": 0.0001, "bandwidth": 118e6, "local": local}
     return [Link(first=i, second=j, **(usual | (changes if (i, j) in odd else {}))) for i, j in pairs]
@@ -165,7 +165,7 @@ NAMES = [f"rank {number}" for number in range(5)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_like_links_have_no_fault(count):
+def test_equal_links_have_no_fault(count):
     assert link_faults(links(count), NAMES) == []
 
 
@@ -177,7 +177,7 @@ def test_like_links_have_no_fault(count):
         ({"bandwidth": 11e6}, "a bandwidth of 11 MB/s (118 MB/s is usual)"),
     ],
 )
-def test_a_slow_pair_is_named_and_so_is_a_rank_that_is_slow_to_all(count, changes, words):
+def test_a_slow_pair_and_a_rank_that_is_slow_to_all_are_named(count, changes, words):
     [pair] = link_faults(links(count, [(0, 1)], **changes), NAMES)
     assert pair.startswith(f"rank 0 and rank 1 have {words} between them. Check its cable")
     last = count - 1
@@ -190,7 +190,7 @@ def test_a_little_slower_is_no_fault(changes):
     assert link_faults(links(3, [(0, 1)], **changes), NAMES) == []
 
 
-def test_links_within_a_node_are_not_the_measure_of_those_between_nodes():
+def test_links_within_a_node_are_not_compared_with_links_between_nodes():
     quick = Link(first=3, second=4, local=True, latency=0.00001, bandwidth=5e9)
     assert link_faults([*links(3), quick], NAMES) == []
     slower = Link(first=2, second=3, local=True, latency=0.00002, bandwidth=1.2e9)
@@ -207,7 +207,7 @@ def preflight(**changes):
     return Preflight(**(usual | changes))
 
 
-def test_a_sound_cluster_is_shown_with_its_figures():
+def test_a_cluster_without_faults_is_shown_with_its_figures():
     lines = str(preflight()).splitlines()
     assert lines[0] == "cluster c, backend torch"
     assert lines[2].split()[:8] == ["0", "c-w0", "host0", "10.0.0.0", "3.11.7", "2.13.0", "0.28.1", "0.1.0"]
@@ -227,14 +227,14 @@ def test_faults_come_last_and_are_counted():
     assert preflight(ranks=tuple(ranks(2, 1, load=9.0))).html().endswith("<p><b>1 fault</b></p>")
 
 
-def test_the_page_gets_tables_without_markup_of_the_hosts():
+def test_html_tables_escape_names_of_hosts():
     page = preflight(ranks=tuple(ranks(2, 1, host="<b>evil"))).html()
     assert page.count("<table>") == 2
     assert "&lt;b&gt;evil" in page
     assert "<b>evil" not in page
 
 
-def test_of_many_pairs_the_slowest_are_shown():
+def test_the_slowest_of_many_pairs_are_shown():
     many = preflight(ranks=tuple(ranks(8)), links=tuple(links(8, [(2, 5)], latency=0.5)))
     lines = str(many).splitlines()
     assert lines[11].split()[:5] == ["2", "-", "5", "500", "ms"]

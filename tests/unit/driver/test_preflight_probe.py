@@ -1,4 +1,4 @@
-"""The check's dealings with ranks that do not answer as they should, over a group that plays them."""
+"""The measurements of the check with a fake group of ranks, some of which fail."""
 
 import json
 
@@ -29,7 +29,7 @@ DESCRIBED = {
 
 
 class Group:
-    """Ranks that answer from a table by the function that they are asked to call."""
+    """Ranks whose answers come from a table by the name of the called function."""
 
     def __init__(self, count, clock, **answers):
         self.kernels = list(range(count))
@@ -59,7 +59,7 @@ class Group:
 
 @pytest.fixture
 def time(monkeypatch):
-    """The driver's clock: round trips take 4, 2 and then always 6 s; the rank answers in their middle, 100 s ahead."""
+    """The driver's clock: round trips take 4, 2, then 6 s; the rank's clock, read in their middle, is 100 s ahead."""
 
     class Time:
         def __init__(self):
@@ -76,7 +76,7 @@ def time(monkeypatch):
             trip = self.trips.pop(0) if self.trips else 6.0
             middle = self.now + trip / 2
             self.now += trip
-            # Only the answer of the quickest trip leaves in its middle.
+            # Only the fastest round trip is symmetric.
             return middle + 100 + (0 if trip == 2 else 1)
 
     time = Time()
@@ -92,24 +92,24 @@ async def look(group, *, nodes="abc", backend="torch"):
 GOOD = {"dial": {"latency": 0.001, "bytes_per_second": 9e6}, "serve": {"bytes_per_second": 7e6}}
 
 
-async def test_the_quickest_round_trip_tells_the_clock(time):
+async def test_the_fastest_round_trip_gives_the_clock(time):
     found = await look(Group(1, time.answer))
     assert (found.ranks[0].skew, found.ranks[0].skew_error) == (100.0, 1.0)
     assert (found.links, found.all_reduce) == ((), None)
 
 
-async def test_a_link_is_as_wide_as_its_slower_way(time):
+async def test_the_bandwidth_is_that_of_the_slower_direction(time):
     found = await look(Group(2, time.answer, **GOOD))
     [link] = found.links
     assert (link.first, link.second, link.local, link.latency, link.bandwidth) == (0, 1, False, 0.001, 7e6)
 
 
-async def test_an_all_reduce_is_as_fast_as_its_median_and_none_without_a_world(time):
+async def test_the_rate_of_an_all_reduce_is_the_median_and_none_without_a_world(time):
     assert (await look(Group(2, time.answer, **GOOD))).all_reduce == 16 * 2**20 / 0.2
     assert (await look(Group(2, time.answer, **GOOD), backend="none")).all_reduce is None
 
 
-async def test_a_rank_that_cannot_listen_is_asked_no_further(time):
+async def test_a_rank_that_cannot_listen_is_not_dialled(time):
     refuse = {"open_listener": lambda kernel: {"error": "not its address"} if kernel == 2 else {"port": 1}}
     group = Group(3, time.answer, **GOOD, **refuse)
     found = await look(group)
@@ -127,7 +127,7 @@ async def test_a_pair_that_fails_leaves_the_others_measured(time, end):
     assert failed == ({(1, 2)} if end == "dial" else {(0, 2), (1, 2)})
 
 
-async def test_when_the_time_is_over_no_pair_is_tried(time):
+async def test_no_pair_is_measured_after_the_deadline(time):
     def late(_kernel):
         time.now += probe.LINKS_SECONDS
         return GOOD["serve"]

@@ -1,4 +1,4 @@
-"""An elastic run as its agent sees it, over ranks that answer by the book or do not."""
+"""The agent of an elastic run with fake ranks: losses, new ranks, removed ranks and errors."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from farandole.driver.options import Elastic
 from tests.elastic_host import FakeHost, Rank, until
 
 
-async def test_the_others_go_on_without_a_lost_rank():
+async def test_the_run_continues_without_a_lost_rank():
     host = FakeHost(3, Elastic())
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -37,7 +37,7 @@ async def test_an_agent_takes_over_ranks_that_wait():
     assert [reply.status for reply in await run] == ["ok", "ok"]
 
 
-async def test_the_rule_for_learning_rates_is_told_with_the_size():
+async def test_a_notice_names_the_rule_for_learning_rates_when_the_size_changes():
     host = FakeHost(2, Elastic(lr_rule="linear"))
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -69,7 +69,7 @@ async def test_a_new_rank_joins_at_one_commit_of_all():
     assert len(await run) == 3
 
 
-async def test_ranks_that_have_to_go_leave_at_a_commit_and_their_workers_stop():
+async def test_removed_ranks_leave_at_a_commit_and_their_workers_stop():
     host = FakeHost(3, Elastic())
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -81,7 +81,7 @@ async def test_ranks_that_have_to_go_leave_at_a_commit_and_their_workers_stop():
     assert len(await run) == 2
 
 
-async def test_all_ranks_may_be_lost_where_others_come():
+async def test_a_run_survives_the_loss_of_all_ranks():
     fresh = Rank(9)
     host = FakeHost(1, Elastic(), spare=[fresh])
     run = host.run()
@@ -96,7 +96,7 @@ async def test_all_ranks_may_be_lost_where_others_come():
     assert len(await run) == 1
 
 
-async def test_no_rank_parts_before_all_can_be_told():
+async def test_no_rank_leaves_its_loop_before_all_are_connected():
     fresh = Rank(9)
     host = FakeHost(2, Elastic(), spare=[fresh])
     away = host.ranks[1]
@@ -114,7 +114,7 @@ async def test_no_rank_parts_before_all_can_be_told():
     assert len(await run) == 3
 
 
-async def test_a_rank_that_never_heard_where_to_part_is_brought_back():
+async def test_a_rank_that_was_not_told_when_to_leave_its_loop_is_gathered():
     host = FakeHost(2, Elastic(), leave=0.1)
     members = host.agent.membership
     for rank in host.ranks:
@@ -129,7 +129,7 @@ async def test_a_rank_that_never_heard_where_to_part_is_brought_back():
     assert len(await run) == 2
 
 
-async def test_a_rank_that_hangs_is_told_of_and_then_killed():
+async def test_a_hung_rank_is_reported_and_then_killed():
     host = FakeHost(2, Elastic())
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -143,7 +143,7 @@ async def test_a_rank_that_hangs_is_told_of_and_then_killed():
     assert len(await run) == 1
 
 
-async def test_how_long_a_rank_may_hang_is_the_users_to_say():
+async def test_the_user_sets_the_hung_timeout():
     host = FakeHost(1, Elastic())
     agent = ElasticAgent(host, host.group, Elastic(hung=0.1))
     host.agent = agent

@@ -1,4 +1,4 @@
-"""The ranks of an elastic run are asked and brought together, and those killed that cannot be."""
+"""Calls on the ranks of an elastic run, and how its ranks are gathered or killed."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from farandole.ranks.world import membership
 from tests.elastic_host import TIMEOUTS, FakeHost, Rank, until
 
 
-async def test_a_rank_is_asked_again_whose_answer_a_broken_connection_has_swallowed():
+async def test_a_call_is_repeated_if_its_answer_is_lost_with_the_connection():
     host = FakeHost(2, Elastic())
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -24,7 +24,7 @@ async def test_a_rank_is_asked_again_whose_answer_a_broken_connection_has_swallo
     assert len(await run) == 2
 
 
-async def test_a_rank_whose_death_is_known_after_the_break_is_replaced_too():
+async def test_a_rank_that_is_found_dead_while_others_are_gathered_is_replaced():
     fresh = Rank(9)
     host = FakeHost(3, Elastic())
     run = host.run()
@@ -42,7 +42,7 @@ async def test_a_rank_whose_death_is_known_after_the_break_is_replaced_too():
     assert len(await run) == 2
 
 
-async def test_a_rank_that_cannot_be_reached_does_not_hold_the_others_up():
+async def test_a_disconnected_rank_does_not_delay_the_others():
     host = FakeHost(3, Elastic())
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -55,7 +55,7 @@ async def test_a_rank_that_cannot_be_reached_does_not_hold_the_others_up():
     assert [reply.worker for reply in await run] == ["c-w0"]
 
 
-async def test_while_none_can_be_reached_none_is_taken_for_lost():
+async def test_no_rank_is_lost_while_none_is_connected():
     host = FakeHost(2, Elastic())
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -72,7 +72,7 @@ async def test_while_none_can_be_reached_none_is_taken_for_lost():
     assert len(await run) == 2
 
 
-async def test_whoever_cannot_be_interrupted_is_not_lost_for_that():
+async def test_a_rank_is_not_lost_if_its_interrupt_fails():
     host = FakeHost(3, Elastic(), interrupt=20)
     late = host.ranks[1]
     late.deaf = True
@@ -92,7 +92,7 @@ async def test_whoever_cannot_be_interrupted_is_not_lost_for_that():
     assert len(await run) == 2
 
 
-async def test_a_rank_whose_connections_cannot_be_cut_is_interrupted_all_the_same():
+async def test_a_rank_is_interrupted_even_if_the_call_to_close_its_connections_blocks():
     host = FakeHost(3, Elastic(), abandon=1, interrupt=20)
     late = host.ranks[1]
     late.deaf = late.blocks = True
@@ -107,7 +107,7 @@ async def test_a_rank_whose_connections_cannot_be_cut_is_interrupted_all_the_sam
     assert len(await run) == 2
 
 
-async def test_a_rank_that_is_silent_may_be_so_as_long_as_the_user_says():
+async def test_a_silent_rank_gets_the_full_hung_timeout():
     host = FakeHost(3, Elastic(), hung=60)
     silent = host.ranks[1]
     silent.deaf = True
@@ -123,7 +123,7 @@ async def test_a_rank_that_is_silent_may_be_so_as_long_as_the_user_says():
     assert len(await run) == 2
 
 
-async def test_a_rank_is_asked_once_more_whose_answer_the_driver_may_not_have_read():
+async def test_a_call_is_repeated_after_its_timeout():
     host = FakeHost(2, Elastic())
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -144,7 +144,7 @@ def test_the_agents_timeouts_are_longer_than_the_ranks():
     assert ElasticTimeouts(hung=600).call == 600
 
 
-async def test_a_rank_that_does_not_come_is_killed():
+async def test_a_rank_that_does_not_reach_its_waiting_point_is_killed():
     host = FakeHost(3, Elastic(), hung=60)
     host.ranks[2].deaf = True
     run = host.run()
@@ -157,7 +157,7 @@ async def test_a_rank_that_does_not_come_is_killed():
     assert [reply.worker for reply in await run] == ["c-w1"]
 
 
-async def test_a_rank_that_was_killed_is_lost_though_its_end_is_still_being_read():
+async def test_a_killed_rank_is_lost_before_its_journal_has_been_read():
     host = FakeHost(3, Elastic())
     run = host.run()
     await until(lambda: host.agent.membership.world)

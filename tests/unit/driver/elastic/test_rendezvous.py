@@ -1,4 +1,4 @@
-"""Who waits forms the next world, or is brought back where that fails."""
+"""How waiting ranks form the next world, and what happens if that fails."""
 
 import pytest
 from farandole.driver.options import Elastic
@@ -7,7 +7,7 @@ from farandole.exceptions import RankDiedError
 from tests.elastic_host import FakeHost, Rank, until
 
 
-async def test_no_more_ranks_join_than_there_may_be():
+async def test_no_more_ranks_join_than_the_maximum():
     host = FakeHost(2, Elastic(max_ranks=2), spare=[Rank(9)])
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -18,7 +18,7 @@ async def test_no_more_ranks_join_than_there_may_be():
     assert host.worlds == []
 
 
-async def test_with_too_few_ranks_it_waits_and_gives_up():
+async def test_with_too_few_ranks_the_run_waits_and_gives_up():
     host = FakeHost(2, Elastic(min_ranks=2))
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -30,7 +30,7 @@ async def test_with_too_few_ranks_it_waits_and_gives_up():
     assert host.worlds == []
 
 
-async def test_ranks_that_form_no_world_in_time_are_brought_back_and_live():
+async def test_ranks_that_form_no_world_in_time_are_gathered_and_not_killed():
     host = FakeHost(3, Elastic(), stuck=1, form=0.1, replacement=60)
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -43,7 +43,7 @@ async def test_ranks_that_form_no_world_in_time_are_brought_back_and_live():
     assert len(await run) == 2
 
 
-async def test_a_world_that_is_formed_late_is_no_failure_of_the_run():
+async def test_failed_attempts_to_form_a_world_are_no_failures_of_the_run():
     host = FakeHost(3, Elastic(), refuses=6, replacement=60)
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -55,7 +55,7 @@ async def test_a_world_that_is_formed_late_is_no_failure_of_the_run():
     assert len(await run) == 2
 
 
-async def test_a_rank_that_was_told_a_world_which_the_others_were_not_is_brought_back():
+async def test_a_rank_that_alone_was_told_to_form_a_world_is_gathered():
     host = FakeHost(3, Elastic(), refuses=1)
     told = host.ranks[0]
     run = host.run()
@@ -71,7 +71,7 @@ async def test_a_rank_that_was_told_a_world_which_the_others_were_not_is_brought
     assert len(await run) == 2
 
 
-async def test_who_has_held_for_long_is_asked_again_where_to_part():
+async def test_ranks_are_paused_again_if_one_answers_late():
     host = FakeHost(2, Elastic(), spare=[Rank(9)], pause=0.5)
     host.ranks[1].slow = 1.0
     first, fresh = host.ranks[0], host.spare[0]

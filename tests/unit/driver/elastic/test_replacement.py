@@ -1,4 +1,4 @@
-"""New ranks of an elastic run join, are tried again and told of; their workers are stopped when they leave."""
+"""New ranks of an elastic run, failed attempts to join, and workers that stop after their ranks have left."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from farandole.exceptions import WorkerStartError
 from tests.elastic_host import FakeHost, Rank, until
 
 
-async def test_a_new_rank_whose_cell_fails_is_told_and_after_three_no_other_is_tried():
+async def test_failures_of_new_ranks_are_reported_and_end_after_three_attempts():
     fresh = Rank(9)
     host = FakeHost(1, Elastic(), spare=[fresh])
     run = host.run()
@@ -31,7 +31,7 @@ async def test_a_new_rank_whose_cell_fails_is_told_and_after_three_no_other_is_t
     assert len(host.notices) == 3
 
 
-async def test_new_ranks_are_tried_again_once_the_user_asks_for_them():
+async def test_a_request_of_the_user_starts_new_attempts():
     fresh = Rank(9)
     host = FakeHost(1, Elastic(), spare=[fresh])
     run = host.run()
@@ -51,7 +51,7 @@ async def test_new_ranks_are_tried_again_once_the_user_asks_for_them():
     assert len(await run) == 2
 
 
-async def test_a_new_rank_whose_cell_failed_once_may_join_the_next_time():
+async def test_a_rank_that_joins_resets_the_count_of_failures():
     first, second = Rank(8), Rank(9)
     host = FakeHost(1, Elastic(), spare=[first])
     run = host.run()
@@ -86,7 +86,7 @@ async def test_a_new_rank_that_is_lost_before_it_joins_is_replaced():
     assert len(await run) == 2
 
 
-async def test_a_new_rank_that_hangs_before_it_joins_is_found():
+async def test_a_new_rank_that_hangs_before_it_joins_is_killed():
     fresh = Rank(9)
     host = FakeHost(1, Elastic(), spare=[fresh])
     run = host.run()
@@ -99,7 +99,7 @@ async def test_a_new_rank_that_hangs_before_it_joins_is_found():
     assert len(await run) == 1
 
 
-async def test_new_ranks_that_wait_at_the_end_of_a_run_are_no_trouble():
+async def test_new_ranks_that_wait_at_the_end_of_a_run_are_interrupted_without_a_notice():
     fresh = Rank(9)
     host = FakeHost(2, Elastic(), spare=[fresh])
     run = host.run()
@@ -114,7 +114,7 @@ async def test_new_ranks_that_wait_at_the_end_of_a_run_are_no_trouble():
     assert host.notices == []
 
 
-async def test_a_worker_that_cannot_be_stopped_is_told_of():
+async def test_a_worker_that_cannot_be_stopped_is_reported():
     host = FakeHost(2, Elastic())
 
     async def refuse(_kernels):

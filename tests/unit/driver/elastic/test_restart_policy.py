@@ -1,4 +1,4 @@
-"""An elastic run is given up where it fails again and again without getting on."""
+"""An elastic run ends after repeated failures without progress."""
 
 import asyncio
 
@@ -12,10 +12,10 @@ TORN = (
     "RuntimeError: [/a/long/way/to/its/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4066. "
     "This is typically caused by a remote worker crashing. Check the logs of the remote worker."
 )
-"""As Gloo says it: at first, at length, where in its source."""
+"""An error of Gloo, which begins with its source line."""
 
 
-async def test_it_is_told_what_a_library_noticed_and_not_where_in_its_source():
+async def test_a_notice_shows_the_error_of_a_library_without_its_source_line():
     host = FakeHost(2, Elastic())
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -42,7 +42,7 @@ async def test_failures_without_a_commit_in_between_end_the_run():
 
 
 async def lose_all(host, times, commits_of):
-    """Kill the one rank there is, again and again; each new one brings a copy of a commit."""
+    """Kill the only rank repeatedly; each new one brings a memory checkpoint."""
     for number in range(times):
         fresh = Rank(10 + number)
         fresh.commits = commits_of(number)
@@ -53,7 +53,7 @@ async def lose_all(host, times, commits_of):
         await until(lambda number=number: len(host.notices) == number + 1)
 
 
-async def test_all_ranks_may_be_lost_again_and_again_where_commits_lie_in_between():
+async def test_all_ranks_may_be_lost_repeatedly_with_commits_in_between():
     host = FakeHost(1, Elastic(), replacement=20)
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -63,7 +63,7 @@ async def test_all_ranks_may_be_lost_again_and_again_where_commits_lie_in_betwee
     assert len(await run) == 1
 
 
-async def test_an_older_copy_is_where_the_next_commits_are_counted_from():
+async def test_commits_are_counted_from_an_older_memory_checkpoint():
     host = FakeHost(1, Elastic(), replacement=20)
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -72,7 +72,7 @@ async def test_an_older_copy_is_where_the_next_commits_are_counted_from():
     assert len(await run) == 1
 
 
-async def test_all_ranks_that_are_lost_without_a_commit_in_between_end_the_run():
+async def test_repeated_losses_of_all_ranks_without_a_commit_end_the_run():
     host = FakeHost(1, Elastic(), replacement=20)
     run = host.run()
     await until(lambda: host.agent.membership.world)

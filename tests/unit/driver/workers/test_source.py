@@ -29,7 +29,7 @@ READY = {"progress": 100, "ready": True, "message": "Server ready", "url": "/use
 
 
 class FakeHub:
-    """JupyterHub's REST API as far as the client uses it; `events` tells how each server's start goes."""
+    """A fake of the REST API that the client uses; `events` holds the events of each server's start."""
 
     def __init__(self):
         self.servers = {}
@@ -80,7 +80,7 @@ class FakeHub:
             message = "Too many users trying to log in right now. Try again in 10 seconds."
             return web.json_response({"message": message}, status=429, headers={"Retry-After": self.retry_after})
         self.asked[name] = await request.json()
-        # The hub goes on with what it was asked when the client hangs up.
+        # The hub finishes a request even if the client disconnects.
         await asyncio.shield(asyncio.ensure_future(self.register(name)))
         return web.Response(status=202)
 
@@ -174,14 +174,14 @@ async def test_started_workers_come_in_order_with_their_addresses(fake, workers)
     assert sorted(told) == ["worker c-w0 is ready", "worker c-w1 is ready"]
 
 
-async def test_why_a_start_failed_is_heard_though_the_hub_still_cleans_up(fake, workers):
+async def test_the_cause_of_a_failed_start_is_reported_after_the_hubs_cleanup(fake, workers):
     fake.busy_starts = 2
     fake.events["c-w0"] = [{"progress": 100, "failed": True, "message": "no GPU is free"}]
     with pytest.raises(WorkerStartError, match="no GPU is free"):
         await start(workers, ["c-w0"])
 
 
-async def test_a_place_in_the_queue_is_told_and_its_time_does_not_count(fake, workers):
+async def test_a_place_in_the_queue_is_shown_and_its_time_does_not_count(fake, workers):
     fake.events["c-w0"] = [{"message": "place 1", "queue": 1}, {"message": "GPU found", "queue": 0}, READY]
     told = []
     await start(workers, ["c-w0"], progress=told.append)
@@ -197,17 +197,17 @@ async def test_a_place_in_the_queue_is_told_and_its_time_does_not_count(fake, wo
     assert fake.servers == {}
 
 
-def test_what_a_worker_that_waits_asks_for():
+def test_the_options_of_a_worker_that_waits():
     options = WorkerOptions(cluster="c", workers=3, wait=True, together=2)
     assert options.user_options() == {"role": "worker", "cluster": "c", "workers": 3, "wait": True, "together": 2}
 
 
-def test_workers_that_start_together_say_so():
+def test_the_options_of_workers_that_start_together():
     assert WorkerOptions(cluster="c", together=2).user_options()["together"] == 2
     assert "together" not in WorkerOptions(cluster="c").user_options()
 
 
-async def test_gpus_are_those_that_the_hub_counts(fake, workers):
+async def test_gpus_are_those_of_the_hub(fake, workers):
     assert await workers.gpus() == {}
     counting = FakeHub()
     counting.gpus = {"big": {"total": 2, "free": 0, "held": {"ada": 2}, "waiting": 1}}
@@ -234,7 +234,7 @@ async def test_a_failed_spawn_shows_the_hubs_reason_and_stops_the_others(fake, w
     assert fake.servers == {}
 
 
-async def test_a_slow_spawn_tells_the_last_word_and_stops_all(fake, workers):
+async def test_a_slow_spawn_shows_the_last_message_and_stops_all(fake, workers):
     fake.events["c-w1"] = [{"message": "Pulling image"}, "hang"]
     with pytest.raises(WorkerStartError, match=r"c-w1 did not start within 0.2 s.*last message: Pulling.*--timeout"):
         await start(workers, timeout=0.2)
@@ -266,14 +266,14 @@ async def test_a_reached_quota_stops_all(fake, workers, reason):
     assert fake.servers == {}
 
 
-async def test_a_hub_on_which_too_many_start_is_asked_again(fake, workers):
+async def test_a_start_is_retried_while_the_hub_is_busy(fake, workers):
     fake.throttled = 3
     assert len(await start(workers)) == 2
     assert fake.throttled == 0
     assert sorted(fake.servers) == ["c-w0", "c-w1"]
 
 
-async def test_a_hub_that_stays_too_busy_is_told_and_the_other_workers_stopped(fake, workers):
+async def test_a_hub_that_stays_busy_is_an_error_and_the_other_workers_stop(fake, workers):
     fake.throttled, fake.retry_after = 1, "3600"
     with pytest.raises(HubBusyError, match=r"accepts no more .*Too many users.*concurrent_spawn_limit") as caught:
         await start(workers)
@@ -281,13 +281,13 @@ async def test_a_hub_that_stays_too_busy_is_told_and_the_other_workers_stopped(f
     assert fake.servers == {}
 
 
-async def test_a_limit_of_active_servers_is_a_quota_and_not_asked_again(fake, workers):
+async def test_a_limit_of_active_servers_is_a_quota_and_not_retried(fake, workers):
     fake.refusals["c-w0"] = (429, "Active user limit exceeded. Try again in a few minutes.")
     with pytest.raises(QuotaError, match="Active user limit exceeded"):
         await start(workers)
 
 
-async def test_many_workers_are_asked_for_a_few_at_a_time(fake, workers):
+async def test_few_start_requests_are_sent_at_a_time(fake, workers):
     fake.start_seconds = 0.02
     names = [f"c-w{index}" for index in range(20)]
     assert [worker.name for worker in await start(workers, names)] == names
@@ -331,7 +331,7 @@ async def test_no_hub_at_the_address(unused_tcp_port):
             await client.user()
 
 
-async def test_a_hub_that_goes_away_in_mid_start_is_unreachable_and_told_first(fake, workers):
+async def test_a_hub_that_ends_during_a_start_is_unreachable(fake, workers):
     fake.events["c-w0"] = ["break"]
     with pytest.raises((HubUnreachableError, WorkerStartError)):
         await start(workers, ["c-w0"])
@@ -346,7 +346,7 @@ async def test_stopping_waits_until_the_hub_has_forgotten_the_name(fake, workers
     assert fake.deletes == 4
 
 
-async def test_workers_that_wait_for_their_turn_to_be_stopped_are_in_time(fake, workers):
+async def test_workers_that_wait_for_a_stop_request_do_not_time_out(fake, workers):
     names = [f"c-w{number}" for number in range(5 * STOPS_AT_ONCE)]
     fake.servers = {name: {} for name in names}
     # All of them together take longer than the timeout of each.
@@ -362,7 +362,7 @@ async def test_a_worker_that_does_not_stop_is_named(fake, workers):
         await workers.stop(["c-w0"])
 
 
-async def test_why_a_start_failed_is_not_hidden_by_trouble_in_cleaning_up(fake, workers):
+async def test_an_error_of_the_cleanup_does_not_hide_the_cause_of_a_failed_start(fake, workers):
     fake.events["c-w0"] = [{"failed": True, "message": "no room"}]
     fake.busy_deletes = 1000
     told = []

@@ -95,7 +95,7 @@ def test_torch_gets_the_variables_of_torchrun():
     }
 
 
-def test_no_backend_needs_nothing():
+def test_backend_none_needs_no_environment():
     backend = BACKENDS["none"]()
     assert backend.environment(assign_ranks([info("c-w0")])[0], ENDPOINT) == {}
     assert backend.host is Host.NOBODY
@@ -106,7 +106,7 @@ def test_the_default_is_the_first_that_all_workers_offer():
     assert choose_backend("none", [("horovod", "torch", "none")]).name == "none"
 
 
-def test_an_unknown_backend_lists_those_there_are():
+def test_an_unknown_backend_is_refused_with_a_list():
     with pytest.raises(UsageError, match=r"no backend 'mpi'; choose one of horovod, torch, none"):
         choose_backend("mpi", [("torch",)])
 
@@ -116,7 +116,7 @@ def test_a_backend_that_a_worker_lacks_is_refused():
         choose_backend("horovod", list(itertools.repeat(("torch", "none"), 2)))
 
 
-def test_horovod_alone_asks_at_no_rendezvous():
+def test_a_single_rank_gets_no_rendezvous_address():
     [assignment] = assign_ranks([info("c-w0")])
     environment = BACKENDS["horovod"]().environment(assignment, Endpoint(interface="lo"))
     assert not [name for name in environment if "RENDEZVOUS" in name]

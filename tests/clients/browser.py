@@ -1,4 +1,4 @@
-"""What a browser does at the hub, over HTTP: log in by the form, start a server by the form, make a token."""
+"""A browser at the hub, over HTTP: logs in with the form, starts a server with the form, makes a token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLL_SECONDS = 0.2
 
 
 class BrowserError(RuntimeError):
-    """Raised when the hub refuses what the browser asks; carries the hub's reason."""
+    """Raised when the hub refuses a request of the browser; carries the hub's reason."""
 
 
 class Browser:
@@ -46,9 +46,9 @@ class Browser:
         return answer.text
 
     def start_notebook(self, profile: str = "cpu") -> str:
-        """Start the user's notebook server by the spawn page and return its address once it is ready.
+        """Start the user's notebook server with the spawn page and return its address once it is ready.
 
-        Raises `BrowserError` when it does not start, with the hub's reason.
+        Raises `BrowserError` with the hub's reason if the server does not start.
         """
         form = {"profile": profile, "_xsrf": self._xsrf()}
         page = f"{self.url}/hub/spawn/{self._name}"
@@ -59,13 +59,13 @@ class Browser:
         return f"{self.url}/user/{self._name}"
 
     def stop_notebook(self) -> None:
-        """Stop the user's notebook server and return once it is gone."""
+        """Stop the user's notebook server and return once it has stopped."""
         where = f"{self.url}/hub/api/users/{self._name}/server"
         self._session.delete(where, headers={"X-XSRFToken": self._xsrf()}, timeout=60).raise_for_status()
         wait_until(lambda: not self.has_notebook(), STOP_DEADLINE)
 
     def has_notebook(self) -> bool:
-        """Return whether the user's notebook server is there, be it starting or stopping."""
+        """Return whether the user's notebook server exists, even if it is starting or stopping."""
         answer = self._session.get(f"{self.url}/hub/api/users/{self._name}", timeout=30)
         answer.raise_for_status()
         return "" in answer.json()["servers"]
@@ -84,7 +84,7 @@ class Browser:
         raise BrowserError("The hub closed the progress of the server before it was ready.")
 
     def _progress(self) -> requests.Response:
-        """Open the events of the server's start; while the hub cleans up after one that failed it answers 400."""
+        """Open the events of the server's start; the hub answers 400 while it cleans up after a failed start."""
         where = f"{self.url}/hub/api/users/{self._name}/server/progress"
         params = {"_xsrf": self._xsrf()}
         end = time.monotonic() + STOP_DEADLINE
@@ -92,14 +92,14 @@ class Browser:
             answer = self._session.get(where, params=params, stream=True, timeout=SPAWN_DEADLINE)
             if answer.ok:
                 return answer
-            # Read to its end, the answer gives its connection back.
+            # The connection returns to the pool only after the answer is read to its end.
             reason = answer.text[:500]
             if answer.status_code != 400 or time.monotonic() > end:
                 raise BrowserError(f"The hub does not tell how the start goes (HTTP {answer.status_code}): {reason}")
             time.sleep(POLL_SECONDS)
 
     def make_token(self, scopes: list[str] | None = None) -> str:
-        """Return a new API token of the user, with all that the user may do unless ``scopes`` says less."""
+        """Return a new API token of the user, with all of the user's permissions unless ``scopes`` limits them."""
         body: dict[str, Any] = {"note": "farandole"} if scopes is None else {"note": "farandole", "scopes": scopes}
         where = f"{self.url}/hub/api/users/{self._name}/tokens"
         answer = self._session.post(where, json=body, headers={"X-XSRFToken": self._xsrf()}, timeout=30)

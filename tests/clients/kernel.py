@@ -1,4 +1,4 @@
-"""A kernel of a notebook server behind the hub, as a notebook page uses it."""
+"""A kernel of a notebook server behind the hub, used like a notebook page uses it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RemoteKernel:
         self.__enter__()
 
     def code_cells(self) -> list[Cell]:
-        """Return the code cells of the notebook, as the server has it."""
+        """Return the code cells of the notebook that is on the server."""
         answer = self._session.get(f"{self._address}/api/contents/{self._path}", timeout=CONNECT_DEADLINE)
         answer.raise_for_status()
         cells = answer.json()["content"]["cells"]
@@ -87,7 +87,7 @@ class RemoteKernel:
         return self.finish(self.begin(code), code, deadline=deadline)
 
     def finish(self, request: str, code: str, *, deadline: float) -> str:
-        """Return the output of what `begin` sent, once it has ended; raises `CellError`."""
+        """Return the output of the request of `begin` once it has ended; raises `CellError`."""
         end = time.monotonic() + deadline
         output: list[str] = []
         replied = idle = False
@@ -104,13 +104,13 @@ class RemoteKernel:
         return "".join(output)
 
     def begin(self, code: str) -> str:
-        """Send ``code`` to be run; return the request's id for `finish`."""
+        """Send ``code`` for execution; return the request's id for `finish`."""
         if time.monotonic() - self._listened > SILENT_SECONDS:
             self.reconnect()
         request = uuid.uuid4().hex
         header = {"msg_id": request, "msg_type": "execute_request", "session": self._client, "username": ""}
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
-        # Cells come one by one. A kernel that drops what waits behind a failed one may drop the next one as well.
+        # Send cells one by one: a kernel that drops requests behind a failed one may also drop the next one.
         content["stop_on_error"] = False
         message = {"header": {**header, "version": "5.3"}, "parent_header": {}, "metadata": {}, "content": content}
         self._socket.send(json.dumps({**message, "channel": "shell", "buffers": []}))

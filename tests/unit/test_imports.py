@@ -41,7 +41,7 @@ MODULES = {**dict(modules_below(PACKAGE, "farandole")), **dict(modules_below(SPA
 
 
 def imports_of(path):
-    """Yield the names that a module imports, wherever it does; imports for types only count too."""
+    """Yield the names that a module imports anywhere, including imports for types only."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
@@ -128,6 +128,6 @@ def test_every_route_needs_a_login_and_lies_below_ours():
         for verb in ("get", "post", "put", "patch", "delete"):
             method = getattr(handler, verb)
             if method.__qualname__.startswith(handler.__name__):
-                # `web.authenticated` wraps the method, and nothing else here does.
+                # In these classes, only `web.authenticated` wraps methods.
                 source = inspect.unwrap(method)
                 assert source is not method, f"{handler.__name__}.{verb} is open to everybody"

@@ -1,4 +1,4 @@
-"""What `import farandole as fd` offers; a change here is a change for every user."""
+"""The public names of `import farandole as fd`; a change here affects every user."""
 
 import subprocess
 import sys

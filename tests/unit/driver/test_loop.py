@@ -1,4 +1,4 @@
-"""The bridge between a cell and the loop: results, errors, interrupts."""
+"""The bridge between a notebook cell and the event loop: results, errors, interrupts."""
 
 import _thread
 import asyncio

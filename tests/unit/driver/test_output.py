@@ -182,7 +182,7 @@ def test_a_rank_that_came_later_is_shown_as_well():
 
 
 class PlainFolder:
-    """The rules of folding as plainly as they are said; what it takes grows with the cube of the ranks."""
+    """A literal implementation of the folding rules, in cubic time of the number of ranks."""
 
     def __init__(self, ranks):
         self.said = {rank: [] for rank in ranks}

@@ -1,4 +1,4 @@
-"""The certificate of the service `tls`, and what its container says before it serves."""
+"""The certificate of the service `tls`, and what its container checks and prints before it serves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY = dt.timedelta(days=1)
 
 
 def make_pair(folder: Path, *, days: int = 30, passphrase: bytes | None = None) -> Path:
-    """Write a self-signed certificate that ends after ``days``, and its key."""
+    """Write a self-signed certificate that expires after ``days``, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub.example.org")])
     end = dt.datetime.now(dt.UTC) + days * DAY
@@ -47,7 +47,7 @@ def make_pair(folder: Path, *, days: int = 30, passphrase: bytes | None = None) 
 
 
 def serve(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Do what the container does, with a command in place of the server."""
+    """Run the container's entry point, with a command in place of the server."""
     code = "import pathlib, sys; from hub.tls import main; main(['echo', 'serving'], pathlib.Path(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(folder)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""What every service of docker-compose.yml has, ours and those of others; `docker compose` itself is not asked."""
+"""Properties of every service in docker-compose.yml, read as YAML; `docker compose` itself is not used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make doctor` concludes from what it sees; the real engine is in tests/docker/test_doctor.py."""
+"""The findings of `make doctor`; the tests with a real engine are in tests/docker/test_doctor.py."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
 
 
 def deployment(folder: Path, **settings: str) -> Deployment:
-    """A folder as an operator has it, with good secrets unless ``settings`` say other."""
+    """A deployment folder of an operator, with valid secrets unless ``settings`` override them."""
     (folder / "docker-compose.yml").write_text(COMPOSE)
     env = folder / ".env"
     env.touch(mode=0o600)
@@ -56,7 +56,7 @@ def bad(findings: Iterable[Finding]) -> list[tuple[Level, str]]:
 
 
 class Answers:
-    """The engine's edge: prepared answers, None for all else."""
+    """A fake engine: prepared answers by path, None for other paths."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -65,7 +65,7 @@ class Answers:
         return self.answers.get(path)
 
 
-# --- how it is told ---
+# --- output ---
 
 
 def test_a_remedy_belongs_to_every_complaint_and_keeps_its_lines() -> None:
@@ -80,7 +80,7 @@ def test_it_needs_no_package(tmp_path: Path) -> None:
     write_doctor(tmp_path / "doctor")
     deployment(tmp_path, FARANDOLE_ENGINE_SOCKET=str(tmp_path / "nowhere.sock"))
     environment = {"PATH": os.environ["PATH"]}
-    # Without site-packages, so that what is installed beside this test is no help.
+    # -S hides site-packages: the doctor must not depend on packages that are installed for the tests.
     command = [sys.executable, "-I", "-S", str(tmp_path / "doctor")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stderr
@@ -196,7 +196,7 @@ def test_a_user_who_may_not_use_the_socket_is_told_the_group(tmp_path: Path) -> 
         "listener.bind(str(path))\n"
         "listener.listen()\n"
         "path.chmod(0)\n"
-        # Nothing keeps root from a file.
+        # The file's mode does not restrict root.
         "if os.geteuid() == 0: os.setuid(65534)\n"
         "try: SocketEngine(path).get('/version')\n"
         "except EngineError as exc: print(exc, exc.remedy)\n"

@@ -1,4 +1,4 @@
-"""What the filter admits of a swarm: services of the shape that our spawner makes, and nothing else."""
+"""The filter admits only services of the shape that our spawner makes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FakeEngine:
 
 
 def sent() -> dict[str, Any]:
-    """The body as the spawner sends it."""
+    """Return the body as the spawner sends it."""
     home = Mount(
         "/home/user",
         "farandole-home-ada",
@@ -77,7 +77,7 @@ def sent() -> dict[str, Any]:
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """The same with one value changed, or left out where it is None."""
+    """Return the spawner's body with one value changed, or removed if ``value`` is None."""
     body = copy.deepcopy(sent())
     *where, last = path.split(".")
     found = body
@@ -234,7 +234,7 @@ async def test_without_a_shared_folder_no_volume_has_options() -> None:
 
 
 def making(**changes: Any) -> dict[str, Any]:
-    """The body of the container that makes a home's folder, as `home_volumes` sends it through docker-py."""
+    """Return the body of the container that makes a home's folder, as `shared_home` sends it through docker-py."""
     driver = {"Name": "local", "Options": HOMES.options("farandole-homes", "farandole")}
     whole = {
         "Type": "volume",
@@ -272,7 +272,7 @@ HOME = "farandole-home-ada:/home/user"
 @pytest.mark.parametrize(
     "changes",
     [
-        # The link that a volume of that name would follow to the root of its machine.
+        # A volume of that name would follow the link to the root of its machine.
         {"Entrypoint": ["ln", "-s", "/", "/homes/farandole-home-x"]},
         {"Entrypoint": None},
         {"Entrypoint": None, "Cmd": ["mkdir", "--parents", "--mode=700", FOLDER]},

@@ -1,4 +1,4 @@
-"""The manifests of hub/kubernetes: what they let whom do, and that their parts fit each other and the spawner."""
+"""The manifests of hub/kubernetes: which access they grant, and that they fit each other and the spawner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spawner_config.settings import ROOT
 
 FOLDER = ROOT / "hub/kubernetes"
 SERVER = {"component": "singleuser-server", **ACCESS_LABELS}
-"""Of a user's pod; the first is KubeSpawner's own."""
+"""Labels of a user's pod; KubeSpawner sets the first one."""
 SERVER_PORT = 8888
 
 
@@ -61,7 +61,7 @@ def admits(spec: dict[str, Any], direction: str, peer: dict[str, str], port: int
 
 
 def _selects(each: dict[str, Any], peer: dict[str, str]) -> bool:
-    # One that names only namespaces means all pods in them.
+    # A peer with only a namespaceSelector means all pods in those namespaces.
     labels = each.get("podSelector", {}).get("matchLabels", {})
     return "ipBlock" not in each and labels.items() <= peer.items()
 

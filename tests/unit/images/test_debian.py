@@ -1,4 +1,4 @@
-"""Where the images' Debian packages come from, and whether they are those that are recorded."""
+"""The source of the images' Debian packages, and the comparison with the recorded ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a saved notebook keeps: SVG, HTML and text."""
+"""The formats that a saved notebook keeps of a chart: SVG, HTML and text."""
 
 import base64
 import math

@@ -17,7 +17,7 @@ EVIL = '<img src=x onerror="window.hacked=1">'
 
 
 def example_run(tmp_path, *, size=4, steps=400, gpu=False, name="digits CNN"):
-    """Return a run as it looks in the middle of a training, with noise that is the same each time."""
+    """Return a run in the middle of a training, with reproducible noise."""
     noise = random.Random(1)
     workers = tuple(f"demo-w{rank // 2}" for rank in range(size))
     info = RunInfo(
@@ -92,7 +92,7 @@ def page(chromium):
     assert errors == []
 
 
-# What is shown
+# --- the view of a run ---
 
 
 def test_view_is_strict_json_and_small(tmp_path):
@@ -136,7 +136,7 @@ def test_view_is_quick_with_a_long_run(tmp_path):
     assert time.perf_counter() - began < 0.3
 
 
-# The widget in the kernel
+# --- the widget in the kernel ---
 
 
 def test_refresh_is_limited_but_the_end_is_always_shown(tmp_path):
@@ -173,7 +173,7 @@ def test_front_end_is_one_module():
     assert Dashboard.class_traits()["view"].metadata["sync"]
 
 
-# The front end
+# --- the front end ---
 
 
 def test_page_shows_status_charts_ranks_and_logs(page, tmp_path):

@@ -1,4 +1,4 @@
-"""What the magics make of their arguments, in a real IPython shell over a cluster that only remembers."""
+"""The arguments of the magics, in a real IPython shell with a cluster that only records calls."""
 
 import pytest
 from farandole.driver.options import Elastic
@@ -8,7 +8,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 
 class RememberingCluster:
-    """Notes each call; a cell prints one line on each rank."""
+    """Records each call; a cell prints one line on each rank."""
 
     name = "main"
     size = 2
@@ -103,7 +103,7 @@ def test_a_cluster_that_was_stopped_from_outside_is_let_go(shell, magics, cluste
         shell.run_line_magic("cluster", "status")
     assert (magics.cluster, cluster.calls) == (None, [("close",)])
     magics.cluster = cluster
-    # There is no hub here either; that it leads one already would be said first.
+    # There is no hub here. An error about the cluster that the kernel leads would come first.
     with pytest.raises(NoClusterError, match="no JupyterHub here"):
         shell.run_line_magic("cluster", "start")
 

@@ -1,4 +1,4 @@
-"""Event files of a run, read back with TensorBoard's own reader."""
+"""Event files of a run, read with TensorBoard's own reader."""
 
 import builtins
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""fd.elastic and a rank's membership, alone in a process; the driver's words come from a second thread."""
+"""fd.elastic and a rank's membership within one process; a second thread stands for the driver."""
 
 import threading
 import time
@@ -240,7 +240,7 @@ def test_ranks_part_at_the_commit_that_was_said_and_keep_its_state(member):
             member.leave_at_commit(3)
             try:
                 commits(state, 10)
-            except Exception as exc:  # what a user's loop may do with a failed batch
+            except Exception as exc:  # A user's loop may handle a failed batch like this.
                 raise AssertionError("an `except Exception` caught the parting") from exc
 
     train(state)

@@ -1,4 +1,4 @@
-"""Which checkpoints a run has on disk, and which run is gone on from."""
+"""Which checkpoints a run has on disk, and which run a new one resumes."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def test_what_cannot_be_read_is_no_checkpoint(store: RunStore) -> None:
 
 def test_a_run_is_chosen_by_id_beginning_or_name(store: RunStore) -> None:
     run = _run(store, (1,), name="digits")
-    _run(store, name="digits")  # newer, and without one
+    _run(store, name="digits")  # A newer run without a checkpoint.
     for key in (run.id, "digits"):
         assert store.to_resume(key).id == run.id
 

@@ -1,4 +1,4 @@
-"""Where a run came from, as a real kernel knows it."""
+"""The origin of a run, as a real kernel reports it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The live side of a run: records in, series, tables and logs out."""
+"""The live side of a run: it receives records and provides series, tables and logs."""
 
 import json
 import math
@@ -148,7 +148,7 @@ def test_finish_only_once(run):
 
 
 class SlowSink(Nowhere):
-    """A sink that closes only when it may, and says that it has begun to."""
+    """A sink that waits for `may_close` before it closes, and sets `closing` when it begins."""
 
     def __init__(self):
         self.closing, self.may_close = threading.Event(), threading.Event()
@@ -167,7 +167,7 @@ def test_who_waits_for_a_run_finds_its_end_in_its_files(tmp_path):
         waiting = pool.submit(run.wait)
         with pytest.raises(TimeoutError):
             waiting.result(timeout=0.2)
-        assert run.wait(timeout=0) is run  # who does not want to wait is told of the end
+        assert run.wait(timeout=0) is run  # A call that does not wait returns an ended run.
         sink.may_close.set()
         assert waiting.result(timeout=DEADLINE) is run
         ending.result(timeout=DEADLINE)
@@ -191,7 +191,7 @@ def test_ranks_of_an_elastic_run_change_places(run):
 def test_series_can_be_had_without_the_lines_of_the_ranks(run):
     for step in range(1000):
         report(run, 0, step=step, loss=step / 7)
-        # This one reports seldom: its buckets are narrower than those of the other.
+        # Rank 1 reports seldom: its buckets are narrower than those of rank 0.
         if step % 10 == 0:
             report(run, 1, step=step, loss=1.0)
     with_lines = run.series()

@@ -199,7 +199,7 @@ def test_folder_that_works_again_after_the_end_is_still_written(tmp_path):
 
 
 def test_full_disk_goes_on_in_the_middle_of_a_line(tmp_path):
-    """A child under a file size limit gets EFBIG after a part of a line; once lifted, the file is whole."""
+    """A child under a file size limit gets EFBIG within a line; once the limit is lifted, the file is complete."""
     script = """
 import resource, signal, sys
 from pathlib import Path
@@ -312,7 +312,7 @@ def test_a_run_that_is_told_again_is_continued_without_doubling(store, faults):
 
 
 def test_ranks_of_an_elastic_run_share_files_and_each_message_is_written_once(store):
-    """The ranks change their numbers: a file holds what several kernels said, and journals tell it in another order."""
+    """The ranks are renumbered: a file holds messages of several kernels, and the order in the journals differs."""
     run = create(store)
     messages = [("a", 1, 0), ("b", 1, 1), ("a", 2, 1), ("b", 2, 0), ("a", 3, 1)]
 
@@ -336,7 +336,7 @@ def test_ranks_of_an_elastic_run_share_files_and_each_message_is_written_once(st
 
 
 def test_a_position_is_written_with_all_of_its_message(store):
-    """Whenever the files are flushed, positions.json tells of whole messages only."""
+    """Whenever the files are flushed, positions.json counts only complete messages."""
     run = create(store)
     for step in range(20):
         say(run, 0, step)

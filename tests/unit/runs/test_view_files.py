@@ -1,4 +1,4 @@
-"""The short version of a run that its driver leaves beside it."""
+"""The view of a run that its driver leaves in the run's folder."""
 
 import json
 import time
@@ -79,7 +79,7 @@ def test_a_view_that_fails_costs_the_run_nothing_and_is_told_once(tmp_path, brea
     report(run, 0, 2, loss=0.4, accuracy=0.5)
     until(lambda: run.notices)
     report(run, 0, 3, loss=0.3)
-    # The thread goes on, and nobody takes an old view for the run's.
+    # The thread continues, and readers do not mistake an old view for the current one.
     until(lambda: len(RunStore(tmp_path).load_run(run.id)) == 3)
     until(lambda: (run.folder / VIEW).read_bytes() == b"")
     run.finish(Status.FINISHED)
@@ -95,7 +95,7 @@ def test_a_last_view_that_fails_costs_the_run_nothing(tmp_path, monkeypatch, err
     run = created(tmp_path)
 
     def view(*_, **__):
-        # The run's own files are there before anything is made of them.
+        # The run's own files are complete before the view is made from them.
         assert len(RunStore(tmp_path).load_run(run.id)) == 1
         raise error
 
@@ -167,6 +167,6 @@ def test_what_takes_long_is_done_seldom(tmp_path, clock, monkeypatch):
         version += 1
         views.renew(version)
         clock.now += 0.25
-    # 0.2 s of 5.2, and of 20.2.
+    # Each view takes 0.2 s, out of 5.2 s and 20.2 s.
     assert files.written.count(VIEW) <= 1000 / 5
     assert files.written.count(LINES) <= 1000 / 20

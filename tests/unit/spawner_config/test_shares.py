@@ -15,7 +15,7 @@ SHARES = Shares(data=parse_data("mnist:/data/mnist", "farandole"), folders=parse
 
 
 class FakeEngine:
-    """Remembers the volumes there are, and which it made at which folder of the image."""
+    """Records the existing volumes, and which ones it made at which folder of the image."""
 
     def __init__(self, *volumes: str) -> None:
         self.volumes = set(volumes)
@@ -106,7 +106,7 @@ def test_a_profile_has_some_of_the_data_sets() -> None:
     shares = Shares(data=parse_data("mnist:/data/mnist,web:/data/web", "farandole"))
     shared = SharedVolumes(FakeEngine("web"), shares, name="farandole")  # type: ignore[arg-type]
     assert shared.binds("ada", set(), ["web"]) == {"web": {"bind": "/data/web", "mode": "ro"}}
-    # The other one is missing, and this profile does without.
+    # The other data set is missing, but this profile does not use it.
     asyncio.run(shared.ensure("ada", set(), ["web"], image="farandole-notebook:1", network="farandole-user-ada"))
     with pytest.raises(SharedVolumeError, match="mnist"):
         asyncio.run(shared.ensure("ada", set(), None, image="farandole-notebook:1", network="farandole-user-ada"))

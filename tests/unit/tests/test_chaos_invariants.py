@@ -1,4 +1,4 @@
-"""Whatever is damaged in a run's files is found, each kind by a check of its own."""
+"""The checks find all damage in a run's files, each kind by a separate check."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ def lives():
 
 @pytest.fixture
 def folder(tmp_path, lives):
-    """What a run leaves that nothing has damaged."""
+    """The files of an undamaged run."""
     run = RunStore(tmp_path / "runs").create(code="x", backend="torch", size=2, workers=["w0", "w1"])
     for life in lives:
         for one in life.steps:

@@ -1,4 +1,4 @@
-"""What a run leaves behind is found: a process, a temporary folder that it had open, a copy in shared memory."""
+"""The soak finds what a run leaves behind: a process, its open temporary folder, a copy in shared memory."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ HOLD = "import sys; file = open(sys.argv[2]); print('open', flush=True); sys.std
 
 @pytest.fixture
 def record():
-    """A temporary folder such as a worker's, with a file."""
+    """A temporary folder like a worker's, with a file."""
     with tempfile.TemporaryDirectory(prefix="farandole-record-") as folder:
         (Path(folder) / "0.frames").touch()
         yield Path(folder)
@@ -23,7 +23,7 @@ def record():
 
 @pytest.fixture
 def rank(tmp_path, record):
-    """A process of that hub which looks like a rank, and has a file open there."""
+    """A process of that hub which looks like a rank and has a file open in the folder."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, "ipykernel", str(record / "0.frames")],
         env={"HOME": str(tmp_path / "homes" / "ada")},

@@ -1,4 +1,4 @@
-"""What a fault has cost beyond what it may, or that nothing came of it, is a problem of the soak."""
+"""The soak reports faults that cost more than their limit, and faults without an effect."""
 
 from dataclasses import replace
 

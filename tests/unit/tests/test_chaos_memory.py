@@ -1,4 +1,4 @@
-"""A limit for memory holds for one process, in either version of the kernel's groups; root's own is a real one."""
+"""A memory limit applies to one process, with both versions of cgroups; a test as root uses real cgroups."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ TAKE = "import sys; sys.stdin.readline(); hoard = [bytes([1]) * 2**26 for _ in r
 
 @pytest.fixture
 def taker():
-    """A process that takes 64 GB once it is told to."""
+    """A process that allocates 64 GB on command."""
     process = subprocess.Popen([sys.executable, "-c", TAKE], stdin=subprocess.PIPE, text=True)
     yield process
     process.kill()

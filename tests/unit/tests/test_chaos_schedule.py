@@ -1,4 +1,4 @@
-"""A soak does the same faults for the same seed, all kinds equally often, on both backends in turn."""
+"""A soak injects the same faults for the same seed, all kinds equally often, and alternates between the backends."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What a soak changes on its machine is undone, whatever becomes of it, and done without what is not there."""
+"""A soak reverts its changes to the machine even after errors, and works without programs that are missing."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ echo "$(basename "$0") $*" >>"$0.log"
 
 
 class Programs:
-    """Programs that write down what they are called with."""
+    """Programs that record their arguments."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -37,7 +37,7 @@ class Programs:
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """What stands in for the machine's own; a shell finds its builtins beside them."""
+    """Replacements for the machine's programs; only a few programs that shell scripts need are real."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("sh", "basename", "cat", "grep"):
@@ -56,7 +56,7 @@ def connection():
 
 
 def cut_of(connection):
-    """A cut of this one connection; the process may have others to itself."""
+    """A cut of this one connection; the process may have other connections to itself."""
     near, far = (end.getsockname()[1] for end in connection)
     cut = Cut(os.getpid(), os.getpid())
     cut._pairs = [pair for pair in cut._pairs if set(pair) == {near, far}]

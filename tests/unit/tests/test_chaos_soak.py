@@ -1,4 +1,4 @@
-"""A soak does all its faults, whatever becomes of a run, and tells what was amiss."""
+"""A soak injects all its faults even if a run fails, and reports all problems."""
 
 import time
 
@@ -23,7 +23,7 @@ REASON = "rank 1 (worker w1) was lost, and the run was given up"
 
 
 class Pretended(Site):
-    """Runs that go on while somebody looks; faults with these numbers make one stand still, or end."""
+    """Fake runs that progress with each check; faults with the given numbers make a run hang or end."""
 
     kinds = ("rank", "worker", "driver")
 

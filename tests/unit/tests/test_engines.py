@@ -61,7 +61,7 @@ def test_a_containerd_that_lives_is_kept(tmp_path: Path) -> None:
     program.symlink_to("/bin/sleep")
     with subprocess.Popen([program, "600"]) as living:
         try:
-            # A process gets its name a moment after Popen has returned.
+            # A process gets its name shortly after Popen has returned.
             wait_until(lambda: Path(f"/proc/{living.pid}/comm").read_text() == "containerd\n", 10)
             (tmp_path / "pid").write_text(f"{living.pid}\n")
             forget_killed(tmp_path / "none", tmp_path / "pid")

@@ -1,4 +1,4 @@
-"""The pure parts of the tests' own Kubernetes."""
+"""The pure functions of the tests' own Kubernetes node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that no cell waits for: how they end, what they print, and that a driver may let go of them."""
+"""Runs in the background: how they end, what they print, and how a driver releases them."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def fail(run, exc, ended=None):
 
 
 class Cell:
-    """A cell that prints a line and ends when it is told to."""
+    """A cell that prints a line and ends when the test sets `end`."""
 
     def __init__(self, background):
         self.end = asyncio.Event()
@@ -136,7 +136,7 @@ async def test_a_slow_volume_does_not_hold_the_loop_up_at_the_end(run, monkeypat
     background, cell = await begun(run)
     cell.end.set()
     async with asyncio.timeout(30):
-        # This loop goes on while the run's files are being closed.
+        # The loop must not block while the run's files are being closed.
         while not writes.is_set():
             await asyncio.sleep(0.01)
     may_end.set()

@@ -1,4 +1,4 @@
-"""Others change a cluster while its driver computes: the real cluster, with workers that start at a word."""
+"""Other processes change a cluster while its driver computes; the workers are stubs that start on command."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ DEADLINE = 60
 
 
 class Cluster:
-    """A cluster that is led; what is `asked` of its desk is a task."""
+    """A cluster with a control service."""
 
     def __init__(self, folder):
         self.hub = Hub()

@@ -1,4 +1,4 @@
-"""A driver's desk: what its sign says, requests and their answers, and drivers that are gone."""
+"""A driver's mailbox: its status file, requests and their answers, and drivers that have ended."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ DEADLINE = 60
 
 
 class Core:
-    """A cluster of two workers, as far as its desk knows it."""
+    """A cluster of two workers, with the attributes that the mailbox reads."""
 
     name, backend, ended, busy = "c", "torch", "", False
 
@@ -64,7 +64,7 @@ def core(tmp_path):
 
 @asynccontextmanager
 async def led(core):
-    """Lead the cluster; yields a function that returns the sign, once it is as wanted."""
+    """Lead the cluster; yields a function that returns the status once it meets a condition."""
     store, told = core.training.store.folder, []
     leading = ControlService(
         core, core.training, local=False, where=Origin(notebook="/home/n.ipynb"), progress=told.append

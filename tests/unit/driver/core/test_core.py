@@ -1,4 +1,4 @@
-"""A cluster's cells when there is no rank at the moment, and while workers come and go."""
+"""Cells of a cluster that has no ranks at the moment, and of one whose workers start and stop."""
 
 import asyncio
 from types import SimpleNamespace
@@ -83,7 +83,7 @@ async def test_a_cluster_is_busy_while_a_cell_has_no_rank_yet(core):
         assert core.busy
         mend = asyncio.create_task(core.check(lambda _: None))
         done, _ = await asyncio.wait([mend], timeout=0.1)
-        # A second mend would start the same kernels.
+        # A second check at the same time would start the same kernels.
         assert not done
         mend.cancel()
     assert not core.busy
@@ -95,7 +95,7 @@ async def test_who_stops_a_run_may_begin_a_cell_at_once(core):
     async def run():
         async with core._cell:
             await core.lead(cell)
-            for _ in range(5):  # its end takes the loop some turns
+            for _ in range(5):  # The end of the cell takes the loop several iterations.
                 await asyncio.sleep(0)
 
     running = asyncio.create_task(run())
@@ -107,7 +107,7 @@ async def test_who_stops_a_run_may_begin_a_cell_at_once(core):
 
 
 class Cluster:
-    """Workers that are started and stopped at once."""
+    """Workers that start and stop immediately."""
 
     def __init__(self, core, workers):
         self.group = core.group

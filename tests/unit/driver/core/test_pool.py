@@ -1,4 +1,4 @@
-"""The workers of a cluster are kept while they live, and replaced together when they are gone."""
+"""A cluster keeps its workers while they live, and replaces all lost ones together."""
 
 import asyncio
 
@@ -119,7 +119,7 @@ async def test_a_worker_without_room_is_told_of_once_the_others_are_whole():
 
 
 class Many(Source):
-    """A source of many workers that notes how many of them are asked at once who they are."""
+    """A source of many workers that records how many of them are identified at the same time."""
 
     def __init__(self):
         super().__init__()
@@ -159,7 +159,7 @@ async def test_hundreds_of_new_workers_are_asked_a_few_at_a_time_and_come_in_ord
 
 
 class Opened(RankKernel):
-    """A kernel that needs no connection, and knows that it was closed."""
+    """A kernel that needs no connection and records that it was closed."""
 
     closed = False
 
@@ -193,7 +193,7 @@ class Starting(WorkerPool):
     async def _kernel(self, worker, slot, kernel_id=None, idle_seconds=0.0):
         if slot and worker is self.servers[1]:
             self.up.set()
-            # Still on its way when the other worker breaks down.
+            # This kernel is still starting when the other worker breaks down.
             await asyncio.Event().wait()
         self.opened.append(Opened(worker, f"new-{slot}", slot=slot))
         return self.opened[-1]

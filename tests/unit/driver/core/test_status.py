@@ -1,4 +1,4 @@
-"""When an idle worker will be stopped, in words."""
+"""The sentence that says when an idle worker will be stopped."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""One error out of many ranks' answers."""
+"""The errors of many ranks become a single exception."""
 
 import pytest
 from farandole.driver.kernels.errors import rank_error

@@ -1,4 +1,4 @@
-"""Ranks are got back one by one, whatever happens to another."""
+"""Ranks are recovered one by one; a failure of one does not affect the others."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ class Prompt(Unreachable):
 
 
 class Rank(RankKernel):
-    """A rank whose cell lasts until it is interrupted, or known to be dead."""
+    """A rank whose cell lasts until it is interrupted or reported dead."""
 
     async def execute(self, _code, **_options):
         waits = [asyncio.create_task(self._dies())]
@@ -69,11 +69,11 @@ class Counted(Prompt):
         await super().interrupt_kernel(kernel_id)
 
     async def stop_kernel(self, _kernel_id):
-        """End it."""
+        """Do nothing: there is no kernel to stop."""
 
 
 class Leaver(Rank):
-    """A rank that says at once whether it leaves the world."""
+    """A rank that leaves the world as soon as it is asked to."""
 
     left = 0
 

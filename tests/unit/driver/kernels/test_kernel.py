@@ -1,4 +1,4 @@
-"""One rank's kernel against a websocket that is only the protocol: replies, output, records and deaths."""
+"""A rank's kernel against a websocket that only speaks the protocol: replies, output, journals and deaths."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.unit.driver.workers.test_source import served
 
 
 class FakeKernel:
-    """A worker with one kernel; `answer` is called with each request and gives (channel, type, content, buffers)."""
+    """A worker with one kernel; `answer` maps each request to a list of (channel, type, content, buffers)."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -99,7 +99,7 @@ async def test_an_execution_ends_with_its_reply_and_idle_in_any_order(order):
 async def test_output_goes_to_the_sink_before_the_end():
     seen = []
     output = ("iopub", "stream", {"name": "stdout", "text": "hi\n"})
-    # The reply on the shell channel may overtake output on iopub; the idle status cannot.
+    # The reply on the shell channel may overtake output on iopub, but the idle status cannot.
     async with connected(always(OK, output, IDLE)) as (kernel, _):
         await kernel.execute("print('hi')", sink=lambda *message: seen.append(message))
     assert seen == [(3, "stream", {"name": "stdout", "text": "hi\n"}, None)]
@@ -232,7 +232,7 @@ async def test_a_kernel_that_is_not_there_and_one_that_is_not_connected_are_name
 
 
 class RecordingKernel(FakeKernel):
-    """A kernel whose worker records a run: its websocket can be cut, and what it says then is only on record."""
+    """A kernel whose worker keeps a journal: after its websocket is cut, only the journal has its messages."""
 
     def __init__(self):
         super().__init__(lambda header, content: ())
@@ -270,7 +270,7 @@ class RecordingKernel(FakeKernel):
         return answer
 
     async def say(self, channel, kind, content, *, live):
-        """Say something for the record, and to the driver where that is connected."""
+        """Add a message to the journal, and send it to the driver if ``live``."""
         cell = next(message for message, part in self.marks.items() if part == "cell")
         metadata = {RECORD_NUMBER: len(self.recorded) + 1, RECORD_RUN: "r"}
         parts = [json.dumps(part).encode() for part in ({"msg_type": kind}, {"msg_id": cell}, metadata, content)]
@@ -282,7 +282,7 @@ class RecordingKernel(FakeKernel):
 
 @asynccontextmanager
 async def recorded_run(presence):
-    """Yield kernel, fake, what was printed and the execution of a run's cell, which has printed 0 and 1."""
+    """Yield the kernel, the fake, the output and the execution of a run's cell, which has printed 0 and 1."""
     fake, seen = RecordingKernel(), []
     runner = web.AppRunner(fake.application(), shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()

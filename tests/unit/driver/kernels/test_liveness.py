@@ -1,4 +1,4 @@
-"""Ranks that say nothing are told of once, and once more when they answer again."""
+"""Silent ranks are reported once, and once more when they answer again."""
 
 import asyncio
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from farandole.driver.kernels.replies import Reply
 
 
 class Rank(RankKernel):
-    """A rank that answers while it is meant to."""
+    """A rank that answers while `answers` is set."""
 
     def __init__(self, number):
         super().__init__(SimpleNamespace(name=f"c-w{number}"), f"kernel-{number}", slot=0)
@@ -45,7 +45,7 @@ async def test_a_silent_rank_is_told_of_once_and_again_when_it_answers():
     watch = await watched(ranks, told)
     await until(lambda: told)
     asked = ranks[0].asked
-    # The silent one holds nobody else up, and is not told of twice.
+    # The silent rank does not delay the other one, and is reported only once.
     await until(lambda: ranks[0].asked > asked + 5)
     [silent] = told
     assert silent.startswith("rank 1 (worker c-w1) has not answered for 0.06 s: it hangs, its process is stopped, or ")
@@ -69,7 +69,7 @@ async def test_a_rank_that_is_given_up_is_told_of_before():
 async def test_a_silence_is_told_of_soon_after_half_the_time():
     rank, told = Rank(0), []
     watch = asyncio.create_task(Liveness(lambda: [rank], told.append, seconds=6, give_up=lambda _: None).run())
-    # Asked at a third, it would be told of up to a third too late; timers fire in their order, however loaded this is.
+    # Checks at every third of the time would report up to a third too late. Timers fire in order, even under load.
     await asyncio.sleep(1.9)
     for _ in range(5):
         await asyncio.sleep(0)

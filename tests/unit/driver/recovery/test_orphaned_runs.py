@@ -1,4 +1,4 @@
-"""What workers leave of a run whose end nobody has read, and what a driver makes of it when they are gone."""
+"""Journals of a run whose end no driver has read, and how a driver restores the run when its workers are gone."""
 
 import asyncio
 import fcntl
@@ -40,7 +40,7 @@ def store(tmp_path):
 
 @pytest.fixture(params=["positions", "no positions"])
 def run(store, request):
-    """A run of two ranks whose driver was killed when it had heard step 0 of each; older ones wrote no positions."""
+    """A run of two ranks whose driver was killed after step 0 of each; older drivers wrote no positions."""
     run = store.create(code="x", backend="none", cluster="c", size=2, workers=["c-w0", "c-w1"], name="long")
     for rank in range(2):
         run.add_records(rank, reported(rank, 0), position=(f"kernel-{rank}", 1))
@@ -78,7 +78,7 @@ def message(kind, content, request):
 
 
 def said(records, run, rank, *, steps=3, reply=OK, owner=None, elastic=None):
-    """Have a rank say all of its part in a run; return its record, which has not ended."""
+    """Record all messages of a rank's part in a run; return its journal, which has not ended."""
     owner, kernel = owner or Owner(), f"kernel-{rank}"
     for part in Part:
         mark = {"run": run.id, "part": part, "rank": rank, "about": about(run, elastic)}
@@ -100,7 +100,7 @@ def said(records, run, rank, *, steps=3, reply=OK, owner=None, elastic=None):
 
 
 def leave(folder, run, *ranks, **options):
-    """Have the worker of these ranks hear them to the end without a driver, and stop."""
+    """Have the worker of these ranks record them to the end without a driver, then stop."""
 
     folder.mkdir(exist_ok=True)
 

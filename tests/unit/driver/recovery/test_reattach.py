@@ -1,4 +1,4 @@
-"""Which runs on record a driver takes up, and what it makes of ranks that nobody has on record."""
+"""Which recorded runs a driver takes over, and how it treats ranks that no journal has."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def found(run, worker, *, ended=None, led=False, ranks=(0, 1)):
 
 
 def as_if_its_driver_was_killed(run):
-    """Have the run's file name a process that has ended."""
+    """Make the run's file name a process that has ended."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     path = run.folder / "run.json"
@@ -72,7 +72,7 @@ async def test_a_driver_that_was_killed_a_moment_ago_does_not_lead(store, run, w
 
 
 def as_if_another_process_leads(run):
-    """Have the run's file name this process's parent, which lives."""
+    """Make the run's file name the parent of this process, which is alive."""
     path = run.folder / "run.json"
     info = json.loads(path.read_text())
     parent = psutil.Process().parent()
@@ -81,7 +81,7 @@ def as_if_another_process_leads(run):
 
 
 class Server:
-    """A worker whose record says so many times that nobody reads it, then that a driver does again."""
+    """A worker whose journal reports ``times`` times that it has no reader, then that it has one."""
 
     name = "c-w0"
 
@@ -169,7 +169,7 @@ async def test_of_a_rank_that_is_dead_all_is_read_that_comes_and_no_more_waited_
     worker, heard = LongRecord(said=20), []
     reader, seen = reader_of(worker), RankKernel(worker, "k", slot=0)
     reading = asyncio.create_task(reader.read(lambda *said: heard.append(said[2]["text"]), seen))
-    # It is known over the websocket before the record has been read.
+    # The death is known over the websocket before the journal has been read.
     seen.mark_dead("killed by signal 9 (SIGKILL)")
     async with asyncio.timeout(60):
         reply = await reading

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole or not there, damaged ones passed over, a full or slow disk only told of."""
+"""Checkpoints on disk: complete or absent; damaged ones are skipped, and a full or slow disk only causes a notice."""
 
 import json
 import random
@@ -59,7 +59,7 @@ def _training() -> State:
 
 
 def _losses(state: State, steps: int) -> list[float]:
-    """Train some steps, a commit after each, with noise from every generator."""
+    """Train for some steps with a commit after each, and with noise from every generator."""
     losses: list[float] = []
     for epoch in range(state.epoch, 9):
         state.epoch = epoch
@@ -268,7 +268,7 @@ def test_killed_in_the_middle_of_writing_the_one_before_is_whole(notices: list[s
         last = max([*written, *map(int, rest.split())])
         state = make_state(nn.Linear(1500, 1500), step=0)
         found = checkpoint(state, resume="c", folder="unused").resumed
-        # One more may have been finished, and not yet told of.
+        # The writer may have finished one more step that it had not printed yet.
         assert found in {last, last + 1}
         assert state.model.weight.unique().tolist() == [found]
         assert before == 0 or _steps(Path("c"))
@@ -277,7 +277,7 @@ def test_killed_in_the_middle_of_writing_the_one_before_is_whole(notices: list[s
 
 def test_what_a_killed_writer_left_is_cleared_away_or_put_back() -> None:
     _three()
-    Path("c/step-3").rename("c/.step-3.old")  # killed between its two renames
+    Path("c/step-3").rename("c/.step-3.old")  # The writer was killed between its two renames.
     Path("c/.step-3.new").mkdir()
     Path("c/step-1").rename("c/.step-1.gone")
     found = checkpoint(make_state(nn.Linear(3, 3), step=0), resume="c", folder="unused").resumed
@@ -316,7 +316,7 @@ def test_a_full_disk_is_told_of_and_tried_again(notices: list[str], tmp_path: Pa
 
 
 def _fail_once(made: Checkpoints, state: State, notices: list[str]) -> None:
-    """After one that could be written, the next that cannot is told of again."""
+    """After a successful write, the next failure is reported again."""
     made.folder.rename("elsewhere")
     made.folder.touch()
     state.commit()
@@ -341,7 +341,7 @@ def test_a_state_that_cannot_be_pickled_is_told_of(notices: list[str]) -> None:
 
 
 class Unpicklable:
-    """May be copied, and not pickled."""
+    """An object that can be copied but not pickled."""
 
     def __deepcopy__(self, _memo: object) -> "Unpicklable":
         return self

@@ -1,4 +1,4 @@
-"""Copies of commits that outlive their process: whole or not there, ours or not read."""
+"""Copies of commits that outlive their process: complete or absent, and only those of the right run are read."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ def make_state(weight=0.0):
 
 
 def kept(folder, commits, run="r"):
-    """Keep so many commits, the weight of each is its number; return the state."""
+    """Save ``commits`` commits, each with its number as the weight; return the state."""
     one, state = MemoryCheckpoint(run, folder), make_state()
     for number in range(1, commits + 1):
         torch.nn.init.constant_(state.model.weight, number)
@@ -101,10 +101,10 @@ def test_a_copy_that_another_has_removed_gives_its_memory_back_at_the_next_commi
 
 
 def held(folder):
-    """Return how many files of a folder this process has open, those that were removed as well."""
+    """Return how many files of a folder this process has open, including deleted ones."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # that of this listing is gone by now
+        with contextlib.suppress(OSError):  # The descriptor of this listing is closed by now.
             count += descriptor.readlink().is_relative_to(folder)
     return count
 

@@ -4,7 +4,7 @@ from farandole.ranks.checkpoints.schedule import EveryCommits, EverySeconds, par
 
 
 def _due(every: EverySeconds | EveryCommits, clock: list[float], seconds: list[float]) -> tuple[list[int], list[int]]:
-    """Commit after each of ``seconds``; return at which commits the ranks met, and at which one was due."""
+    """Commit after each of ``seconds``; return the commits at which the ranks met, and those at which one was due."""
     met, due, meet = [], [], every.next_decision(0)
     for commit, took in enumerate(seconds, 1):
         clock[0] += took

@@ -1,4 +1,4 @@
-"""A kernel answers a cell whatever an interrupt hits."""
+"""A kernel answers a cell even if an interrupt arrives at any point."""
 
 from types import SimpleNamespace
 

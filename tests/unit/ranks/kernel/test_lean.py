@@ -6,7 +6,7 @@ from farandole.ranks.kernel.lean import skip_empty_flushes
 
 
 class Stream:
-    """What a kernel's stream has: writing and flushing."""
+    """The part of a kernel's stream that the tests need: write and flush."""
 
     def __init__(self):
         self.texts = []

@@ -165,7 +165,7 @@ def test_usage_is_sampled_while_a_run_is_active() -> None:
 
     line = Reporter()
     line.connect(publish)
-    assert not sampled.wait(0.3)  # no run, no usage
+    assert not sampled.wait(0.3)  # Usage is not sampled without a run.
     line.begin("r1")
     assert sampled.wait(10)
     line.close()

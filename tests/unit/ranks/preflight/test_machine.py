@@ -1,4 +1,4 @@
-"""What a rank tells of its machine, and of its GPUs by a stand-in for nvidia-smi."""
+"""The description of a rank's machine and of its GPUs, with a stand-in for nvidia-smi."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_the_least_of_host_and_cgroup_is_told(tmp_path):
 
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
-    """Put a program of that name and with that text first on the path."""
+    """Return a function that puts a script named nvidia-smi first on the path."""
 
     def make(script):
         program = tmp_path / "nvidia-smi"

@@ -1,4 +1,4 @@
-"""What a state keeps, restores and refuses."""
+"""What a state saves, restores and rejects."""
 
 import random
 from typing import Any
@@ -50,7 +50,7 @@ def test_positional_parts_are_named_by_what_they_are() -> None:
 
 
 class Average:
-    """An object of the user's own, with a state."""
+    """A user's object with a state."""
 
     def __init__(self) -> None:
         self.mean = torch.zeros(2)
@@ -120,7 +120,7 @@ def test_restore_goes_back_to_the_last_commit_and_trains_on_alike() -> None:
 
     first = go_on()
     assert not _same(first, committed)
-    for _ in range(2):  # twice: what was restored must not have become the copy itself
+    for _ in range(2):  # Twice: training must not have changed the copy through the restored state.
         state.restore()
         assert _same(state.state_dict(), committed)
         assert _same(go_on(), first)
@@ -174,7 +174,7 @@ def test_later_commits_use_the_buffers_of_earlier_ones() -> None:
         _step(model, optimizer)
         state.commit()
         buffers.append(_pointers(state.last.state))
-    # Two copies in turn; the first one held no momentum yet.
+    # Two buffers take turns; the first one had no momentum yet.
     assert buffers[2] == buffers[4] != buffers[3] == buffers[5]
 
 
@@ -228,7 +228,7 @@ def test_parts_of_the_users_own_are_kept() -> None:
     state.commit()
     average.mean += 1
     state.restore()
-    average.mean += 5  # it goes on with the very tensor that it got
+    average.mean += 5  # The object changes the restored tensor in place.
     state.restore()
     assert average.mean.tolist() == [1, 1]
 

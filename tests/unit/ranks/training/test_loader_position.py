@@ -1,4 +1,4 @@
-"""A loader goes on in the middle of an epoch: no sample twice, none left out, whatever the number of ranks."""
+"""A loader continues in the middle of an epoch for any number of ranks, without repeated or missing samples."""
 
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ SIZES = (1, 2, 3, 4, 7)
 
 
 class NoWeight:
-    """What a training loader sets and this test does not look at."""
+    """A stand-in for the averaging weight that a training loader sets."""
 
     def set(self, weight: float) -> None:
         self.weight = weight
@@ -33,7 +33,7 @@ def _make(count: int = 50, batch: int = 8, *, per_rank: bool = False, seed: int 
 
 
 def _taken(loader: ShardedLoader, steps: int | None) -> Iterator[tuple[list[int], float]]:
-    """Yield a rank's samples and weight of each step, and leave the loop after ``steps``; None runs to the end."""
+    """Yield a rank's samples and weight for each step; leave the loop after ``steps`` steps, if that is not None."""
     for step, (batch,) in enumerate(loader, 1):
         yield batch.tolist(), loader._weight.weight  # type: ignore[union-attr]
         if step == steps:
@@ -43,7 +43,7 @@ def _taken(loader: ShardedLoader, steps: int | None) -> Iterator[tuple[list[int]
 def _stretch(
     monkeypatch: pytest.MonkeyPatch, make: Any, size: int, position: Any, steps: int | None
 ) -> tuple[list[int], Any]:
-    """Return the samples that ``size`` ranks train from a position on, and the position where they stop."""
+    """Return the samples that ``size`` ranks train from a position, and the position at which they stop."""
     samples: list[int] = []
     ends = []
     for rank in range(size):
@@ -52,7 +52,7 @@ def _stretch(
         loader = make()
         loader.load_state_dict(position)
         for own, weight in _taken(loader, steps):
-            samples += own if weight else []  # a stand-in counts nothing
+            samples += own if weight else []  # A placeholder batch has no weight.
             end = loader.state_dict()
         ends.append(end)
     assert all(end == ends[0] for end in ends)
@@ -144,7 +144,7 @@ def test_a_restore_within_a_loop_ends_it_and_the_next_one_goes_on_there() -> Non
 
 def test_a_loop_that_is_closed_late_leaves_the_restored_position_alone() -> None:
     loader = _make()
-    kept = iter(loader)  # as the traceback of a failed step keeps it
+    kept = iter(loader)  # The traceback of a failed step keeps the iterator like this.
     next(kept)
     position = loader.state_dict()
     next(kept)

@@ -34,11 +34,11 @@ def _be(monkeypatch: pytest.MonkeyPatch, rank: int, size: int) -> None:
 
 
 def _epochs(monkeypatch: pytest.MonkeyPatch, size: int, make: Any, epochs: int = 1) -> list[list[list[int]]]:
-    """Return what each rank sees: a list of batches a rank."""
+    """Return the list of batches that each rank receives."""
     ranks = []
     for rank in range(size):
         _be(monkeypatch, rank, size)
-        torch.manual_seed(rank)  # ranks have random numbers of their own
+        torch.manual_seed(rank)  # Each rank has different random numbers.
         loader = make()
         ranks.append([batch[0].tolist() for _ in range(epochs) for batch in loader])
     return ranks
@@ -49,7 +49,7 @@ def _flat(lists: list[list[Any]]) -> list[Any]:
 
 
 def _joined(ranks: list[list[list[int]]]) -> list[list[int]]:
-    """Return the global batches that the ranks' batches make."""
+    """Return the global batches, joined from the batches of the ranks."""
     return [_flat(list(parts)) for parts in zip(*ranks, strict=True)]
 
 

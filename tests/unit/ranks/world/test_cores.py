@@ -1,4 +1,4 @@
-"""Each rank of a machine gets its share of the cores, in whatever container it is."""
+"""Each rank of a machine gets its share of the cores, in any container."""
 
 import os
 
@@ -9,7 +9,7 @@ from farandole.ranks.world import cores
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """A machine of 16 cores; call it with how many ranks this node and all of it have, and with cgroups."""
+    """A function that sets up a machine of 16 cores: ranks on the node and on the machine, allowed cores, cgroups."""
 
     def set_up(node, whole, *, mine=16, files=None, own="0::/a\n"):
         monkeypatch.setattr(os, "cpu_count", lambda: 16)

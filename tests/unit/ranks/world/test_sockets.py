@@ -1,4 +1,4 @@
-"""Cutting the connections that were opened in a while, and no others."""
+"""Cutting the connections that were opened in a period, and no others."""
 
 import contextlib
 import ctypes
@@ -120,12 +120,12 @@ def test_no_socket_changes_its_mode_whatever_the_default_is(connect, listener, b
 
 SO_ATTACH_FILTER = 26
 SILENT_SECONDS = 12.0
-"""Longer than a machine may be silent."""
+"""Longer than the time for which a machine may be silent."""
 
 
 def lose_all_that_comes(connection):
-    """Have the system drop each packet for a connection unseen, as where a cable is pulled."""
-    program = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))  # a filter that takes nothing
+    """Make the system drop all packets of a connection silently, like a cable that is pulled."""
+    program = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))  # A filter that accepts nothing.
     connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(program)))
 
 
@@ -140,7 +140,7 @@ def test_a_link_that_breaks_without_a_word_ends_those_who_wait_and_those_who_sen
     with pytest.raises(OSError) as caught:
         waiting[0].recv(1)
     assert caught.value.errno == errno.ETIMEDOUT
-    # Shut down by this process: left to the system, it would wait for a quarter of an hour.
+    # This process shuts the socket down: the system would keep it open for a quarter of an hour.
     assert sending[0].recv(1) == b""
 
 

@@ -1,4 +1,4 @@
-"""A rank's world of the torch backend: left from a second thread, whatever the first is doing."""
+"""A second thread can leave a rank's world of the torch backend at any time."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ SECONDS = 60
 
 @pytest.fixture
 def world(monkeypatch):
-    """The world of rank 0 of two, on this machine; the other never comes."""
+    """The world of rank 0 of two on this machine; rank 1 never arrives."""
     environment = {
         "FARANDOLE_BACKEND": "torch",
         "FARANDOLE_RANK": "0",
@@ -56,7 +56,7 @@ def test_a_rank_that_waits_for_one_that_never_comes_is_let_go_and_can_try_again(
     world.open_store("127.0.0.1")
     world.form()
     assert dist.get_world_size() == 1
-    # The ranks may be as uneven as torch allows, however soon they had to meet.
+    # Once formed, the world has torch's timeout for collectives, not the shorter timeout of the rendezvous.
     assert dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout == COLLECTIVE_TIMEOUT
 
 
@@ -92,7 +92,7 @@ except dist.DistError:
     print(dist.get_world_size())
     world.leave()
 """
-"""Rank 1, which has failed to form a world before, and rank 0 has not."""
+"""Rank 1, which failed to form a world before, while rank 0 did not."""
 
 
 def test_who_could_form_a_world_and_who_could_not_meet_in_the_next_one(world, monkeypatch):
@@ -100,7 +100,7 @@ def test_who_could_form_a_world_and_who_could_not_meet_in_the_next_one(world, mo
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "FARANDOLE_RANK": "1"}
     other = subprocess.Popen([sys.executable, "-c", OTHER], env=os.environ | where, stdout=subprocess.PIPE, text=True)
     try:
-        # The first to be there waits for the other for a while, and this one comes at once.
+        # The first rank waits for a while; the second arrives immediately.
         monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=SECONDS))
         world.form()
         assert dist.get_world_size() == 2
@@ -128,7 +128,7 @@ def test_two_threads_that_leave_at_once_do_it_one_after_the_other(world, monkeyp
         return asked[-1]
 
     def destroy():
-        second.wait(0.5)  # the other one would look meanwhile, and find a world as well
+        second.wait(0.5)  # Without a lock, the other thread would look meanwhile and find a world too.
         if not there[0]:
             errors.append("destroyed twice")
         there[0] = False

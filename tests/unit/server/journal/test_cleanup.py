@@ -1,4 +1,4 @@
-"""What killed servers and ranks have left on their machine goes, and what is in use stays."""
+"""Cleanup removes the files that killed servers and ranks left on their machine, and keeps those in use."""
 
 import os
 import time
@@ -52,14 +52,14 @@ def test_an_old_copy_stays_while_its_rank_lives_which_commits_rarely(tmp_path, m
     os.utime(path, (OLD, OLD))
     cleanup.remove_stale_copies(tmp_path)
     assert names(tmp_path) == [path.name]
-    os.close(one._locks.pop(path))  # as its process's end does
+    os.close(one._locks.pop(path))  # The end of its process closes the lock like this.
     cleanup.remove_stale_copies(tmp_path)
     assert names(tmp_path) == []
 
 
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
-    """Where this worker's ranks put their copies."""
+    """The folder for the copies of this worker's ranks."""
     folder = tmp_path / "memory"
     folder.mkdir()
     monkeypatch.setenv("FARANDOLE_WORKER", "c-w1")

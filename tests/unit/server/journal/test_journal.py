@@ -1,4 +1,4 @@
-"""The record of a rank's part in a run: order, numbers, bounds, a disk that takes nothing, and who is told what."""
+"""The journal of a rank's part in a run: order, numbers, bounds, a full disk, and the notices about it."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def kept(tmp_path):
 
 
 def frames(data):
-    """Return the frames of what was read; one that is torn raises."""
+    """Return the frames in ``data``; an incomplete frame fails the test."""
     found = []
     while data:
         length = int.from_bytes(data[:4], "big")
@@ -49,7 +49,7 @@ def frames(data):
 
 
 def told(kept, after=0):
-    """Return number and content of each message after the first ones, however many reads that takes."""
+    """Return number and content of each message after the first ``after`` ones, in as many reads as necessary."""
     found = []
     while after < kept.count:
         data, after = kept.read(after)

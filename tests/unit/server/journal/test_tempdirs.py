@@ -1,4 +1,4 @@
-"""What a killed process left in the temporary folder goes with the next one; what a living one has stays."""
+"""The next process removes the temporary folder of a killed one; the folder of a living process stays."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def other(tmp_path):
-    """Another process with a folder of its own, and that folder."""
+    """Another process with its temporary folder."""
     command = [sys.executable, "-c", MAKE, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process, tmp_path / process.stdout.readline().strip()

@@ -1,4 +1,4 @@
-"""A page that is slow: it holds up nobody, and is told the newest when it has room again."""
+"""A slow page does not delay others, and receives the newest messages when its connection has room."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ async def panel(tmp_path, monkeypatch):
 
 
 class Slow:
-    """A connection that takes a message only when it is let."""
+    """A connection that accepts a message only when the test allows it."""
 
     def __init__(self):
         self.room = asyncio.Semaphore(0)
@@ -70,7 +70,7 @@ async def test_a_slow_page_gets_the_newest_and_nothing_waits_for_it(panel):
 
 
 async def test_a_run_that_is_looked_at_again_is_told_again(panel):
-    """What was on its way when the page ceased to look, the page has dropped."""
+    """The page drops messages that were in transit when it stopped showing the run."""
     run = RunStore(panel.store.folder).create(code="", backend="torch", size=1, workers=["c-w0"])
     run.finish(Status.FINISHED)
     slow = Slow()
@@ -101,7 +101,7 @@ async def test_a_log_is_read_on_when_the_page_has_taken_what_came_before(panel, 
     log = {"run": run.id, "rank": 0, "worker": None, "offset": 0}
     page.subscribe({"seen": True, "runs": [], "by_rank": False, "logs": [log]})
     telling = asyncio.create_task(page.send_updates())
-    # What all pages are told first, and one part of the log.
+    # The messages that all pages receive first, then one part of the log.
     await until(lambda: panel.topics["runs"].message)
     slow.let(4)
     await until(lambda: len(slow.taken) == 4 and slow.waiting)
@@ -148,7 +148,7 @@ async def test_a_silent_stream_gives_a_sign_of_life(panel, monkeypatch):
 
 
 async def test_a_page_that_does_not_read_fills_no_memory(tmp_path, monkeypatch):
-    """Over a real connection: what the server holds for it does not grow with the news."""
+    """Over a real connection: the server's memory for the page does not grow with the number of messages."""
     async with panel_server(tmp_path, monkeypatch) as server, server.stream() as stream:
         await stream.until("runs")
         panel = panel_of(server)
@@ -163,7 +163,7 @@ async def test_a_page_that_does_not_read_fills_no_memory(tmp_path, monkeypatch):
         last = await stream.until("runs", lambda said: said["total"] == 299)
         assert last["total"] == 299
         heard = [one for one in stream.heard if one["kind"] == "runs"]
-        # The kernel's buffers hold some megabytes; all that was told is thirty.
+        # The kernel buffers some megabytes of the thirty that were published.
         assert len(heard) < told - 100
 
 

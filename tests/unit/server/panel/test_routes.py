@@ -1,4 +1,4 @@
-"""The panel's routes on a real notebook server: who may, what is refused, and what they do to clusters."""
+"""The panel's routes on a real notebook server: access control, rejected requests, and effects on clusters."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def alone(tmp_path, monkeypatch):
 
 
 async def until_there(server, wanted, name="main"):
-    """Return a cluster once it is as wanted."""
+    """Wait until a cluster meets a condition, and return it."""
     async with asyncio.timeout(DEADLINE):
         while True:
             state = await server.ask("GET", "state")
@@ -66,7 +66,7 @@ async def test_every_route_answers_403_without_a_login(server):
     found = routes(server)
     assert len(found) == 11
     base = server.url.removesuffix("/farandole/panel/")
-    # With an XSRF token, as the page of the login has one: it must be the login that is missing.
+    # With the XSRF token of the login page, so that only the login is missing.
     async with server.session.get(f"{base}/login") as answer:
         await answer.read()
     [xsrf] = [cookie.value for cookie in server.session.cookie_jar if cookie.key == "_xsrf"]
@@ -78,7 +78,7 @@ async def test_every_route_answers_403_without_a_login(server):
                 async with server.session.request(verb, base + path, headers={"X-XSRFToken": xsrf}) as answer:
                     assert answer.status == 403, f"{verb} {path}: {answer.status}"
                     assert "XSRF" not in await answer.text()
-    # One each, and two of a cluster.
+    # One method for each path, and two for the path of a cluster.
     assert asked == 12
 
 
@@ -94,7 +94,7 @@ async def test_the_stream_needs_a_login_and_a_page_of_this_server(server):
 
 
 async def logged_in(server):
-    """Log in as a browser does, and return the XSRF token."""
+    """Log in like a browser, and return the XSRF token."""
     base = server.url.removesuffix("farandole/panel/")
     for path in (f"?token={PAGE_TOKEN}", "login"):
         async with server.session.get(base + path) as answer:
@@ -248,7 +248,7 @@ async def test_a_run_that_goes_on_keeps_its_cluster_unless_it_may_end(server, hu
 
 
 class Driver:
-    """A driver's desk, played by the test."""
+    """A driver's mailbox, which the test serves."""
 
     def __init__(self, store, **said):
         self.asked, self.error = [], None
@@ -461,7 +461,7 @@ async def test_why_a_start_failed_is_told_to_the_next_page_too(server, hub, monk
     [main] = (await server.ask("GET", "state"))["clusters"]
     assert (main["state"], "no GPU is free" in main["error"]) == ("failed", True)
     await until_nobody_is_asked()
-    # Somebody has started it elsewhere meanwhile.
+    # Another session has started it meanwhile.
     hub.has("main-w0")
     [main] = (await server.ask("GET", "state"))["clusters"]
     assert (main["state"], main["error"]) == ("ready", None)

@@ -1,4 +1,4 @@
-"""Runs in the panel: what is read for them, and how much is sent."""
+"""Runs in the panel: which files are read for them, and how much is sent."""
 
 import asyncio
 import csv
@@ -66,7 +66,7 @@ def finished(store, **options):
 
 @contextmanager
 def opened(folder):
-    """Note the files below a folder that are opened."""
+    """Record the files below a folder that are opened."""
     found, place = [], str(folder)
     _Watch.take = lambda path: found.append(path[len(place) + 1 :]) if path.startswith(place) else None
     try:
@@ -76,7 +76,7 @@ def opened(folder):
 
 
 class _Watch:
-    """What the audit hook calls: hooks cannot be taken away again."""
+    """The target of the audit hook, because a hook cannot be removed."""
 
     take = None
 
@@ -90,7 +90,7 @@ sys.addaudithook(_Watch.hook)
 
 
 def fill(folder, count):
-    """Write runs with many reports of many ranks; one report file stands for all."""
+    """Write runs with many reports of many ranks; they share one report file."""
     folder.mkdir(parents=True)
     reports = folder.parent / "reports.jsonl"
     line = '{"kind": "report", "rank": 0, "time": 1.0, "step": %d, "values": {"loss": 0.5}}\n'
@@ -131,12 +131,12 @@ async def test_500_runs_of_64_ranks_with_100_000_points_are_not_read(tmp_path, s
     assert misfit(told, wire.RunsMessage) is None
     assert [one["id"] for one in told["runs"][:2]] == ["20260101-000499-abcd", "20260101-000498-abcd"]
     assert set(files_opened) == {*(f"{one['id']}/run.json" for one in told["runs"]), f"{shown['id']}/{VIEW}"}
-    # What two threads ask for at the same moment, both read.
+    # Two threads that ask for a file at the same moment both read it.
     assert len(files_opened) <= 2 * (NEWEST + 1)
     assert len(shown["view"]["series"][0]["x"]) == POINTS
     assert len(server.answers[0]) < 50_000
     assert sum(len(text) for text in server.answers) < 150_000
-    # Nothing has changed, so nothing is said twice.
+    # Nothing has changed, so no message repeats.
     assert [one["kind"] for one in stream.heard].count("run") == 1
     with opened(runs) as files_opened:
         async with server.stream() as stream:
@@ -384,7 +384,7 @@ async def test_a_run_led_elsewhere_is_followed_live_with_its_log(store, server):
         while not stream.log().endswith("step 2\n"):
             await stream.until("log")
     assert stream.log() == "step 0\nstep 1\nstep 2\n"
-    # The run that is not there is told of once.
+    # The missing run is reported only once.
     assert [one["kind"] for one in stream.heard].count("problem") == 1
 
 

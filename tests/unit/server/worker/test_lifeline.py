@@ -8,7 +8,7 @@ from farandole.server.worker.lifeline import LIFELINE_VARIABLE, stop_with_parent
 
 
 class Server:
-    """What a lifeline holds of a ServerApp."""
+    """The part of a ServerApp that a lifeline uses."""
 
     log = logging.getLogger("server")
 

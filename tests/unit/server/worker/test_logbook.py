@@ -1,4 +1,4 @@
-"""The last words of a worker's server: numbered by bytes, bounded, never half a character."""
+"""The last output of a worker's server: counted in bytes, bounded, without partial characters."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What a worker uses: its processes, its network, its GPUs."""
+"""The resources that a worker uses: its processes, its network, its GPUs."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""Accounts are changed in a real database, with the hub's own users; only what starts and stops servers is a fake."""
+"""Changes of accounts in a real database with the hub's own users; only starting and stopping servers is faked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PASSWORD = "a long one, too"
 
 
 class Hub:
-    """What the page of accounts has of a hub; ``stopped`` are the servers that its spawner was told to stop."""
+    """The part of a hub that the account page uses; ``stopped`` records the servers that the spawner had to stop."""
 
     def __init__(self, database):
         self.database = database
@@ -121,7 +121,7 @@ async def test_a_server_that_is_starting_ends_with_the_lock_out(hub):
     spawner = grace.get_or_create_spawner("c-w0", "")
     spawner._spawn_pending = True
     starting = spawner._spawn_future = asyncio.ensure_future(asyncio.Event().wait())
-    # As the hub does.
+    # The hub adds the same callback.
     starting.add_done_callback(lambda _: setattr(spawner, "_spawn_future", None))
     await hub.change(account, "lock-out")
     assert starting.cancelled()

@@ -99,13 +99,13 @@ async def test_who_is_locked_out_does_not_stay_logged_in(database):
 
 
 def token_of(database, user, note):
-    """Return a token as the hub keeps it."""
+    """Return a token as the hub stores it."""
     return orm.APIToken.find(database, user.new_api_token(note=note, scopes=["inherit"]))
 
 
 @pytest.fixture
 def added(database):
-    """A user whom the hub has without an account."""
+    """A user of the hub without an account."""
     database.add(orm.OAuthClient(identifier="jupyterhub"))
     user = orm.User(name="added")
     database.add(user)
@@ -178,7 +178,7 @@ async def test_failed_logins_lock_the_account_for_a_while(database):
 
 
 def let_pass(ours, name, **time):
-    """Make the failed logins of an account as old as ``time`` says."""
+    """Make the failed logins of an account as old as ``time``."""
     ours.login_attempts[name]["time"] -= timedelta(**time)
 
 

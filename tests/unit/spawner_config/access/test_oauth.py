@@ -40,7 +40,7 @@ def configured(environment):
 
 
 def authenticator(environment, answer: Callable[[str], dict] | None = None):
-    """The hub's authenticator, whose requests to the provider ``answer`` answers."""
+    """The hub's authenticator; ``answer`` answers its requests to the provider."""
     c = configured(environment)
     return c.JupyterHub.authenticator_class(config=c, http_client=Provider(answer))
 
@@ -103,13 +103,13 @@ def test_a_star_beside_names_is_refused():
 
 
 class Handler:
-    """What is asked of the hub's callback page."""
+    """A request to the hub's callback page."""
 
     def get_argument(self, name, default=None):
         return {"code": "a-code"}.get(name, default)
 
     def get_state_cookie(self):
-        # {"code_verifier": "v"}
+        # Base64 of {"code_verifier": "v"}
         return "eyJjb2RlX3ZlcmlmaWVyIjogInYifQ=="
 
 

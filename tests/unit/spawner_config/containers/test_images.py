@@ -47,7 +47,7 @@ def test_a_missing_image_is_told_with_the_engines_reason():
 
 
 class Registry:
-    """The engine's edge: one pull after another is let go on by ``gate``; all clients see the same images."""
+    """A fake engine whose pulls wait for ``gate``; all clients see the same images."""
 
     def __init__(self, error=None):
         self.images = set()
@@ -79,7 +79,7 @@ class Registry:
 async def registry():
     made = Registry()
     yield made
-    # Before the loop ends, which waits for its threads.
+    # The end of the loop waits for its threads, so they must finish first.
     made.gate.set()
 
 

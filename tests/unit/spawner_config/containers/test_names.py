@@ -1,4 +1,4 @@
-"""The names of servers' containers: unique, and short enough for an engine's name server to tell them."""
+"""Names of containers are unique, and short enough for an engine's DNS server."""
 
 import pytest
 

@@ -29,7 +29,7 @@ def refused(status, why):
 
 
 class Engine:
-    """The engine's edge: networks and who is in them."""
+    """A fake engine with networks and their containers."""
 
     def __init__(self, *, routes=()):
         self.networks_by_id = {}
@@ -166,7 +166,7 @@ async def test_a_proxy_made_anew_joins_the_networks_while_the_hub_runs():
 
 
 async def held_and_lost(engine):
-    """Networks of three users, of which a proxy made anew has none."""
+    """Networks of three users from which a newly created proxy is missing."""
     networks = make(engine)
     for number, user in enumerate(("ada", "grace", "emmy")):
         await networks.hold(user, "")

@@ -168,7 +168,7 @@ def test_the_form_of_the_request_is_the_engines(info: dict[str, Any], form: str 
 
 
 class FakeEngine:
-    """What the spawner sees of an engine: containers by name, with the GPUs they were given."""
+    """The part of an engine that the spawner uses: containers by name, with their GPUs."""
 
     def __init__(self) -> None:
         self.containers: dict[str, list[str]] = {}
@@ -200,7 +200,7 @@ class FakeDockerSpawner(DockerSpawner):  # type: ignore[misc]
 
 
 class Site:
-    """A hub's spawners over one fake engine."""
+    """The spawners of a hub over one fake engine."""
 
     def __init__(self, gpus: str = "0:big,1:big") -> None:
         self.engine = FakeEngine()
@@ -299,7 +299,7 @@ async def test_what_the_engine_refuses_to_remove_keeps_its_gpu_and_everybody_is_
     assert "GPUs stay in use. alice--: device or resource busy. Remove it" in caplog.text
     assert spawner.get_state()["gpu_ids"] == ["0"]
 
-    # Its own user, and another, who hears whom to tell; each of them has the engine asked again.
+    # The error for the owner differs from the error for others, which names the owner. Both make the pool ask again.
     with pytest.raises(SpawnException, match="last container, alice--: device or resource busy. .* must remove it"):
         await spawner.run_pre_spawn_hook()
     with pytest.raises(SpawnException, match="alice holds 1. The engine does not remove the last container of alice"):
@@ -348,7 +348,7 @@ async def test_a_new_hub_knows_the_gpus_of_running_servers() -> None:
 async def test_gpus_that_became_free_after_the_hub_let_go_of_the_server_stay_free() -> None:
     site = Site("0:big")
     spawner = await site.start("alice")
-    # What `run_post_stop_hook` leaves in the database when the engine takes longer than it waits.
+    # `run_post_stop_hook` leaves this in the database if the engine takes longer than the hook waits.
     kept = spawner.get_state()
     await spawner.end_container()
     assert kept["gpu_ids"] == ["0"]
@@ -360,7 +360,7 @@ async def test_gpus_that_became_free_after_the_hub_let_go_of_the_server_stay_fre
 
 
 class NewHub(Site):
-    """A hub that was just started; the last one was killed while alice's server had stopped and held GPU 0."""
+    """A restarted hub; the previous one was killed when alice's server had stopped and still held GPU 0."""
 
     def __init__(self) -> None:
         super().__init__("0:big")
@@ -378,7 +378,7 @@ class NewHub(Site):
         return {"spawn_pending": 1}
 
     def __getitem__(self, key: Any) -> Any:
-        """Stand for the hub's users, and for alice's spawners: they are made when asked for, with their state."""
+        """Stand for the hub's users and for alice's spawners, which are made on access from their saved state."""
         if key is self.row.user:
             return SimpleNamespace(spawners=self)
         spawner = self.spawner("alice", key)

@@ -68,7 +68,7 @@ def configured(profiles: list[dict[str, Any]] = PROFILES) -> Config:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function that returns the pod of a server, as it travels to the API server, and its spawner."""
+    """A function that returns a server's pod in the form sent to the API server, and its spawner."""
     monkeypatch.setattr(kubespawner, "load_config", lambda **_: None)
     monkeypatch.setattr(kubespawner, "shared_client", lambda *_: None)
     c = configured()

@@ -1,4 +1,4 @@
-"""A hub whose API server was away hears of its pods again; the API is a fake, the watches are KubeSpawner's own."""
+"""A hub sees its pods again after an outage of the API server; the API is a fake, the informers are KubeSpawner's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spawner_config.kubernetes.informers import WatchingSpawner, keep_watching
 
 
 class Api:
-    """Lists the names of `pods` while it is `up`; who watches hears of nothing more."""
+    """Lists the names of `pods` while it is `up`; watches deliver no events."""
 
     def __init__(self, *names: str) -> None:
         self.up = True
@@ -47,7 +47,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Api:
     monkeypatch.setattr(kubespawner, "load_config", lambda **_: None)
     monkeypatch.setattr(kubespawner, "shared_client", lambda *_: fake)
     monkeypatch.setattr(reflectors, "shared_client", lambda *_: fake)
-    # A give-up takes no minute.
+    # Skip the minute that passes before KubeSpawner gives up.
     monkeypatch.setattr(reflectors, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": at_once}))
     monkeypatch.setattr(WatchingSpawner, "reflectors", {})
     return fake

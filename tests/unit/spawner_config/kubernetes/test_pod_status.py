@@ -1,4 +1,4 @@
-"""What pods' states, as a Kubernetes 1.20 tells them, say of a start."""
+"""The status of a start, from the states of pods as Kubernetes 1.20 reports them."""
 
 from __future__ import annotations
 

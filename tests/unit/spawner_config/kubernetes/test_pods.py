@@ -1,4 +1,4 @@
-"""How the start of a pod ends; Kubernetes itself is a fake: the API's calls, and what its watches have told."""
+"""Outcomes of a pod's start; calls of the Kubernetes API and events from its watches are faked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
 class FakeApi:
-    """Keeps pods and policies; a call that is to be refused raises."""
+    """Keeps pods and policies; raises `refusal` for calls that it has to refuse."""
 
     def __init__(self) -> None:
         self.pods: list[str] = []
@@ -86,7 +86,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
 
 @pytest.fixture
 def spawner(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A spawner whose watches are filled by the test: `told` holds the pods, `happened` the events."""
+    """A spawner whose informers the test fills: `told` holds the pods, `happened` the events."""
     told: dict[str, Any] = {}
     watch = SimpleNamespace(pods=told, resources=told, events=[], watch_task=None, _stopping=False)
     monkeypatch.setattr(KubeSpawner, "_start_watching_pods", nothing)
@@ -110,7 +110,7 @@ def spawner(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Other:
-    """A server that is starting too."""
+    """Another server that is starting."""
 
     in_queue = False
 

@@ -1,4 +1,4 @@
-"""What the environment may say of a hub on Kubernetes."""
+"""The environment variables that configure a hub on Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which servers the hub stops for being idle: the decision, its settings, and what the culler asks the hub."""
+"""Which idle servers the hub stops: the decision, its settings, and the requests of the culler to the hub."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIMITS = IdleLimits(worker_minutes=30, server_minutes=120)
 
 
 def idle(server: str, ages: dict[str, float], *, reports: float = 1000, limits: IdleLimits = LIMITS) -> bool:
-    """Decide for servers that were last of use so many minutes ago."""
+    """Return the decision for servers that were last used ``ages`` minutes ago."""
     uses = {name: NOW - timedelta(minutes=age) for name, age in ages.items()}
     return is_idle(server, uses, limits, now=NOW, reports_since=NOW - timedelta(minutes=reports))
 
@@ -130,7 +130,7 @@ class Clock:
         self.monotonic += 60 * minutes
 
     def jumps(self, minutes: float) -> None:
-        """What a suspend does, or a new time: the wall clock moves alone."""
+        """Move only the wall clock, like a suspend or a change of the time."""
         self.wall += timedelta(minutes=minutes)
 
     def idle(self, server: str, use: datetime) -> bool:
@@ -175,7 +175,7 @@ def test_the_window_stays_open_on_this_machine() -> None:
 
 
 class Engine(BaseHTTPRequestHandler):
-    """The part of a container engine that the hub's configuration asks: its version, and which networks there are."""
+    """The part of a container engine that the hub's configuration asks for: version and networks."""
 
     def do_GET(self) -> None:
         answer = json.dumps({"ApiVersion": "1.41"} if self.path == "/version" else []).encode()
@@ -185,7 +185,7 @@ class Engine(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Disable the log of requests."""
 
 
 @contextmanager
@@ -214,14 +214,14 @@ def test_in_every_deployment_the_proxy_of_the_whole_configuration_is_quiet(
             "DOCKER_HOST": address,
         }.items():
             monkeypatch.setenv(key, value)
-        # The file puts the repository's folder in front.
+        # The file inserts the repository's folder; restore the path after the test.
         monkeypatch.setattr(sys, "path", [*sys.path])
         c = PyFileConfigLoader("jupyterhub_config.py", path=str(ROOT / "hub")).load_config()
     assert issubclass(c.JupyterHub.proxy_class, QuietProxy)
 
 
 class Hub(RequestHandler):
-    """The part of the hub's API that the arbiter asks for."""
+    """The part of the hub's API that the arbiter uses."""
 
     def initialize(self, servers: dict[str, Any]) -> None:
         self.servers = servers

@@ -1,4 +1,4 @@
-"""The networks of a swarm's users, on an engine that is a dictionary."""
+"""The networks of a swarm's users, on an engine backed by a dictionary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NETWORK = "farandole-user-ada"
 
 
 class SwarmEngine(Engine):
-    """The edge of a swarm's manager: networks, who is in them on its own machine, and services on all machines."""
+    """A fake swarm manager: networks, the containers in them on its machine, and services on all machines."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +27,7 @@ class SwarmEngine(Engine):
     def create_network(self, name, **options):
         self.made.append(options)
         super().create_network(name, **{"internal": False, **options})
-        # Until a container of this machine is in it.
+        # None until a container of this machine joins the network.
         next(network for network in self.networks_by_id.values() if network["Name"] == name)["Containers"] = None
 
     def connect_container_to_network(self, container, key, aliases=(), ipv4_address=None):
@@ -82,7 +82,7 @@ async def test_a_network_stays_while_a_server_on_another_machine_is_in_it():
     engine = SwarmEngine()
     await make(engine).hold("ada", "")
     engine.service_labels = [["farandole.hub=farandole", f"{NETWORK_LABEL}={NETWORK}"]]
-    # A hub that was restarted remembers nobody, and the network names only containers of this machine.
+    # A restarted hub has no record of the server, and the network lists only containers of this machine.
     networks = make(engine)
     await networks.release("ada", "main-w0")
     assert set(engine.networks_by_id["id-0"]["Containers"]) == {"lb", *SERVICES}

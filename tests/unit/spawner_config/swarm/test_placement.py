@@ -1,4 +1,4 @@
-"""Which machine of a swarm a worker should be on."""
+"""Which machine of a swarm a worker is placed on."""
 
 from __future__ import annotations
 

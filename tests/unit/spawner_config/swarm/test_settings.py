@@ -1,4 +1,4 @@
-"""What a hub on a swarm refuses before it starts."""
+"""Settings that a hub on a swarm rejects before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Homes on a swarm: where they are, and how their folders are made."""
+"""Homes on a swarm: their location, and how their folders are made."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_each_volume_is_a_folder_in_it() -> None:
 
 
 class FakeEngine:
-    """Runs containers that end with ``status``; remembers each, and which were removed."""
+    """Runs containers that end with ``status``; records each of them, and those that were removed."""
 
     def __init__(self, status: int = 0, refusal: Exception | None = None, silent: Exception | None = None) -> None:
         self.status = status

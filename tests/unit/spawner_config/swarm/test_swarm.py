@@ -1,4 +1,4 @@
-"""The spawner of a swarm, with a swarm that is a dictionary of services."""
+"""The spawner of a swarm, with a swarm backed by a dictionary of services."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def absent() -> NotFound:
 
 
 class Swarm:
-    """A swarm's edge: what the engine's client would be asked. ``fits`` says which of its nodes a task may have."""
+    """A fake swarm with the calls of the engine's client; ``fits`` chooses the node for a task's constraints."""
 
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []
@@ -136,7 +136,7 @@ def spawner_of(engine: Swarm, server: str = "main-w0", **more: Any) -> Any:
 
 
 async def start(spawner: Any) -> Any:
-    """Start as dockerspawner does, which the hub's own waiting for the server would follow."""
+    """Start a server like dockerspawner, without the hub's own wait for the server."""
     made = await spawner.create_object()
     spawner.object_id = made["ID"]
     await spawner.start_object()

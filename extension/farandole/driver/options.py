@@ -44,7 +44,7 @@ class Elastic:
         """
         if not re.search(r"\belastic\b", code):
             raise UsageError(
-                "an elastic run needs a loop that can go on: put `@fd.elastic` above `def train(state): ...` and call "
+                "an elastic run needs a loop that can continue: put `@fd.elastic` above `def train(state): ...` and call "
                 "it with `fd.state(model, optimizer, loader)`, or leave `--elastic` out"
             )
         if backend == "none":

@@ -109,4 +109,4 @@ class RankView:
 
 def still_going(run_id: str, seconds: float | None) -> DeadlineError:
     """Return the error for a run that has not ended in time."""
-    return DeadlineError(f"run {run_id} has not ended within {seconds:g} s; it goes on, and you may wait again")
+    return DeadlineError(f"run {run_id} has not ended within {seconds:g} s; it continues, and you can wait again")

@@ -225,7 +225,7 @@ class Run:
         if not self._over.wait(timeout) and not self.status.ended:
             raise still_going(self.id, timeout)
         if not self.status.ended:
-            raise UsageError(f"run {self.id} goes on without this driver; `%cluster attach` takes it up again")
+            raise UsageError(f"run {self.id} continues without this driver; attach to it with `%cluster attach`")
         if self.status is not Status.FINISHED:
             raise self.failure or RankError(self.error or f"run {self.id} is {self.status}")
         return self

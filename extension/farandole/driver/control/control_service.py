@@ -113,7 +113,7 @@ class ControlService:
     async def _stop_run(self, request: Mapping[str, Any]) -> None:
         run = str(request["run"])
         if run not in self._runner.going:
-            raise UsageError(f"run {run} does not go on here")
+            raise UsageError(f"run {run} is not in progress here")
         self._progress(f"run {run} is being stopped from the panel")
         await self._interrupt([run])
 

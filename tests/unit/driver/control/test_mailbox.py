@@ -124,7 +124,7 @@ async def test_why_it_cannot_be_scaled_is_answered_and_stays_on_the_sign(core):
         ({"do": "scale", "workers": 0}, "at least 1 worker, not 0"),
         ({"do": "scale", "workers": "many"}, "does not understand"),
         ({"do": "dance"}, "does not understand"),
-        ({"do": "stop_run", "run": "other"}, "run other does not go on here"),
+        ({"do": "stop_run", "run": "other"}, "run other is not in progress here"),
     ],
 )
 async def test_what_cannot_be_done_is_answered(core, request_, told):

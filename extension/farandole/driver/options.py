@@ -44,8 +44,8 @@ class Elastic:
         """
         if not re.search(r"\belastic\b", code):
             raise UsageError(
-                "an elastic run needs a loop that can continue: put `@fd.elastic` above `def train(state): ...` and call "
-                "it with `fd.state(model, optimizer, loader)`, or leave `--elastic` out"
+                "an elastic run needs a loop that can continue: put `@fd.elastic` above `def train(state): ...` and "
+                "call it with `fd.state(model, optimizer, loader)`, or leave `--elastic` out"
             )
         if backend == "none":
             raise UsageError(

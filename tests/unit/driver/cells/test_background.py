@@ -100,7 +100,7 @@ async def test_who_lets_go_leaves_the_run_as_it_is(run):
     background, _ = await begun(run)
     await background.let_go()
     assert json.loads((run.folder / "run.json").read_text())["status"] == "running"
-    with pytest.raises(UsageError, match="`%cluster attach` takes it up again"):
+    with pytest.raises(UsageError, match="attach to it with `%cluster attach`"):
         await waited(background, timeout=30)
 
 

@@ -62,7 +62,7 @@ async def waited(background, **options):
 async def test_a_run_that_goes_well(run):
     background, cell = await begun(run)
     assert run.status is Status.RUNNING
-    with pytest.raises(DeadlineError, match=r"within 0.2 s; it goes on"):
+    with pytest.raises(DeadlineError, match=r"within 0.2 s; it continues"):
         await waited(background, timeout=0.2)
     cell.end.set()
     assert await waited(background, timeout=30) is run

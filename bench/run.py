@@ -47,12 +47,8 @@ def main() -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--only",
-        action="append",
-        choices=BENCHES + CONTAINER_BENCHES + LARGE_BENCHES,
-        help="run this bench; can be repeated",
-    )
+    every = BENCHES + CONTAINER_BENCHES + LARGE_BENCHES
+    parser.add_argument("--only", action="append", choices=every, help="run this bench; can be repeated")
     parser.add_argument("--repeats", type=int, default=REPEATS, help="number of paired runs (default: %(default)s)")
     return parser.parse_args(arguments)
 

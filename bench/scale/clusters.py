@@ -9,32 +9,27 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.record import Record, growth_exponent, median_of
+from bench.record import growth_exponent, median_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from bench.record import Record
 
 RANKS_PER_WORKER = 4
 START_SECONDS = 120
 """Limit for the start of 256 workers."""
 DRIVER_SECONDS = 900
 ROWS = {
-    "start": ("start of all workers, s", 1),
-    "cell": ("a cell that does nothing, ms", 1000),
-    "cell_cpu": ("  the driver's CPU for it, ms", 1000),
-    "noisy_cell": ("a cell, each rank prints, ms", 1000),
-    "training": ("a run, each rank reports, ms", 1000),
-    "megabytes": ("memory for the ranks, MB", 1),
-    "stop": ("stop of all workers, s", 1),
+    "start": ("start of all workers, s", 1, ""),
+    "cell": ("a cell that does nothing, ms", 1000, "fanout"),
+    "cell_cpu": ("  the driver's CPU for it, ms", 1000, "driver_cpu"),
+    "noisy_cell": ("a cell, each rank prints, ms", 1000, "output"),
+    "training": ("a run, each rank reports, ms", 1000, "training"),
+    "megabytes": ("memory for the ranks, MB", 1, "driver_memory"),
+    "stop": ("stop of all workers, s", 1, ""),
 }
-GROWTH = {
-    "cell": "fanout",
-    "cell_cpu": "driver_cpu",
-    "noisy_cell": "output",
-    "training": "training",
-    "megabytes": "driver_memory",
-}
-"""Quantities that may grow at most linearly with the ranks, and the names of their records."""
+"""Each quantity's label and scale, and the name of its record if it may grow at most linearly with the ranks."""
 
 
 @dataclass
@@ -47,7 +42,7 @@ class Clusters:
         """Return the rows of the growth table."""
         return {
             name: {size: scale * median(values) for size, values in self.runs[key].items()}
-            for key, (name, scale) in ROWS.items()
+            for key, (name, scale, _) in ROWS.items()
         }
 
 
@@ -85,9 +80,8 @@ def records(found: Clusters) -> Iterator[Record]:
         yield median_of(f"scale_fanout_milliseconds_{size}", [1000 * one for one in found.runs["cell"][size]], "ms")
         yield median_of(f"scale_driver_megabytes_{size}", found.runs["megabytes"][size], "MB")
     rows = found.rows()
-    for key, name in GROWTH.items():
-        power = growth_exponent(rows[ROWS[key][0]])
-        note = f"to {most:,} ranks"
-        yield Record(
-            name=f"scale_{name}_growth_exponent", value=power, unit="power", runs=(power,), limit="<= 1.0", note=note
-        )
+    for label, _, name in ROWS.values():
+        if name:
+            power = growth_exponent(rows[label])
+            note = f"to {most:,} ranks"
+            yield median_of(f"scale_{name}_growth_exponent", [power], "power", limit="<= 1.0", note=note)

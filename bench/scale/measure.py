@@ -49,10 +49,7 @@ def measure(
     """Yield the measurements, and print their growth."""
     token = secrets.token_hex(16)
     print("Servers and kernels are stand-ins; hub, proxy and drivers are real.")
-    print(
-        f"Load average before the bench: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.",
-        flush=True,
-    )
+    print(f"Load average before the bench: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.", flush=True)
     with (
         stand_in() as address,
         environment({ADDRESS: address, "FARANDOLE_BENCH_TOKEN": token}),

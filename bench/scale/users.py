@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from bench.record import Record
+from bench.record import median_of
 from bench.scale.load import Api, Meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from bench.record import Record
     from bench.scale.load import Cost, Load
     from hub.process import HubProcess
 
@@ -93,7 +94,8 @@ def records(found: Users) -> Iterator[Record]:
         ("proxy_megabytes", "proxy, MB", "MB"),
     ):
         limit = f"<= {MOST_MILLISECONDS}" if name == "api_milliseconds" else ""
-        yield _one(f"scale_{name}_{most}", found.rows[row][most], unit, limit=limit, note=f"{most:,} users' servers")
+        note = f"{most:,} users' servers"
+        yield median_of(f"scale_{name}_{most}", [found.rows[row][most]], unit, limit=limit, note=note)
     yield from _limits(found, most)
 
 
@@ -105,7 +107,7 @@ def _limits(found: Users, most: int) -> Iterator[Record]:
     for name, cost, each in (("hub", found.hub, hub), ("proxy", found.proxy, proxy)):
         answered = cost.requests / cost.seconds
         note = f"{1000 / each:,.0f} per second saturate a core; {answered:,.0f} per second were answered"
-        yield _one(f"scale_{name}_cpu_milliseconds", each, "ms of CPU per request", note=note)
+        yield median_of(f"scale_{name}_cpu_milliseconds", [each], "ms of CPU per request", note=note)
     usual = ACTIVITY_RATE + PANELS_SEEN * SEEN_RATE + (1 - PANELS_SEEN) * UNSEEN_RATE
     held = found.rows["hub, MB"]
     per_user = 1000 * (held[most] - held[min(held)]) / (most - min(held))
@@ -115,11 +117,7 @@ def _limits(found: Users, most: int) -> Iterator[Record]:
         "the hub's core: all users have the panel open": 1000 / ((ACTIVITY_RATE + SEEN_RATE) * hub),
     }
     for name, (what, users) in zip(("proxy", "hub", "hub_panels"), first.items(), strict=True):
-        yield _one(f"scale_users_{name}", users, "users", note=what)
-    yield _one("scale_hub_kilobytes_per_user", per_user, "kB")
+        yield median_of(f"scale_users_{name}", [users], "users", note=what)
+    yield median_of("scale_hub_kilobytes_per_user", [per_user], "kB")
     what, users = min(list(first.items())[:2], key=lambda each: each[1])
-    yield _one("scale_users_first_limit", users, "users", note=f"reached first: {what}")
-
-
-def _one(name: str, value: float, unit: str, *, limit: str = "", note: str = "") -> Record:
-    return Record(name=name, value=value, unit=unit, runs=(value,), limit=limit, note=note)
+    yield median_of("scale_users_first_limit", [users], "users", note=f"reached first: {what}")

@@ -126,7 +126,9 @@ def test_a_rank_that_waits_for_a_driver_stays_until_one_leads_it_on(hub, tmp_pat
             [background] = cluster.background.values()
             run = background.run
             wait_until(lambda: any("continuing with 1 rank " in notice for notice in run.notices), DEADLINE)
-            assert any("worker waiting-w1 is gone: `%cluster scale 2` replaces it" in text for text in run.notices)
+            assert any(
+                "worker waiting-w1 is gone: `%cluster scale 2` replaces lost workers" in text for text in run.notices
+            )
             cluster.scale(2)
             wait_until(lambda: any("joined: continuing with 2 ranks" in notice for notice in run.notices), DEADLINE)
             lost.hurry()

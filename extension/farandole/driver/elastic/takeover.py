@@ -102,10 +102,8 @@ class AdoptedRun(ElasticCell):
 def _takeover_text(gone: Sequence[str], workers: int) -> str:
     """Return the notice of a takeover; it names lost workers, because a takeover starts none by itself."""
     text = "another driver leads the run now, and replaces lost ranks again"
-    if not gone:
-        return text
     names = f"worker {gone[0]} is" if len(gone) == 1 else f"workers {', '.join(gone)} are"
-    return f"{text}; {names} gone: `%cluster scale {workers}` replaces {'it' if len(gone) == 1 else 'them'}"
+    return f"{text}; {names} gone: `%cluster scale {workers}` replaces lost workers" if gone else text
 
 
 def missing(identities: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -129,7 +130,10 @@ class LocalWorkers(WorkerSource):
         assert self._server is not None
         try:
             async with asyncio.timeout(timeout):
-                while not await _answers(worker):
+                while True:
+                    with suppress(FarandoleError):
+                        await worker.info()
+                        return
                     if self._server.poll() is not None:
                         raise WorkerStartError(
                             f"the local worker ended while it started. The end of its log:\n{_tail(log)}"
@@ -139,14 +143,6 @@ class LocalWorkers(WorkerSource):
             raise WorkerStartError(
                 f"the local worker did not answer within {timeout:g} s. The end of its log:\n{_tail(log)}"
             ) from exc
-
-
-async def _answers(worker: Worker) -> bool:
-    try:
-        await worker.info()
-    except FarandoleError:
-        return False
-    return True
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The whole path without a browser: log in, start a notebook server, run the first notebook in it, shut down."""
+"""The first notebook without a browser: log in, start a notebook server, run the notebook in it, shut down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN_LINES = 40
 
 
 def run_notebook(address: str, token: str) -> str:
-    """Run all cells of the notebook in a kernel of the server at ``address``; returns what its cell `result` prints."""
+    """Run all cells of the notebook on the server at ``address``; returns the output of the cell tagged `result`."""
     result = ""
     with RemoteKernel(address, token, NOTEBOOK) as kernel:
         for number, cell in enumerate(kernel.code_cells(), start=1):
@@ -48,7 +48,7 @@ def shorten(text: str) -> str:
 
 
 def choose_settings() -> Settings:
-    """Return the settings of the environment, on a free port and in a folder of its own unless those are given."""
+    """Return the settings of the environment, by default with a free port and a new folder."""
     settings = Settings.from_environment(os.environ)
     if not os.environ.get("FARANDOLE_PORT"):
         settings = replace(settings, port=free_port())
@@ -58,7 +58,7 @@ def choose_settings() -> Settings:
 
 
 def play(hub: HubProcess) -> None:
-    """Do what a user does, and print what comes of it."""
+    """Run the steps of a user, and print their results."""
     hub.wait_ready()
     print(f"The hub answers at {hub.url}; logging in as {USER!r} ...", flush=True)
     browser = Browser(hub.url, USER, hub.password)
@@ -69,7 +69,7 @@ def play(hub: HubProcess) -> None:
 
 
 def main() -> int:
-    """Return 0 when every cell succeeded and nothing was left running."""
+    """Return 0 if every cell succeeded and no process was left."""
     stop_on_signals()
     try:
         hub = HubProcess(choose_settings())

@@ -1,4 +1,4 @@
-"""The JupyterLab extension is built once for the same sources, and the wheel installs it where JupyterLab finds it."""
+"""The JupyterLab extension is built once for the same sources, and the wheel installs it where JupyterLab looks."""
 
 from __future__ import annotations
 

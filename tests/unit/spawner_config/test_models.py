@@ -1,0 +1,38 @@
+"""The models of settings and tables: every value that can be wrong has a description for its error."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub.engine_filter.rules import Rules
+from spawner_config.containers.settings import DockerSettings
+from spawner_config.kubernetes.profiles import PodNeeds
+from spawner_config.kubernetes.settings import KubernetesSettings
+from spawner_config.lifecycle.idle import IdleLimits
+from spawner_config.models import Checked
+from spawner_config.profiles.limits import Limits
+from spawner_config.profiles.profiles import Profile, ProfilesFile
+from spawner_config.settings import SettingsError
+from spawner_config.swarm.settings import SwarmTable
+
+TABLES = (Limits, PodNeeds, Profile, ProfilesFile, SwarmTable)
+VARIABLES = (DockerSettings, IdleLimits, KubernetesSettings, Rules)
+NEVER_WRONG = {"name", "gpu_image", "shares", "home_class", "gpu_kind", "https", "homes", "shared_volumes"}
+"""Variables that accept any text, or that are not read as variables."""
+
+
+@pytest.mark.parametrize("model", [*TABLES, *VARIABLES])
+def test_every_field_that_can_be_wrong_is_described(model: type[Checked]) -> None:
+    undescribed = {name for name, field in model.model_fields.items() if not field.description}
+    assert undescribed <= (NEVER_WRONG if model in VARIABLES else set())
+
+
+def test_an_error_names_the_variable_its_value_and_the_remedy() -> None:
+    environ = {"FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:1", "FARANDOLE_SUBNETS": "10.0.0.1/16"}
+    with pytest.raises(SettingsError) as caught:
+        DockerSettings.from_environment(environ)
+    assert str(caught.value) == (
+        "FARANDOLE_SUBNETS is '10.0.0.1/16': 10.0.0.1/16 has host bits set. It must be a range such as '10.213.0.0/16'."
+    )
+    with pytest.raises(SettingsError, match="FARANDOLE_NOTEBOOK_IMAGE is not set. It must be the name of the notebook"):
+        DockerSettings.from_environment({})

@@ -1,7 +1,7 @@
-"""Farandole: a notebook cell trains on many nodes and its metrics stream back live.
+"""Farandole: a notebook cell trains on many nodes, and its metrics stream back live.
 
-On the ranks, and in any Python process: ``import farandole as fd``; ``fd.rank()``, ``fd.report(loss=loss)`` and so on.
-In the notebook that leads: ``%load_ext farandole``, or the `Cluster` class.
+- On the ranks, and in any Python process: ``import farandole as fd``, then ``fd.rank()``, ``fd.report(loss=loss)`` etc.
+- In the notebook: ``%load_ext farandole``, or the `Cluster` class.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from farandole.driver.cluster import Cluster
-    from farandole.driver.options import Elastic
-    from farandole.ranks.checkpoints.checkpoint import checkpoint
-    from farandole.ranks.context import device, local_rank, local_size, rank, size
-    from farandole.ranks.elastic import elastic
-    from farandole.ranks.metrics.report import report
-    from farandole.ranks.metrics.result import result
-    from farandole.ranks.metrics.track import track
-    from farandole.ranks.state.state import state
-    from farandole.ranks.training.prepare import prepare
-    from farandole.runs.store import load_run
+    from farandole.driver.cluster import Cluster as Cluster
+    from farandole.driver.options import Elastic as Elastic
+    from farandole.ranks.checkpoints.checkpoint import checkpoint as checkpoint
+    from farandole.ranks.context import device as device
+    from farandole.ranks.context import local_rank as local_rank
+    from farandole.ranks.context import local_size as local_size
+    from farandole.ranks.context import rank as rank
+    from farandole.ranks.context import size as size
+    from farandole.ranks.elastic import elastic as elastic
+    from farandole.ranks.metrics.report import report as report
+    from farandole.ranks.metrics.result import result as result
+    from farandole.ranks.metrics.track import track as track
+    from farandole.ranks.state.state import state as state
+    from farandole.ranks.training.prepare import prepare as prepare
+    from farandole.runs.store import load_run as load_run
 
 __version__ = "0.1.0"
 
@@ -44,27 +48,11 @@ _HOMES = {
     "track": "farandole.ranks.metrics.track",
 }
 
-__all__ = [
-    "Cluster",
-    "Elastic",
-    "checkpoint",
-    "device",
-    "elastic",
-    "load_run",
-    "local_rank",
-    "local_size",
-    "prepare",
-    "rank",
-    "report",
-    "result",
-    "size",
-    "state",
-    "track",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: a rank pays for no driver, and a driver for no torch."""
+    """Import a public name on first use, so that ranks do not import the driver, nor the driver torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'farandole' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -27,12 +27,11 @@ def prepare(environment: dict[str, str]) -> None:
 
 
 def preload(backend: str) -> dict[str, str]:
-    """Import what the backend needs, so that forming the world is quick, and what the first optimizer step imports.
+    """Import the backend, so that the world forms quickly; return the versions of the packages that a run records.
 
-    Return the versions that matter to a run.
-
-    That one cannot be imported twice, so an interrupt in the middle of it would leave the rank broken. A thread of its
-    own is no way round: interrupts of cells that wait for its import locks can leave those taken for ever.
+    Also imports torch._dynamo, which the first optimizer step would import. An interrupt in the middle of that import
+    would break the rank, because it cannot be repeated. Importing it in a thread does not help: an interrupt of a cell
+    that waits for the thread's import locks can leave these locked for ever.
     """
     if backend != "none":
         import torch._dynamo  # noqa: F401

@@ -117,14 +117,25 @@ class RemoteKernel:
         return request
 
     def _receive(self, end: float, code: str) -> dict[str, Any]:
-        self._socket.settimeout(max(0.1, end - time.monotonic()))
-        try:
-            frame = self._socket.recv()
-        except websocket.WebSocketTimeoutException as exc:
-            raise CellError(f"This cell did not end in time:\n{code}") from exc
+        while not (frame := self._frame(end, code)):
+            # What the kernel says meanwhile is kept by the server for this client.
+            self.reconnect()
         self._listened = time.monotonic()
         message: dict[str, Any] = _decode(frame)
         return message
+
+    def _frame(self, end: float, code: str) -> str | bytes:
+        """Return the next frame, which is empty if the server has closed the connection; raises `CellError`."""
+        self._socket.settimeout(max(0.1, end - time.monotonic()))
+        try:
+            frame: str | bytes = self._socket.recv()
+        except websocket.WebSocketConnectionClosedException:
+            frame = ""
+        except websocket.WebSocketTimeoutException as exc:
+            raise CellError(f"This cell did not end in time:\n{code}") from exc
+        if not frame and time.monotonic() > end:
+            raise CellError(f"This cell did not end in time:\n{code}")
+        return frame
 
 
 def _decode(frame: str | bytes) -> Any:

@@ -1,6 +1,6 @@
 """Runs the tests in lanes, pytest processes side by side: `python -m tests.lanes [ARGUMENTS OF PYTEST]`.
 
-Unit tests have a process of their own. The integration tests that mostly wait for a clock run beside the others, and
+Unit tests have a separate process. The integration tests that mostly wait for a clock run beside the others, and
 the contract tests follow them, so that both lanes take about as long. The output of a lane is printed when the lane
 ends, so that the lines of two lanes do not mix.
 """

@@ -105,7 +105,7 @@ class PanelHub(FakeHub):
 
 
 class PanelServer:
-    """A notebook server, as a page reaches it."""
+    """A notebook server with a page's access to it."""
 
     def __init__(self, url, session, token=PAGE_TOKEN, app=None):
         self.url, self.session, self.app = url, session, app

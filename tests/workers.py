@@ -1,4 +1,4 @@
-"""Workers and ranks for tests of a cluster's core: they start, compute and stop when the test lets them."""
+"""Workers and ranks for tests of a cluster's core: the test controls when they start, compute and stop."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ class Server:
 
 
 class Rank(RankKernel):
-    """A rank that answers at once, and computes until it is interrupted, or the test says so."""
+    """A rank that answers at once, and computes until the test ends its cell or it is interrupted."""
 
     def __init__(self, worker):
         super().__init__(worker, f"kernel of {worker.name}", slot=0)
@@ -40,7 +40,7 @@ class Rank(RankKernel):
 
 
 class Hub(WorkerSource):
-    """Starts workers once it may, and knows which there are."""
+    """Starts workers when the test allows it, and lists the existing ones."""
 
     def __init__(self):
         self.there, self.asked = set(), []

@@ -48,7 +48,7 @@ class Lab:
         self.page.screenshot(path=ARTIFACTS / f"{name}.png")
 
     def log_in(self, user: str) -> None:
-        """Log in by the form."""
+        """Log in with the form."""
         self.page.goto(f"{self.hub.url}/hub/login")
         self.page.get_by_label("Username:").fill(user)
         self.page.get_by_label("Password:", exact=True).fill(self.hub.password)

@@ -30,7 +30,7 @@ def main() -> int:
     with SITES[asked.site](folder) as site:
         kinds = [kind for kind in site.kinds if kind in (asked.kinds or site.kinds)]
         if not kinds:
-            raise SystemExit(f"None of these kinds can be done here; there are {', '.join(site.kinds)}.")
+            raise SystemExit(f"This machine can inject none of these kinds of faults, only {', '.join(site.kinds)}.")
         say(f"kinds that can be done here: {', '.join(kinds)}")
         faults = schedule(asked.seed, asked.faults, kinds, site.backends, WORKERS)
         only = [fault for fault in faults if asked.only in (None, fault.number)]

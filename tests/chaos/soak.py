@@ -153,7 +153,7 @@ class Disturbed:
                 self._until(self._whole_since(time.time()), f"not all ranks train before {fault}")
             else:
                 return ranks
-        raise RuntimeError(f"whom {fault} was to hit had died before, twice")
+        raise RuntimeError(f"the target of {fault} had died before the fault, twice")
 
     def _endure(self, fault: Fault) -> None:
         """Let a lasting fault last for a while."""

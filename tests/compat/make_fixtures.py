@@ -127,7 +127,7 @@ def wait_until(is_so: Any) -> None:
     give_up = time.monotonic() + PATIENCE
     while not is_so():
         if time.monotonic() > give_up:
-            raise SystemExit("what was waited for did not happen")
+            raise SystemExit("the expected condition was not met in time")
         time.sleep(0.05)
 
 
@@ -217,7 +217,7 @@ def main(target: Path) -> None:
         try:
             Cluster.stop_named("digits", hub_url=hub.url, token=hub.token_for(USER))
         except NoClusterError:
-            raise SystemExit("the cluster that led to the end is gone") from None
+            raise SystemExit("the cluster of the completed runs is gone") from None
     shutil.copytree(RUNS, target / "runs")
 
 

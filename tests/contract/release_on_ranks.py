@@ -45,7 +45,7 @@ def refuses_while_it_is_averaged(model: torch.nn.Module, optimizer: torch.optim.
     except AssertionError as error:
         assert "race condition" in str(error)  # noqa: PT017
     else:
-        raise AssertionError("gradients that are being averaged were cleared")
+        raise AssertionError("gradients were cleared during their averaging")
 
 
 class BrokenOffError(Exception):

@@ -165,7 +165,7 @@ def refuses_bfloat16() -> None:
     except ValueError as error:
         assert "'weight' is bfloat16" in str(error)  # noqa: PT017
     else:
-        raise AssertionError("a bfloat16 model was taken")
+        raise AssertionError("a bfloat16 model was accepted")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A stand-in OpenID provider: it logs in the user that a test names, and refuses what RFC 6749 and RFC 7636 refuse."""
+"""A stand-in OpenID provider: it logs in the user that a test chooses, and refuses what RFC 6749 and RFC 7636 refuse."""
 
 from __future__ import annotations
 

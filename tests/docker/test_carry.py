@@ -85,7 +85,7 @@ def test_published_images_are_pulled_by_digest_and_train(tmp_path: Path, nothing
             raise
         finally:
             stack.down()
-        assert published.sent() == carried, "something had to be pulled after `docker compose pull`"
+        assert published.sent() == carried, "an image was pulled after `docker compose pull`"
     used = stack.docker("image", "ls", "--digests", "--format", "{{.Repository}}@{{.Digest}}").split()
     assert set(used) == {settings["FARANDOLE_HUB_IMAGE"], settings["FARANDOLE_NOTEBOOK_IMAGE"]}
 

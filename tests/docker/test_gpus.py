@@ -123,7 +123,7 @@ def test_a_long_queue_keeps_nobody_else_from_starting(engine: str, tmp_path: Pat
     with gpu_hub(tmp_path, engine) as hub:
         assert hub.spawn("alice")["ready"]
         assert hub.spawn("bob")["ready"]
-        # More than JupyterHub lets start at once, if nobody tells it better.
+        # More servers than JupyterHub starts at once by default.
         for number in range(101):
             hub.ask(f"user{number}", wait=True)
         wait_until(lambda: hub.request("GET", "farandole/gpus").json()["stand-in"]["waiting"] == 101, SOON)

@@ -243,7 +243,7 @@ def test_a_worker_that_dies_in_an_elastic_run_is_replaced(swarm_stack: SwarmStac
 
 
 def back(stack: SwarmStack, user: str, victim: Server) -> bool:
-    """Return whether a server runs in a dead one's place."""
+    """Return whether another server has replaced a dead one."""
     return any(each.service == victim.service and each.container != victim.container for each in stack.workers(user))
 
 

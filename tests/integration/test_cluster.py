@@ -136,7 +136,7 @@ def test_a_cell_that_another_driver_left_running_can_be_interrupted(where, clust
 def wait_for(happened, seconds=20):
     deadline = time.monotonic() + seconds
     while not happened():
-        assert time.monotonic() < deadline, "nothing happened"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.05)
 
 

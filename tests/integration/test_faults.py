@@ -63,7 +63,7 @@ def a_whole_worker_is_killed(cluster, capsys):
     assert "rank 1 (worker f-w1): its process is gone, lost: its worker ended or cannot be reached" in str(error)
     assert error.ranks == (1,)
     psutil.wait_procs([psutil.Process(orphan)] if psutil.pid_exists(orphan) else [], timeout=10)
-    assert not psutil.pid_exists(orphan), "the dead worker's rank lives on"
+    assert not psutil.pid_exists(orphan), "the rank of the dead worker is still alive"
 
 
 def one_rank_raises(cluster, capsys):

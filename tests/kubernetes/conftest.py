@@ -53,7 +53,7 @@ def site(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(autouse=True)
 def no_workers_left(site: Site) -> Iterator[None]:
-    """After a failed test too: the next one starts another cluster."""
+    """Clean up after failed tests too: the next test starts another cluster."""
     yield
     site.kubectl("delete", "pods", "--selector=farandole.cluster")
 

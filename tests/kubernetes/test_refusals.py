@@ -1,4 +1,4 @@
-"""Servers that cannot start: users get the scheduler's own words, and nothing of them remains."""
+"""Servers that cannot start: users see the scheduler's message, and nothing of them remains."""
 
 from __future__ import annotations
 

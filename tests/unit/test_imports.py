@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(farandole.__file__).parent
 SPAWNERS = ROOT / "spawner_config"
 EVERYWHERE = ("farandole.protocol", "farandole.exceptions")
-# Each folder imports itself, the modules above and these; the longest name that fits decides.
+# Each folder imports itself, the modules above and these; the longest matching name applies.
 ALLOWED = {
     "farandole": ("farandole.",),
     "farandole.runs": (),
@@ -130,4 +130,4 @@ def test_every_route_needs_a_login_and_lies_below_ours():
             if method.__qualname__.startswith(handler.__name__):
                 # In these classes, only `web.authenticated` wraps methods.
                 source = inspect.unwrap(method)
-                assert source is not method, f"{handler.__name__}.{verb} is open to everybody"
+                assert source is not method, f"{handler.__name__}.{verb} needs no login"

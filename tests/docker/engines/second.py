@@ -1,4 +1,4 @@
-"""A second engine beside this machine's: another machine to the tests."""
+"""A second engine beside this machine's; the tests treat it as another machine."""
 
 from __future__ import annotations
 

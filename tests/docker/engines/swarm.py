@@ -1,4 +1,4 @@
-"""Two engines that form a swarm: to the tests two machines with a cable between them."""
+"""Two engines that form a swarm; the tests treat them as two machines with a cable between them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Swarm:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Pull the cable between the two, and plug it in at the end: meanwhile each takes the other for dead."""
+        """Pull the cable between the two, and plug it in at the end: meanwhile each treats the other as dead."""
         self._plug("down")
         try:
             yield

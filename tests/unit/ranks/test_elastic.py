@@ -241,7 +241,7 @@ def test_ranks_part_at_the_commit_that_was_said_and_keep_its_state(member):
             try:
                 commits(state, 10)
             except Exception as exc:  # A user's loop may handle a failed batch like this.
-                raise AssertionError("an `except Exception` caught the parting") from exc
+                raise AssertionError("an `except Exception` caught the exception for leaving") from exc
 
     train(state)
     former.join()

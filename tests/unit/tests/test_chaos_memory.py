@@ -42,7 +42,7 @@ def test_where_nothing_limits_memory_it_is_said(tmp_path):
         MemoryLimit("one", root=tmp_path).set(os.getpid())
 
 
-@pytest.mark.skipif(not MemoryLimit.possible(), reason="limits for memory are root's")
+@pytest.mark.skipif(not MemoryLimit.possible(), reason="only root can limit memory")
 def test_who_takes_more_is_killed_and_the_limit_is_gone(taker):
     limit = MemoryLimit(f"farandole-test-{os.getpid()}")
     limit.set(taker.pid)

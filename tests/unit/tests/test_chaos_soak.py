@@ -158,7 +158,7 @@ def test_a_rank_that_dies_before_it_is_hit_is_looked_for_again(tmp_path, faults)
     assert report.problems == []
     assert [hit.fault for hit in report.hits] == faults
     report, _ = soaked(Pretended(tmp_path / "twice", dies=2), faults, tmp_path)
-    assert report.problems == [f"chaos-0: whom {faults[0]} was to hit had died before, twice"]
+    assert report.problems == [f"chaos-0: the target of {faults[0]} had died before the fault, twice"]
     assert [hit.fault for hit in report.hits] == faults
 
 

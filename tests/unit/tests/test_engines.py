@@ -92,7 +92,7 @@ def test_a_lock_is_waited_for_and_falls_free_with_its_holder(tmp_path: Path) -> 
         holder.stdout.readline()
         held = r"another test session, which holds .*engine\.lock, took more than 1 s"
         with pytest.raises(SetUpError, match=held), locked("engine", 1, tmp_path):
-            raise AssertionError("got what another holds")
+            raise AssertionError("acquired a lock that another process holds")
         holder.kill()
     with locked("engine", 60, tmp_path):
         pass

@@ -21,7 +21,7 @@ class Server(Worker):
         self.gate.set()
 
     async def info(self):
-        raise AssertionError("a single refusal says nothing")
+        raise AssertionError("unexpected request after a single refusal")
 
     async def records(self):
         await self.gate.wait()
@@ -168,7 +168,7 @@ class Opened(RankKernel):
 
 
 class Starting(WorkerPool):
-    """WorkerPool whose source gives them three servers: one comes up, one half, and then the last breaks down."""
+    """WorkerPool with three servers: one starts, one starts in part, and then the last one breaks down."""
 
     def __init__(self, *servers):
         self.source = Source()

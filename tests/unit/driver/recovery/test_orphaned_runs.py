@@ -30,7 +30,7 @@ class Owner:
         self.has_driver = has_driver
 
     def end_stopped_run(self):
-        raise AssertionError("nobody stops this kernel")
+        raise AssertionError("unexpected stop of this kernel")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ class Owner:
     has_driver = True
 
     def end_stopped_run(self):
-        raise AssertionError("nobody stops this kernel")
+        raise AssertionError("unexpected stop of this kernel")
 
 
 def names(folder):

@@ -39,7 +39,7 @@ class Slow:
 
     async def send(self, message):
         self.waiting += 1
-        assert self.waiting == 1, "a second message waits for the page"
+        assert self.waiting == 1, "two messages wait for the page"
         await self.room.acquire()
         self.waiting -= 1
         self.taken.append(json.loads(json.dumps(message)))

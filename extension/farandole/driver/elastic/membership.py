@@ -216,10 +216,10 @@ class Membership:
 
     async def _interrupt(self, seconds: float) -> None:
         # Only ranks that know the interrupt is not the user's: others would end the cell.
-        told = await self.call(
+        warned = await self.call(
             _connected(self._late()), rank_calls.mark_world_broken(True), seconds=seconds, fresh=True
         )
-        await asyncio.gather(*(interrupt(kernel, seconds) for kernel in told if kernel not in self.waiting))
+        await asyncio.gather(*(interrupt(kernel, seconds) for kernel in warned if kernel not in self.waiting))
 
     def _late(self) -> list[RankKernel]:
         return [kernel for kernel in self.world if kernel not in self.waiting]

@@ -98,7 +98,7 @@ def test_torch_gets_the_variables_of_torchrun():
 def test_backend_none_needs_no_environment():
     backend = BACKENDS["none"]()
     assert backend.environment(assign_ranks([info("c-w0")])[0], ENDPOINT) == {}
-    assert backend.host is Host.NOBODY
+    assert backend.host is Host.NONE
 
 
 def test_the_default_is_the_first_that_all_workers_offer():

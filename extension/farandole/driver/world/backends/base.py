@@ -52,7 +52,7 @@ class Endpoint:
 class Host(Enum):
     """The process that opens the endpoint."""
 
-    NOBODY = "nobody"
+    NONE = "none"
     FIRST_WORKER = "the first worker's server"
     RANK_0 = "rank 0"
 
@@ -72,7 +72,7 @@ class NoBackend(Backend):
     """Ranks that know their numbers and share no process group."""
 
     name = "none"
-    host = Host.NOBODY
+    host = Host.NONE
 
     def environment(self, _assignment: RankAssignment, _endpoint: Endpoint, /) -> dict[str, str]:
         """Return nothing."""

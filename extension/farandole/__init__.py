@@ -33,22 +33,22 @@ __version__ = "0.1.0"
 _HOMES = {
     "Cluster": "farandole.driver.cluster",
     "Elastic": "farandole.driver.options",
-    "load_run": "farandole.runs.store",
     "checkpoint": "farandole.ranks.checkpoints.checkpoint",
     "device": "farandole.ranks.context",
     "elastic": "farandole.ranks.elastic",
+    "load_run": "farandole.runs.store",
     "local_rank": "farandole.ranks.context",
     "local_size": "farandole.ranks.context",
-    "rank": "farandole.ranks.context",
-    "size": "farandole.ranks.context",
     "prepare": "farandole.ranks.training.prepare",
+    "rank": "farandole.ranks.context",
     "report": "farandole.ranks.metrics.report",
     "result": "farandole.ranks.metrics.result",
+    "size": "farandole.ranks.context",
     "state": "farandole.ranks.state.state",
     "track": "farandole.ranks.metrics.track",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 ELSEWHERE = ("tests/docker", "tests/kubernetes")
-"""Tests that need a container engine have targets of their own."""
+"""Tests that need a container engine have separate targets."""
 WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("idle", "elastic", "takeover"))
 
 

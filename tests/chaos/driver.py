@@ -1,4 +1,4 @@
-"""Leads a run as a notebook's kernel does: `python -m tests.chaos.driver` reads its task as a line of JSON."""
+"""Leads a run like the kernel of a notebook: `python -m tests.chaos.driver` reads its task as a line of JSON."""
 
 from __future__ import annotations
 

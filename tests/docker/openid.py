@@ -1,4 +1,4 @@
-"""A stand-in OpenID provider: it logs in the user that a test chooses, and refuses what RFC 6749 and RFC 7636 refuse."""
+"""A stand-in OpenID provider: it logs in the user that a test chooses, and enforces RFC 6749 and RFC 7636."""
 
 from __future__ import annotations
 

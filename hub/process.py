@@ -90,10 +90,10 @@ class HubProcess:
         return leftovers
 
 
-def is_healthy(url: str, patience: float = 5.0) -> bool:
-    """Return whether the hub at ``url`` reports within ``patience`` seconds that it is healthy."""
+def is_healthy(url: str, timeout: float = 5.0) -> bool:
+    """Return whether the hub at ``url`` reports within ``timeout`` seconds that it is healthy."""
     try:
-        return local_session().get(f"{url}/hub/health", timeout=patience).ok
+        return local_session().get(f"{url}/hub/health", timeout=timeout).ok
     except (requests.ConnectionError, requests.Timeout):
         return False
 
@@ -129,10 +129,10 @@ def processes_of(state: Path) -> list[psutil.Process]:
     return found
 
 
-def end_leftovers(state: Path, patience: float = 10.0) -> list[str]:
+def end_leftovers(state: Path, timeout: float = 10.0) -> list[str]:
     """Give the processes of a stopped hub time to end, kill the rest and return their command lines."""
     try:
-        wait_until(lambda: not processes_of(state), patience)
+        wait_until(lambda: not processes_of(state), timeout)
     except TimeoutError:
         return [_kill(process) for process in processes_of(state)]
     return []

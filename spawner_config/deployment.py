@@ -38,8 +38,8 @@ class ServerSettings(Variables):
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
         """Read the FARANDOLE_ variables; raises `SettingsError`."""
-        ours = super().from_environment(environ)
-        return ours.model_copy(update={"shares": Shares.from_environment(environ, ours.name)})
+        found = super().from_environment(environ)
+        return found.model_copy(update={"shares": Shares.from_environment(environ, found.name)})
 
     def image_of(self, profile: Profile) -> str:
         """Return the image of a profile's servers."""
@@ -51,7 +51,7 @@ class ServerSettings(Variables):
             self.shares.check(profile.name, profile.data)
 
 
-def configure_hub(c: Any, settings: Settings, *, hub_url: str, proxy_api: str, token: str, https: bool) -> None:
+def configure_proxied_hub(c: Any, settings: Settings, *, hub_url: str, proxy_api: str, token: str, https: bool) -> None:
     """Set up a hub whose proxy runs elsewhere; ``token`` is the name of the proxy's token for the administrator."""
     c.JupyterHub.bind_url = f"http://:{PROXY_PORT}"
     c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{HUB_PORT}"

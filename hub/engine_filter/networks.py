@@ -56,7 +56,7 @@ def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
         **({"Attachable": flag} if rules.swarm else {}),
     }
     built = rebuild("", body, checks)
-    ours(rules, "network", built.get("Name", ""))
+    check_own_name(rules, "network", built.get("Name", ""))
     built["Labels"] = {**built.get("Labels", {}), **rules.label}
     return {**built, "Driver": driver, "CheckDuplicate": True, **({"Attachable": True} if rules.swarm else {})}
 
@@ -77,12 +77,12 @@ def rebuild_volume(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     """Return the admitted body of a volume's creation: local, with the hub's label, and never a folder of the host."""
     checks: dict[str, Check] = {"Name": volume_name, "Driver": one_of("", "local"), "Labels": labels}
     built = rebuild("", body, checks)
-    ours(rules, "volume", built.get("Name", ""))
+    check_own_name(rules, "volume", built.get("Name", ""))
     built["Labels"] = {**built.get("Labels", {}), **rules.label}
     return {**built, "Driver": "local"}
 
 
-def ours(rules: Rules, kind: str, name: str) -> None:
+def check_own_name(rules: Rules, kind: str, name: str) -> None:
     """Refuse a name that does not begin with the hub's name."""
     if not name.startswith(rules.prefix):
         raise RefusedError(

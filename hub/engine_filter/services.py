@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hub.engine_filter.body import flag, nested, number, objects, one_of, rebuild, text, texts, texts_by_name
 from hub.engine_filter.containers import GPU_VARIABLE, NO_GPU, environment, labels, user
 from hub.engine_filter.mounts import MOUNT, owned
-from hub.engine_filter.networks import ours
+from hub.engine_filter.networks import check_own_name
 from hub.engine_filter.refused import RefusedError
 from spawner_config.swarm.shared_home import whole
 
@@ -111,7 +111,7 @@ def rebuild_service(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     The caller still has to check the networks and volumes against the engine.
     """
     built = rebuild("", body, SERVICE)
-    ours(rules, "service", built.get("Name", ""))
+    check_own_name(rules, "service", built.get("Name", ""))
     task = built.get("TaskTemplate", {})
     container = task.get("ContainerSpec", {})
     rules.check_image(container.get("Image", ""))

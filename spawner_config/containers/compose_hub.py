@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spawner_config import deployment
 from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
-from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT
+from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, configure_proxied_hub
 from spawner_config.profiles.options import OptionsHook
 
 if TYPE_CHECKING:
@@ -30,28 +29,28 @@ def services(name: str) -> dict[str, str]:
     return {f"{name}-hub": "hub", f"{name}-proxy": "proxy"}
 
 
-def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, ours: DockerSettings) -> None:
+def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deployment: DockerSettings) -> None:
     """Set up a hub in a container, with the proxy in another container."""
-    ours.check_data(profile_set)
-    deployment.configure_hub(
+    deployment.check_data(profile_set)
+    configure_proxied_hub(
         c,
         settings,
         hub_url=f"http://hub:{HUB_PORT}",
         proxy_api="http://proxy-api:8001",
         token="FARANDOLE_PROXY_TOKEN",
-        https=ours.https,
+        https=deployment.https,
     )
 
 
-def user_networks(c: Any, ours: DockerSettings, kind: type[N], client: docker.APIClient) -> N:
+def user_networks(c: Any, deployment: DockerSettings, kind: type[N], client: docker.APIClient) -> N:
     """Return the users' networks; hub and proxy join the existing ones now and after each restart of the proxy."""
     networks = kind(
         client,
-        name=ours.name,
-        services=services(ours.name),
-        addresses=ours.addresses,
-        internet=ours.internet,
-        mtu=ours.mtu,
+        name=deployment.name,
+        services=services(deployment.name),
+        addresses=deployment.addresses,
+        internet=deployment.internet,
+        mtu=deployment.mtu,
     )
     networks.rejoin()
     c.JupyterHub.proxy_class = type("Proxy", (NetworkedProxy,), {"networks": networks})
@@ -59,24 +58,24 @@ def user_networks(c: Any, ours: DockerSettings, kind: type[N], client: docker.AP
 
 
 def configure_servers(
-    c: Any, profile_set: ProfileSet, ours: DockerSettings, finish: Callable[[Any, Profile], None]
+    c: Any, profile_set: ProfileSet, deployment: DockerSettings, finish: Callable[[Any, Profile], None]
 ) -> None:
     """Configure every server; ``finish`` applies the part of a profile that only this deployment's spawner knows."""
     # With the bare name as prefix, a user called "hub" would get the name of the hub's own container.
-    c.DockerSpawner.prefix = f"{ours.name}-server"
+    c.DockerSpawner.prefix = f"{deployment.name}-server"
     c.DockerSpawner.escape = slug
-    c.DockerSpawner.image = ours.notebook_image
+    c.DockerSpawner.image = deployment.notebook_image
     c.DockerSpawner.pull_policy = "ifnotpresent"
     c.DockerSpawner.use_internal_ip = True
     c.DockerSpawner.notebook_dir = HOME
-    c.DockerSpawner.volumes = {f"{ours.name}-home-{{username}}": HOME}
+    c.DockerSpawner.volumes = {f"{deployment.name}-home-{{username}}": HOME}
     c.Spawner.poll_interval = 5
     c.Spawner.start_timeout = START_SECONDS
 
     def set_profile(spawner: Any, profile: Profile) -> None:
-        spawner.image = ours.image_of(profile)
+        spawner.image = deployment.image_of(profile)
         spawner.data_sets = profile.data
-        spawner.mem_limit = profile.memory or ours.memory
+        spawner.mem_limit = profile.memory or deployment.memory
         finish(spawner, profile)
 
     c.Spawner.apply_user_options = OptionsHook(

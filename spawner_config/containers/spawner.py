@@ -57,26 +57,26 @@ class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
 
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     """Set up a hub whose servers are containers on the same machine."""
-    ours = DockerSettings.from_environment(os.environ)
-    configure_hub(c, settings, profile_set, ours)
+    deployment = DockerSettings.from_environment(os.environ)
+    configure_hub(c, settings, profile_set, deployment)
     connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
-    networks = user_networks(c, ours, UserNetworks, connect())
+    networks = user_networks(c, deployment, UserNetworks, connect())
     # A class and not a setting: traitlets copies settings for each spawner, and there must be one lock of the networks.
     shared = {
         "networks": networks,
-        "shared_volumes": SharedVolumes(connect(), ours.shares, name=ours.name),
+        "shared_volumes": SharedVolumes(connect(), deployment.shares, name=deployment.name),
         "pulls": ImagePulls(connect),
         "gpu_pool": configure_gpus(c, profile_set, os.environ),
     }
     c.JupyterHub.spawner_class = type("DockerSpawner", (FarandoleDockerSpawner,), shared)
-    configure_containers(c, ours)
-    configure_servers(c, profile_set, ours, finish=limit_swap)
+    configure_containers(c, deployment)
+    configure_servers(c, profile_set, deployment, finish=limit_swap)
 
 
-def configure_containers(c: Any, ours: DockerSettings) -> None:
+def configure_containers(c: Any, deployment: DockerSettings) -> None:
     """Configure the container of every server."""
     c.DockerSpawner.remove = True
-    c.DockerSpawner.extra_create_kwargs = {"labels": {HUB_LABEL: ours.name}}
+    c.DockerSpawner.extra_create_kwargs = {"labels": {HUB_LABEL: deployment.name}}
     c.DockerSpawner.extra_host_config = {
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],

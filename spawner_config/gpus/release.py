@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 Remove: TypeAlias = "Callable[[], Awaitable[str | None]]"
 """Tries once to remove a container; returns None once it is removed, else its name and the reason why not."""
 
-PATIENCE = 600.0
+TIMEOUT = 600.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 
 
 class GpuRelease:
-    """The containers that are being removed, and those that the engine did not remove within ``patience`` seconds.
+    """The containers that are being removed, and those that the engine did not remove within ``timeout`` seconds.
 
     The latter keep their GPUs, since two servers must never share one; the removal is tried again at the next request
     for GPUs.
     """
 
-    def __init__(self, free: Callable[[Key], None], patience: float = PATIENCE) -> None:
+    def __init__(self, free: Callable[[Key], None], timeout: float = TIMEOUT) -> None:
         """Start without containers; ``free`` is called for each server whose container is removed."""
-        self.patience = patience
+        self.timeout = timeout
         self._free = free
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._stuck: dict[Key, Remove] = {}
@@ -48,7 +48,7 @@ class GpuRelease:
         for key, remove in list(self._stuck.items()):
             self.begin(key, remove)
 
-    def going(self) -> list[asyncio.Task[None]]:
+    def in_progress(self) -> list[asyncio.Task[None]]:
         """Return the removals in progress."""
         return [task for task in self._tasks.values() if not task.done()]
 
@@ -62,7 +62,7 @@ class GpuRelease:
 
     async def _end(self, key: Key, remove: Remove) -> None:
         loop = asyncio.get_running_loop()
-        end, pause = loop.time() + self.patience, FIRST_PAUSE
+        end, pause = loop.time() + self.timeout, FIRST_PAUSE
         while (refusal := await remove()) is not None:
             self._refusals[key] = refusal
             if loop.time() > end:
@@ -78,6 +78,6 @@ class GpuRelease:
         app_log.error(
             "The engine did not remove a container for %.0f s, and its GPUs stay in use. %s. Remove it (docker rm "
             "--force) or restart the engine; the hub tries again at the next request for GPUs.",
-            self.patience,
+            self.timeout,
             self._refusals[key],
         )

@@ -178,8 +178,8 @@ class GpuSpawner(BurstSpawner):
         """
         pool, loop = self.gpu_pool, asyncio.get_running_loop()
         end = loop.time() + RETRY_SECONDS
-        while pool.free(self.gpu_class) < self.gpus and (going := pool.releases.going()) and loop.time() < end:
-            await asyncio.wait(going, timeout=end - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+        while pool.free(self.gpu_class) < self.gpus and (removals := pool.releases.in_progress()) and loop.time() < end:
+            await asyncio.wait(removals, timeout=end - loop.time(), return_when=asyncio.FIRST_COMPLETED)
 
     async def _request_form(self) -> str:
         """Return the form of requests for GPUs; raises `SpawnException` if the engine has none."""

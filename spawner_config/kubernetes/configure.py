@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.slugs import safe_slug
 
-from spawner_config.deployment import HOME, configure_hub
+from spawner_config.deployment import HOME, configure_proxied_hub
 from spawner_config.kubernetes.pod_volumes import VolumePlan
 from spawner_config.kubernetes.pods import WAIT_SECONDS, FarandoleKubeSpawner
 from spawner_config.kubernetes.profiles import PodNeeds
@@ -47,51 +47,54 @@ QUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     """Set up a hub in a pod, with the proxy in another pod."""
-    ours = KubernetesSettings.from_environment(os.environ)
-    configure_hub(
+    deployment = KubernetesSettings.from_environment(os.environ)
+    configure_proxied_hub(
         c,
         settings,
         hub_url=service_url(os.environ, "hub", "FARANDOLE_HUB_ADDRESS"),
         proxy_api=service_url(os.environ, "proxy-api", "FARANDOLE_PROXY_API_ADDRESS"),
         token="CONFIGPROXY_AUTH_TOKEN of the Secret proxy-token",
-        https=ours.https,
+        https=deployment.https,
     )
-    configure_servers(c, ours, profile_set, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
+    configure_servers(c, deployment, profile_set, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
 
 
-def configure_servers(c: Any, ours: KubernetesSettings, profile_set: ProfileSet, *, proxy: str) -> None:
+def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: ProfileSet, *, proxy: str) -> None:
     """Set up users' servers; ``proxy`` is the address at which they reach the hub's proxy."""
-    ours.check_data(profile_set)
+    deployment.check_data(profile_set)
     needs = {profile.name: PodNeeds.of(profile) for profile in profile_set.profiles}
     c.JupyterHub.spawner_class = FarandoleKubeSpawner
     # `FarandoleKubeSpawner.concurrent_starts` replaces this limit.
     c.JupyterHub.concurrent_spawn_limit = 0
-    configure_pods(c, ours)
+    configure_pods(c, deployment)
     c.Spawner.poll_interval = 3
     c.Spawner.apply_user_options = OptionsHook(
         profile_set,
         python="python",
         # A driver must wait longer than the hub, or it never receives the scheduler's reason.
-        environment={"FARANDOLE_HUB_URL": proxy, "FARANDOLE_START_SECONDS": str(start_seconds(ours, waits=True))},
+        environment={
+            "FARANDOLE_HUB_URL": proxy,
+            "FARANDOLE_START_SECONDS": str(start_seconds(deployment, waits=True)),
+        },
         args=[],
-        finish=lambda spawner, profile: set_profile(ours, needs[profile.name], spawner, profile),
+        finish=lambda spawner, profile: set_profile(deployment, needs[profile.name], spawner, profile),
     )
 
 
-def start_seconds(ours: KubernetesSettings, *, waits: bool = False) -> int:
+def start_seconds(deployment: KubernetesSettings, *, waits: bool = False) -> int:
     """Return how long a start may take outside a queue: the time to find a place, and the time to pull the image."""
-    return START_SECONDS + (max(int(WAIT_SECONDS), ours.place_seconds) if waits else ours.place_seconds)
+    return START_SECONDS + (max(int(WAIT_SECONDS), deployment.place_seconds) if waits else deployment.place_seconds)
 
 
-def configure_pods(c: Any, ours: KubernetesSettings) -> None:
+def configure_pods(c: Any, deployment: KubernetesSettings) -> None:
     """Configure the pod of every server."""
     pods = c.FarandoleKubeSpawner
-    pods.hub_name = ours.name
-    pods.place_seconds = ours.place_seconds
-    pods.pod_name_template = f"{ours.name}-{{user_server}}"
+    pods.hub_name = deployment.name
+    pods.place_seconds = deployment.place_seconds
+    pods.pod_name_template = f"{deployment.name}-{{user_server}}"
     pods.notebook_dir = HOME
     pods.image_pull_policy = "IfNotPresent"
-    pods.image_pull_secrets = list(ours.pull_secrets)
+    pods.image_pull_secrets = list(deployment.pull_secrets)
     pods.delete_grace_period = STOP_SECONDS
     pods.automount_service_account_token = False
     pods.uid = pods.gid = pods.fs_gid = USER_ID
@@ -107,35 +110,43 @@ def configure_pods(c: Any, ours: KubernetesSettings) -> None:
     }
     pods.storage_pvc_ensure = True
     pods.delete_pvc = False
-    pods.pvc_name_template = f"{ours.name}-home-{{username}}"
-    pods.storage_capacity = ours.home_size
-    pods.storage_access_modes = [ours.home_access]
-    if ours.home_class:
-        pods.storage_class = ours.home_class
+    pods.pvc_name_template = f"{deployment.name}-home-{{username}}"
+    pods.storage_capacity = deployment.home_size
+    pods.storage_access_modes = [deployment.home_access]
+    if deployment.home_class:
+        pods.storage_class = deployment.home_class
 
 
-def set_profile(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
+def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
     """Apply a profile to a server's pod, with assignments only: the hub keeps the spawner for the next start."""
-    spawner.image = ours.image_of(profile)
-    spawner.mem_limit = profile.memory or ours.memory
+    spawner.image = deployment.image_of(profile)
+    spawner.mem_limit = profile.memory or deployment.memory
     spawner.mem_guarantee = needs.memory_request or spawner.mem_limit
     spawner.cpu_guarantee = needs.cpu_request or profile.cpus or CPU_REQUEST
-    spawner.extra_resource_limits = {ours.gpu_resource: str(profile.gpus)} if profile.gpus else {}
+    spawner.extra_resource_limits = {deployment.gpu_resource: str(profile.gpus)} if profile.gpus else {}
     # A training job with priority must not end a notebook server, which leads other jobs.
-    spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else ours.notebook_priority) or ""
-    place_pod(ours, needs, spawner, profile)
-    plan = VolumePlan.of(ours.shares, spawner, profile, shared_memory=needs.shared_memory, hub=ours.name, home=HOME)
+    spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else deployment.notebook_priority) or ""
+    place_pod(deployment, needs, spawner, profile)
+    plan = VolumePlan.of(
+        deployment.shares, spawner, profile, shared_memory=needs.shared_memory, hub=deployment.name, home=HOME
+    )
     spawner.volumes, spawner.volume_mounts = plan.volumes, plan.mounts
-    spawner.start_timeout = QUEUE_SECONDS if needs.queue else start_seconds(ours, waits=spawner.wait_for_gpus)
-    own = {HUB_LABEL: ours.name, USER_LABEL: safe_slug(spawner.user.name)}
+    spawner.start_timeout = QUEUE_SECONDS if needs.queue else start_seconds(deployment, waits=spawner.wait_for_gpus)
+    own = {HUB_LABEL: deployment.name, USER_LABEL: safe_slug(spawner.user.name)}
     queue = queue_labels(needs.queue, own[USER_LABEL], spawner.name, spawner.user_options)
-    spawner.extra_labels = {**ours.pod_labels, **ACCESS_LABELS, **own, **cluster_label(spawner.name), **queue}
+    spawner.extra_labels = {
+        **deployment.pod_labels,
+        **ACCESS_LABELS,
+        **own,
+        **cluster_label(spawner.name),
+        **queue,
+    }
     spawner.extra_annotations = {QUEUE_COUNT: str(spawner.user_options["together"])} if QUEUE_GROUP in queue else {}
 
 
-def place_pod(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
+def place_pod(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
     """Set the required and the preferred nodes of the pod."""
-    kind = {ours.gpu_class_label: profile.gpu_class} if profile.gpu_class else {}
+    kind = {deployment.gpu_class_label: profile.gpu_class} if profile.gpu_class else {}
     spawner.node_selector = {**kind, **needs.node_selector}
     spawner.node_affinity_preferred = needs.preferred()
     gone = [
@@ -143,7 +154,7 @@ def place_pod(ours: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: 
         for state in ("not-ready", "unreachable")
     ]
     # Many clusters keep other pods off their nodes with GPUs by this taint.
-    gpus = [{"key": ours.gpu_resource, "operator": "Exists"}] if profile.gpus else []
+    gpus = [{"key": deployment.gpu_resource, "operator": "Exists"}] if profile.gpus else []
     spawner.tolerations = [
         *gpus,
         *needs.tolerated(),

@@ -173,7 +173,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         The time in a queue is not limited.
         """
         loop = asyncio.get_running_loop()
-        patience = max(WAIT_SECONDS, self.place_seconds) if self.wait_for_gpus else self.place_seconds
+        longest_wait = max(WAIT_SECONDS, self.place_seconds) if self.wait_for_gpus else self.place_seconds
         placed, seen = loop.time(), math.inf
         while True:
             pod = self._pod
@@ -190,8 +190,8 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
                 waited = loop.time() - placed
                 if waited > CLAIM_SECONDS and (problem := missing_claim(pod)):
                     raise refused_start(problem, reason="pod")
-                if words and waited > patience:
-                    raise refused_start(cannot_be_placed(words, patience), reason="place")
+                if words and waited > longest_wait:
+                    raise refused_start(cannot_be_placed(words, longest_wait), reason="place")
             await asyncio.sleep(POLL_SECONDS)
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
@@ -210,9 +210,9 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
     async def _delete_pod(self, *, seconds: int) -> None:
         options = V1DeleteOptions(grace_period_seconds=seconds)
         ask = partial(self._make_delete_pod_request, self.pod_name, options, seconds, self.k8s_api_request_timeout)
-        words, patience = f"Could not delete pod {self.pod_name}", self.k8s_api_request_retry_timeout
+        message, timeout = f"Could not delete pod {self.pod_name}", self.k8s_api_request_retry_timeout
         try:
-            await exponential_backoff(ask, words, timeout=patience)
+            await exponential_backoff(ask, message, timeout=timeout)
         except (ApiException, ClientError, TimeoutError) as exc:
             # The user needs the reason of the failed start, not this one.
             self.log.warning("The pod of %s cannot be deleted: %s", self._log_name, exc)

@@ -87,14 +87,14 @@ class KubernetesSettings(ServerSettings):
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
         """Read the FARANDOLE_ variables; raises `SettingsError`."""
-        ours = super().from_environment(environ)
-        for data in ours.shares.data:
+        found = super().from_environment(environ)
+        for data in found.shares.data:
             if not re.fullmatch(OBJECT, data.volume):
                 raise SettingsError(
                     f"FARANDOLE_SHARED_VOLUMES has {data.volume!r}. It must be the name of a PersistentVolumeClaim: "
                     "lower-case letters, digits, hyphens and points."
                 )
-        return ours
+        return found
 
 
 def service_url(environ: Mapping[str, str], service: str, key: str) -> str:

@@ -31,13 +31,15 @@ class SwarmTable(Table):
     )
 
 
-def with_overlay_addresses(ours: DockerSettings) -> DockerSettings:
+def with_overlay_addresses(deployment: DockerSettings) -> DockerSettings:
     """Return the settings with address pieces of the size that networks over several machines have.
 
     Raises `SettingsError`.
     """
     try:
-        return ours.model_copy(update={"addresses": AddressRange(whole=ours.addresses.whole, prefix=PREFIX)})
+        return deployment.model_copy(
+            update={"addresses": AddressRange(whole=deployment.addresses.whole, prefix=PREFIX)}
+        )
     except ValueError as exc:
         raise SettingsError(f"FARANDOLE_SUBNETS: {exc} on a swarm.") from exc
 
@@ -48,9 +50,9 @@ def check_engine(info: dict[str, Any], version: str) -> None:
         raise SettingsError(" ".join(found))
 
 
-def check_groups(ours: DockerSettings, folder: SharedHome | None) -> None:
+def check_groups(deployment: DockerSettings, folder: SharedHome | None) -> None:
     """Raise `SettingsError` if groups are to share a folder that each machine would have separately."""
-    if ours.shares.folders and folder is None:
+    if deployment.shares.folders and folder is None:
         raise SettingsError(
             "FARANDOLE_GROUP_FOLDERS needs FARANDOLE_SWARM_HOMES on a swarm: without a folder that all machines share, "
             "each machine would have separate group folders."

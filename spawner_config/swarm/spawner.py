@@ -42,7 +42,7 @@ POLL_SECONDS = 0.5
 """The interval of requests to the engine about a task that starts or ends."""
 CHOSEN_SECONDS = 5.0
 """How long a worker may wait for the node that was chosen for it, before any other node may take it."""
-PATIENCE_SECONDS = 10.0
+PLACE_SECONDS = 10.0
 """How long a server without --wait may wait for a place: the swarm may still count a server that has just ended."""
 QUEUE_SECONDS = 540.0
 """The same for a server that waits; the hub cancels a start after 600 s."""
@@ -212,7 +212,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             await self.remove_named(self.object_name)
             made = await self._create_service(None)
             self.object_id = made[self.object_id_key]
-        if not await self._placed(QUEUE_SECONDS if self.wait_for_gpus else PATIENCE_SECONDS):
+        if not await self._placed(QUEUE_SECONDS if self.wait_for_gpus else PLACE_SECONDS):
             raise _no_place(self._waits_for)
 
     async def _placed(self, seconds: float) -> bool:
@@ -247,11 +247,11 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
 
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     """Set up a hub on a manager of a swarm, whose servers are services."""
-    ours = with_overlay_addresses(DockerSettings.from_environment(os.environ))
+    deployment = with_overlay_addresses(DockerSettings.from_environment(os.environ))
     folder = SharedHome.from_environment(os.environ)
-    check_groups(ours, folder)
+    check_groups(deployment, folder)
     needs = {profile.name: node_needs(profile) for profile in profile_set.profiles}
-    configure_hub(c, settings, profile_set, ours)
+    configure_hub(c, settings, profile_set, deployment)
     # The proxy keeps its connections to the hub. The name `hub` might resolve to an address in a user's network, and
     # requests on such a connection fail when that network is removed with the user's last server.
     c.JupyterHub.hub_connect_url = f"http://hub-api:{HUB_PORT}"
@@ -260,21 +260,21 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     client = connect()
     info = client.info()
     check_engine(info, client.api_version)
-    networks = user_networks(c, ours, UserOverlays, client)
+    networks = user_networks(c, deployment, UserOverlays, client)
     # `BurstSpawner.concurrent_starts` replaces this limit.
     c.JupyterHub.concurrent_spawn_limit = 0
     # A class and not a setting: traitlets copies settings for each spawner, and there must be one of each lock.
     shared = {
         "networks": networks,
-        "shared_volumes": SwarmVolumes(connect(), ours.shares, folder, name=ours.name),
+        "shared_volumes": SwarmVolumes(connect(), deployment.shares, folder, name=deployment.name),
         "pulls": ImagePulls(connect),
-        "hub_label": ours.name,
+        "hub_label": deployment.name,
         "hub_node": info["Swarm"]["NodeID"],
         "choosing": asyncio.Lock(),
         "placing": set(),
     }
     c.JupyterHub.spawner_class = type("SwarmSpawner", (FarandoleSwarmSpawner,), shared)
-    configure_servers(c, profile_set, ours, finish=partial(set_place, needs))
+    configure_servers(c, profile_set, deployment, finish=partial(set_place, needs))
 
 
 def set_place(needs: dict[str, NodeNeeds], spawner: Any, profile: Profile) -> None:

@@ -81,7 +81,7 @@ def test_a_progress_that_cannot_be_read_is_no_bare_error_of_the_library(answer: 
 
 def test_a_hub_that_takes_a_connection_and_says_nothing_is_not_well_yet() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert not is_healthy(f"http://127.0.0.1:{silent.getsockname()[1]}", patience=0.2)
+        assert not is_healthy(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2)
 
 
 def test_a_port_where_nothing_listens_is_not_well_yet() -> None:

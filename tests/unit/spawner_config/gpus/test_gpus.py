@@ -291,7 +291,7 @@ async def test_what_the_engine_refuses_to_remove_keeps_its_gpu_and_everybody_is_
 ) -> None:
     site = Site("0:big")
     spawner = await site.start("alice")
-    site.pool.releases.patience = 0.0
+    site.pool.releases.timeout = 0.0
     busy = docker.errors.APIError("500", explanation="device or resource busy")
     site.engine.removals_that_fail = [busy] * 8
     await spawner.run_post_stop_hook()
@@ -307,7 +307,7 @@ async def test_what_the_engine_refuses_to_remove_keeps_its_gpu_and_everybody_is_
     assert len(site.engine.removals_that_fail) < 6
 
     site.engine.removals_that_fail = []
-    site.pool.releases.patience = SOON
+    site.pool.releases.timeout = SOON
     await site.start("bob")
     assert site.engine.containers == {"bob--": ["0"]}
 
@@ -398,7 +398,7 @@ async def test_whoever_starts_beside_the_first_waits_for_removals_too_and_hears_
     hub = NewHub()
     hub.engine.removals_that_fail = [docker.errors.APIError("409 removal in progress")] * 2
     first = asyncio.create_task(hub.starter("bob").run_pre_spawn_hook())
-    await until(hub.pool.releases.going)
+    await until(hub.pool.releases.in_progress)
     with pytest.raises(SpawnException, match="bob holds 1"):
         await hub.starter("carol").run_pre_spawn_hook()
     await first
@@ -410,7 +410,7 @@ async def test_a_removal_that_hangs_delays_a_refusal_only_so_long(monkeypatch: p
     hub.engine.removals_that_fail = [docker.errors.APIError("409 removal in progress")] * 99
     with pytest.raises(SpawnException, match="alice holds 1"):
         await asyncio.wait_for(hub.starter("bob").run_pre_spawn_hook(), SOON)
-    for task in hub.pool.releases.going():
+    for task in hub.pool.releases.in_progress():
         task.cancel()
         await asyncio.wait([task])
 

@@ -107,7 +107,7 @@ class Networks:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Swarm:
-    for name, value in (("POLL_SECONDS", 0.01), ("CHOSEN_SECONDS", 0.05), ("PATIENCE_SECONDS", 0.05)):
+    for name, value in (("POLL_SECONDS", 0.01), ("CHOSEN_SECONDS", 0.05), ("PLACE_SECONDS", 0.05)):
         monkeypatch.setattr(swarm_spawner, name, value)
     return Swarm()
 

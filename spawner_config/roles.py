@@ -16,12 +16,7 @@ WORKER_SCOPES = [
     "users:activity!user",
     "access:servers!server",
 ]
-NOTEBOOK_SCOPES = [
-    "users:activity!user",
-    "access:servers!user",
-    "servers!user",
-    "read:users!user",
-]
+NOTEBOOK_SCOPES = ["users:activity!user", "access:servers!user", "servers!user", "read:users!user"]
 
 
 def is_worker(server_name: str) -> bool:

@@ -5,17 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from hub.engine_filter.body import (
-    flag,
-    nested,
-    number,
-    objects,
-    one_of,
-    rebuild,
-    text,
-    texts,
-    texts_by_name,
-)
+from hub.engine_filter.body import flag, nested, number, objects, one_of, rebuild, text, texts, texts_by_name
 from hub.engine_filter.mounts import VOLUME_NAME, binds, mounts, owned, paths
 from hub.engine_filter.refused import RefusedError
 from hub.engine_filter.rules import ROLE_LABEL, SERVICE, is_service

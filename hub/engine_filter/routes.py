@@ -85,12 +85,7 @@ def find(method: str, target: str, body: bytes) -> tuple[Route, str, Call]:
             if body and not route.has_body:
                 raise RefusedError(f"{method} {path} may not have a body.")
             version = match["version"] or ""
-            call = Call(
-                path=path.removeprefix(version),
-                parts=match.groupdict(),
-                query=_query(route, query),
-                body=body,
-            )
+            call = Call(path=path.removeprefix(version), parts=match.groupdict(), query=_query(route, query), body=body)
             return route, version, call
     raise RefusedError(f"{method} {path} is not among the requests that the hub's spawner needs.")
 

@@ -35,10 +35,7 @@ START_SECONDS = 1200
 QUEUE_SECONDS = 7 * 24 * 3600
 DNS_OPTIONS = {"ndots": "2", "timeout": "2", "attempts": "2"}
 """torch looks up the name of each address that it connects to: without an answer this should fail soon."""
-ACCESS_LABELS = {
-    "hub.jupyter.org/network-access-hub": "true",
-    "hub.jupyter.org/network-access-proxy-http": "true",
-}
+ACCESS_LABELS = {"hub.jupyter.org/network-access-hub": "true", "hub.jupyter.org/network-access-proxy-http": "true"}
 """The labels of Zero to JupyterHub's network policies, and of the hub's own."""
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -72,10 +69,7 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
         profile_set,
         python="python",
         # A driver must wait longer than the hub, or it never receives the scheduler's reason.
-        environment={
-            "FARANDOLE_HUB_URL": proxy,
-            "FARANDOLE_START_SECONDS": str(start_seconds(deployment, waits=True)),
-        },
+        environment={"FARANDOLE_HUB_URL": proxy, "FARANDOLE_START_SECONDS": str(start_seconds(deployment, waits=True))},
         args=[],
         finish=lambda spawner, profile: set_profile(deployment, needs[profile.name], spawner, profile),
     )
@@ -134,13 +128,7 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
     spawner.start_timeout = QUEUE_SECONDS if needs.queue else start_seconds(deployment, waits=spawner.wait_for_gpus)
     own = {HUB_LABEL: deployment.name, USER_LABEL: safe_slug(spawner.user.name)}
     queue = queue_labels(needs.queue, own[USER_LABEL], spawner.name, spawner.user_options)
-    spawner.extra_labels = {
-        **deployment.pod_labels,
-        **ACCESS_LABELS,
-        **own,
-        **cluster_label(spawner.name),
-        **queue,
-    }
+    spawner.extra_labels = {**deployment.pod_labels, **ACCESS_LABELS, **own, **cluster_label(spawner.name), **queue}
     spawner.extra_annotations = {QUEUE_COUNT: str(spawner.user_options["together"])} if QUEUE_GROUP in queue else {}
 
 

@@ -92,8 +92,4 @@ def _container(
 
 def _shared_memory() -> dict[str, Any]:
     """Return the mount that replaces `--shm-size`: workers of data loaders and NCCL pass tensors through it."""
-    return {
-        "Type": "tmpfs",
-        "Target": "/dev/shm",
-        "TmpfsOptions": {"SizeBytes": SHARED_MEMORY_BYTES},
-    }
+    return {"Type": "tmpfs", "Target": "/dev/shm", "TmpfsOptions": {"SizeBytes": SHARED_MEMORY_BYTES}}

@@ -11,14 +11,14 @@ import { INotebookTracker } from "@jupyterlab/notebook";
 import { IStatusBar } from "@jupyterlab/statusbar";
 import { ITranslator, nullTranslator } from "@jupyterlab/translation";
 
-import { Api } from "./net/api";
 import { Commands, PANEL_ID, Plugins } from "./ids";
-import { IPanelModel, PanelModel } from "./state/model";
-import { RankCompleter } from "./plugins/completer";
+import { Api } from "./net/api";
 import { addCommands } from "./plugins/commands";
+import { RankCompleter } from "./plugins/completer";
 import { markCells } from "./plugins/marks";
 import { PanelWidget } from "./plugins/panel";
 import { StatusItem } from "./plugins/statusbar";
+import { IPanelModel, PanelModel } from "./state/model";
 
 const model: JupyterFrontEndPlugin<IPanelModel> = {
   id: Plugins.model,

@@ -5,12 +5,12 @@ import axe from "axe-core";
 import { act } from "react";
 import { createRoot } from "react-dom/client";
 
-import type { Api } from "../src/net/api";
 import { PanelContextProvider, type PanelContext } from "../src/components/context";
 import { Panel } from "../src/components/panel";
 import { ENGLISH } from "../src/i18n";
-import { PanelModel, type NavigationRequest } from "../src/state/model";
+import type { Api } from "../src/net/api";
 import type { Socket } from "../src/net/stream";
+import { PanelModel, type NavigationRequest } from "../src/state/model";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 

@@ -7,12 +7,12 @@ import type { ReactElement } from "react";
 
 import { ENGLISH } from "../src/i18n";
 import { Commands, PANEL_ID } from "../src/ids";
-import type { IPanelModel, NavigationRequest } from "../src/state/model";
+import { TRAINING_CELL } from "../src/notebooks/snippets";
 import { addCommands } from "../src/plugins/commands";
 import { PanelWidget } from "../src/plugins/panel";
 import { StatusItem } from "../src/plugins/statusbar";
+import type { IPanelModel, NavigationRequest } from "../src/state/model";
 import { EMPTY, reduce, type PanelState } from "../src/state/reducer";
-import { TRAINING_CELL } from "../src/notebooks/snippets";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 

@@ -1,13 +1,13 @@
 /** Formats, filters, virtual rows, pages, comparisons and other pure functions. */
 
-import { ledBy, runningCells } from "../src/notebooks/cells";
 import { compare, labels } from "../src/charts/comparison";
-import { ALL, isAll, query } from "../src/net/filters";
+import { OVERSCAN, rowsOf, scrollTo } from "../src/components/runs/virtualRows";
 import { basename, bytes, bytesOf, clock, duration, gpuMemory, percent, rate, share, title } from "../src/format";
+import { ALL, isAll, query } from "../src/net/filters";
+import { ledBy, runningCells } from "../src/notebooks/cells";
 import { firstPage, missing, NO_PAGES, PAGE, runAt, withPage } from "../src/state/pages";
 import { factsOf } from "../src/state/status";
 import { dropped, isSame, watchOf } from "../src/state/subscriptions";
-import { OVERSCAN, rowsOf, scrollTo } from "../src/components/runs/virtualRows";
 import type * as wire from "../src/wire";
 import { example } from "./examples";
 

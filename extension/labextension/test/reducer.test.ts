@@ -1,3 +1,4 @@
+import { parse } from "../src/net/stream";
 import {
   EMPTY,
   forget,
@@ -8,7 +9,6 @@ import {
   withProblem,
   type PanelState,
 } from "../src/state/reducer";
-import { parse } from "../src/net/stream";
 import type * as wire from "../src/wire";
 import { example, text } from "./examples";
 

@@ -2,7 +2,7 @@
 
 import { useMemo, useRef, useState, type JSX, type KeyboardEvent, type PointerEvent } from "react";
 
-import { useSize } from "../components/hooks";
+import { useSize } from "../hooks";
 import { number } from "../format";
 import { useTranslator } from "../i18n";
 import type { Series } from "../wire";

@@ -8,7 +8,7 @@ import type { ConnectionFailure } from "../state/reducer";
 import { Clusters } from "./clusters/clusters";
 import { usePanelContext, usePanelState, useSubscription } from "./context";
 import { Gpus } from "./gpus";
-import { useSessionState } from "./hooks";
+import { useSessionState } from "../hooks";
 import { Note } from "./parts";
 import { Runs } from "./runs/runs";
 

@@ -3,9 +3,9 @@
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
 
+import type * as wire from "../wire";
 import { query, type Filter } from "./filters";
 import { RequestError } from "./requestError";
-import type * as wire from "../wire";
 
 const ROOT = "farandole/panel";
 

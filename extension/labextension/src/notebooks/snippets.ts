@@ -1,8 +1,8 @@
 /** The cells that the commands insert. */
 
-import { ledBy, type OpenNotebook } from "./cells";
 import { freeName } from "../state/forms";
 import type { Cluster } from "../wire";
+import { ledBy, type OpenNotebook } from "./cells";
 
 const LOAD = "%load_ext farandole";
 const LOADED = /^[ \t]*%load_ext[ \t]+farandole\b/m;

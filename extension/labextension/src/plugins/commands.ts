@@ -6,10 +6,10 @@ import type { INotebookTracker } from "@jupyterlab/notebook";
 
 import { farandoleIcon } from "../icon";
 import { Commands, PANEL_ID } from "../ids";
+import { currentNotebook, insertCells, openAt, openedIn, sourcesOf } from "../notebooks/actions";
+import { setupCell, startCell, TRAINING_CELL, type Target } from "../notebooks/snippets";
 import type { IPanelModel } from "../state/model";
 import type { PanelState } from "../state/reducer";
-import { setupCell, startCell, TRAINING_CELL, type Target } from "../notebooks/snippets";
-import { currentNotebook, insertCells, openAt, openedIn, sourcesOf } from "../notebooks/actions";
 
 export function addCommands(
   app: JupyterFrontEnd,

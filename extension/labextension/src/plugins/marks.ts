@@ -3,11 +3,11 @@
 import type { Cell } from "@jupyterlab/cells";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 
-import { runningCells } from "../notebooks/cells";
 import { title } from "../format";
+import { openedIn } from "../notebooks/actions";
+import { runningCells } from "../notebooks/cells";
 import type { IPanelModel } from "../state/model";
 import type { RunSummary } from "../wire";
-import { openedIn } from "../notebooks/actions";
 
 const MARK = "fd-cell-mark";
 

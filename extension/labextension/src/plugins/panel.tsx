@@ -6,11 +6,11 @@ import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { Dialog, ReactWidget, showDialog } from "@jupyterlab/apputils";
 import type { Message } from "@lumino/messaging";
 
-import type { Origin } from "../notebooks/cells";
 import { PanelContextProvider } from "../components/context";
 import { Panel } from "../components/panel";
 import { farandoleIcon } from "../icon";
 import { Commands, PANEL_ID } from "../ids";
+import type { Origin } from "../notebooks/cells";
 import type { IPanelModel } from "../state/model";
 
 export class PanelWidget extends ReactWidget {

@@ -25,10 +25,8 @@ export class StatusItem extends ReactWidget {
   }
 
   protected override render(): JSX.Element {
-    const {
-      model: { trans },
-      shown,
-    } = this;
+    const { shown } = this;
+    const { trans } = this.model;
     const words = [
       this.ranks(),
       shown.starting ? trans.__("a cluster is starting") : null,
@@ -44,10 +42,8 @@ export class StatusItem extends ReactWidget {
   }
 
   private ranks(): string | null {
-    const {
-      model: { trans },
-      shown,
-    } = this;
+    const { shown } = this;
+    const { trans } = this.model;
     if (shown.ranks) return trans._n("%1 rank", "%1 ranks", shown.ranks);
     return shown.starting ? null : trans.__("no cluster");
   }

@@ -94,21 +94,12 @@ function Starting({ worker }: { worker: Worker }): JSX.Element {
 
 function UsageView({ usage }: { usage: Usage }): JSX.Element {
   const { trans } = usePanelContext();
-  const cores = trans._n("%1 core", "%1 cores", usage.cpus);
+  const { cpu, cpus } = usage;
+  const cores = trans._n("%1 core", "%1 cores", cpus);
   return (
     <div className="fd-usage">
-      <Meter
-        label={trans.__("CPU")}
-        text={`${percent(usage.cpu)} · ${cores}`}
-        value={usage.cpu}
-        total={usage.cpus * 100}
-      />
-      <Meter
-        label={trans.__("Memory")}
-        text={bytesOf(usage.memory, usage.memory_limit)}
-        value={usage.memory}
-        total={usage.memory_limit}
-      />
+      <Meter label={trans.__("CPU")} text={`${percent(cpu)} · ${cores}`} value={cpu} total={cpus * 100} />
+      <MemoryMeter label={trans.__("Memory")} used={usage.memory} total={usage.memory_limit} />
       {usage.gpus.map((gpu) => (
         <GpuView key={gpu.index} gpu={gpu} />
       ))}
@@ -127,14 +118,14 @@ function GpuView({ gpu }: { gpu: GpuUsage }): JSX.Element {
   return (
     <>
       <Meter label={trans.__("GPU %1", gpu.index)} text={percent(gpu.percent)} value={gpu.percent} total={100} />
-      <Meter
-        label={trans.__("GPU %1 memory", gpu.index)}
-        text={bytesOf(gpu.memory, gpu.memory_total)}
-        value={gpu.memory}
-        total={gpu.memory_total}
-      />
+      <MemoryMeter label={trans.__("GPU %1 memory", gpu.index)} used={gpu.memory} total={gpu.memory_total} />
     </>
   );
+}
+
+function MemoryMeter(props: { label: string; used: number | null; total: number | null }): JSX.Element {
+  const { label, used, total } = props;
+  return <Meter label={label} text={bytesOf(used, total)} value={used} total={total} />;
 }
 
 function Idle({ worker }: { worker: Worker }): JSX.Element {

@@ -7,7 +7,7 @@ import { basename, clock, title } from "../../format";
 import type { Filter } from "../../net/filters";
 import type { RunSummary } from "../../wire";
 import { usePanelContext } from "../context";
-import { useSize } from "../hooks";
+import { useSize } from "../../hooks";
 import { Empty, Status } from "../parts";
 import { Elapsed } from "./elapsed";
 import { useRuns } from "./useRuns";

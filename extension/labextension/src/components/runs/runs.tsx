@@ -9,7 +9,7 @@ import { ALL, isAll, STATUSES, type Filter } from "../../net/filters";
 import { activeRuns } from "../../state/reducer";
 import type { RunStatus, RunSummary } from "../../wire";
 import { usePanelContext, usePanelState, useSubscription } from "../context";
-import { useDebounced } from "../hooks";
+import { useDebounced } from "../../hooks";
 import { Empty, Select, stateLabel, Status, type Option } from "../parts";
 import { Compare } from "./compare";
 import { Elapsed } from "./elapsed";

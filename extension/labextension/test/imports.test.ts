@@ -1,0 +1,54 @@
+/**
+ * @jest-environment node
+ */
+
+/** The modules of the page import each other without circles, also for types, and folders stay small. */
+
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import ts from "typescript";
+
+const SOURCES = join(__dirname, "../src");
+const MOST_MODULES = 14;
+const modules = readdirSync(SOURCES, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name));
+
+/** Return the modules that a module imports. */
+function importsOf(name: string): string[] {
+  const { importedFiles } = ts.preProcessFile(readFileSync(join(SOURCES, name), "utf8"));
+  const own = importedFiles.map(({ fileName }) => fileName).filter((file) => file.startsWith("."));
+  return own.map((file) => {
+    const path = relative(SOURCES, join(SOURCES, dirname(name), file));
+    return [`${path}.ts`, `${path}.tsx`].find((one) => existsSync(join(SOURCES, one))) ?? path;
+  });
+}
+
+/** Return a circle of imports that begins with a path, or null. */
+function circle(path: string[], finished: Set<string>): string[] | null {
+  const last = path.at(-1) ?? "";
+  if (path.indexOf(last) < path.length - 1) return path;
+  if (finished.has(last)) return null;
+  for (const name of importsOf(last)) {
+    const found = circle([...path, name], finished);
+    if (found) return found;
+  }
+  finished.add(last);
+  return null;
+}
+
+test("there is no circle of imports", () => {
+  const finished = new Set<string>();
+  expect(modules.map((name) => circle([name], finished)).filter(Boolean)).toEqual([]);
+  expect(finished.size).toBeGreaterThan(40);
+});
+
+test("no folder has many modules", () => {
+  const counts = new Map<string, number>();
+  for (const name of modules) counts.set(dirname(name), (counts.get(dirname(name)) ?? 0) + 1);
+  expect([...counts].filter(([, count]) => count > MOST_MODULES)).toEqual([]);
+});
+
+test("the state and the network do not import components", () => {
+  const lower = modules.filter((name) => /^(net|state|charts|notebooks)\//.test(name));
+  const upwards = lower.flatMap((name) => importsOf(name).filter((one) => /^(components|plugins)\//.test(one)));
+  expect(upwards).toEqual([]);
+});

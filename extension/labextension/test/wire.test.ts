@@ -36,7 +36,9 @@ function typesHere(): Types {
     if (ts.isTypeAliasDeclaration(node)) found[node.name.text] = words(node.type);
     if (!ts.isInterfaceDeclaration(node)) return;
     const members = node.members.filter(ts.isPropertySignature);
-    found[node.name.text] = Object.fromEntries(members.map((one) => [words(one.name), words(one.type)]));
+    const bases = node.heritageClauses?.map((clause) => ["base", clause.types.map(words).join()]) ?? [];
+    const keys = members.map((one) => [words(one.name), words(one.type)]);
+    found[node.name.text] = Object.fromEntries([...bases, ...keys]) as Record<string, string>;
   });
   return found;
 }
@@ -47,8 +49,8 @@ function typesThere(): Types {
   let keys: Record<string, string> = {};
   const source = readFileSync(PYTHON, "utf8").replace(/\[\n +([^\]]*)\n\]/g, "[$1]");
   for (const line of source.split("\n")) {
-    const name = /^class (\w+)\(TypedDict\):/.exec(line)?.[1];
-    if (name) found[name] = keys = {};
+    const [, name, base] = /^class (\w+)\((\w+)\):/.exec(line) ?? [];
+    if (name) found[name] = keys = base && base !== "TypedDict" ? { base } : {};
     const [, alias, meant] = /^(\w+): TypeAlias = (.+)/.exec(line) ?? [];
     if (alias && meant) found[alias] = translated(meant);
     const [, key, type] = /^ {4}(\w+): (.+)/.exec(line) ?? [];

@@ -14,7 +14,6 @@ from farandole.ranks.world import membership
 from farandole.ranks.world.membership import ElasticClient, WorldChange
 
 if TYPE_CHECKING:
-    from farandole.ranks.run import LoadedCheckpoint
     from farandole.ranks.state.state import State
 
 T = TypeVar("T")
@@ -73,7 +72,7 @@ def _run_elastic(member: ElasticClient, state: State, loop: Callable[[], T]) -> 
         inside = False
 
 
-def _set_up(member: ElasticClient, state: State) -> LoadedCheckpoint | None:
+def _set_up(member: ElasticClient, state: State) -> run.LoadedCheckpoint | None:
     """Register the commit hooks; on a new rank, load the newest commit that this machine or the run's folder holds.
 
     A new rank may be the only one left that has this commit. Returns the checkpoint if it came from the run's folder.
@@ -125,7 +124,7 @@ def restore_last_commit(state: State) -> None:
             zero()
 
 
-def join(member: ElasticClient, state: State, loaded: LoadedCheckpoint | None = None) -> None:
+def join(member: ElasticClient, state: State, loaded: run.LoadedCheckpoint | None = None) -> None:
     """Continue with the ranks of this world, from the state with the most commits.
 
     ``loaded`` is the checkpoint that this rank has loaded, if it is a new rank.

@@ -97,8 +97,7 @@ class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
 
 
 def _kind(parts: list[Any]) -> str:
-    kind: str = _load(parts, 0)["msg_type"]
-    return kind
+    return str(_load(parts, 0)["msg_type"])
 
 
 def _load(parts: list[Any], index: int) -> dict[str, Any]:

@@ -128,7 +128,8 @@ class Checkpoints:
         # A rank that was added is not in the world yet, so a broadcast from rank 0 would never arrive.
         alone = context.outside()
         found = _newest_intact(files.checkpoint_paths(folder)) if alone or context.rank() == 0 else None
-        head = collectives.broadcast_bytes(_head(found), root=0)
+        own_head = pickle.dumps((found.step, found.seed, found.rngs)) if found else b""
+        head = collectives.broadcast_bytes(own_head, root=0)
         if not head and alone:
             run.notice(f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks")
             return
@@ -231,10 +232,6 @@ def _newest_intact(paths: list[Path]) -> Content | None:
             if path.exists():  # otherwise another rank has just deleted it, because newer ones exist
                 run.notice(f"the checkpoint {path} is damaged and ignored: {exc}")
     return None
-
-
-def _head(found: Content | None) -> bytes:
-    return pickle.dumps((found.step, found.seed, found.rngs)) if found else b""
 
 
 def set_random_numbers(seed: int, rngs: list[dict[str, Any]]) -> None:

@@ -80,8 +80,7 @@ def give(names: list[str]) -> None:
             f"Rank {context.rank()} cannot pickle {_list(names)}: {exc}. "
             f"Pull its data instead, e.g. a state_dict or an array."
         ) from exc
-    record = {"kind": Kind.VALUE, "rank": context.rank(), "names": names}
-    reporter.send(record, buffers=[data])
+    reporter.send({"kind": Kind.VALUE, "rank": context.rank(), "names": names}, buffers=[data])
 
 
 def _on_open(_comm: Any, message: dict[str, Any]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,9 +15,6 @@ from farandole.ranks import context
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.training import averaging
 from farandole.ranks.world import membership
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
 # Torch 2.13 deprecates the second name; earlier versions know only that one.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from farandole.exceptions import DeadlineError, UsageError
+from farandole.exceptions import DeadlineError
 from farandole.ranks import context
 from farandole.ranks.world.cores import share_cores
 from farandole.ranks.world.sockets import OpenedSockets
@@ -222,6 +222,5 @@ def current() -> World:
 def open_store(host: str) -> int:
     """Open the torch backend's store on this rank, at ``host`` or on all addresses; return its port."""
     world = worlds()["torch"]
-    if not isinstance(world, TorchWorld):
-        raise UsageError("only the torch backend has a store")
+    assert isinstance(world, TorchWorld)
     return world.open_store(host)

@@ -107,8 +107,7 @@ class Journal:
         """Append a message; return its frame. Output beyond the limit is not recorded, and its frame has no number."""
         if kind in OUTPUT and (self._size >= self.limit or not self.has_room()):
             self._append_full_notice(channel)
-            frame: bytes = serialize_msg_to_ws_v1(parts, channel)
-            return frame
+            return bytes(serialize_msg_to_ws_v1(parts, channel))
         return self._append(channel, parts)
 
     def end(self) -> None:

@@ -8,12 +8,9 @@ import os
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from farandole.protocol import LEFT_RECORDS, Status
-
-if TYPE_CHECKING:
-    from farandole.server.journal.journal import Journal
+from farandole.server.journal.journal import Journal
 
 
 async def persist(journal: Journal) -> bool:

@@ -168,9 +168,8 @@ def worker_state(server: Server) -> wire.WorkerState:
 
 
 def _ranks(status: DriverStatus | None, name: str) -> list[wire.Rank]:
-    if status is None:
-        return []
-    return [{"rank": rank, "alive": alive} for worker, rank, alive in status.ranks if worker == name]
+    ranks = status.ranks if status is not None else ()
+    return [{"rank": rank, "alive": alive} for worker, rank, alive in ranks if worker == name]
 
 
 def _idle_until(info: WorkerInfo, answered: float) -> float | None:

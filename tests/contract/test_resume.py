@@ -103,7 +103,7 @@ def test_where_there_is_nothing_to_resume_no_run_begins(cluster, broken):
         cluster.train("pass", name="new", resume="")
     assert len(cluster.store.list()) == runs
     empty = cluster.train("pass")
-    with pytest.raises(UsageError, match=f"run {empty.id} has no checkpoint to go on from"):
+    with pytest.raises(UsageError, match=f"run {empty.id} has no checkpoint to continue from"):
         cluster.train("pass", resume=empty.id)
 
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from farandole import Cluster
-from farandole.driver.control.mailbox import DESKS, ask, driver_statuses
+from farandole.driver.control.mailbox import MAILBOXES, ask, driver_statuses
 from farandole.exceptions import FarandoleError, NoClusterError, RankError, WorkerStartError
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
@@ -25,7 +25,7 @@ def cluster(store):
     cluster = Cluster.start(local=True, ranks=2, backend="none", name="desk", store=store)
     yield cluster
     cluster.stop()
-    assert not (store.folder / DESKS).exists()
+    assert not (store.folder / MAILBOXES).exists()
 
 
 async def sign(store, wanted):
@@ -72,10 +72,10 @@ async def test_a_cluster_that_starts_is_led_already_and_can_be_stopped(store):
         await start
     stop.cancel()
     await asyncio.wait([stop])
-    assert not (store.folder / DESKS).exists()
+    assert not (store.folder / MAILBOXES).exists()
 
 
 def test_a_cluster_that_does_not_start_leaves_no_desk(store):
     with pytest.raises(WorkerStartError):
         Cluster.start(local=True, name="late", store=store, timeout=0.01)
-    assert not (store.folder / DESKS).exists()
+    assert not (store.folder / MAILBOXES).exists()

@@ -81,7 +81,7 @@ def test_an_attached_idle_worker_goes_a_silent_busy_one_stays_and_the_next_cell_
         # The busy rank keeps its variables, the other one is new.
         assert text(cluster.run("import farandole as fd\nprint(fd.rank(), 'kept' in globals())")) == "0 True\n1 False\n"
         assert text(cluster.run(SUM[backend])) == "2\n"
-        assert [line for line in said if "starting it anew" in line and "main-w1 had been idle for" in line], said
+        assert [line for line in said if "starting it again" in line and "main-w1 had been idle for" in line], said
         assert all("stopped at" in row[-1] for row in cluster.status().rows)
         # After a longer pause all have stopped, and start again together.
         said.clear()

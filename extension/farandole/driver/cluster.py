@@ -1,4 +1,4 @@
-"""The one thing that users hold: a cluster, with a synchronous face over `ClusterCore`."""
+"""The public `Cluster`: a synchronous interface to `ClusterCore`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ from farandole.runs.store import RunStore
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 START_SECONDS = float(os.environ.get("FARANDOLE_START_SECONDS") or 120)
-"""A hub that gives its servers longer says so: who gives up before it does not learn why there is no place."""
+"""A hub sets the variable if its servers may take longer; a shorter timeout here would hide the hub's own error."""
 
 
 class Cluster:
     """Workers of one user and the ranks on them.
 
-    Make one with `Cluster.start` or `Cluster.attach`; with ``with`` it is stopped at the end. One cell runs at a time,
-    a second is refused. `interrupt` and `status` may be called from any thread meanwhile.
+    - Make one with `Cluster.start` or `Cluster.attach`. A ``with`` statement stops it at the end.
+    - One cell runs at a time, a second is refused.
+    - `interrupt` and `status` may be called from any thread while a cell runs.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Cluster:
             self._loop.close()
             raise
         self._runner = CellRunner(self._core, self._loop, runs, logs=self._logs, progress=progress)
-        self._control = ControlService(self._core, self._runner, local=local, where=origin(), progress=progress)
+        self._control = ControlService(self._core, self._runner, local=local, origin=origin(), progress=progress)
 
     @classmethod
     def start(
@@ -86,17 +87,17 @@ class Cluster:
         """Start a cluster and form its world.
 
         Args:
-            workers: how many; default 2 on a hub, and 1, all there is, with ``local=True``.
+            workers: number of workers; 2 by default, and 1, the only choice, with ``local=True``.
             name: 1 to 24 lower-case letters, digits and inner hyphens.
-            profile: one of the hub's profiles; None for its default.
+            profile: name of one of the hub's profiles; None for the default.
             ranks: ranks on each worker; None for the profile's number.
             backend: ``horovod``, ``torch`` or ``none``; None for Horovod where it is installed, else torch.
-            timeout: seconds within which the workers must be ready, a wait for GPUs left out.
+            timeout: seconds until all workers must be ready, not counting a wait for GPUs.
             wait: queue while no GPU is free.
-            where: ``local=True``, or ``hub_url`` and ``token`` for a hub elsewhere; ``store``; ``progress``.
+            where: ``local=True``, or ``hub_url`` and ``token`` for another hub; ``store``; ``progress``.
 
         Raises:
-            UsageError, ClusterExistsError, WorkerStartError, HubError: nothing is left running.
+            UsageError, ClusterExistsError, WorkerStartError, HubError: the start failed; no worker is left.
         """
         count = workers if workers is not None else (1 if where.get("local") else 2)
         for what, number in (("workers", count), ("ranks", 1 if ranks is None else ranks)):
@@ -108,12 +109,12 @@ class Cluster:
 
     @classmethod
     def attach(cls, name: str = "main", *, timeout: float = START_SECONDS, **where: Any) -> Self:
-        """Take up a cluster that runs already, after a restart of the driver, say, and with it its runs.
+        """Take up a running cluster, for example after a restart of the driver, with its runs.
 
-        Those that go on, or ended when nobody led them, are in `background`, told again from their beginning.
+        Runs that continue, or that ended without a driver, are in `background`, with their output from the beginning.
 
         Raises:
-            NoClusterError: no cluster of that name runs; its runs are told to their end by what its workers have left.
+            NoClusterError: no cluster of that name runs; its runs are completed from its workers' persisted journals.
         """
         cluster = cls(name, **where)
         try:
@@ -126,7 +127,7 @@ class Cluster:
 
     @classmethod
     def running(cls, **where: Any) -> dict[str, int]:
-        """Return the running clusters of the user: name -> number of workers."""
+        """Return the number of workers of each running cluster of the user, by name."""
         cluster = cls("main", **where)
         try:
             return cluster._loop.call(cluster._core.source.clusters())
@@ -135,10 +136,10 @@ class Cluster:
 
     @classmethod
     def stop_named(cls, name: str, **where: Any) -> None:
-        """Stop the workers of a cluster that this process does not lead, also those that start or hang.
+        """Stop the workers of a cluster that this process does not lead, including workers that start or hang.
 
         Raises:
-            NoClusterError: it has no workers.
+            NoClusterError: the cluster has no workers.
         """
         cluster = cls(name, **where)
         try:
@@ -152,7 +153,7 @@ class Cluster:
 
     @property
     def store(self) -> RunStore:
-        """Where the next runs are kept; another one may be set."""
+        """The store of the next runs; it can be replaced."""
         return self._runner.store
 
     @store.setter
@@ -161,12 +162,12 @@ class Cluster:
 
     @property
     def ended(self) -> str:
-        """Why there is no cluster any more, where others have stopped it; else an empty text."""
+        """Why the cluster was stopped from outside; an empty text while it runs."""
         return self._core.ended
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return len(self._core.group.kernels)
 
     @property
@@ -175,13 +176,13 @@ class Cluster:
         return self._core.backend
 
     def run(self, code: str, *, ranks: Sequence[int] | None = None, show: Show | None = None) -> list[Block]:
-        """Execute a cell on all ranks, or on some, and return its output, like output folded.
+        """Execute a cell on all ranks, or on some, and return its output, with equal output folded.
 
         Args:
-            show: called in this thread with each block of output as it comes.
+            show: called in this thread with each block of output as it arrives; nothing is returned then.
 
         Raises:
-            RankError: the cell failed on a rank. RankDiedError: a rank ended. UsageError: no such rank.
+            RankError: the cell failed on a rank. RankDiedError: a rank's process ended. UsageError: no such rank.
         """
         self._check(ranks)
         self._refuse_while_busy()
@@ -200,17 +201,20 @@ class Cluster:
         detach: bool = False,
         elastic: Elastic | None = None,
     ) -> Run:
-        """Execute a training cell on all ranks as a run, recorded as it goes; return it.
+        """Execute a training cell on all ranks as a run and return the run.
 
-        With `elastic` it goes on when ranks are lost and takes in those that come.
-        With ``resume`` the cell's ``fd.checkpoint`` goes on from that run: its id, the beginning of it, or its name;
-        an empty text is the last one with a checkpoint, of this name or else of this folder. With ``detach`` the run is
-        returned at once and goes on in the `background`: `Run.wait` waits for it.
+        Args:
+            elastic: the run continues when ranks are lost, and new ranks join.
+            resume: the run from whose checkpoint the cell's ``fd.checkpoint`` continues: its id, the beginning of the
+                id, or its name. An empty text stands for the last run with a checkpoint, of this name if one is given,
+                else of this working directory.
+            watch: called with the run once it begins; returns a function that refreshes what is shown of it.
+            detach: return the run at once; it continues in the `background`, and `Run.wait` waits for its end.
 
         Raises:
-            UsageError: the cell, or the cluster as it is, cannot be elastic.
-            RankError, RankDiedError: the run failed; its record is kept.
-            UsageError, RunNotFoundError: there is nothing to resume; no run was begun.
+            RankError, RankDiedError: the run failed; its files are kept.
+            UsageError: the cell or the cluster cannot be elastic, or no run has a checkpoint; no run was begun.
+            RunNotFoundError: there is no such run to resume; no run was begun.
         """
         self._refuse_while_busy()
         request = TrainRequest(
@@ -220,18 +224,18 @@ class Cluster:
 
     @property
     def background(self) -> Mapping[str, BackgroundRun]:
-        """The runs that go on, or went on, without a cell that waits for them, by id."""
+        """The runs without a waiting cell, by id: detached runs, and those that `attach` has taken up."""
         return self._runner.background
 
     def stop_run(self, run_id: str) -> Run:
-        """Stop a run of the `background` on all ranks and return it once it has ended."""
+        """Stop a run of the `background` on all ranks and return it after its end."""
         return self._runner.stop(run_id)
 
     def push(self, values: Mapping[str, Any], *, ranks: Sequence[int] | None = None) -> None:
-        """Set variables on all ranks, or on some; from 1 MB on they go to one rank and are broadcast from there.
+        """Set variables on all ranks, or on some; rank 0 broadcasts values from 1 MB on to the others.
 
         Raises:
-            TransferError: a value cannot be pickled, or not be rebuilt on a rank.
+            TransferError: a value cannot be pickled, or a rank cannot unpickle it.
         """
         self._check(ranks)
         self._refuse_while_busy()
@@ -239,56 +243,56 @@ class Cluster:
         self._loop.call(self._push(blob, ranks))
 
     def pull(self, *names: str, ranks: Sequence[int] | None = None) -> dict[int, dict[str, Any]]:
-        """Return variables of ranks: rank -> name -> value.
+        """Return variables by rank and name.
 
         Raises:
-            TransferError: a rank has no such variable, or it cannot be pickled or rebuilt.
+            TransferError: a rank has no such variable, or it cannot be pickled or unpickled.
         """
         self._check(ranks)
         return self._loop.call(self._pulls.pull(self._core.group, self._kernels(ranks), names))
 
     def scale(self, workers: int) -> None:
-        """Start or stop workers until there are so many; ranks that stay keep their variables."""
+        """Start or stop workers to reach this number; ranks that stay keep their variables."""
         if workers < 1:
             raise UsageError(f"a cluster needs at least 1 worker, not {workers}; `%cluster stop` ends it")
         self._loop.call(self._core.scale(workers, self._progress))
 
     def interrupt(self) -> None:
-        """Stop the running cell on all ranks, from another thread; they come back within 5 seconds."""
+        """Stop the running cell on all ranks within 5 seconds; called from another thread."""
         self._loop.call(self._core.interrupt())
 
     def status(self) -> ClusterStatus:
-        """Return the workers and ranks, how they are and when idle ones will be stopped, and who has the hub's GPUs."""
+        """Return the state of workers and ranks, when idle workers will be stopped, and the use of the hub's GPUs."""
         infos = self._loop.call(self._core.infos())
         return status_of(self._core, self._loop.call(self._core.source.gpus()), infos)
 
     def check(self) -> Preflight:
-        """Look at all ranks and the network between them before a training, and name the odd one out.
+        """Check all ranks and the network between them before a training, and name those that differ.
 
         Raises:
-            UsageError: a cell runs. DeadlineError: a rank does not answer. RankError: a rank cannot be asked.
+            UsageError: a cell runs. DeadlineError: a rank does not answer. RankError: a check failed on a rank.
         """
         self._refuse_while_busy()
         return self._loop.call(self._core.check(self._progress), on_interrupt=self._interrupt)
 
     def logs(self, rank: int, *, lines: int = 100) -> str:
-        """Return the last lines that a rank printed, in whatever cell."""
+        """Return the last lines that a rank has printed in any cell."""
         self._check([rank])
         return self._logs.tail(rank, lines)
 
     def stop(self) -> None:
-        """Stop all runs and workers, wait until they are gone and let go of the cluster."""
+        """Stop all runs and workers, wait until they have ended, and close the connection."""
         try:
             for run_id in self.background:
                 self.stop_run(run_id)
-            # Before the workers: what others have asked for must start none behind those that are stopped.
+            # Before the workers: a request from outside must not start new workers while these are stopped.
             self._loop.call(self._control.end())
             self._loop.call(self._core.stop())
         finally:
             self.close()
 
     def close(self) -> None:
-        """Let go of the cluster; its workers and runs go on, for `attach` (a local cluster's worker ends)."""
+        """Disconnect; workers and runs continue, and `attach` takes them up (the worker of a local cluster ends)."""
         try:
             self._loop.call(self._control.end())
             self._runner.let_go()
@@ -309,7 +313,7 @@ class Cluster:
         return status_of(self._core).html()
 
     async def _make_core(self, local: bool, hub_url: str | None, token: str | None, backend: str | None) -> ClusterCore:
-        # Without a limit: each rank holds a connection, or two after a break, and a request must not wait for them.
+        # Without a limit: each rank holds a connection, or two after a break, and requests must not wait for one.
         session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         try:
             source: WorkerSource = (
@@ -324,7 +328,7 @@ class Cluster:
 
     def _open(self, work: Any) -> Self:
         try:
-            # Before the workers: others must not take them for those of a cluster that nobody leads.
+            # Before the workers: the panel must not show them as those of a cluster without a driver.
             self._loop.call(self._control.begin())
             self._loop.call(work)
         except BaseException:

@@ -1,4 +1,4 @@
-"""The event loop that the driver's client runs on, in a thread of its own: a blocked or busy cell still streams."""
+"""The event loop of the driver runs in its own thread, so that output still streams while a cell blocks the kernel."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ class LoopThread:
         on_interrupt: Callable[[], Awaitable[None]] | None = None,
         pump: Callable[[], None] | None = None,
     ) -> T:
-        """Run a coroutine on the loop and return its result; meanwhile `pump` is called here ten times a second.
+        """Run a coroutine on the loop and return its result; meanwhile call `pump` in this thread ten times a second.
 
-        The pump is where the calling cell shows what has come: output printed by another thread would land in the
-        cell that started that thread.
-        A KeyboardInterrupt in the calling thread, or an error of the pump, first awaits `on_interrupt` on the loop,
-        then cancels what is left of the work and waits until it has cleaned up; then it is raised again.
+        - The pump shows output: IPython attributes what a thread prints to the cell that started that thread.
+        - After a KeyboardInterrupt or an error of the pump, `on_interrupt` is awaited on the loop first. Then the work
+          is cancelled, its cleanup awaited, and the error raised again.
         """
         tasks: list[asyncio.Task[Any]] = []
         try:
             return _wait(asyncio.run_coroutine_threadsafe(_noted(work, tasks), self.loop), pump)
         except BaseException as exc:
-            # An error of the work itself has ended it; after one of the pump it would run on.
+            # An error of the work has ended it already; after an error of the pump it would continue.
             if isinstance(exc, KeyboardInterrupt) or not all(task.done() for task in tasks):
                 asyncio.run_coroutine_threadsafe(_ended(tasks, on_interrupt), self.loop).result()
             raise
@@ -80,7 +79,7 @@ async def _ended(tasks: list[asyncio.Task[Any]], first: Callable[[], Awaitable[N
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do blocking work in a thread; a cancellation waits until it is done, since nothing can stop the thread."""
+    """Do blocking work in a thread; a cancellation waits for its end, because a thread cannot be stopped."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)
@@ -90,7 +89,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 async def all_or_first_error(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Gather, but cancel and await the rest when one fails, so that nothing goes on behind our back."""
+    """Gather, but cancel and await the rest when one fails, so that no task outlives the call."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return list(await asyncio.gather(*tasks))

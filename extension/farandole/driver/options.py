@@ -1,4 +1,4 @@
-"""What a user asks of an elastic run."""
+"""The options of an elastic run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ LR_RULES = ("none", "linear")
 
 @dataclass(frozen=True, kw_only=True)
 class Elastic:
-    """A run that goes on when ranks are lost, from its last commit, and takes in those that come.
+    """A run that continues from its last commit when ranks are lost, and lets new ranks join.
 
-    With fewer than ``min_ranks`` it waits for new ones, then gives up; it never has more than ``max_ranks``. The
-    ``lr_rule`` linear multiplies learning rates by the new size over the old one; none leaves them alone. A rank that
-    gives no sign of life for ``hung`` seconds is taken for lost.
+    Args:
+        min_ranks: with fewer ranks the run waits for new ones, and fails if none come in time.
+        max_ranks: the largest number of ranks; None for no limit.
+        lr_rule: ``linear`` multiplies learning rates by the new size over the old one; ``none`` keeps them.
+        hung: a rank that does not answer for this many seconds is treated as lost.
 
-    Raises: UsageError for a value that cannot work.
+    Raises:
+        UsageError: a value cannot work.
     """
 
     min_ranks: int = 1
@@ -38,9 +41,10 @@ class Elastic:
             raise UsageError(f"there is no learning-rate rule {self.lr_rule!r}; choose one of {', '.join(LR_RULES)}")
 
     def check(self, *, code: str, size: int, backend: str) -> None:
-        """Refuse a cell or a cluster that this cannot be done with, before it starts.
+        """Check that a cell and a cluster can run with these options.
 
-        Raises: UsageError.
+        Raises:
+            UsageError: they cannot.
         """
         if not re.search(r"\belastic\b", code):
             raise UsageError(
@@ -60,5 +64,5 @@ class Elastic:
             )
 
     def room(self, wanted: int) -> int:
-        """Return how many of the wanted ranks there may be."""
+        """Return the number of ranks, at most ``wanted``, that the run may have."""
         return wanted if self.max_ranks is None else min(wanted, self.max_ranks)

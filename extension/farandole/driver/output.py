@@ -1,4 +1,4 @@
-"""Pure functions and a small state machine that merge and label what many ranks print."""
+"""Merges and labels what many ranks print."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 from farandole.exceptions import UsageError
 
 HOLD_SECONDS = 1.0
-"""How long a line waits for the same line from the other ranks before it is shown without them."""
+"""How long a line waits for the same line of other ranks before it is shown without them."""
 LARGEST_RANK = 100_000
 LIMIT_BYTES = 1_000_000
-"""How much text of one cell is shown; a browser chokes on much more."""
+"""Limit for the text of one cell that is shown; much more makes a browser unresponsive."""
 
 
 def label(ranks: Iterable[int]) -> str:
-    """Return ranks in words: ``rank 3``, ``ranks 0-3``, ``ranks 0, 2-3``."""
+    """Return a label such as ``rank 3``, ``ranks 0-3`` or ``ranks 0, 2-3``."""
     numbers = sorted(set(ranks))
     spans: list[list[int]] = []
     for number in numbers:
@@ -37,7 +37,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     """Return the ranks that a text like ``0,2-3`` names, in order and each once.
 
     Raises:
-        UsageError: it names none.
+        UsageError: the text names no ranks.
     """
     ranks: set[int] = set()
     for part in text.split(","):
@@ -74,7 +74,7 @@ class _Item:
 
 @dataclass(eq=False)
 class _Queue:
-    """What a rank has said and is not shown yet; `place` is the rank's among all."""
+    """Output of a rank that is not shown yet; `place` is the position of the queue among all."""
 
     rank: int
     place: int
@@ -84,7 +84,7 @@ class _Queue:
 
 
 class _Waiting:
-    """What waits to be shown, kept so that showing an item takes no longer where there are more ranks."""
+    """The queues of all ranks, indexed by their first items, so that an item costs the same for any number of ranks."""
 
     def __init__(self) -> None:
         self.queues: dict[int, _Queue] = {}
@@ -107,7 +107,7 @@ class _Waiting:
             self.firsts.setdefault(item.key, set()).add(queue)
 
     def take(self, key: str) -> list[tuple[_Queue, _Item]]:
-        """Remove the first item of all queues where it has this key, and return both in the order of the ranks."""
+        """Remove the first item of all queues in which it has this key; return both in the order of the ranks."""
         queues = sorted(self.firsts.pop(key), key=lambda queue: queue.place)
         return [(queue, self._take_from(queue)) for queue in queues]
 
@@ -124,14 +124,14 @@ class _Waiting:
         return item
 
     def said_by_all(self) -> str | None:
-        """Return the key that the first items of all ranks have, if they all have the same."""
+        """Return the key of the first items of all ranks if it is the same for all, else None."""
         if len(self.firsts) == 1:
             [(key, queues)] = self.firsts.items()
             return key if len(queues) == len(self.queues) else None
         return None
 
     def is_lonely(self, key: str) -> bool:
-        """Say whether one rank alone has items of that key."""
+        """Return whether one rank alone has items with that key."""
         return self._holders[key] == 1
 
 
@@ -139,16 +139,16 @@ _Entry: TypeAlias = tuple[tuple[float, ...], int, _Item, _Queue]
 
 
 class _Turns:
-    """In which order items are shown that wait no longer: one `Folder.take` long, while nothing is added.
+    """The order in which items are shown that need not wait any longer, for one call of `Folder.take`.
 
-    Whoever's line nobody else has is shown first, so that the others' lines get the chance to meet.
+    Lines that only one rank has come first. Behind them may be lines that several ranks share.
     """
 
     def __init__(self, waiting: _Waiting, ripe: Callable[[_Item], bool]) -> None:
         self._waiting = waiting
         self._ripe = ripe
-        self._added = itertools.count()  # no two entries are compared beyond it
-        # Entries stay when their item is shown for another reason: it is no queue's first any more then.
+        self._added = itertools.count()  # breaks ties: items cannot be compared
+        # An entry may be stale: its item was shown for another reason and is not the first of its queue any more.
         self._lonely: list[_Entry] = []
         self._oldest: list[_Entry] = []
         for queues in waiting.firsts.values():
@@ -156,7 +156,7 @@ class _Turns:
                 self._add(queue)
 
     def take(self) -> list[tuple[_Queue, _Item]]:
-        """Take what is shown together next; nothing where all that is left may wait."""
+        """Take the items that are shown together next; return an empty list if all others can still wait."""
         key = self._waiting.said_by_all() or self._next()
         if key is None:
             return []
@@ -184,10 +184,11 @@ class _Turns:
 
 
 class Folder:
-    """Folds like output of many ranks into one block.
+    """Folds equal output of many ranks into one block.
 
-    Lines wait a moment for their like from the other ranks. What all have said is shown once for all; what only some
-    have said is shown for those, and in runs of one rank rather than line by line in turns.
+    - A line waits `HOLD_SECONDS` for the same line of the other ranks.
+    - A line that all ranks have printed is shown once for all, other lines with the ranks that have printed them.
+    - Lines of one rank stay together instead of alternating with those of others.
     """
 
     def __init__(self, ranks: Sequence[int], *, limit: int = LIMIT_BYTES) -> None:
@@ -206,7 +207,7 @@ class Folder:
             self._feed_bundle(queue, content["data"], now)
 
     def take(self, now: float, *, flush: bool = False) -> list[Block]:
-        """Return the blocks that are ready to be shown, all that is left where `flush`."""
+        """Return the blocks that are ready to be shown; with `flush`, all."""
         if flush:
             self._end_partial_lines(now)
         turns = _Turns(self._waiting, lambda item: flush or now - item.time >= HOLD_SECONDS)
@@ -226,7 +227,7 @@ class Folder:
             self._put_line(queue, stream, line + "\n", now)
 
     def _feed_bundle(self, queue: _Queue, data: dict[str, Any], now: float) -> None:
-        # A widget lives in the rank's kernel, out of this page's reach; its text says what it is.
+        # A widget needs its kernel, and the page has no connection to a rank's kernel; its text form is shown instead.
         bundle = {kind: value for kind, value in data.items() if kind != "application/vnd.jupyter.widget-view+json"}
         key = json.dumps(bundle, sort_keys=True)
         if len(key) > self._left:
@@ -236,7 +237,7 @@ class Folder:
         self._waiting.put(queue, _Item(key, "", "", bundle, now))
 
     def _put_line(self, queue: _Queue, stream: str, line: str, now: float) -> None:
-        # A carriage return rewinds the line, as progress bars do: what it overwrites is gone.
+        # Progress bars rewind the line by a carriage return; only the text behind the last one is shown.
         line = line.rstrip("\r\n").rpartition("\r")[2] + "\n"
         self._waiting.put(queue, _Item(f"{stream}:{line}", stream, line, None, now))
 
@@ -249,23 +250,23 @@ class Folder:
 
 
 class _Shown:
-    """What is shown, text of the same ranks that follows each other as one block."""
+    """Collects blocks and joins successive text of the same ranks."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[tuple[int, ...], _Item, list[str]]] = []
+        self._blocks: list[tuple[tuple[int, ...], _Item, list[str]]] = []
 
     def add(self, ranks: tuple[int, ...], item: _Item) -> None:
         """Add an item that ranks share."""
-        if self._parts and item.bundle is None:
-            last_ranks, last, texts = self._parts[-1]
+        if self._blocks and item.bundle is None:
+            last_ranks, last, texts = self._blocks[-1]
             if last.bundle is None and (last_ranks, last.stream) == (ranks, item.stream):
                 texts.append(item.text)
                 return
-        self._parts.append((ranks, item, [item.text]))
+        self._blocks.append((ranks, item, [item.text]))
 
     def blocks(self) -> list[Block]:
-        """Return it all."""
+        """Return the blocks in their order."""
         return [
             Block(ranks=ranks, stream=item.stream, text="".join(texts), bundle=item.bundle)
-            for ranks, item, texts in self._parts
+            for ranks, item, texts in self._blocks
         ]

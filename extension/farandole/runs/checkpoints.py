@@ -1,4 +1,4 @@
-"""The checkpoints of runs, as the driver finds them on disk."""
+"""Finds the checkpoints of runs on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.protocol import CHECKPOINT_MANIFEST, CHECKPOINT_PREFIX, CHECKPOIN
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One checkpoint on disk: its step, folder, when it was written (seconds since the epoch) and its size."""
+    """One checkpoint on disk; ``time`` is when it was written, in seconds since the epoch."""
 
     step: int
     path: Path
@@ -21,9 +21,10 @@ class Checkpoint:
 
 
 def checkpoints_of(folder: Path) -> tuple[Checkpoint, ...]:
-    """Return the checkpoints of a run's folder, oldest first; what has no readable manifest is none.
+    """Return the checkpoints in a run's folder that have readable manifests, oldest first.
 
-    One that a killed writer had put aside, and not replaced, counts as well.
+    A writer renames the old checkpoint of a step to ``.old`` before it puts the new one in its place. If the writer
+    was killed in between, the renamed one counts.
     """
     places = folder / CHECKPOINTS
     found = {one.step: one for place in places.glob(f".{CHECKPOINT_PREFIX}*.old") if (one := _read(place)) is not None}

@@ -1,4 +1,4 @@
-"""The last words of each rank, kept in the driver."""
+"""Keeps the last output of each rank in the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RankLogs:
         self._sizes: dict[int, int] = {}
 
     def add(self, rank: int, text: str) -> None:
-        """Take what a rank printed."""
+        """Add output of a rank."""
         texts = self._texts.setdefault(rank, deque())
         texts.append(text)
         self._sizes[rank] = self._sizes.get(rank, 0) + len(text)
@@ -24,6 +24,6 @@ class RankLogs:
 
     def tail(self, rank: int, lines: int) -> str:
         """Return a rank's last lines, as one text."""
-        # A tuple first: the loop's thread may add meanwhile.
+        # A copy, because the loop's thread may append meanwhile.
         text = "".join(tuple(self._texts.get(rank, ())))
         return "\n".join(text.splitlines()[-lines:])

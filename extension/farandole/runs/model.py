@@ -1,4 +1,4 @@
-"""What is known of a run and of its ranks, as plain data."""
+"""Plain data about a run and its ranks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from farandole.runs.writer import strict_json
 RankStatus = Literal["running", "done", "failed", "stopped", "dead"]
 
 LOG_LINES = 5
-"""How many of the last lines of a rank are kept at hand."""
+"""How many of the last lines of a rank are kept in memory."""
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """What ``run.json`` says about a run; times are seconds since the epoch."""
+    """The content of ``run.json``; times are seconds since the epoch."""
 
     id: str
     folder: Path
@@ -44,15 +44,15 @@ class RunInfo:
     results: dict[int, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     resumed_from: str | None = None
-    """Id of the run whose checkpoint this one went on from."""
+    """Id of the run whose checkpoint this run has continued from."""
     notebook: str = ""
-    """Absolute path of the notebook that the run came from; empty where there was none, as the next two."""
+    """Absolute path of the notebook of the run; this and the next two are empty without a notebook."""
     kernel: str = ""
     cell: str = ""
 
     @property
     def seconds(self) -> float:
-        """How long the run took, or has been going on."""
+        """How long the run took, or has taken so far."""
         return (self.ended or time.time()) - self.started
 
     def to_json(self, *, indent: int | None = 2) -> str:
@@ -62,7 +62,7 @@ class RunInfo:
 
     @classmethod
     def from_json(cls, record: dict[str, Any], folder: Path) -> RunInfo:
-        """Return what `to_json` wrote; unknown keys are left out, wrong ones raise ValueError or TypeError."""
+        """Parse what `to_json` wrote. Unknown keys are ignored; wrong ones raise KeyError, ValueError or TypeError."""
         known = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
         known["status"] = Status(record["status"])
         known["workers"] = tuple(record.get("workers", ()))
@@ -79,13 +79,13 @@ class LogTail:
         self._open = ""
 
     def add(self, text: str) -> None:
-        """Take more output in."""
+        """Add output."""
         *lines, self._open = (self._open + text[-20_000:]).split("\n")
         self._lines.extend(map(_shown, lines[-LOG_LINES:]))
         self._open = self._open[-2_000:]
 
     def lines(self) -> list[str]:
-        """Return at most `LOG_LINES` lines, the last one may be unfinished."""
+        """Return at most `LOG_LINES` lines; the last one may be incomplete."""
         last = [_shown(self._open)] if self._open else []
         return [*self._lines, *last][-LOG_LINES:]
 
@@ -96,14 +96,14 @@ def _shown(line: str) -> str:
 
 @dataclass(slots=True)
 class RankView:
-    """The latest news of one rank."""
+    """The latest state of one rank."""
 
     rank: int
     worker: str = ""
     state: RankStatus = "running"
     usage: dict[str, Any] = field(default_factory=dict)
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Last progress record of each name."""
+    """The last progress message of each name."""
     log: LogTail = field(default_factory=LogTail)
 
 

@@ -1,4 +1,4 @@
-"""Where the code that runs now comes from: notebook, kernel and cell."""
+"""Finds the notebook, kernel and cell of the running code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The notebook's absolute path, and the ids of its kernel and of the cell; empty where there is none."""
+    """The absolute path of a notebook and the ids of its kernel and of a cell; empty texts outside of a notebook."""
 
     notebook: str = ""
     kernel: str = ""
@@ -18,11 +18,11 @@ class Origin:
 
 
 def origin() -> Origin:
-    """Return where the running code comes from; to be called by the thread that runs the cell.
+    """Return the origin of the running code; called on the thread that runs the cell.
 
-    Jupyter Server tells a kernel the notebook's path when it starts, and JupyterLab with each cell its id.
+    Jupyter Server passes the notebook's path to a kernel at its start, and JupyterLab the cell's id with each cell.
     """
-    # Only a process that is a kernel has imported it, and others must not have to.
+    # Looked up instead of imported: only kernels have imported it, and other processes may lack the package.
     module = sys.modules.get("ipykernel.kernelapp")
     if module is None or not module.IPKernelApp.initialized():
         return Origin()

@@ -1,12 +1,12 @@
-"""How much of the workers' journals the files of a run hold, so that another driver continues them without a gap.
+"""Keeps which messages the files of a run hold, so that another driver continues the files without a gap.
 
 A worker keeps the messages of each of its kernels in a run as a journal, numbered from 1. ``positions.json`` has
 
 - ``kernels``: the number of the last message whose content the files hold, by kernel id;
 - ``sizes``: the sizes that the files had then, in bytes, by name.
 
-A driver that takes the run up cuts the files back to these sizes and skips the messages up to these numbers. What lay
-beyond was written just before the earlier driver was killed, and the journals hold it.
+A driver that takes the run up cuts the files back to these sizes and skips the messages up to these numbers. The rest
+was written just before the earlier driver was killed, and is in the journals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 POSITIONS = "positions.json"
 JournalPosition: TypeAlias = tuple[str, int]
-"""Where a message stands: the id of its kernel, and its number in the journal that a worker keeps of the run."""
+"""The place of a message: the id of its kernel, and its number in the worker's journal of that kernel in the run."""
 
 FOLDERS = {"metrics": ".jsonl", "usage": ".jsonl", "logs": ".log"}
 
@@ -51,7 +51,7 @@ def cut_back(folder: Path, keep: Container[int] = ()) -> Mapping[str, int]:
         found = None
     for name, suffix in FOLDERS.items():
         for rank, path in rank_files(folder / name, suffix):
-            # A volume that refuses this also refuses what follows, and the run says so in a notice.
+            # A volume that refuses this refuses writes as well, and the run has a notice about those.
             with suppress(OSError):
                 if rank not in keep:
                     _cut(path, None if found is None else found["sizes"].get(f"{name}/{path.name}", 0))

@@ -1,4 +1,4 @@
-"""A run: one training cell with its code, metrics, logs and how it ended."""
+"""A run: one training cell with its code, metrics, logs and outcome."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Listener = Callable[[Report], None]
 class Run:
     """One training cell.
 
-    The event-loop thread feeds it, other threads read it: one lock guards all that changes, and is never held while
-    a file is written or a listener called.
+    The thread of the event loop feeds it, other threads read it. One lock guards all changing state; it is never held
+    while a file is written or a listener is called.
     """
 
     def __init__(
         self, info: RunInfo, code: str, sink: Sink | None = None, *, written: Mapping[str, int] | None = None
     ) -> None:
-        """Make a run; of one that another driver began, its files hold the messages up to the numbers ``written``."""
+        """Make a run; the files of a resumed run hold the messages up to the numbers ``written``, by kernel id."""
         self.code = code
         self._resumed = written is not None
         self._written = written or {}
@@ -45,23 +45,23 @@ class Run:
         self._listeners: list[Listener] = []
         self._over = threading.Event()
         self.failure: FarandoleError | None = None
-        """What the cell of a failed run raises, where this driver has seen it."""
+        """The error that the cell of a failed run raises, if this driver has seen the failure."""
         if info.status.ended or sink is None:
             self._over.set()
 
     @property
     def info(self) -> RunInfo:
-        """What ``run.json`` says at this moment."""
+        """The current content of ``run.json``."""
         return self._info
 
     @property
     def id(self) -> str:
-        """Id of the run: when it started and four random digits."""
+        """Id of the run: its start time and four random digits."""
         return self._info.id
 
     @property
     def name(self) -> str:
-        """Name that the user gave the run, or an empty text."""
+        """The user's name for the run, or an empty text."""
         return self._info.name
 
     @property
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def status(self) -> Status:
-        """Where the run stands."""
+        """The status of the run."""
         return self._info.status
 
     @property
@@ -101,12 +101,12 @@ class Run:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the user was told about the run."""
+        """Notices for the user about the run."""
         return self._info.notices
 
     @property
     def resumed_from(self) -> str | None:
-        """Id of the run whose checkpoint this one went on from, or None."""
+        """Id of the run whose checkpoint this run has continued from, or None."""
         return self._info.resumed_from
 
     @property
@@ -116,20 +116,20 @@ class Run:
 
     @property
     def results(self) -> dict[int, Any]:
-        """What ``fd.result`` got, by rank."""
+        """The values of ``fd.result``, by rank."""
         return dict(self._info.results)
 
     @property
     def result(self) -> Any:
-        """What ``fd.result`` got on the lowest rank that called it, or None."""
+        """The value of ``fd.result`` on the lowest rank that called it, or None."""
         results = self._info.results
         return results[min(results)] if results else None
 
     def add_records(self, rank: int, *records: dict[str, Any], position: JournalPosition | None = None) -> None:
-        """Take in the rank messages of one batch, except what the run's files hold; unknown kinds are ignored."""
+        """Add a batch of rank messages, unless the run's files hold it; unknown kinds are ignored."""
         known = self._is_known(position)
         if known:
-            # No file holds progress: the last record of each name is what counts.
+            # Progress is in no file; the last message of each name counts.
             records = tuple(record for record in records if record.get("kind") == Kind.PROGRESS)
         lines: dict[str, str] = {}
         reports = [self._add(rank, record, lines) for record in records]
@@ -163,7 +163,7 @@ class Run:
         return report
 
     def add_log(self, rank: int, text: str, position: JournalPosition | None = None) -> None:
-        """Take in output of a rank, unless the run's files hold it."""
+        """Add output of a rank, unless the run's files hold it."""
         if self._is_known(position):
             return
         with self._lock:
@@ -174,11 +174,11 @@ class Run:
         return position is not None and position[1] <= self._written.get(position[0], 0)
 
     def set_rank_state(self, rank: int, state: RankStatus) -> None:
-        """Say how a rank stands."""
+        """Set the state of a rank."""
         self._view(rank).state = state
 
     def assign_ranks(self, workers: Sequence[str]) -> None:
-        """Take these workers as those of the ranks 0, 1, ... from now on; ranks beyond them are gone."""
+        """Set the workers of the ranks 0, 1, ...; ranks beyond them are dead."""
         with self._lock:
             for rank, worker in enumerate(workers):
                 view = self._view(rank)
@@ -189,7 +189,7 @@ class Run:
             self._change(size=len(workers), workers=tuple(workers))
 
     def notice(self, text: str) -> None:
-        """Tell the user something about the run."""
+        """Add a notice for the user."""
         with self._lock:
             self._change(notices=(*self._info.notices, text))
             ended = self._info.status.ended
@@ -197,7 +197,7 @@ class Run:
             self._sink.flush()
 
     def finish(self, status: Status, error: str | None = None, *, ended: float | None = None) -> None:
-        """End the run, now or as it did at ``ended``, and write what is left; a second call does nothing."""
+        """End the run now, or at the time ``ended``, and write all pending data; a second call does nothing."""
         with self._lock:
             if self._info.status.ended:
                 return
@@ -206,22 +206,22 @@ class Run:
         self._over.set()
 
     def write_to(self, sink: Sink) -> None:
-        """Keep in these files what is told from now on."""
+        """Write all further changes to these files."""
         self._sink = sink
 
     def let_go(self) -> None:
-        """Write what is left of a run that goes on without this driver; whoever attaches the cluster takes it up."""
+        """Write all pending data of a run that continues without this driver; an attach takes the run up."""
         self._sink.close()
         self._over.set()
 
     def wait(self, timeout: float | None = None) -> Run:
-        """Return when the run has ended, as its cell would; ``timeout`` in seconds, None for as long as it takes.
+        """Wait for the end of the run and return the run; ``timeout`` in seconds, None for no limit.
 
         Raises:
-            RankError: the run failed or was stopped. DeadlineError: it goes on after ``timeout``. UsageError: it goes
-            on and is led elsewhere.
+            RankError: the run failed or was stopped. DeadlineError: it has not ended after ``timeout``.
+            UsageError: it continues, led by another driver.
         """
-        # The status changes first: whoever looks into the run's files after this has to find it there too.
+        # Waits for the event, which is set after the files are closed: the files must show the end when this returns.
         if not self._over.wait(timeout) and not self.status.ended:
             raise still_going(self.id, timeout)
         if not self.status.ended:
@@ -231,20 +231,20 @@ class Run:
         return self
 
     def flush(self) -> None:
-        """Hand all that was added to the operating system now."""
+        """Write all added data to the files now."""
         self._sink.flush()
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` with each further report, in the thread that adds it."""
+        """Call ``listener`` with each further report, on the thread that adds the report."""
         self._listeners.append(listener)
 
     def ranks(self) -> list[RankView]:
-        """Return the latest news of all ranks in their order."""
+        """Return the latest state of all ranks, in their order."""
         with self._lock:
             return [replace(view, progress=dict(view.progress)) for _, view in sorted(self._views.items())]
 
     def series(self, *, by_rank: bool = True) -> list[Series]:
-        """Return all reported series as they are drawn (at most 300 points a line), with or without a line a rank."""
+        """Return all reported series for a chart (at most 300 points a line), with or without a line for each rank."""
         with self._lock:
             return drawn(self._tables, by_rank=by_rank)
 

@@ -1,8 +1,8 @@
-"""Metrics of a run: the full table of each rank, and a short version of each series for the screen.
+"""The metrics of a run: the full table of each rank, and a condensed form of each series for charts.
 
-The full table is kept in flat arrays (8 bytes a number). Beside it each series keeps an *envelope*: at most
-`POINTS` buckets of mean, minimum and maximum. When there are too many, neighbours are joined, so that adding a point
-and drawing the series cost the same after a minute as after a day.
+The full table is kept in flat arrays (8 bytes a number). Each series also has an *envelope* of at most `POINTS`
+buckets with mean, minimum and maximum. Neighbouring buckets are joined when there are too many. So the cost of adding
+a point and of drawing a series does not grow with the run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POINTS = 300
 
 
 class Axis:
-    """Places the reports of one series on its x axis: by step, else by epoch, else by their order."""
+    """Places the reports of one series on the x axis: by step, else by epoch, else by their order."""
 
     def __init__(self) -> None:
         self.label = "report"
@@ -33,7 +33,7 @@ class Axis:
         self._epoch: int | None = None
 
     def place(self, step: int | None, epoch: int | None) -> int:
-        """Return the x of a report; a step that starts again with a new epoch goes on from the last one."""
+        """Return the x of a report; steps that start again with each epoch continue from the last one."""
         if step is not None:
             self.label = "step"
             x = self._continued(step, epoch)
@@ -53,7 +53,7 @@ class Axis:
 
 @dataclass(slots=True)
 class Bucket:
-    """What is kept of the values of neighbouring x: count, sum, minimum and maximum of the finite ones."""
+    """Count, sum, minimum and maximum of the finite values at neighbouring x."""
 
     count: int = 0
     total: float = 0.0
@@ -63,7 +63,7 @@ class Bucket:
     """How many values were NaN or infinite."""
 
     def add(self, value: float) -> None:
-        """Take one more value in."""
+        """Add a value."""
         if not math.isfinite(value):
             self.bad += 1
             return
@@ -73,7 +73,7 @@ class Bucket:
         self.high = max(self.high, value)
 
     def join(self, other: Bucket) -> None:
-        """Take in all values of another bucket."""
+        """Add all values of another bucket."""
         self.count += other.count
         self.total += other.total
         self.low = min(self.low, other.low)
@@ -82,12 +82,12 @@ class Bucket:
 
     @property
     def mean(self) -> float:
-        """Mean of the finite values, NaN where there is none."""
+        """Mean of the finite values, NaN if there is none."""
         return self.total / self.count if self.count else math.nan
 
 
 class Envelope:
-    """At most `POINTS` buckets, each ``width`` (a power of two) units of x wide, so that ranks line up."""
+    """At most `POINTS` buckets; their width in x is a power of two, so that the buckets of all ranks align."""
 
     def __init__(self, limit: int = POINTS) -> None:
         self.width = 1
@@ -95,7 +95,7 @@ class Envelope:
         self._limit = limit
 
     def add(self, x: int, value: float) -> None:
-        """Take one point in."""
+        """Add a point."""
         bucket = self.buckets.get(x // self.width)
         if bucket is None:
             bucket = self.buckets[x // self.width] = Bucket()
@@ -114,7 +114,7 @@ class Envelope:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One drawn point; ``mean`` is NaN where no value is finite, ``bad`` counts those that are not."""
+    """One point of a chart; ``mean`` is NaN if no value is finite, ``bad`` counts NaN and infinite values."""
 
     x: float
     mean: float
@@ -125,7 +125,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A series as it is drawn: the mean over the ranks with minimum and maximum, and a line for each rank."""
+    """A series for a chart: mean, minimum and maximum over the ranks, and a line for each rank."""
 
     name: str
     x_label: str
@@ -148,18 +148,18 @@ class Series:
 
     @property
     def low(self) -> float:
-        """Smallest finite value, NaN where there is none."""
+        """Smallest finite value, NaN if there is none."""
         return min((p.low for p in self.points if math.isfinite(p.mean)), default=math.nan)
 
     @property
     def high(self) -> float:
-        """Largest finite value, NaN where there is none."""
+        """Largest finite value, NaN if there is none."""
         return max((p.high for p in self.points if math.isfinite(p.mean)), default=math.nan)
 
 
 @dataclass(slots=True)
 class Column:
-    """One series of one rank: all values, the rows of the table they belong to, and the envelope."""
+    """One series of one rank: all values, their rows in the table, and the envelope."""
 
     rows: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
@@ -189,7 +189,7 @@ class RankTable:
             column.envelope.add(column.axis.place(report.step, report.epoch), value)
 
     def frame(self, rank: int) -> pd.DataFrame:
-        """Return the reports as a data frame: rank, time, step, epoch and one column a series."""
+        """Return the reports as a data frame with the columns rank, time, step, epoch and one for each series."""
         import pandas as pd
 
         frame = pd.DataFrame({"rank": rank, "time": list(self.time)})
@@ -201,7 +201,7 @@ class RankTable:
 
 
 def drawn(tables: Mapping[int, RankTable], *, by_rank: bool = True) -> list[Series]:
-    """Return all series of some ranks in the order in which they first appeared, with or without a line for each."""
+    """Return the series of these ranks in order of appearance, with or without a line for each rank."""
     names = dict.fromkeys(name for table in tables.values() for name in table.columns)
     return [
         _series(name, {rank: table.columns[name] for rank, table in tables.items() if name in table.columns}, by_rank)

@@ -1,9 +1,11 @@
-"""The run store: a folder a run, readable with any tool.
+"""The run store: one folder for each run, readable with any tool. ``<runs>/<id>/`` contains
 
-``<runs>/<id>/`` holds ``run.json``, ``code.py``, ``metrics/rank-<n>.jsonl`` (one report a line),
-``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``; ``view.json`` and ``lines.json`` say in short what is shown of it;
-``checkpoints/step-<n>/`` where the ranks wrote any, and ``records/`` where workers left what no driver has read, see
-`farandole.driver.recovery.orphaned_runs`.
+- ``run.json`` and ``code.py``;
+- ``metrics/rank-<n>.jsonl`` with a report in each line, ``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``;
+- ``positions.json``: which messages of the ranks these files hold, see `farandole.runs.positions`;
+- ``view.json`` and ``lines.json``: the condensed form for dashboard and panel;
+- ``checkpoints/step-<n>/``, if the ranks have written any;
+- ``records/``: journals that workers have persisted, see `farandole.driver.recovery.orphaned_runs`.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def default_folder() -> Path:
 
 
 class RunStore:
-    """All runs of one folder."""
+    """The runs in one folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = Path(folder or default_folder()).expanduser().absolute()
@@ -66,7 +68,7 @@ class RunStore:
         cwd: str | Path | None = None,
         origin: Origin | None = None,
     ) -> Run:
-        """Start a run; where its folder cannot be written it goes on in memory and says so in a notice."""
+        """Begin a run; if its folder cannot be written, the run stays in memory and has a notice about it."""
         run_id = self._new_id()
         cwd = Path(cwd or Path.cwd())
         info = RunInfo(
@@ -89,10 +91,10 @@ class RunStore:
         return self._write(Run(info, code, Nowhere()))
 
     def resume(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
-        """Return a run that another driver began, with all that its files tell, to continue them from the journals.
+        """Return a run that another driver began, with the content of its files, to be continued from the journals.
 
-        ``about`` is what its ``run.json`` said when it began; it counts if there are no files. No journal is left of
-        the ``missing`` ranks.
+        ``about`` is the first content of its ``run.json``, for a store without its folder. The ``missing`` ranks have
+        no journals, so their files stay as they are.
         """
         folder = self.folder / Path(about["id"]).name
         known = (folder / "run.json").exists()
@@ -104,7 +106,7 @@ class RunStore:
         return self._write(run, written)
 
     def follow(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
-        """Return a run that another driver leads and writes, to be fed from the journals from its beginning."""
+        """Return a run that another driver leads and writes, to be fed from the beginning of the journals."""
         info = RunInfo.from_json({**about, "driver": this_process()}, self.folder / Path(about["id"]).name)
         run = Run(info, code, Nowhere())
         feed(run, missing)
@@ -125,7 +127,7 @@ class RunStore:
                 return run_id
 
     def list(self) -> list[RunInfo]:
-        """Return all runs, newest first; folders that cannot be read are left out with a warning."""
+        """Return all runs, newest first; a folder that cannot be read is skipped with a warning."""
         return sorted(self._readable(), key=lambda info: (info.started, info.id), reverse=True)
 
     def _readable(self) -> Iterator[RunInfo]:
@@ -146,9 +148,10 @@ class RunStore:
         yield from (entry for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
     def find(self, key: str) -> RunInfo:
-        """Return the run of an id, of the unique beginning of one, or the newest of a name.
+        """Return the run with this id, beginning of an id or name; of several with that name the newest.
 
-        Raises RunNotFoundError when there is none, or when several ids begin with ``key``.
+        Raises:
+            RunNotFoundError: there is none, or several ids begin with ``key``.
         """
         runs = self.list()
         exact = [info for info in runs if info.id == key] or [info for info in runs if info.name == key and key]
@@ -194,7 +197,7 @@ class RunStore:
         )
 
     def load(self, key: str) -> Run:
-        """Return a run as it stands on disk, for reading only; ``key`` as in `find`."""
+        """Read a run from disk; ``key`` as in `find`."""
         info = self.find(key)
         run = Run(info, _text(info.folder / "code.py"))
         feed(run)
@@ -206,7 +209,7 @@ class RunStore:
 
 
 def feed(run: Run, ranks: Container[int] | None = None) -> None:
-    """Tell a run what its own files say, of some ranks or of all."""
+    """Add the content of a run's files to it, for some ranks or for all."""
 
     def wanted(folder: str, suffix: str) -> Iterator[tuple[int, Path]]:
         files = rank_files(run.folder / folder, suffix)
@@ -229,19 +232,19 @@ def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
 
 
 def read_info(folder: Path) -> RunInfo:
-    """Return what ``run.json`` says; a run whose driver is gone is lost. Raises OSError, ValueError and the like."""
+    """Read ``run.json``; a run whose driver has ended is lost. Raises OSError, KeyError, TypeError or ValueError."""
     return as_it_stands(RunInfo.from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")), folder))
 
 
 def as_it_stands(info: RunInfo) -> RunInfo:
-    """Return what ``run.json`` said, with the end of a run that its driver has not lived to write down."""
+    """Return the info with the status lost if the driver has ended before it could write the end."""
     if info.status is Status.RUNNING and driver_is_gone(info.driver):
         return replace(info, status=Status.LOST, error=info.error or "the driver ended before the run did")
     return info
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a JSON-lines file; lines that are torn are skipped."""
+    """Yield the objects in a JSON-lines file; incomplete lines are skipped."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
@@ -253,12 +256,12 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def this_process() -> dict[str, Any]:
-    """Return what tells this process from any other: host, process id and start time."""
+    """Return what identifies this process: host, process id and start time."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
 
 
 def driver_is_gone(driver: Mapping[str, Any]) -> bool:
-    """Say whether the process of a driver has ended; False where it ran on another host, which cannot be asked."""
+    """Return whether the process of a driver has ended; False if it ran on another host, where it cannot be checked."""
     if driver.get("host") != socket.gethostname():
         return False
     try:
@@ -269,7 +272,7 @@ def driver_is_gone(driver: Mapping[str, Any]) -> bool:
 
 
 def git_state(cwd: Path) -> dict[str, Any] | None:
-    """Return commit and ``dirty`` of the repository around a folder, or None where there is none."""
+    """Return ``commit`` and ``dirty`` of the git repository of a folder, or None without a repository."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=GIT_SECONDS, check=True)

@@ -1,4 +1,4 @@
-"""What the dashboard shows of a run, as JSON: pure functions of the run and the time."""
+"""The data that the dashboard shows of a run, as JSON: pure functions of the run and the time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from farandole.runs.series import Point, Series
 
 SLOWER = 1.05
-"""A rank is marked as the slowest when its step takes this much longer than the mean."""
+"""The slowest rank is marked if its step takes this many times the mean."""
 
 FRESH_SECONDS = 10.0
-"""A progress record counts for throughput this long after the newest one of its rank."""
+"""A progress message is ignored if its rank has sent a newer one of another loop this much later."""
 
 
 def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
-    """Return everything that the dashboard shows; ``now`` is in seconds since the epoch."""
+    """Return all data for the dashboard; ``now`` is in seconds since the epoch."""
     info, ranks = run.info, run.ranks()
     rows = [_row(view) for view in ranks]
     _mark_slowest(rows)
@@ -44,9 +44,9 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
 
 
 def progress(ranks: Sequence[RankView]) -> list[dict[str, Any]]:
-    """Return a bar for each loop that goes on: mean over the ranks, and the seconds that the slowest still needs.
+    """Return a bar for each running loop: the mean over the ranks, and the seconds that the slowest still needs.
 
-    Between two loops it is the last one's bar: fifteen epochs with a bar each would push the charts off the screen.
+    Between two loops the bar of the last one stays; bars of earlier loops would push the charts off the screen.
     """
     names = dict.fromkeys(name for view in ranks for name in view.progress)
     records = {name: [view.progress[name] for view in ranks if name in view.progress] for name in names}
@@ -54,11 +54,11 @@ def progress(ranks: Sequence[RankView]) -> list[dict[str, Any]]:
         return []
     newest = {name: max(record["time"] for record in found) for name, found in records.items()}
     last = max(newest.values())
-    going = [name for name in names if _goes_on(records[name]) and last - newest[name] < FRESH_SECONDS]
-    return [_bar(name, records[name]) for name in going or [max(newest, key=newest.__getitem__)]]
+    running = [name for name in names if _is_running(records[name]) and last - newest[name] < FRESH_SECONDS]
+    return [_bar(name, records[name]) for name in running or [max(newest, key=newest.__getitem__)]]
 
 
-def _goes_on(records: Sequence[dict[str, Any]]) -> bool:
+def _is_running(records: Sequence[dict[str, Any]]) -> bool:
     return any(record.get("total") is None or record["done"] < record["total"] for record in records)
 
 
@@ -75,7 +75,7 @@ def _bar(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def series_view(series: Series, *, per_rank: bool) -> dict[str, Any]:
-    """Return one series; what is not finite is null, and ``bad_x`` says where values were NaN or infinite."""
+    """Return one series; values that are not finite are null, and ``bad_x`` lists their x."""
     return {
         "name": series.name,
         "x_label": series.x_label,
@@ -113,7 +113,7 @@ def _row(view: RankView) -> dict[str, Any]:
 
 
 def _busiest(view: RankView) -> dict[str, Any]:
-    """Return the progress record of the innermost loop: of the fresh ones, that with the most samples a second."""
+    """Return the progress of the innermost loop: of the fresh messages the one with the most samples a second."""
     newest = max((record["time"] for record in view.progress.values()), default=0.0)
     fresh = [record for record in view.progress.values() if newest - record["time"] < FRESH_SECONDS]
     return max(fresh, key=lambda record: record.get("samples_per_second") or 0.0, default={})
@@ -129,13 +129,13 @@ def _mark_slowest(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """Return the sum of the values that are known, or None."""
+    """Return the sum of the known values, or None if there is none."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def short(value: float | None) -> float | None:
-    """Return a number with six digits, None for what is not finite."""
+    """Return a number with six digits, None if it is not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.6g}")

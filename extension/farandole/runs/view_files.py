@@ -1,4 +1,4 @@
-"""What is shown of a run, left in its folder: whoever shows it too reads one small file in place of all reports."""
+"""Keeps the dashboard's data of a run in its folder, so that the panel reads one small file instead of all reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINES = "lines.json"
 
 @dataclass
 class _File:
-    """A file, written again after ``pause`` seconds at least, and ``share`` times what the last writing took."""
+    """A file that is written again after ``pause`` seconds, or ``share`` times the last write if that is longer."""
 
     name: str
     make: Callable[[Run], dict[str, Any]]
@@ -41,7 +41,7 @@ def _lines(run: Run) -> dict[str, Any]:
 
 
 class ViewFiles:
-    """The files of one run; they cost a small part of the driver's time, however many ranks and series there are."""
+    """Writes the view files of one run, within a small share of the driver's time for any number of ranks."""
 
     def __init__(self, run: Run, files: RunFiles) -> None:
         self._run = run
@@ -49,9 +49,9 @@ class ViewFiles:
         self._all = (_File(VIEW, _view, 1.0, 25.0), _File(LINES, _lines, 5.0, 100.0))
 
     def renew(self, version: int, *, last: bool = False) -> None:
-        """Write what is due; ``version`` tells whether there is news of the run. The last time all is written.
+        """Write the files that are due and older than ``version``; the ``last`` time write all.
 
-        Where that fails the files are left empty: whoever shows the run reads its reports then.
+        After an error the files are left empty, and the panel reads the reports instead.
         """
         try:
             self._write_due(version, last=last)

@@ -1,7 +1,8 @@
-"""The files of one run, written so that a killed driver or a full disk loses as little as possible.
+"""Writes the files of one run so that a killed driver or a full disk loses as little as possible.
 
-What is added waits in memory; a thread appends it four times a second. After an `OSError` nothing is dropped (only very
-long logs are): it is tried again every few seconds and goes on in the middle of a line where it stopped.
+Added data waits in memory, and a thread appends it to the files four times a second. After an `OSError` all data is
+kept, except for the beginnings of very long logs. The thread retries every few seconds and continues where it stopped,
+even in the middle of a line.
 """
 
 from __future__ import annotations
@@ -22,38 +23,38 @@ from farandole.runs.positions import POSITIONS, JournalPosition, sizes_of
 FLUSH_SECONDS = 0.25
 RETRY_SECONDS = 5.0
 LOG_LIMIT = 4_000_000
-"""Bytes of log that one file may hold back in memory while nothing can be written."""
+"""Limit for the bytes of one log in memory while its file cannot be written."""
 
 
 Text: TypeAlias = str | Callable[[], str]
-"""What a file is to hold, or what makes it."""
+"""The content of a file, or a function that makes it."""
 
 
 class Sink(Protocol):
-    """Where a run keeps what it is told."""
+    """Keeps the data of a run."""
 
     def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
-        """Append the content of one message, which has this position, to files of the run: texts by name."""
+        """Append the content of one message with this position to files of the run: texts by file name."""
 
     def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run."""
 
     def flush(self, *, force: bool = False) -> None:
-        """Hand everything to the operating system; ``force`` retries at once after an error."""
+        """Write all data to the files; ``force`` retries at once after an error."""
 
     def close(self) -> None:
         """Flush for the last time."""
 
 
 class Renew(Protocol):
-    """Brings up to date what is made of all that a run was told."""
+    """Updates files that are derived from all data of a run."""
 
     def __call__(self, version: int, *, last: bool) -> None:
-        """Do so where there is news since an earlier ``version``, and in any case the last time."""
+        """Update the files that are older than ``version``; the ``last`` time update all."""
 
 
 class Nowhere:
-    """The sink of a run that was read from disk: keeps nothing."""
+    """The sink of a run that was read from disk; it keeps nothing."""
 
     def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
         """Do nothing."""
@@ -69,11 +70,12 @@ class Nowhere:
 
 
 class RunFiles:
-    """The folder of a run that is being written.
+    """The folder of a run that is being written. There are three locks:
 
-    Three locks: ``_pending`` guards what waits and is never held while writing, so that adding never waits for a slow
-    disk; ``_writing`` lets one thread write at a time, ``_renewing`` one make what is renewed. No lock is held while
-    ``tell`` is called.
+    - ``_pending`` guards the waiting data. It is never held while writing, so adding never waits for a slow disk.
+    - ``_writing`` lets one thread write at a time, ``_renewing`` lets one thread make the derived files.
+
+    No lock is held while ``tell`` is called.
     """
 
     def __init__(
@@ -82,8 +84,8 @@ class RunFiles:
         """Continue the files of a folder; ``written`` are the numbers that `cut_back` has returned for it."""
         self.folder = folder
         self._numbers = dict(written or {})
-        """The number of the last message of each kernel that is written or waits."""
-        self._numbers_on_disk = dict(self._numbers)
+        """The number of the last message of each kernel that is written or waiting."""
+        self._positions: dict[str, dict[str, int]] = {}
         self._sizes: dict[str, int] = {}
         self._tell: Callable[[str], None] | None = None
         self._renew: Renew | None = None
@@ -99,10 +101,10 @@ class RunFiles:
         self._thread = threading.Thread(target=self._flush_often, name="farandole-run-files", daemon=True)
 
     def start(self, tell: Callable[[str], None], renew: Renew | None = None) -> None:
-        """Write what is there, then go on in the background.
+        """Write the waiting data, then start the thread.
 
-        ``tell`` is called with one sentence when writing first fails, and again when it works once more. ``renew`` is
-        called in the background with a number that grows with all that is added, and for the last time at the end.
+        - ``tell`` is called with a notice when writing first fails, and again when it works again.
+        - ``renew`` is called on the thread with a version that grows with all added data, and a last time at the end.
         """
         self._tell = tell
         self._renew = renew
@@ -112,9 +114,9 @@ class RunFiles:
         self._thread.start()
 
     def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
-        """Append the content of one message to files of the run: texts by name.
+        """Append the content of one message to files of the run: texts by file name.
 
-        All of it and its position are taken in at once: `positions.json` must never tell of half a message.
+        The texts and the position are added under one lock: ``positions.json`` must never count half a message.
         """
         with self._pending:
             for name, text in texts.items():
@@ -128,46 +130,46 @@ class RunFiles:
                 self._numbers[kernel] = number
 
     def replace(self, name: str, text: Text) -> None:
-        """Replace a whole file of the run; readers see the old one or the new one.
+        """Replace a whole file of the run; readers see the old content or the new content.
 
-        A function makes the text when it is written: one that grows with the ranks must not be made again for each of
-        them.
+        A function is called only when the file is written. So a text whose length grows with the ranks is not made
+        again for each rank that changes it.
         """
         with self._pending:
             self._replaces[name] = text
 
     def flush(self, *, force: bool = False) -> None:
-        """Hand everything to the operating system; after an error only every few seconds, unless forced."""
+        """Write all data to the files; after an error only every few seconds, unless forced."""
         with self._writing:
             news = self._try_to_write() if force or self._may_try() else None
         if news and self._tell:
             self._tell(news)
 
     def close(self) -> None:
-        """Flush for the last time and end the thread; it stays while something could not be written."""
+        """Flush for the last time and end the thread; it continues to retry if something could not be written."""
         try:
             if not self._closed.is_set():
                 self._closed.set()
-                # All that is made of the run comes after the run itself: that may take long, or be interrupted.
+                # Derived files come last: making them may take long or be interrupted.
                 self.flush(force=True)
                 self._bring_up_to_date(last=True)
         finally:
             self.flush(force=True)
 
     def _bring_up_to_date(self, *, last: bool) -> None:
-        # Under a lock: what the thread has begun to make before the end must not come after what is made at the end.
+        # Under a lock: files that the thread began to make before the end must not replace the final ones.
         with self._renewing:
             news = self._try_to_renew(last=last) if last or not self._closed.is_set() else None
         if news and self._tell:
             self._tell(news)
 
     def _try_to_renew(self, *, last: bool) -> str | None:
-        """Renew what is made of the run; where that fails give it up, and return a sentence for the user."""
+        """Update the derived files; after an error give them up and return a notice for the user."""
         if self._renew is None:
             return None
         try:
             self._renew(self._version, last=last)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with it must not cost the run its metrics
+        except Exception as error:  # noqa: BLE001 - no error in derived files may cost the run its metrics
             self._renew = None
             return (
                 f"Run {self.folder.name} has no short version for the panel any more: {error!r}; none of its metrics "
@@ -185,14 +187,14 @@ class RunFiles:
             self.flush(force=True)
 
     def _has_unwritten(self) -> bool:
-        with self._writing, self._pending:  # not in mid-write, when what is being written is in neither
+        with self._writing, self._pending:  # both locks: data that is being written is in neither dict
             return bool(self._appends or self._replaces)
 
     def _may_try(self) -> bool:
         return self._failed_at is None or time.monotonic() - self._failed_at >= self._retry_seconds
 
     def _try_to_write(self) -> str | None:
-        """Write all that waits; return a sentence for the user when that fails first, or works again."""
+        """Write the waiting data; return a notice for the user when it first fails, or works again."""
         failed_before = self._failed_at is not None
         try:
             self._write_all()
@@ -221,11 +223,11 @@ class RunFiles:
                     self._appends[name] = data + self._appends.get(name, b"")
         for name in list(self._replaces):
             self._replace_now(name)
-        # Last: run.json holds results and notices of the same messages.
-        if numbers != self._numbers_on_disk:
-            positions = strict_json({"kernels": numbers, "sizes": self._sizes})
-            write_atomically(self.folder / POSITIONS, positions.encode())
-            self._numbers_on_disk = numbers
+        # Last, because run.json holds the results and notices of the same messages.
+        positions = {"kernels": numbers, "sizes": dict(self._sizes)}
+        if numbers and positions != self._positions:
+            write_atomically(self.folder / POSITIONS, strict_json(positions).encode())
+            self._positions = positions
 
     def _replace_now(self, name: str) -> None:
         with self._pending:
@@ -237,7 +239,7 @@ class RunFiles:
                 del self._replaces[name]
 
     def _append_now(self, name: str, data: bytearray) -> None:
-        """Write to the end of a file, and remove from the data what was written, also when an error comes between."""
+        """Append data to a file and remove what was written from the data, even if an error follows."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -250,7 +252,7 @@ class RunFiles:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file so that a reader, or a crash, finds the old content or the new one, never half."""
+    """Replace a file so that readers see the old or the new content, never a part, even after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -263,7 +265,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def strict_json(value: Any, *, indent: int | None = None) -> str:
-    """Return a value as strict JSON: floats that are not finite become strings, unknown objects their text."""
+    """Return a value as strict JSON: floats that are not finite become strings, unknown objects become their text."""
     return json.dumps(_strict(value), indent=indent, allow_nan=False, default=str, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Runs that go on while no cell waits for them: detached ones, and those that an earlier driver began."""
+"""Runs without a waiting cell: detached runs, and runs that an earlier driver began."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Fail: TypeAlias = Callable[[Run, BaseException, float | None], None]
 
 
 class BackgroundRun:
-    """A run and the loop's task that leads it; its output waits until somebody shows it."""
+    """A run and the task on the loop that leads it; its output is kept until `show` or `wait` is called."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._blocks: deque[Block] = deque()
-        self.screen = OutputRelay(list(range(run.size)), self._blocks.append)
+        self.relay = OutputRelay(list(range(run.size)), self._blocks.append)
         self._refresh: Callable[[], None] = lambda: None
         self._over = threading.Event()
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, watch: Watch) -> None:
-        """Have the run watched from now on, by the loop's thread."""
+        """Call ``watch`` now, and the function that it returns on the loop's thread while the run continues."""
         self._refresh = watch(self.run)
         if self._over.is_set():
-            # It may have ended before there was anything to refresh.
+            # The run has ended before: nothing else refreshes the view with its final status.
             self._refresh()
 
     async def begin(
@@ -48,26 +48,27 @@ class BackgroundRun:
         fail: Fail,
         ended: float | None = None,
     ) -> None:
-        """Lead the run from now on: ``check`` raises for a bad end, ``fail`` writes that down.
+        """Start the task that leads the run.
 
-        A run that is told again may have ended before, at ``ended``.
+        - ``check`` raises an error if the replies are not those of a success; ``fail`` writes the error to the run.
+        - ``ended`` is the end of a run that ended before this driver took it up, in seconds since the epoch.
         """
         self._task = asyncio.create_task(self._lead(work, check, fail, ended), name=f"run {self.run.id}")
-        # A task that is cancelled before its first step does none, and nobody would learn of its end.
+        # Let the task take its first step: one that is cancelled before that runs none of its cleanup.
         await asyncio.sleep(0)
 
     async def let_go(self) -> None:
-        """Leave the run to itself."""
+        """Stop following the run; it continues on its ranks."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def flush(self) -> None:
-        """Have all output that was heard ready to be shown, also what waits for its like from other ranks."""
-        self.screen.pump(flush=True)
+        """Make all output ready for `show`, including lines that wait for equal lines of other ranks."""
+        self.relay.pump(flush=True)
 
     def show(self, show: Show) -> None:
-        """Show the output that has come."""
+        """Show the output that has arrived."""
         while self._blocks:
             show(self._blocks.popleft())
 
@@ -89,7 +90,7 @@ class BackgroundRun:
         ended: float | None,
     ) -> None:
         ticker = asyncio.create_task(self._tick())
-        # What is left is written in another thread: a slow volume must not hold up the loop, which answers workers.
+        # Files are written in a thread: a slow volume must not block the loop, which answers the workers.
         try:
             check(self.run, await work)
         except asyncio.CancelledError:
@@ -105,13 +106,13 @@ class BackgroundRun:
             await asyncio.to_thread(self.run.finish, Status.FINISHED, ended=ended)
         finally:
             ticker.cancel()
-            self.screen.pump(flush=True)
-            # The other way round a `watch` in between would see neither the end nor a last refresh.
+            self.relay.pump(flush=True)
+            # In this order: otherwise a `watch` between the two would miss both the end and the last refresh.
             self._over.set()
             self._refresh()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(PUMP_SECONDS)
-            self.screen.pump()
+            self.relay.pump()
             self._refresh()

@@ -1,4 +1,4 @@
-"""Where the output of one cell passes from the loop's thread to the caller's."""
+"""Passes the output of a cell from the loop's thread to the thread that shows it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from farandole.runs.run import Run
 
 Show: TypeAlias = Callable[[Block], None]
 Watch: TypeAlias = Callable[[Run], Callable[[], None]]
-"""Called with a new run; returns what is called about ten times a second while the run continues, and at its end."""
+"""Called with a new run; returns a function that is called about ten times a second, and once after the run's end."""
 
 
 class OutputRelay:
-    """Takes output on the loop's thread and shows it, folded, on the caller's."""
+    """Takes output on the loop's thread and shows it, folded, on the thread that calls `pump`."""
 
     def __init__(self, ranks: Sequence[int], show: Show) -> None:
         self._folder = Folder(ranks)
         self._show = show
         self._waiting: queue.SimpleQueue[tuple[int, str, dict[str, Any]]] = queue.SimpleQueue()
-        self._told = False
+        self._reported_dropped = False
 
     def put(self, rank: int, kind: str, content: dict[str, Any]) -> None:
         """Take a message from the loop's thread."""
@@ -35,8 +35,8 @@ class OutputRelay:
             self._folder.feed(*self._waiting.get(), now)
         for block in self._folder.take(now, flush=flush):
             self._show(block)
-        if flush and self._folder.dropped and not self._told:
-            self._told = True
+        if flush and self._folder.dropped and not self._reported_dropped:
+            self._reported_dropped = True
             text = (
                 f"... {self._folder.dropped:,} more characters are not shown. `%cluster logs RANK` shows a rank's last "
                 "lines; a run's folder holds them all.\n"
@@ -45,7 +45,7 @@ class OutputRelay:
 
 
 class RunView:
-    """A run as the cell that waits for it shows it: output and dashboard belong to that cell's thread."""
+    """Shows the output and the dashboard of a run in the cell that waits for it, on that cell's thread."""
 
     def __init__(self, show: Show, watch: Watch | None) -> None:
         self.begun = False
@@ -54,18 +54,18 @@ class RunView:
         self._refresh: Callable[[], None] | None = None
 
     def begin(self, run: Run) -> OutputRelay:
-        """Take the run that has been begun, on the loop's thread; return where its output goes."""
-        self.run, self._screen = run, OutputRelay(list(range(run.size)), self._show)
-        # Last: the other thread looks at nothing else before.
+        """Show this run from now on; called on the loop's thread. Return the relay for its output."""
+        self.run, self._relay = run, OutputRelay(list(range(run.size)), self._show)
+        # Set last: the cell's thread reads the other two only once this is True.
         self.begun = True
-        return self._screen
+        return self._relay
 
     def pump(self, *, flush: bool = False) -> None:
-        """Show what is ready, on the thread of the cell."""
+        """Show what is ready; called on the thread of the cell."""
         if not self.begun:
             return
         if self._watch is not None:
             self._refresh, self._watch = self._watch(self.run), None
-        self._screen.pump(flush=flush)
+        self._relay.pump(flush=flush)
         if self._refresh is not None:
             self._refresh()

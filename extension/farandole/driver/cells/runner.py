@@ -1,4 +1,4 @@
-"""The cells of a cluster and the runs among them: how they are begun, led, taken up again and ended."""
+"""Executes the cells of a cluster, begins and ends its runs, and takes up runs of an earlier driver."""
 
 from __future__ import annotations
 
@@ -43,13 +43,15 @@ from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
 CATCH_UP_SECONDS = 30.0
+"""Timeout to read what ranks have sent before the cluster was attached; the rest is read in the background."""
 STOP_SECONDS = 15.0
+"""Timeout for a run to end after it was stopped."""
 RANK_STATES: dict[str, RankStatus] = {"ok": "done", "error": "failed", "dead": "dead"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """What is asked of `CellRunner.train`; see `Cluster.train`. ``origin`` is where the request comes from."""
+    """The arguments of `Cluster.train`; ``origin`` is the notebook cell that called it."""
 
     code: str
     name: str | None = None
@@ -61,7 +63,11 @@ class TrainRequest:
 
 
 class CellRunner:
-    """Executes the cells of one cluster for callers on other threads than its loop's."""
+    """Executes the cells of one cluster.
+
+    The public methods are called on other threads than the loop's, the coroutines run on the loop. A training cell
+    holds the cluster (`ClusterCore.cell`) from before its run is created to its last reply.
+    """
 
     def __init__(
         self, core: ClusterCore, loop: LoopThread, store: RunStore, *, logs: RankLogs, progress: Progress
@@ -75,15 +81,15 @@ class CellRunner:
         self._runs = core.router.runs
 
     def run(self, code: str, *, ranks: Sequence[int] | None, show: Show | None) -> list[Block]:
-        """Execute a cell that is no run and return its output; see `Cluster.run`."""
+        """Execute a cell that is not a run and return its output; see `Cluster.run`."""
         shown: list[Block] = []
-        screen = OutputRelay(list(range(self._size)) if ranks is None else list(ranks), show or shown.append)
-        cell = Cell(code=code, sink=self._sink(screen, None))
+        relay = OutputRelay(list(range(self._size)) if ranks is None else list(ranks), show or shown.append)
+        cell = Cell(code=code, sink=self._sink(relay, None))
         try:
             work = self._core.run(cell, ranks, self._progress)
-            self._raise_for(self._loop.call(work, on_interrupt=self._core.interrupt, pump=screen.pump))
+            self._raise_for(self._loop.call(work, on_interrupt=self._core.interrupt, pump=relay.pump))
         finally:
-            screen.pump(flush=True)
+            relay.pump(flush=True)
         return shown
 
     def train(
@@ -108,24 +114,24 @@ class CellRunner:
         return background.run
 
     def let_go(self) -> None:
-        """Leave the runs of the `background` to themselves."""
+        """Stop following the runs of the `background`; the runs continue."""
         for background in self.background.values():
             self._loop.call(background.let_go())
 
     def take_up(self) -> None:
-        """Take up the runs whose end the store does not know, and which workers have on record, or have left."""
+        """Take up the runs that workers have in their journals and whose end is not in the store."""
         self._loop.call(self._take_up_all(orphaned_workers(self.store, self._core.name)))
 
     def complete(self) -> None:
-        """Tell the runs of a cluster of which no worker is left, by what its workers have left."""
+        """Complete the runs of a cluster without workers from the journals that its workers have persisted."""
         for run in complete(self.store, cluster=self._core.name):
             self._progress(
-                f"run {run.id} is {run.status}: so its workers, which are gone, left it; see `%runs show {run.id}`"
+                f"run {run.id} is {run.status}, as its workers recorded before they ended; see `%runs show {run.id}`"
             )
 
     @property
     def going(self) -> list[str]:
-        """The ids of the runs that go on."""
+        """The ids of the runs that have not ended."""
         return [run.id for run in list(self._runs.values()) if not run.status.ended]
 
     @property
@@ -157,13 +163,14 @@ class CellRunner:
             await held.enter_async_context(self._core.cell(self._progress, backend=request.backend))
             run = await self._begin(request, source)
             background = BackgroundRun(run)
-            # The run takes over the hold on the cluster: between the two a `scale` could change what run.json says.
-            work = _releasing(held.pop_all(), self._work(run, background.screen, request.elastic))
+            # The background task inherits the lock. If it acquired the lock again, a `scale` could come between and
+            # make the size in run.json stale.
+            work = _releasing(held.pop_all(), self._work(run, background.relay, request.elastic))
             await self._go_on(background, work)
         return background
 
     async def _begin(self, request: TrainRequest, source: RunInfo | None) -> Run:
-        """Begin a run on the cluster as it stands; an interrupt meanwhile ends a run that has been begun."""
+        """Create a run for the ranks that the cluster has now; the caller holds the cluster."""
         size, backend = self._size, self._core.backend
         if request.elastic is not None:
             request.elastic.check(code=request.code, size=size, backend=backend)
@@ -180,7 +187,7 @@ class CellRunner:
             resumed_from=source.id if source else None,
             origin=request.origin,
         )
-        # In a thread, as the volume may be slow. It is not cancelled half-way: nobody would end the run.
+        # In a thread, because the volume may be slow. A cancelled call would leave a run that never ends.
         creating = asyncio.ensure_future(asyncio.to_thread(create))
         try:
             run = await asyncio.shield(creating)
@@ -201,8 +208,8 @@ class CellRunner:
             mark={"run": run.id, "about": about(run, elastic)},
         )
 
-    def _work(self, run: Run, screen: OutputRelay, elastic: Elastic | None) -> Coroutine[Any, Any, list[Reply]]:
-        cell = self._cell(run, self._sink(screen, run), elastic)
+    def _work(self, run: Run, relay: OutputRelay, elastic: Elastic | None) -> Coroutine[Any, Any, list[Reply]]:
+        cell = self._cell(run, self._sink(relay, run), elastic)
         if elastic is None:
             return self._core.execute(cell, notice=self._callbacks(run).notice)
         return self._core.lead(ElasticCell(self._core, cell, elastic, self._callbacks(run)))
@@ -227,33 +234,33 @@ class CellRunner:
                 await self._take_up(found)
 
     async def _take_up(self, found: FoundRun) -> None:
-        # A driver that still leads it writes its files, and releases its ranks itself.
+        # If another driver still leads the run, that one writes its files and releases its ranks.
         led, readers = await is_led(found, self.store), found.readers(self._core.router.to_run)
         background = BackgroundRun(await in_thread(partial(restore_run, found, self.store, write=not led)))
         await self._go_on(background, self._continued(found, background, readers, led=led), ended=found.ended)
         if not await until_caught_up(readers, CATCH_UP_SECONDS):
-            self._progress(f"run {found.id} has so much on record that its beginning is still being read")
+            self._progress(f"run {found.id} has a long journal; its beginning is still being read")
         await background.flush()
 
     def _continued(
         self, found: FoundRun, background: BackgroundRun, readers: Sequence[RunReader], *, led: bool
     ) -> Coroutine[Any, Any, list[Reply]]:
-        """Return the work that follows a found run to its end, or leads it there: an elastic one that nobody leads."""
+        """Return the work that follows a run to its end, or leads it there if it is elastic and has no driver."""
         run = background.run
-        sink = self._sink(background.screen, run)
+        sink = self._sink(background.relay, run)
         if found.elastic is None:
             notice = None if led else self._callbacks(run).notice
             return self._core.follow(readers, sink, together=not led and run.backend != "none", notice=notice)
         if led or found.ended is not None:
             return follow_to_end(readers, sink)
         self._core.use(run.backend)
-        heard = JournalReplay(readers=readers, workers=run.info.workers)
+        replay = JournalReplay(readers=readers, workers=run.info.workers)
         cell = self._cell(run, sink, found.elastic)
-        return self._core.take_over(AdoptedRun(self._core, cell, found.elastic, self._callbacks(run), heard))
+        return self._core.take_over(AdoptedRun(self._core, cell, found.elastic, self._callbacks(run), replay))
 
-    def _sink(self, screen: OutputRelay, run: Run | None) -> Sink:
+    def _sink(self, relay: OutputRelay, run: Run | None) -> Sink:
         def take(rank: int, kind: str, content: dict[str, Any], position: JournalPosition | None) -> None:
-            screen.put(rank, kind, content)
+            relay.put(rank, kind, content)
             if kind == "stream":
                 self._logs.add(rank, content["text"])
                 if run is not None:
@@ -267,7 +274,7 @@ class CellRunner:
             run.set_rank_state(reply.rank, "stopped" if stopped else RANK_STATES[reply.status])
         self._raise_for(replies)
         if not replies:
-            raise RankError("the cell has ended on no rank, so nothing is known of its outcome; run it again")
+            raise RankError("the cell ended on no rank, so its outcome is unknown; run it again")
 
     def _raise_for(self, replies: Sequence[Reply]) -> None:
         if self._core.group.interrupted:

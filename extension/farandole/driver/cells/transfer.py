@@ -1,4 +1,4 @@
-"""The driver's end of ``%push`` and ``%pull``."""
+"""The driver's side of ``%push`` and ``%pull``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.exceptions import RankDiedError, RankError, TransferError
 from farandole.protocol import PUSH_TARGET
 
 BROADCAST_BYTES = 1_000_000
-"""From this size on a value goes to one rank, and from there to the others over the backend."""
+"""Larger values go to rank 0, which broadcasts them to the others over the backend."""
 CHUNK_BYTES = 4_000_000
 """Jupyter's server takes websocket messages of up to 10 MiB."""
 TRANSFER_SECONDS = 300.0
@@ -42,7 +42,7 @@ def pack(values: Mapping[str, Any]) -> bytes:
 
 
 async def push(group: RankGroup, kernels: Sequence[RankKernel], blob: bytes, *, broadcast: bool) -> None:
-    """Bring pickled values into the namespaces of ranks; `broadcast` sends large ones to rank 0 alone."""
+    """Set pickled values in the namespaces of ranks; with `broadcast`, rank 0 passes large ones to the others."""
     key = uuid.uuid4().hex
     through_root = broadcast and len(blob) >= BROADCAST_BYTES and len(kernels) > 1
     for kernel in kernels[:1] if through_root else kernels:
@@ -62,13 +62,13 @@ async def _ask(group: RankGroup, call: RankCall[None], what: str, kernels: Seque
 
 
 class Pulls:
-    """Collects the values that ranks give, until they are asked for."""
+    """Collects the values that ranks send for ``%pull``."""
 
     def __init__(self) -> None:
         self._blobs: dict[int, bytes] = {}
 
     def put(self, rank: int, blob: bytes) -> None:
-        """Keep what a rank gave."""
+        """Keep the pickled values of a rank."""
         self._blobs[rank] = blob
 
     async def pull(
@@ -76,7 +76,7 @@ class Pulls:
     ) -> dict[int, dict[str, Any]]:
         """Return the named variables of ranks: rank -> name -> value.
 
-        The values are pickles of the user's own kernels; nobody else can write to these.
+        Unpickling is safe here: the pickles come from the user's own kernels, which no other user can reach.
         """
         await _ask(group, rank_calls.give(list(names)), "%pull", kernels)
         return {kernel.rank: self._unpack(kernel.rank, names) for kernel in kernels}

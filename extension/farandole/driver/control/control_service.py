@@ -1,4 +1,4 @@
-"""What a driver tells about its cluster and what others may ask of it; the mailbox carries both."""
+"""Publishes the status of a driver's cluster and handles requests from outside, through the mailbox."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ from farandole.runs.store import this_process
 
 
 class ControlService:
-    """A cluster as its driver leads it, open to others; belongs to the driver's loop."""
+    """Lets others, such as the panel, see and change a cluster through its driver; belongs to the driver's loop."""
 
     def __init__(
-        self, core: ClusterCore, runner: CellRunner, *, local: bool, where: Origin, progress: Progress
+        self, core: ClusterCore, runner: CellRunner, *, local: bool, origin: Origin, progress: Progress
     ) -> None:
         self._core = core
         self._runner = runner
         self._local = local
-        self._where = where
+        self._origin = origin
         self._progress = progress
         self._driver = this_process()
         self._since = time.time()
-        self._asked: Mapping[str, Any] | None = None
-        # Of several that ask for another size the last one has its way; the others wait here, or for the cell.
-        self._scaling = asyncio.Lock()
-        # Who lets go of the cluster waits here for a stop: broken off half-way it would leave workers behind.
-        self._stopping = asyncio.Lock()
+        self._scale_request: Mapping[str, Any] | None = None
+        # Scales run one after another. Of several that wait, here or for the running cell, only the last takes effect.
+        self._scale_lock = asyncio.Lock()
+        # `end` waits for a running stop: cancelled half-way, it would leave workers behind.
+        self._stop_lock = asyncio.Lock()
         self._error: str | None = None
         self._task: asyncio.Task[None] | None = None
-        self._desk = Mailbox(
+        self._mailbox = Mailbox(
             runner.store.folder,
             self._describe,
             {"scale": self._scale, "stop": self._stop, "stop_run": self._stop_run},
         )
 
     async def begin(self) -> None:
-        """Serve at the desk from now on."""
-        self._task = asyncio.create_task(self._desk.serve(), name="desk")
+        """Serve the mailbox from now on."""
+        self._task = asyncio.create_task(self._mailbox.serve(), name="mailbox")
 
     @property
     def wanted(self) -> int | None:
-        """The number of workers that others have asked for and that are not there yet."""
-        return None if self._asked is None else int(self._asked["workers"])
+        """The requested number of workers while a scale is in progress, else None."""
+        return None if self._scale_request is None else int(self._scale_request["workers"])
 
     async def end(self) -> None:
-        """Clear the desk away, and with it what is still being done."""
+        """Remove the mailbox and cancel the requests that are being handled."""
         if self._task is not None:
-            async with self._stopping:
+            async with self._stop_lock:
                 self._task.cancel()
                 await asyncio.wait([self._task])
 
@@ -64,8 +64,8 @@ class ControlService:
             "cluster": core.name,
             "local": self._local,
             "backend": core.backend,
-            "notebook": self._where.notebook,
-            "kernel": self._where.kernel,
+            "notebook": self._origin.notebook,
+            "kernel": self._origin.kernel,
             "driver": self._driver,
             "since": self._since,
             "busy": core.busy,
@@ -83,24 +83,24 @@ class ControlService:
         if workers < 1:
             raise UsageError(f"a cluster needs at least 1 worker, not {workers}; stop it instead")
         self._core.check_not_ended()
-        self._asked, self._error = request, None
+        self._scale_request, self._error = request, None
         try:
-            async with self._scaling:
-                if self._asked is request:
-                    await self._core.scale(workers, self._progress, wanted=lambda: self._asked is request)
+            async with self._scale_lock:
+                if self._scale_request is request:
+                    await self._core.scale(workers, self._progress, wanted=lambda: self._scale_request is request)
         except FarandoleError as exc:
             self._error = str(exc)
             raise
         finally:
-            if self._asked is request:
-                self._asked = None
+            if self._scale_request is request:
+                self._scale_request = None
 
     async def _stop(self, _request: Mapping[str, Any]) -> None:
         core = self._core
         core.check_not_ended()
         self._progress(f"cluster {core.name!r} is being stopped from the panel")
-        async with self._stopping:
-            # Said first: what waits for the cell, or comes meanwhile, must start no workers that nobody would stop.
+        async with self._stop_lock:
+            # Set first: waiting and new requests must not start workers that nothing would stop.
             core.ended = f"cluster {core.name!r} was stopped from the panel. `%cluster start` starts another."
             try:
                 if core.busy:
@@ -118,10 +118,10 @@ class ControlService:
         await self._interrupt([run])
 
     async def _interrupt(self, runs: list[str]) -> None:
-        """Stop the cell that runs, and wait a while for the end of its run: its files say how it has ended."""
+        """Stop the running cell and wait a while until its run has ended, so that its files contain the end."""
         await self._core.interrupt()
         if self._core.ended:
-            # A cell that waits for its ranks has nothing to be interrupted.
+            # A cell that waits for new ranks has no rank to interrupt.
             await self._core.break_off_starts()
         give_up = time.monotonic() + STOP_SECONDS
         while set(runs) & set(self._runner.going) and time.monotonic() < give_up:  # noqa: ASYNC110 - another thread ends it

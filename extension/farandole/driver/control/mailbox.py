@@ -1,8 +1,11 @@
-"""A driver's desk: a folder in the run store that says what it leads, and where requests are left for it.
+"""A driver's mailbox: a folder in the run store with the driver's status, in which others leave requests.
 
-A cluster can only be changed by the driver that leads it, and a driver is a kernel that may compute for hours, in any
-notebook server of the user. What they all reach is the run store. ``<runs>/.desks/<id>/`` holds ``desk.json``, which
-the driver keeps up to date, ``ask-<n>.json``, which somebody leaves there and the driver takes, ``answer-<n>.json``.
+Only the driver that leads a cluster can change it. A driver is a kernel of any of the user's notebook servers and may
+compute for hours; the run store is what all of them can reach. ``<runs>/.desks/<id>/`` contains
+
+- ``desk.json``: the status of the driver, which the driver keeps up to date;
+- ``ask-<n>.json``: a request, which the driver removes when it begins to handle it;
+- ``answer-<n>.json``: the answer to that request.
 """
 
 from __future__ import annotations
@@ -26,67 +29,67 @@ from farandole.exceptions import DeadlineError, FarandoleError
 from farandole.runs.store import driver_is_gone
 from farandole.runs.writer import strict_json, write_atomically
 
-DESKS = ".desks"
-SIGN = "desk.json"
+MAILBOXES = ".desks"
+STATUS_FILE = "desk.json"
 POLL_SECONDS = 0.5
 ANSWER_SECONDS = 15.0
-"""How long a driver may take to see a request, on a busy machine, or a volume that is shown to others late."""
+"""How long a driver may take to see a request on a busy machine, or on a volume that shows files late."""
 KEPT_ANSWERS = 20
 TOUCH_SECONDS = 10.0
 STALE_SECONDS = 60.0
-"""A sign that nobody has touched for so long is that of a driver which is gone, as far as one can tell from afar."""
+"""A driver on another host counts as lost if it has not touched its status for so long."""
 
-Act: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Does what a request asks for; a `FarandoleError` is its answer."""
+Action: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Handles a request; a `FarandoleError` becomes its answer."""
 
 
 class Mailbox:
     """The driver's side; belongs to its event loop."""
 
-    def __init__(self, store: Path, describe: Callable[[], Mapping[str, Any]], acts: Mapping[str, Act]) -> None:
-        """Prepare a desk in a store; ``describe`` returns what its sign says, ``acts`` are what it can be asked for."""
-        self.folder = store / DESKS / secrets.token_hex(8)
+    def __init__(self, store: Path, describe: Callable[[], Mapping[str, Any]], actions: Mapping[str, Action]) -> None:
+        """Prepare a mailbox in a store; ``describe`` returns the status, ``actions`` handle requests, by name."""
+        self.folder = store / MAILBOXES / secrets.token_hex(8)
         self._describe = describe
-        self._acts = acts
-        self._sign = b""
+        self._actions = actions
+        self._written = b""
         self._touched = 0.0
-        self._doing: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._answers: list[Path] = []
 
     async def serve(self) -> None:
-        """Keep the sign up to date and do what is asked, until cancelled; then the desk is gone."""
-        # Drivers that were killed have not cleared theirs away.
+        """Keep the status up to date and handle requests until cancelled; then remove the mailbox."""
+        # This removes the mailboxes of killed drivers.
         await asyncio.to_thread(driver_statuses, self.folder.parent.parent)
         try:
             while True:
-                # Where the volume is full or away nobody can ask for anything; the driver goes on.
+                # While the volume is full or unreachable there are no requests; the driver continues.
                 with suppress(OSError, ValueError):
-                    await self._look()
+                    await self._poll()
                 await asyncio.sleep(POLL_SECONDS)
         finally:
             await self._clear()
 
-    async def _look(self) -> None:
-        sign = strict_json(dict(self._describe())).encode()
-        if sign != self._sign:
-            # Not cancelled half-way: the thread would make the folder again that is being removed.
-            await in_thread(partial(write_atomically, self.folder / SIGN, sign))
-            self._sign, self._touched = sign, time.monotonic()
+    async def _poll(self) -> None:
+        status = strict_json(dict(self._describe())).encode()
+        if status != self._written:
+            # A cancellation waits for the thread: it would create the folder again after `_clear`.
+            await in_thread(partial(write_atomically, self.folder / STATUS_FILE, status))
+            self._written, self._touched = status, time.monotonic()
         elif time.monotonic() - self._touched > TOUCH_SECONDS:
-            # After a pause of the machine it may have been taken for a dead driver's, and be gone.
-            self._sign, self._touched = b"", time.monotonic()
-            await asyncio.to_thread(os.utime, self.folder / SIGN)
-            self._sign = sign
-        for number, text in await asyncio.to_thread(_taken, self.folder):
-            task = asyncio.create_task(self._do(number, text), name=f"desk {number}")
-            self._doing.add(task)
-            task.add_done_callback(self._doing.discard)
+            # After a pause of the machine, others may have removed the status as that of a lost driver.
+            self._written, self._touched = b"", time.monotonic()
+            await asyncio.to_thread(os.utime, self.folder / STATUS_FILE)
+            self._written = status
+        for number, text in await asyncio.to_thread(_take_requests, self.folder):
+            task = asyncio.create_task(self._handle(number, text), name=f"request {number}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _do(self, number: str, text: bytes) -> None:
+    async def _handle(self, number: str, text: bytes) -> None:
         error = None
         try:
             request = json.loads(text)
-            await self._acts[request["do"]](request)
+            await self._actions[request["do"]](request)
         except FarandoleError as exc:
             error = str(exc)
         except (KeyError, TypeError, ValueError) as exc:
@@ -102,20 +105,20 @@ class Mailbox:
         del self._answers[:-KEPT_ANSWERS]
 
     async def _clear(self) -> None:
-        for task in self._doing:
+        for task in self._tasks:
             task.cancel()
-        if self._doing:
-            await asyncio.wait(self._doing)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         shutil.rmtree(self.folder, ignore_errors=True)
         with suppress(OSError):
             self.folder.parent.rmdir()
 
 
-def _taken(folder: Path) -> list[tuple[str, bytes]]:
-    """Take the requests off the desk, the oldest first: that they are gone says that the driver is at it."""
+def _take_requests(folder: Path) -> list[tuple[str, bytes]]:
+    """Remove the requests and return them, the oldest first; a removed request tells that the driver handles it."""
     found = []
     for path in folder.glob("ask-*.json"):
-        # One that is just being taken back, or cannot be read, holds up no other.
+        # A request that is being withdrawn, or cannot be read, does not delay others.
         with suppress(OSError):
             left, text = path.stat().st_mtime_ns, path.read_bytes()
             path.unlink()
@@ -125,11 +128,12 @@ def _taken(folder: Path) -> list[tuple[str, bytes]]:
 
 @dataclass(frozen=True, kw_only=True)
 class DriverStatus:
-    """What a desk says: which cluster its driver leads, from where, and how that is.
+    """The status of a driver and of the cluster that it leads.
 
-    ``ranks`` are (worker, rank, alive); ``runs`` the ids of those that go on; ``wanted`` is the number of workers that
-    it was asked for and does not have yet, ``error`` why it could not have the last such number, or not be stopped;
-    ``busy``: a cell runs, or the cluster starts: ``workers`` are then those that are to be.
+    - ``ranks`` are triples of worker, rank and whether the rank is alive; ``runs`` are the ids of running runs.
+    - ``busy``: a cell runs or the cluster starts; ``workers`` are the planned ones during a start.
+    - ``wanted`` is the requested number of workers while a scale is in progress, else None.
+    - ``error`` is why the last scale or stop failed.
     """
 
     folder: Path
@@ -149,8 +153,8 @@ class DriverStatus:
 
     @classmethod
     def read(cls, folder: Path) -> DriverStatus:
-        """Return what a desk says; raises OSError, ValueError and the like."""
-        record = json.loads((folder / SIGN).read_bytes())
+        """Read the status from a mailbox; raises OSError, ValueError, KeyError or TypeError."""
+        record = json.loads((folder / STATUS_FILE).read_bytes())
         known = {name: record[name] for name in cls.__dataclass_fields__ if name != "folder"}
         ranks = tuple((str(worker), int(rank), bool(alive)) for worker, rank, alive in record["ranks"])
         workers, runs = tuple(record["workers"]), tuple(record["runs"])
@@ -158,32 +162,32 @@ class DriverStatus:
 
 
 def driver_statuses(store: Path) -> list[DriverStatus]:
-    """Return what the desks in a store say whose drivers are not known to have ended, the newest first."""
+    """Return the statuses of drivers that are not known to have ended, the newest first; remove the other mailboxes."""
     found = []
-    for folder in sorted((store / DESKS).glob("*")):
+    for folder in sorted((store / MAILBOXES).glob("*")):
         try:
-            sign = DriverStatus.read(folder)
-            gone = _is_gone(sign)
+            status = DriverStatus.read(folder)
+            gone = _is_gone(status)
         except (OSError, ValueError, KeyError, TypeError):
-            # One that is just being set up, or cleared away, or what is left of one.
+            # A mailbox that is being created or removed, or the rest of an old one.
             if _is_abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
             continue
         if gone:
             shutil.rmtree(folder, ignore_errors=True)
         else:
-            found.append(sign)
-    return sorted(found, key=lambda sign: sign.since, reverse=True)
+            found.append(status)
+    return sorted(found, key=lambda status: status.since, reverse=True)
 
 
-def _is_gone(sign: DriverStatus) -> bool:
-    if sign.driver.get("host") == socket.gethostname():
-        return driver_is_gone(sign.driver)
-    return _is_stale(sign.folder / SIGN)
+def _is_gone(status: DriverStatus) -> bool:
+    if status.driver.get("host") == socket.gethostname():
+        return driver_is_gone(status.driver)
+    return _is_stale(status.folder / STATUS_FILE)
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Say whether nobody has touched a desk without a sign, or anything on it, for long."""
+    """Return whether a mailbox without a status, and all files in it, are old."""
     with suppress(OSError):
         return all(_is_stale(path) for path in (folder, *folder.iterdir()))
     return False
@@ -193,26 +197,26 @@ def _is_stale(path: Path) -> bool:
     return time.time() - path.stat().st_mtime > STALE_SECONDS
 
 
-async def ask(sign: DriverStatus, do: str, *, seconds: float = ANSWER_SECONDS, **what: Any) -> None:
-    """Leave a request on a desk and return once it is done.
+async def ask(status: DriverStatus, do: str, *, seconds: float = ANSWER_SECONDS, **what: Any) -> None:
+    """Leave a request in a mailbox and return once the driver has handled it.
 
     Raises:
-        DeadlineError: the driver is at it after ``seconds``, and goes on. FarandoleError: what the driver answers, or
-        that it has not seen the request, which is taken back.
+        DeadlineError: the driver still handles the request after ``seconds``, and continues.
+        FarandoleError: the driver has answered with an error, or has not seen the request, which is withdrawn.
     """
     number = secrets.token_hex(8)
-    question, answer = sign.folder / f"ask-{number}.json", sign.folder / f"answer-{number}.json"
-    await asyncio.to_thread(write_atomically, question, strict_json({"do": do, **what}).encode())
+    request, answer = status.folder / f"ask-{number}.json", status.folder / f"answer-{number}.json"
+    await asyncio.to_thread(write_atomically, request, strict_json({"do": do, **what}).encode())
     seen, deadline = False, time.monotonic() + ANSWER_SECONDS
     give_up = time.monotonic() + seconds
     while not await asyncio.to_thread(answer.exists):
-        seen = seen or not await asyncio.to_thread(question.exists)
+        seen = seen or not await asyncio.to_thread(request.exists)
         if seen and time.monotonic() > give_up:
-            raise DeadlineError(f"the driver of cluster {sign.cluster!r} is at it")
+            raise DeadlineError(f"the driver of cluster {status.cluster!r} is still handling the request; it continues")
         if not seen and time.monotonic() > deadline:
-            await asyncio.to_thread(_take_back, question)
+            await asyncio.to_thread(_withdraw, request)
             raise FarandoleError(
-                f"the kernel that leads cluster {sign.cluster!r} has not answered for {ANSWER_SECONDS:g} s. If it is "
+                f"the kernel that leads cluster {status.cluster!r} has not answered for {ANSWER_SECONDS:g} s. If it is "
                 "gone, `%cluster attach` takes the cluster up in another notebook."
             )
         await asyncio.sleep(POLL_SECONDS / 5)
@@ -220,8 +224,8 @@ async def ask(sign: DriverStatus, do: str, *, seconds: float = ANSWER_SECONDS, *
         raise FarandoleError(error)
 
 
-def _take_back(question: Path) -> None:
-    question.unlink(missing_ok=True)
-    # The driver may have ended since its sign was read, and the folder be there only for the question.
+def _withdraw(request: Path) -> None:
+    request.unlink(missing_ok=True)
+    # The driver may have ended after its status was read; then the request has created the folder.
     with suppress(OSError):
-        question.parent.rmdir()
+        request.parent.rmdir()

@@ -1,4 +1,4 @@
-"""The cluster as the event loop sees it: workers, ranks and their world, kept whole."""
+"""Keeps the workers, the ranks and the world of a cluster complete, and executes cells on them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedErr
 BOOT_SECONDS = 60.0
 PRELOAD_SECONDS = 120.0
 RELEASE_SECONDS = 5.0
+"""How long an interrupt waits until the stopped cell has released the cluster."""
 BEGIN_SECONDS = 2.0
-"""So long a cell may take until its ranks have it, where none must be started first."""
+"""How long an interrupt waits for a cell that is about to begin."""
 
 
 class ElasticRun(MemberListener, Protocol):
-    """The running cell of an elastic run, as far as the core knows it; `driver.elastic` implements it on top of it."""
+    """The cell of an elastic run; `farandole.driver.elastic` implements it and uses the core."""
 
     async def run(self) -> list[Reply]:
         """Execute the cell and return how it ended on each rank that saw its end."""
@@ -55,12 +56,13 @@ class ClusterCore:
         self.router = MessageRouter()
         self.world: World | None = None
         self.versions: dict[str, str] = {}
-        """What rank 0 says of its Python and packages; fetched where the world is prepared."""
+        """Rank 0's versions of Python and packages, fetched when the world is prepared."""
         self.ended = ""
-        """Why there is no cluster any more that others stop, or have stopped; empty while there is one."""
+        """Why the cluster was stopped from outside, or is being stopped; empty while it runs."""
         self._pool = WorkerPool(name, source, hear=self.router.route, on_notice=on_notice)
         self._wanted = backend
-        # One cell at a time: a second one would mix its collectives with those of the first.
+        # Held by a cell, a scale and a start: two cells at once would mix their collectives, and a change of the
+        # workers between the parts of a cell would make what is known of its ranks stale.
         self._cell = asyncio.Lock()
         self._elastic: ElasticRun | None = None
         self._coming: Sequence[str] = ()
@@ -68,22 +70,22 @@ class ClusterCore:
 
     @property
     def workers(self) -> Sequence[str]:
-        """The names of the workers; while the cluster starts, of those that are to be."""
+        """The names of the workers; while the cluster starts, those of the planned workers."""
         return self._pool.names or self._coming
 
     @property
     def handles(self) -> Sequence[WorkerHandle]:
-        """The workers with their kernels, in the order of the ranks."""
+        """The handles of the workers, in the order of the ranks."""
         return self._pool.all
 
     async def start(self, workers: int, options: WorkerOptions, progress: Progress, timeout: float) -> None:
-        """Start workers and ranks and form the world; whatever fails, nothing is left behind."""
+        """Start workers and ranks and form the world; after an error no worker is left."""
         self._pool.options, self._pool.timeout = options, timeout
-        # What others ask for meanwhile waits as it does for a cell.
+        # Requests from outside wait for the start as they do for a cell.
         async with self._cell:
             if self.name in await self.source.clusters():
                 raise ClusterExistsError(
-                    f"cluster {self.name!r} is there already. Use `%cluster attach {self.name}`, stop it with "
+                    f"cluster {self.name!r} exists already. Use `%cluster attach {self.name}`, stop it with "
                     f"`%cluster stop {self.name}`, or choose another `--name`."
                 )
             self._coming = [worker_name(self.name, index) for index in range(workers)]
@@ -104,7 +106,7 @@ class ClusterCore:
             raise
 
     async def attach(self, progress: Progress, timeout: float) -> None:
-        """Find the workers and ranks of a running cluster; ranks that still run a cell are left to it."""
+        """Find the workers and ranks of a running cluster; ranks that still run a cell continue it."""
         self._pool.timeout = timeout
         workers = await self.source.find(self.name)
         if not workers:
@@ -115,9 +117,9 @@ class ClusterCore:
         progress(f"attached to {len(workers)} workers with {len(self.group.kernels)} ranks")
 
     async def scale(self, workers: int, progress: Progress, *, wanted: Callable[[], bool] = lambda: True) -> None:
-        """Start or stop workers until there are so many; the ranks that stay keep their variables.
+        """Start or stop workers to reach this number; the ranks that stay keep their variables.
 
-        Nothing is done where that is no longer `wanted` once a cell that runs has ended.
+        The call waits for a running cell; nothing is done if the change is no longer `wanted` after that.
         """
         self.check_not_ended()
         if self._elastic is not None:
@@ -136,12 +138,12 @@ class ClusterCore:
             await self._reconcile(progress)
 
     def check_not_ended(self) -> None:
-        """Raise `NoClusterError` where others stop the cluster, or have stopped it."""
+        """Raise `NoClusterError` if the cluster was stopped from outside, or is being stopped."""
         if self.ended:
             raise NoClusterError(self.ended)
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what starts workers or ranks, unless the cluster is stopped meanwhile."""
+        """Await a start of workers or ranks, which `break_off_starts` can cancel."""
         task = asyncio.create_task(work)
         self._starts.add(task)
         try:
@@ -153,7 +155,7 @@ class ClusterCore:
             self._starts.discard(task)
 
     async def break_off_starts(self) -> None:
-        """Break off all starts of workers and ranks, and wait until what they have left is cleared away."""
+        """Cancel all starts of workers and ranks and wait for their cleanup."""
         for task in self._starts:
             task.cancel()
         if self._starts:
@@ -161,12 +163,12 @@ class ClusterCore:
 
     @property
     def busy(self) -> bool:
-        """Whether a cell runs, or is about to, also while all its ranks are lost."""
+        """Whether a cell runs or is about to, even if all its ranks are lost."""
         return self._cell.locked() or bool(self.group.busy)
 
     @asynccontextmanager
     async def cell(self, progress: Progress, *, backend: str | None = None) -> AsyncIterator[None]:
-        """Hold the cluster for one cell, made whole and with this backend: no other cell and no scale comes between."""
+        """Hold the cluster for one cell, complete and with this backend: other cells and scales wait until the end."""
         async with self._cell:
             if backend is not None:
                 self.use(backend)
@@ -174,40 +176,40 @@ class ClusterCore:
             yield
 
     async def run(self, cell: Cell, ranks: Sequence[int] | None, progress: Progress) -> list[Reply]:
-        """Make the cluster whole, execute a cell on its ranks and return how it ended on each."""
+        """Complete the cluster, execute a cell on its ranks and return how it ended on each."""
         async with self.cell(progress):
             return await self.execute(cell, ranks)
 
     async def execute(
         self, cell: Cell, ranks: Sequence[int] | None = None, *, notice: Progress | None = None
     ) -> list[Reply]:
-        """Do as `run` for a caller that holds the cluster.
+        """Execute a cell for a caller that holds the cluster, see `cell`; ``ranks`` as in `run`.
 
-        With `notice` the ranks are watched meanwhile, and it reports those that do not answer.
+        With `notice`, ranks that do not answer are reported.
         """
         kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
         work = self.group.run(cell, kernels, together=self.backend != "none")
-        return self._checked(await self._watched(work, notice))
+        return self._checked(await self._with_liveness(work, notice))
 
     async def follow(
         self, readers: Sequence[RunReader], sink: Sink, *, together: bool, notice: Progress | None = None
     ) -> list[Reply]:
-        """Hear a run of another driver to its end; `together` as for `RankGroup.run`, `notice` as for `run`."""
+        """Follow a run of another driver to its end; `together` as in `RankGroup.run`, `notice` as in `execute`."""
         kernels = {kernel.kernel_id: kernel for kernel in self.group.kernels}
         async with self._cell:
             cells = {
                 kernels.get(one.kernel_id, one.kernel): one.read(sink, kernels.get(one.kernel_id)) for one in readers
             }
-            return self._checked(await self._watched(self.group.lead(cells, together=together), notice))
+            return self._checked(await self._with_liveness(self.group.lead(cells, together=together), notice))
 
-    async def _watched(self, work: Coroutine[Any, Any, list[Reply]], notice: Progress | None) -> list[Reply]:
+    async def _with_liveness(self, work: Coroutine[Any, Any, list[Reply]], notice: Progress | None) -> list[Reply]:
         if notice is None:
             return await work
-        watch = asyncio.create_task(Liveness(lambda: self.group.busy, notice).run())
+        liveness = asyncio.create_task(Liveness(lambda: self.group.busy, notice).run())
         try:
             return await work
         finally:
-            watch.cancel()
+            liveness.cancel()
 
     def _checked(self, replies: list[Reply]) -> list[Reply]:
         if any(reply.status != "ok" for reply in replies) or self.group.interrupted:
@@ -215,7 +217,7 @@ class ClusterCore:
         return replies
 
     async def check(self, progress: Progress) -> Preflight:
-        """Make the cluster whole and look at its ranks and the network between them."""
+        """Complete the cluster and check its ranks and the network between them."""
         async with self.cell(progress):
             infos = [handle.info for handle in self.handles for _ in handle.kernels]
             found = await preflight(self.name, self.group, infos, self.backend)
@@ -224,7 +226,7 @@ class ClusterCore:
             return found
 
     async def lead(self, elastic: ElasticRun) -> list[Reply]:
-        """Execute a cell that continues when ranks are lost or added, for a caller that holds the cluster."""
+        """Execute the cell of an elastic run for a caller that holds the cluster, see `cell`."""
         self._elastic = self.router.elastic = elastic
         try:
             return await elastic.run()
@@ -233,17 +235,17 @@ class ClusterCore:
             self._world.invalidate()
 
     async def take_over(self, elastic: ElasticRun) -> list[Reply]:
-        """Lead an elastic run whose driver is gone, from the point that its ranks have reached."""
+        """Lead an elastic run whose driver has ended, from the point that its ranks have reached."""
         async with self._cell:
             return await self.lead(elastic)
 
     async def interrupt(self) -> None:
-        """Stop the running cell on all ranks, within seconds; also one that an earlier driver left running."""
+        """Stop the running cell on all ranks within seconds, even the cell of an earlier driver."""
         await self._until_begun()
         stopped = bool(self.group.busy) or self._elastic is not None
         if self._elastic is not None:
             self._elastic.stop()
-            # Perhaps no rank is there to be interrupted: all are lost, and others come.
+            # Set here as well, because there may be no rank to interrupt: all are lost and not yet replaced.
             self.group.interrupted = True
         if self.world is not None:
             self.world.invalidate()
@@ -255,9 +257,9 @@ class ClusterCore:
             await self._until_released()
 
     async def _until_begun(self) -> None:
-        """Wait a moment for a cell that is about to be given to its ranks: it would run although it was stopped."""
+        """Wait a moment for a cell that is about to reach its ranks: an interrupt before that would not stop it."""
         give_up = time.monotonic() + BEGIN_SECONDS
-        while self._is_about_to_run() and time.monotonic() < give_up:  # noqa: ASYNC110 - it has many ways
+        while self._is_about_to_run() and time.monotonic() < give_up:  # noqa: ASYNC110 - no single event marks the begin
             await asyncio.sleep(0.02)
 
     def _is_about_to_run(self) -> bool:
@@ -265,38 +267,38 @@ class ClusterCore:
         return self._cell.locked() and not starts and not self.group.busy and self._elastic is None
 
     async def _until_released(self) -> None:
-        """Wait until the cell whose ranks were stopped has let go of the cluster: the next one must not be refused."""
+        """Wait until the stopped cell has released the cluster, so that the next cell is not refused."""
         with suppress(TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS), self._cell:
                 pass
 
     async def _reconcile(self, progress: Progress) -> None:
         self.check_not_ended()
-        # A connection that has just broken is a death not yet known, if the worker was stopped for being idle, say.
+        # A broken connection may mean a death that is not known yet, such as that of a worker stopped as idle.
         await asyncio.gather(*(kernel.reachable() for kernel in self.group.kernels if kernel.alive))
         await self.refill(progress)
         if not self._world.formed:
             await self._form_world(progress)
 
     async def refill(self, progress: Progress) -> None:
-        """Put new ranks in the place of dead ones, and new workers in the place of those that are gone."""
+        """Replace dead ranks and lost workers."""
         self.check_not_ended()
         if not all(kernel.alive for kernel in self._pool.kernels):
-            # A death between two cells has failed none, and nobody else has told the world.
+            # No cell has failed by a death between two cells, so nothing else has invalidated the world.
             self._world.invalidate()
         await self._until_stopped(self._pool.refill(progress))
 
     async def grow(self, workers: int, progress: Progress) -> None:
-        """Start so many workers more, with their ranks."""
+        """Start additional workers with their ranks."""
         self.check_not_ended()
         await self._until_stopped(self._pool.grow(workers, progress))
 
     async def drop(self, names: Sequence[str]) -> None:
-        """Stop these workers, and all that goes on there."""
+        """Stop these workers with all that runs on them."""
         await self._pool.drop(names)
 
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> None:
-        """Make a new kernel a rank that lives alone until it joins the world."""
+        """Make a new kernel a rank with a world of its own until it joins the others."""
         prepare, preload = rank_calls.prepare({"FARANDOLE_CLUSTER": self.name}), rank_calls.preload(self.backend)
         control = partial(self.group.control, what="preparing a new rank", kernels=[kernel])
         await control(prepare, timeout=BOOT_SECONDS)
@@ -305,14 +307,14 @@ class ClusterCore:
         await self._world.form_alone(kernel, self._pool.of(kernel).info, rank=rank, size=size)
 
     async def form(self, kernels: Sequence[RankKernel]) -> None:
-        """Tell ranks that wait beside their cell to form a world."""
+        """Form a world of ranks that wait for one in a running cell."""
         handles = [self._pool.of(kernel) for kernel in kernels]
         await self._world.form(
             [handle.worker for handle in handles], [handle.info for handle in handles], waiting=kernels
         )
 
     async def infos(self) -> dict[str, WorkerInfo]:
-        """Ask the workers how they are; those that do not answer soon are left out."""
+        """Ask the workers for their state; the result lacks those that do not answer in time."""
         return await self._pool.infos()
 
     def use(self, backend: str) -> None:
@@ -322,7 +324,7 @@ class ClusterCore:
 
     @property
     def backend(self) -> str:
-        """The name of the backend in use; before there are ranks, of the one that was asked for, if any."""
+        """The name of the backend; before there are ranks, the requested one or an empty text."""
         return self.world.backend.name if self.world is not None else self._wanted or ""
 
     @property
@@ -332,13 +334,13 @@ class ClusterCore:
         return self.world
 
     async def stop(self) -> None:
-        """Stop all workers, also those that are just started, and wait until they are gone."""
+        """Stop all workers, including those that are starting, and wait until they have ended."""
         await self.break_off_starts()
         await self.group.close()
         await self._pool.stop()
 
     async def close(self) -> None:
-        """Let go of the cluster without stopping it."""
+        """Disconnect from the cluster; it keeps running."""
         await self.group.close()
         await self.source.close()
 
@@ -348,7 +350,7 @@ class ClusterCore:
             self.world = World(self.group, self._chosen(self._wanted))
 
     async def _form_world(self, progress: Progress) -> None:
-        """Seat the ranks and form their world."""
+        """Assign the ranks and form their world."""
         self._assign_ranks()
         environment = {"FARANDOLE_CLUSTER": self.name}
         fresh = any(not kernel.prepared for kernel in self.group.kernels)
@@ -364,7 +366,7 @@ class ClusterCore:
         await self._world.form([handle.worker for handle in each], [handle.info for handle in each])
 
     async def _preload(self, progress: Progress) -> None:
-        """Import what the backend needs; where Horovod does not import and nobody chose it, take torch instead."""
+        """Import what the backend needs; if Horovod is only the default and cannot be imported, use torch instead."""
         try:
             self.versions, *_ = await self.group.control(
                 rank_calls.preload(self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS

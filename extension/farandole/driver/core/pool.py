@@ -1,4 +1,4 @@
-"""The workers of a cluster with the kernels of their ranks: started, found, replaced and stopped."""
+"""Starts, finds, replaces and stops the workers of a cluster with the kernels of their ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.runs.positions import JournalPosition
 
 INFO_SECONDS = 5.0
 WORKERS_AT_ONCE = 16
-"""How many new workers are asked at once: each asks the hub who that is, and hundreds would wait too long there."""
+"""Limit of concurrent requests to new workers: each verifies the token at the hub, which is slow for hundreds."""
 
 Hear: TypeAlias = Callable[[RankKernel, int, dict[str, Any], list[bytes], JournalPosition | None], None]
 """Called with (kernel, rank, comm data, buffers, position) for every batch of rank messages."""
@@ -25,7 +25,7 @@ Hear: TypeAlias = Callable[[RankKernel, int, dict[str, Any], list[bytes], Journa
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerHandle:
-    """A worker, what it says of itself, and the kernels of its ranks."""
+    """A worker, its description of itself, and the kernels of its ranks."""
 
     worker: Worker
     info: WorkerInfo
@@ -33,7 +33,7 @@ class WorkerHandle:
 
 
 class WorkerPool:
-    """All handles of one cluster, in the order of the ranks; belongs to one event loop."""
+    """The workers of one cluster, in the order of the ranks; belongs to one event loop."""
 
     def __init__(self, name: str, source: WorkerSource, *, hear: Hear, on_notice: Progress) -> None:
         self.name = name
@@ -56,11 +56,11 @@ class WorkerPool:
         return [handle.worker.name for handle in self.all]
 
     def of(self, kernel: RankKernel) -> WorkerHandle:
-        """Return the handle that a kernel belongs to."""
+        """Return the handle of the worker that a kernel runs on."""
         return next(handle for handle in self.all if kernel in handle.kernels)
 
     async def find(self, workers: Sequence[Worker]) -> None:
-        """Take up workers that run already, with the ranks that they have."""
+        """Take up running workers with their ranks."""
         self.all = await self._handles_of(workers, found=True)
         first = self.all[0].info
         backend = first.backend or None
@@ -69,40 +69,40 @@ class WorkerPool:
         )
 
     async def start(self, names: Sequence[str], progress: Progress) -> None:
-        """Start the first workers, with their ranks."""
+        """Start the first workers with their ranks."""
         self.all = await self._start(names, progress)
 
     async def infos(self) -> dict[str, WorkerInfo]:
-        """Ask the workers how they are; those that do not answer soon are left out."""
+        """Ask the workers for their state; the result lacks those that do not answer in time."""
         answers = await asyncio.gather(*(_info_of(handle.worker) for handle in self.all))
         return {info.worker: info for info in answers if info is not None}
 
     async def grow(self, workers: int, progress: Progress) -> None:
-        """Start so many workers more, with their ranks."""
+        """Start additional workers with their ranks."""
         self.all += await self._start(self._free_names(workers), progress)
 
     async def refill(self, progress: Progress) -> None:
-        """Put new ranks in the place of dead ones, and new workers in the place of those that are gone."""
+        """Replace dead ranks and lost workers."""
         short = [handle for handle in self.all if not all(kernel.alive for kernel in handle.kernels)]
         tries = await asyncio.gather(*(self._refill(handle, progress) for handle in short), return_exceptions=True)
         if gone := [handle for handle, found in zip(short, tries, strict=True) if found is False]:
             await self._replace(gone, progress)
-        # The error is raised only when no start is left running: a retry must not start the same worker twice.
+        # Raised only after all starts have ended, so that a retry does not start a worker twice.
         for failure in tries:
             if isinstance(failure, BaseException):
                 raise failure
 
     async def drop(self, names: Sequence[str]) -> None:
-        """Stop these workers, and all that goes on there."""
+        """Stop these workers with all that runs on them."""
         going = [handle for handle in self.all if handle.worker.name in names]
         self.all = [handle for handle in self.all if handle.worker.name not in names]
         for handle in going:
-            await _let_go(handle.kernels)
+            await _disconnect(handle.kernels)
         await self._source.stop(names)
 
     async def stop(self) -> None:
-        """Stop all workers; they are named until they are gone, for whoever has to try again."""
-        await _let_go(self.kernels)
+        """Stop all workers; `names` keeps them until they have ended, so that a failed stop can be repeated."""
+        await _disconnect(self.kernels)
         await self._source.stop(self.names)
         self.all = []
 
@@ -113,23 +113,23 @@ class WorkerPool:
         try:
             return await self._handles_of(workers)
         except BaseException:
-            # Only what this start made is stopped: where the source refused, the names belong to somebody else.
+            # Not reached if the source refuses the start: workers with these names may then belong to another driver.
             await self._source.stop(names)
             raise
 
     def _free_names(self, count: int) -> list[str]:
-        """Return names for new workers; there are gaps where a cluster was attached after a worker was lost."""
+        """Return names for new workers; the used ones may have gaps, after a worker was lost before an attach."""
         taken = {handle.worker.name for handle in self.all}
         names = (worker_name(self.name, index) for index in itertools.count())
         return list(itertools.islice((name for name in names if name not in taken), count))
 
     async def _handles_of(self, workers: Sequence[Worker], *, found: bool = False) -> list[WorkerHandle]:
-        """Return the workers with their ranks, or none of them: where one fails, the others' kernels are let go."""
+        """Return the workers with their ranks; if one fails, the kernels of all are disconnected."""
         whole: list[RankKernel] = []
         try:
             return await all_or_first_error([self._handle_of(worker, whole, found=found) for worker in workers])
         except BaseException:
-            await _let_go(whole)
+            await _disconnect(whole)
             raise
 
     async def _handle_of(self, worker: Worker, whole: list[RankKernel], *, found: bool) -> WorkerHandle:
@@ -144,7 +144,7 @@ class WorkerPool:
     async def _kernels(
         self, worker: Worker, slots: Mapping[int, str | None], idle_seconds: float = 0.0
     ) -> list[RankKernel]:
-        """Connect to the kernels of these slots, to all or to none; one without an id is started."""
+        """Connect to the kernels of these slots, to all or to none; a slot without an id gets a new kernel."""
         connected: list[RankKernel] = []
 
         async def connect(slot: int, kernel_id: str | None) -> RankKernel:
@@ -154,7 +154,7 @@ class WorkerPool:
         try:
             return await all_or_first_error([connect(slot, kernel_id) for slot, kernel_id in slots.items()])
         except BaseException:
-            await _let_go(connected)
+            await _disconnect(connected)
             raise
 
     async def _kernel(
@@ -164,7 +164,7 @@ class WorkerPool:
             worker,
             kernel_id or await worker.start_kernel(slot),
             slot=slot,
-            on_death=partial(self._tell_if_stopped, worker),
+            on_death=partial(self._report_if_idle, worker),
             idle_seconds=idle_seconds if kernel_id else 0.0,
         )
         kernel.prepared = kernel_id is not None
@@ -172,25 +172,25 @@ class WorkerPool:
         await kernel.connect()
         return kernel
 
-    def _tell_if_stopped(self, worker: Worker) -> None:
-        """Tell at once of a worker that the hub has stopped; of other deaths the running cell tells, or the next."""
+    def _report_if_idle(self, worker: Worker) -> None:
+        """Report at once that the hub has stopped a worker as idle; the running or next cell reports other deaths."""
         for handle in self.all:
             if handle.worker is worker and (reason := idle_reason(handle)):
-                self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it anew, empty.")
+                self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it again, empty.")
 
     async def _refill(self, handle: WorkerHandle, progress: Progress) -> bool:
-        """Start a worker's lost ranks anew; False where the worker is gone itself."""
+        """Start a worker's dead ranks again; return False if the worker is lost."""
         lost = [kernel for kernel in handle.kernels if not kernel.alive]
         for kernel in lost:
             progress(
                 f"rank {kernel.rank} on worker {handle.worker.name} is gone ({kernel.death}); "
-                "starting it anew, with empty variables"
+                "starting it again, with empty variables"
             )
             await kernel.close()
-        # One that does not answer while a proxy is restarted, say, has other ranks that go on.
+        # Waits for a worker that does not answer during a restart of the proxy: its other ranks may still compute.
         if isinstance(await handle.worker.find_again(), str):
             return False
-        # Whoever was only out of reach must not be taken for its own successor.
+        # A kernel that was only out of reach still runs and occupies the slot.
         await asyncio.gather(*(handle.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
         opened = await self._kernels(handle.worker, {kernel.slot: None for kernel in lost})
         fresh = {kernel.slot: kernel for kernel in opened}
@@ -199,16 +199,16 @@ class WorkerPool:
         return True
 
     async def _replace(self, gone: Sequence[WorkerHandle], progress: Progress) -> None:
-        """Start workers anew, all at once: where they queue for GPUs, they are served together."""
+        """Start lost workers again, all at once: workers that queue for GPUs are served together."""
         for handle in gone:
-            progress(f"worker {handle.worker.name} {idle_reason(handle) or 'is gone as well'}; starting it anew")
+            progress(f"worker {handle.worker.name} {idle_reason(handle) or 'is gone as well'}; starting it again")
         names = [handle.worker.name for handle in gone]
         await self._source.stop(names)
         for handle, fresh in zip(gone, await self._start(names, progress), strict=True):
             self.all[self.all.index(handle)] = fresh
 
 
-async def _let_go(kernels: Sequence[RankKernel]) -> None:
+async def _disconnect(kernels: Sequence[RankKernel]) -> None:
     await asyncio.gather(*(kernel.close() for kernel in kernels))
 
 
@@ -221,7 +221,7 @@ async def _info_of(worker: Worker) -> WorkerInfo | None:
 
 
 def idle_reason(handle: WorkerHandle) -> str:
-    """Return why the hub stopped a worker that was idle for too long, after "it"; empty where it did not."""
+    """Return why the hub stopped a worker as idle, to follow the word "it"; empty if the hub did not stop it."""
     idle = min(kernel.idle_seconds for kernel in handle.kernels) / 60
     if handle.info.idle_minutes and idle >= handle.info.idle_minutes:
         return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {handle.info.idle_minutes:g}"

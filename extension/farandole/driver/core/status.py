@@ -1,4 +1,4 @@
-"""How a cluster is, as plain data that shows itself as text and as HTML."""
+"""The status of a cluster as plain data that shows itself as text and as HTML."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def status_of(
     gpus: Mapping[str, Mapping[str, Any]] | None = None,
     infos: Mapping[str, WorkerInfo] | None = None,
 ) -> ClusterStatus:
-    """Return a cluster's status, from what its driver knows, the hub says of its GPUs and the workers of themselves."""
+    """Return a cluster's status from its driver, the hub's counts of GPUs and the workers' infos."""
     rows = []
     for handle in core.handles:
         state = _state(handle, core.group.busy, (infos or {}).get(handle.worker.name), datetime.now().astimezone())
@@ -87,7 +87,7 @@ def _duration(seconds: float) -> str:
 
 
 def gpu_line(name: str, counts: Mapping[str, Any]) -> str:
-    """Return one class of GPUs in words: total, free, who holds how many, how many servers wait."""
+    """Return one class of GPUs in words: total, free, held by each user, and waiting servers."""
     held = "".join(f", {user} has {number}" for user, number in counts["held"].items())
     waiting = f", {_counted(counts['waiting'], 'server')} waiting" if counts["waiting"] else ""
     return f"GPUs {name}: {counts['free']} of {counts['total']} free{held}{waiting}"

@@ -1,4 +1,4 @@
-"""The websocket to one kernel, opened again where it breaks and the worker lives on."""
+"""The websocket to one kernel; it is opened again if it breaks while the worker lives."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ RETRY_SECONDS = 0.5
 
 
 class Listener(Protocol):
-    """Who talks over a connection."""
+    """Receives the messages and learns of the end of a connection."""
 
     @property
     def alive(self) -> bool:
-        """Whether there is anything to connect to."""
+        """Whether the kernel is not known to be dead."""
 
     def hear(self, frame: bytes) -> None:
-        """Take a frame."""
+        """Process a frame."""
 
     async def recover(self, found: WorkerJournal) -> None:
-        """Make good what a break has cost: all answers to what was asked before, unless they are on record."""
+        """Recover from a break: replies to earlier requests are lost unless the worker's journal has them."""
 
     def mark_dead(self, cause: str) -> None:
-        """Learn that there is nothing to connect to any more."""
+        """Note that the kernel is lost."""
 
 
 class Connection:
@@ -40,7 +40,7 @@ class Connection:
 
     def __init__(self, worker: Worker, kernel_id: str, listener: Listener) -> None:
         self.session = ""
-        """Name of the connection, a new one each time: the kernel answers to the one that asked."""
+        """Id of the connection, new after each break: the kernel replies only to the connection of a request."""
         self._worker = worker
         self._kernel_id = kernel_id
         self._listener = listener
@@ -51,11 +51,11 @@ class Connection:
 
     @property
     def opened(self) -> bool:
-        """Whether it was ever open."""
+        """Whether the websocket was ever open."""
         return self._socket is not None
 
     async def open(self) -> None:
-        """Open the websocket and start to receive."""
+        """Open the websocket and start receiving."""
         await self._open()
         self._receiver = asyncio.create_task(self._receive(), name=f"kernel {self._kernel_id}")
 
@@ -71,15 +71,15 @@ class Connection:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is open, or nothing more will be."""
+        """Whether the websocket is open, or is closed for good."""
         return self._ready.is_set()
 
     async def ready(self) -> None:
-        """Wait while it is being opened again."""
+        """Wait while the websocket is being opened again."""
         await self._ready.wait()
 
     def header(self, kind: str) -> dict[str, str]:
-        """Return the header of a new message; the kernel answers to the connection that it names."""
+        """Return the header of a new message; the kernel replies to the connection that it names."""
         return {
             "msg_id": uuid.uuid4().hex,
             "msg_type": kind,
@@ -90,7 +90,7 @@ class Connection:
         }
 
     async def send(self, frame: bytes) -> None:
-        """Send a frame; one that is lost on the way the receiver sees with the break, and `Listener.recover` mends."""
+        """Send a frame. A loss on the way shows as a break to the receiving task, and `Listener.recover` handles it."""
         assert self._socket is not None
         with contextlib.suppress(aiohttp.ClientError, ConnectionError):
             await self._socket.send_bytes(frame)
@@ -107,7 +107,7 @@ class Connection:
                 if self._listener.alive and not self._closing:
                     await self._open_again()
         finally:
-            # Whatever ended the receiving, a message that nobody can take included: nobody may wait for more.
+            # After any end of the receiving task, even by a bug in a listener, nothing may wait for more messages.
             self._listener.mark_dead(GONE)
             self._ready.set()
 
@@ -129,7 +129,9 @@ class Connection:
             if self._listener.alive:
                 await self._try_to_open()
         if not self._ready.is_set():
-            self._listener.mark_dead(f"lost: its worker answers, but opened no channel to it for {LOST_SECONDS:g} s")
+            self._listener.mark_dead(
+                f"lost: its worker answers, but opened no channel to its kernel for {LOST_SECONDS:g} s"
+            )
 
     async def _try_to_open(self) -> None:
         try:

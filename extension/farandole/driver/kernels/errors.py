@@ -1,4 +1,4 @@
-"""From what the ranks answered to one error that a person can read."""
+"""Makes one readable error of the replies of all ranks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from farandole.protocol import is_collective_failure
 
 
 def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankError:
-    """Return the error for a cell that failed: deaths first, then each different error once, in the order of time.
+    """Return the error for a cell that failed.
 
-    Ranks that were stopped, as they did not let go when another had failed, come last.
+    - Deaths come first, then each different error once, in the order of time.
+    - Ranks come last that were killed because they did not respond to an interrupt after the failure of another.
     """
     deaths = [reply for reply in replies if reply.status == "dead"]
     errors = sorted((reply for reply in replies if reply.status == "error"), key=lambda reply: reply.ended)
@@ -34,7 +35,7 @@ def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankErro
 
 
 def _is_consequence(reply: Reply) -> bool:
-    """True for what a rank says when its partner in a collective is gone: Gloo's and NCCL's own complaints as well."""
+    """Return whether an error, such as one of Gloo or NCCL, results from the loss of a peer in a collective."""
     return reply.ename == "KeyboardInterrupt" or is_collective_failure(reply.ename, reply.evalue)
 
 

@@ -1,4 +1,4 @@
-"""The ranks of a cluster as one: a cell goes to many kernels, and none is left hanging when one fails."""
+"""Executes cells on many kernels, and releases the other ranks when one fails."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from farandole.protocol import Part
 T = TypeVar("T")
 
 GRACE_SECONDS = 1.0
-"""How long the others may end by themselves after one rank has failed."""
+"""How long the other ranks may take to end by themselves after one has failed."""
 INTERRUPT_SECONDS = 1.0
-"""How long an interrupt may take before the rank's world is shut down under it."""
+"""How long a rank may take to end after an interrupt, before its world is shut down."""
 REACH_SECONDS = 2.0
-"""How long a worker may take to pass an interrupt on before it counts as lost."""
+"""How long a worker may take to pass an interrupt on before its rank counts as lost."""
 RELEASE_SECONDS = 4.2
-"""How long all of that may take before a rank is killed: an interrupt ends a cell within five seconds."""
+"""How long all of this may take before a rank is killed; an interrupt must end a cell within five seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What is executed on a rank.
+    """A cell for many ranks.
 
-    `before` and `after` are sent with it, as silent cells of their own; `mark` is what the workers' record of the run
-    says of it.
+    `before` and `after` are sent with it as separate silent cells. `mark` describes its run for the workers' journals.
     """
 
     code: str
@@ -43,14 +42,14 @@ class Cell:
     mark: dict[str, Any] | None = None
 
     def marked(self, part: Part) -> dict[str, Any] | None:
-        """Return the mark of a part of the cell; the first one carries all of it."""
+        """Return the mark of one of the requests; the first one carries the whole description."""
         if self.mark is None:
             return None
         return {**self.mark, "part": part} if part is Part.BEGIN else {"run": self.mark["run"], "part": part}
 
 
 class RankGroup:
-    """The kernels of a cluster, in the order of their ranks."""
+    """The kernels of a cluster in the order of their ranks, and the tasks of their running cells."""
 
     def __init__(self) -> None:
         self.kernels: list[RankKernel] = []
@@ -58,18 +57,18 @@ class RankGroup:
         self.interrupted = False
 
     def assign_ranks(self, kernels: Sequence[RankKernel]) -> None:
-        """Take these kernels as the ranks 0, 1, ..."""
+        """Make these kernels the ranks 0, 1, ..."""
         self.kernels = list(kernels)
         for rank, kernel in enumerate(self.kernels):
             kernel.rank = rank
 
     @property
     def busy(self) -> list[RankKernel]:
-        """The ranks on which a cell runs."""
+        """The ranks that run a cell."""
         return [kernel for kernel, cell in self._cells.items() if not cell.done()]
 
     def _runs(self, kernel: RankKernel) -> bool:
-        """Say whether a cell runs on a rank."""
+        """Return whether a rank runs a cell."""
         return kernel in self._cells and not self._cells[kernel].done()
 
     @property
@@ -109,29 +108,29 @@ class RankGroup:
     async def run(self, cell: Cell, kernels: Sequence[RankKernel], *, together: bool) -> list[Reply]:
         """Execute a cell on ranks and return how it ended on each, in order.
 
-        When a rank fails and the ranks work `together`, the others are released soon after: they may wait for it in a
-        collective for ever.
+        If the ranks work `together` and one fails, the others are released soon after. They may wait for the failed
+        rank in a collective forever.
         """
         return await self.lead({kernel: execute(kernel, cell) for kernel in kernels}, together=together)
 
     async def lead(self, cells: Mapping[RankKernel, Coroutine[Any, Any, Reply]], *, together: bool) -> list[Reply]:
-        """Wait until a cell has ended on all its ranks, released as `run` says, and return how, in order."""
+        """Wait until a cell has ended on all its ranks, which are released as in `run`; return the replies in order."""
         self.clear()
-        # A queue of ended ranks: waiting for the rest after each one would cost the square of the ranks.
+        # A queue, because `asyncio.wait` on the rest after each ended rank would take quadratic time.
         ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
         for kernel, cell in cells.items():
             self.begin(kernel, cell).add_done_callback(ended.put_nowait)
         left = len(cells)
         while left:
-            told = [await ended.get(), *(ended.get_nowait() for _ in range(ended.qsize()))]
-            left -= len(told)
-            if together and left and any(cell.result().status != "ok" for cell in told):
+            finished = [await ended.get(), *(ended.get_nowait() for _ in range(ended.qsize()))]
+            left -= len(finished)
+            if together and left and any(cell.result().status != "ok" for cell in finished):
                 await self._until_idle(GRACE_SECONDS)
                 await self.release(together=True)
         return [cell.result() for cell in self._cells.values()]
 
     def clear(self) -> None:
-        """Forget the cells that ran before."""
+        """Forget earlier cells."""
         self.interrupted = False
         self._cells = {}
 
@@ -150,7 +149,7 @@ class RankGroup:
         await self.release(together=together)
 
     async def free(self, *, together: bool) -> None:
-        """Stop what ranks run for another driver, one that is gone, say: those are busy that do not answer."""
+        """Stop the cells of another driver. A rank counts as busy if it does not reply."""
         self._cells = {
             kernel: asyncio.create_task(kernel.evaluate(rank_calls.identity().expression)) for kernel in self.kernels
         }
@@ -158,12 +157,12 @@ class RankGroup:
         await self.release(together=together)
 
     async def release(self, *, together: bool) -> None:
-        """Get every busy rank back: interrupt it, then have all ranks leave the world, then kill it."""
+        """End the cells of all busy ranks: interrupt them, make all ranks leave the world, kill the rest."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await asyncio.gather(*(interrupt_rank(kernel) for kernel in self.busy))
                 await self._until_idle(INTERRUPT_SECONDS)
-                # Idle ranks leave as well: one blocked in Gloo returns only once its peers have closed their ends.
+                # Idle ranks leave as well: a rank that blocks in Gloo returns only after its peers close their ends.
                 # Ranks that join an elastic run are busy before they belong to the group.
                 everyone = dict.fromkeys([*self.kernels, *self.busy])
                 going = [kernel for kernel in everyone if kernel.alive] if together else self.busy
@@ -172,7 +171,7 @@ class RankGroup:
             await asyncio.gather(*(kernel.kill() for kernel in self.busy))
 
     async def _force(self, kernel: RankKernel, *, together: bool) -> None:
-        """Have a rank leave the world, in a subshell where its main thread is blocked, and wait until it is idle."""
+        """Make a rank leave the world, in a subshell if its main thread is blocked, and wait until it is idle."""
         blocked = self._runs(kernel)
         if together:
             await kernel.evaluate(rank_calls.leave().expression, subshell=await kernel.subshell() if blocked else None)
@@ -195,7 +194,7 @@ async def _evaluate(kernel: RankKernel, call: RankCall[Any], *, in_subshell: boo
 
 async def execute(kernel: RankKernel, cell: Cell) -> Reply:
     """Execute a cell on a rank and return how it ended."""
-    # The three requests leave together: a round trip less at each end. The kernel answers them in order.
+    # The requests are sent together, which saves two round trips; a kernel executes them in order.
     work = [kernel.execute(cell.code, sink=cell.sink, mark=cell.marked(Part.CELL))]
     if cell.before:
         work.insert(0, kernel.execute(cell.before.expression, silent=True, mark=cell.marked(Part.BEGIN)))
@@ -206,7 +205,7 @@ async def execute(kernel: RankKernel, cell: Cell) -> Reply:
 
 
 async def interrupt_rank(kernel: RankKernel) -> None:
-    """Interrupt a rank; one whose worker cannot be reached is lost, and must not hold the others up."""
+    """Interrupt a rank; if its worker cannot be reached, count it as lost so that it does not delay the others."""
     try:
         async with asyncio.timeout(REACH_SECONDS):
             await kernel.interrupt()
@@ -222,5 +221,5 @@ def _too_late(
     names = ", ".join(f"rank {kernel.rank} (worker {kernel.worker.name})" for kernel in kernels)
     return DeadlineError(
         f"{what}: no answer from {names} within {timeout:g} s. It may still run an earlier cell: wait for it, use "
-        "`%cluster interrupt`, or start afresh with `%cluster stop` and `%cluster start`."
+        "`%cluster interrupt`, or start again with `%cluster stop` and `%cluster start`."
     )

@@ -1,4 +1,4 @@
-"""One rank's kernel, reached over one websocket."""
+"""The kernel of one rank, reached over one websocket."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK,
 from farandole.runs.positions import JournalPosition
 
 Deaths: TypeAlias = Callable[[], None]
-"""Called once when a kernel's death is known that nobody here meant."""
+"""Called once when the unintended death of a kernel is known."""
 
 
 class RankKernel:
     """One kernel on a worker; all its methods belong to the event loop that made it.
 
-    A websocket that breaks is opened again, unless the worker is gone. What the kernel said in a run meanwhile comes
-    from the worker's record, whose numbers tell what was heard before.
+    A broken websocket is opened again unless the worker is lost. The kernel's messages in a run meanwhile come from
+    the worker's journal; `last_number` tells which of them are new.
     """
 
     def __init__(
@@ -56,22 +56,22 @@ class RankKernel:
         self.slot = slot
         self.rank = -1
         self.last_rank = -1
-        """In whose name it speaks in its run: the rank that it said last, which follows the driver's plans later."""
+        """The rank in the last message of the run. It differs from `rank` until the kernel has joined a new world."""
         self.prepared = False
         self.on_records = on_records
         self.on_death = on_death
         self.death: str | None = None
         self._died = asyncio.Event()
         self.idle_seconds = 0.0
-        """How long it had nothing to do for us before it died."""
+        """How long the kernel was idle before it died."""
         self._last_use = time.monotonic() - idle_seconds
         self._connection = Connection(worker, kernel_id, self)
         self._running: dict[str, Execution] = {}
         self._run = ""
         self._follower: asyncio.Task[None] | None = None
         self.last_number = 0
-        """The number of the last message of the run that was heard."""
-        self._aside: asyncio.Future[str] | None = None
+        """The number of the last received message in the journal of the run."""
+        self._side_subshell: asyncio.Future[str] | None = None
 
     @property
     def alive(self) -> bool:
@@ -80,12 +80,12 @@ class RankKernel:
 
     @property
     def busy(self) -> bool:
-        """True while an execution of ours has not ended."""
+        """True while an execution by this driver has not ended."""
         return bool(self._running)
 
     @property
     def connected(self) -> bool:
-        """False while the websocket is broken and opened again."""
+        """False while a broken websocket is being opened again."""
         return self._connection.is_ready
 
     async def ended(self) -> None:
@@ -93,16 +93,16 @@ class RankKernel:
         await self._died.wait()
 
     async def reachable(self) -> None:
-        """Wait while the websocket is opened again, or until the kernel is known to be dead."""
+        """Wait until the websocket is open or the kernel is known to be dead."""
         if self._connection.opened:
             await self._connection.ready()
 
     async def connect(self) -> None:
-        """Open the websocket and start to receive."""
+        """Open the websocket and start receiving."""
         await self._connection.open()
 
     async def close(self) -> None:
-        """Close the websocket; the kernel lives on, or its end is meant."""
+        """Close the websocket; the kernel keeps running unless it is stopped on purpose."""
         self.on_death = None
         if self._follower is not None:
             self._follower.cancel()
@@ -119,9 +119,9 @@ class RankKernel:
         subshell: str | None = None,
         mark: dict[str, Any] | None = None,
     ) -> Reply:
-        """Execute code and wait until it has ended, however that is; never raises for what the code does.
+        """Execute code and wait for its end; an error of the code is a reply, not an exception.
 
-        ``mark`` says which part of which run it is, see `farandole.protocol.RUN_MARK`; its worker then records it.
+        ``mark`` names the run and the request, see `farandole.protocol.RUN_MARK`; the worker then keeps a journal.
         """
         content = {
             "code": code,
@@ -145,13 +145,13 @@ class RankKernel:
             self._last_use = time.monotonic()
 
     async def evaluate(self, expression: str, *, subshell: str | None = None) -> Reply:
-        """Evaluate an expression that gives a JSON text; its meaning is the reply's value. It leaves no trace."""
+        """Evaluate an expression that gives a JSON text; the reply holds the decoded value. It leaves no trace."""
         return await self.execute("", silent=True, expression=expression, subshell=subshell)
 
     async def follow(self, record: JournalInfo, sink: Sink, over: asyncio.Event | None = None) -> Reply:
-        """Read all that was said in a run that another driver began, and what is still to come; return its end.
+        """Read all messages of a run that another driver began, past and future ones, and return how its cell ended.
 
-        Once ``over`` is set nothing more is waited for.
+        The call ends early once ``over`` is set.
         """
         self._run, self.last_number, self.last_rank = record.run, 0, self.rank
         parts = {part: Execution(sink if part is Part.CELL else None, record.run) for part in Part}
@@ -176,7 +176,7 @@ class RankKernel:
         await self.worker.interrupt_kernel(self.kernel_id)
 
     async def ping(self) -> Reply:
-        """Ask for a sign of life: the kernel answers in a thread of its own, also beside a running cell."""
+        """Ask whether the kernel lives: its control thread replies even while a cell runs."""
         return self._reply(await self._control("kernel_info_request"))
 
     async def subshell(self) -> str:
@@ -187,7 +187,7 @@ class RankKernel:
         reply = UNKNOWN
         while reply is UNKNOWN:
             reply = await self._control("create_subshell_request")
-        return str(reply.get("subshell_id", ""))  # a dead kernel has none, and nothing will run in it
+        return str(reply.get("subshell_id", ""))  # empty for a dead kernel, which executes nothing anyway
 
     async def _control(self, kind: str) -> dict[str, Any]:
         execution = Execution(None)
@@ -198,14 +198,14 @@ class RankKernel:
             self._running.pop(message_id, None)
 
     async def side_subshell(self) -> str:
-        """Return the id of the one subshell that is kept for calls beside running cells."""
-        if self._aside is None:
-            self._aside = asyncio.ensure_future(self.subshell())
-        return await asyncio.shield(self._aside)
+        """Return the id of the subshell that is kept for calls during running cells."""
+        if self._side_subshell is None:
+            self._side_subshell = asyncio.ensure_future(self.subshell())
+        return await asyncio.shield(self._side_subshell)
 
     async def kill(self) -> None:
-        """End the kernel's process, whatever it does."""
-        # Whoever waits for it need not wait for the process to go.
+        """Kill the kernel's process."""
+        # First, so that waiting tasks need not wait for the end of the process.
         self.mark_dead(UNANSWERED)
         try:
             await self.worker.stop_kernel(self.kernel_id)
@@ -213,7 +213,7 @@ class RankKernel:
             self.mark_dead(GONE)
 
     def mark_dead(self, cause: str) -> None:
-        """Note the kernel's death and end all that waits for it."""
+        """Note the kernel's death and settle its executions."""
         if self.death is None:
             self.death = cause
             self._died.set()
@@ -224,7 +224,7 @@ class RankKernel:
             execution.settle(DEAD)
 
     async def push(self, target: str, data: dict[str, Any], blob: bytes) -> None:
-        """Open a comm on the kernel that carries one buffer."""
+        """Send one buffer to the kernel, in the message that opens a comm."""
         content = {"comm_id": uuid.uuid4().hex, "target_name": target, "data": data}
         await self._send("shell", "comm_open", content, buffers=[blob])
 
@@ -260,26 +260,26 @@ class RankKernel:
         return header["msg_id"]
 
     async def recover(self, found: WorkerJournal) -> None:
-        """Go on after a break: what was said of the run meanwhile is on record, all else is given up."""
-        self._forget_all_but(found.requests_of(self._run, self.kernel_id))
+        """Recover from a break: the journal has the messages of a run, all other executions are given up."""
+        self._give_up_all_but(found.requests_of(self._run, self.kernel_id))
         if self._awaits(self._run) and (self._follower is None or self._follower.done()):
-            self._follower = asyncio.create_task(self._follow(self._run), name=f"record of rank {self.rank}")
+            self._follower = asyncio.create_task(self._follow(self._run), name=f"journal of rank {self.rank}")
         if self.kernel_id not in found.kernels:
             if self._follower is not None:
                 await asyncio.wait([self._follower])
             self.mark_dead("ended while the driver was not connected")
 
-    def _forget_all_but(self, recorded: Container[str]) -> None:
-        """Give up all that runs here but what is on record: its answers went to the connection that broke."""
+    def _give_up_all_but(self, journaled: Container[str]) -> None:
+        """Give up executions that no journal has: the kernel sends their replies to the broken connection."""
         for message, execution in self._running.items():
-            if message not in recorded:
+            if message not in journaled:
                 execution.settle(UNKNOWN)
 
     def _awaits(self, run: str) -> bool:
         return bool(run) and any(one.run == run and not one.done.done() for one in self._running.values())
 
     async def _follow(self, run: str) -> None:
-        """Hear what the worker has recorded of a run beyond what was heard, until all of it has ended."""
+        """Read the journal of a run from `last_number` on, until its executions have ended."""
         try:
             while self.alive and self._awaits(run):
                 try:
@@ -299,11 +299,11 @@ class RankKernel:
                     execution.settle(UNKNOWN)
 
     def hear(self, frame: bytes) -> None:
-        """Take a message of the kernel, or one from its record."""
+        """Process a message from the websocket or from the journal."""
         _, parts = deserialize_msg_from_ws_v1(frame)
         metadata = json.loads(parts[2])
         number = metadata.get(RECORD_NUMBER)
-        # The last messages of the run before have numbers of its own record.
+        # The last messages of the previous run carry the numbers of that run's journal.
         if number is not None and metadata[RECORD_RUN] == self._run:
             if number <= self.last_number:
                 return
@@ -312,7 +312,7 @@ class RankKernel:
         header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
         kind = header["msg_type"]
         if kind == "status" and content["execution_state"] == "dead":
-            # While the record is read, this is there too, behind what the kernel said before.
+            # While the journal is being read, its own copy of this message counts: it comes after all others.
             if number is not None or self._follower is None or self._follower.done():
                 self.mark_dead(content.get("cause", "ended for an unknown reason"))
         elif kind == "comm_msg" and content["comm_id"] == COMM_TARGET:

@@ -1,4 +1,4 @@
-"""How one execution on one rank ends, and who is told of its output."""
+"""How one execution on one rank ends, and the callbacks for its output."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CONNECTION_LOST = "ConnectionLost"
 UNKNOWN: dict[str, Any] = {
     "status": "error",
     "ename": CONNECTION_LOST,
-    "evalue": "the connection to its worker broke meanwhile, and how it ended is not known; run it again",
+    "evalue": "the connection to its worker broke, so its outcome is unknown; run it again",
     "traceback": [],
 }
-"""The reply to a request that may or may not have reached the kernel, or whose answer is on no record."""
+"""The reply to a request that may not have reached the kernel, or whose real reply is in no journal."""
 DEAD: dict[str, Any] = {"status": "dead"}
-"""The reply to what a kernel that is dead was asked."""
+"""The reply to a request to a dead kernel."""
 UNANSWERED = "stopped, because it did not answer an interrupt"
-"""The cause of death of a rank that the driver itself has ended: another one had failed, or the cell was stopped."""
+"""The cause of death of a rank that the driver has killed after a failure of another rank or a stop of the cell."""
 OUTPUT_TYPES = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
 
 Sink: TypeAlias = Callable[[int, str, dict[str, Any], JournalPosition | None], None]
@@ -51,7 +51,7 @@ class Reply:
 
 
 class Execution:
-    """An execution is over when its reply has come: the worker's server holds that back until all output has left."""
+    """An execution that ends with its reply; the worker's server sends the reply after all output."""
 
     def __init__(self, sink: Sink | None, run: str = "") -> None:
         self.sink = sink
@@ -59,13 +59,13 @@ class Execution:
         self.done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     def settle(self, reply: dict[str, Any]) -> None:
-        """End it with this reply, where it has not ended yet."""
+        """End the execution with this reply, unless it has ended before."""
         if not self.done.done():
             self.done.set_result(reply)
 
 
 def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | None) -> Reply:
-    """Return what a kernel's answer, or its death, says."""
+    """Return the reply for a kernel's answer or its death."""
     if content["status"] == "dead":
         return Reply(rank=rank, worker=worker, status="dead", ended=time.monotonic(), evalue=death or "")
     result = content.get("user_expressions", {}).get("value", {"status": "ok"})
@@ -83,5 +83,5 @@ def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | No
 
 
 def _value(result: dict[str, Any]) -> Any:
-    """Return what a user expression, a string of JSON, stands for; its ``repr`` is what the protocol carries."""
+    """Return the value of a user expression: the protocol carries the ``repr`` of its JSON text."""
     return json.loads(ast.literal_eval(result["data"]["text/plain"]))

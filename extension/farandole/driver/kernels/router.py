@@ -1,4 +1,4 @@
-"""Where the rank messages of a cluster go."""
+"""Delivers the messages of the ranks to their runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from farandole.runs.run import Run
 
 
 class MemberListener(Protocol):
-    """Keeps track of the ranks of an elastic run."""
+    """Keeps track of the ranks of an elastic run by their messages."""
 
     def hear(self, kernel: RankKernel, records: Sequence[dict[str, Any]]) -> None:
         """Take in the rank messages of a kernel."""
 
 
 class MessageRouter:
-    """Delivers each batch of rank messages to the run that it names, and values to `%pull`; belongs to one loop."""
+    """Delivers each batch of rank messages to the run that it names, and values to ``%pull``.
+
+    Belongs to one event loop.
+    """
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
@@ -36,7 +39,7 @@ class MessageRouter:
         buffers: Sequence[bytes],
         position: JournalPosition | None,
     ) -> None:
-        """Deliver what a kernel of the cluster has sent."""
+        """Deliver a batch that a kernel of the cluster has sent."""
         if any(record["kind"] == Kind.VALUE for record in data["records"]):
             self.on_value(rank, buffers[0])
             return
@@ -47,6 +50,6 @@ class MessageRouter:
     def to_run(
         self, rank: int, data: dict[str, Any], _buffers: Sequence[bytes], position: JournalPosition | None
     ) -> None:
-        """Deliver a batch to its run alone: it comes from the journal of a rank that may be gone."""
+        """Deliver a batch from a journal: only to its run, because the rank may be lost."""
         if (run := self.runs.get(data["run"])) is not None:
             run.add_records(rank, *data["records"], position=position)

@@ -1,4 +1,4 @@
-"""How one rank is asked, or interrupted, beside its cell."""
+"""Calls on one rank, and interrupts, while its cell runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from farandole.exceptions import WorkerStartError
 
 
 def answers(kernel: RankKernel) -> bool:
-    """Say whether a rank could be asked now."""
+    """Return whether a rank can be called now."""
     return kernel.alive and kernel.connected
 
 
 async def ask_in_subshell(kernel: RankKernel, call: RankCall[Any], seconds: float, *, fresh: bool) -> Reply | None:
-    """Make a call beside a rank's cell; None where it fails, or takes too long."""
+    """Make a call while a rank's cell runs; return None if it fails or takes too long."""
     reply = None
     try:
         async with asyncio.timeout(seconds):
-            # After a restart of the proxy, say, nobody can answer for a while, and an answer may be lost: asked again.
+            # During a restart of the proxy, for example, no rank can answer and replies get lost: call again.
             while reply is None or reply.ename == CONNECTION_LOST:
                 await kernel.reachable()
                 subshell = await (kernel.subshell() if fresh else kernel.side_subshell())
@@ -33,7 +33,7 @@ async def ask_in_subshell(kernel: RankKernel, call: RankCall[Any], seconds: floa
 
 
 async def interrupt(kernel: RankKernel, seconds: float) -> None:
-    """Interrupt a rank; where its worker is too slow for it, that says nothing of the rank."""
+    """Interrupt a rank; errors and timeouts of its worker are ignored, as they do not mean that the rank is lost."""
     with suppress(WorkerStartError, TimeoutError):
         async with asyncio.timeout(seconds):
             await kernel.interrupt()

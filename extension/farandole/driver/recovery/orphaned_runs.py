@@ -1,4 +1,4 @@
-"""Runs that ended while nobody led them, and whose workers are gone: told from what the workers left beside them."""
+"""Completes runs without driver and workers from the journals that the workers have persisted in the run's folder."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ READ_BYTES = 1_000_000
 
 
 class OrphanedWorker(Worker):
-    """A worker as far as its record of one kernel's part in a run tells, which it left beside the run's files."""
+    """Stands for a lost worker: gives the journal of one kernel that the worker has persisted in the run's folder."""
 
     def __init__(self, header: Path) -> None:
         self._frames = header.with_suffix(".frames")
-        self._record: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
-        self.name = self._record.pop("worker")
+        self._journal: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
+        self.name = self._journal.pop("worker")
 
     async def records(self) -> WorkerJournal:
-        """Return the one record."""
-        return WorkerJournal.from_json({"kernels": [], "records": [self._record]})
+        """Return the one journal."""
+        return WorkerJournal.from_json({"kernels": [], "records": [self._journal]})
 
     async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:  # noqa: ARG002
-        """Yield all frames of the record; the kernel passes over those that it knows."""
+        """Yield all frames of the journal; the kernel skips those that it has received before."""
         with self._frames.open("rb") as file:
             while frames := await asyncio.to_thread(_read, file):
                 for frame in frames:
@@ -61,17 +61,17 @@ def _read(file: BufferedReader) -> list[bytes]:
 
 
 def orphaned_workers(store: RunStore, cluster: str) -> list[OrphanedWorker]:
-    """Return what the workers of a cluster have left of runs whose end the store does not know."""
+    """Return the persisted journals of a cluster's runs whose ends are not in the store."""
     return [
         OrphanedWorker(header) for info in _left(store) if info.cluster == cluster for header in _headers(info.folder)
     ]
 
 
 def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
-    """Tell runs to their end by what their workers have left, in the store, and return them.
+    """Complete runs from persisted journals, write their ends to the store and return the runs.
 
-    Those of all whose ranks the records are there; of ``cluster``, none of whose workers is there any more, all others
-    too: what has not been left of them nobody will tell.
+    - A run is completed if the journals of all its ranks are there.
+    - The runs of ``cluster``, which has no workers any more, are completed even with journals missing.
     """
     found = [info for info in _left(store) if info.cluster == cluster or _is_whole(info)]
     if not found:
@@ -84,7 +84,7 @@ def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
 
 
 def _left(store: RunStore) -> Iterator[RunInfo]:
-    """Yield the runs of which records were left and that no driver leads; remove the records of those told by now."""
+    """Yield the runs without driver that have persisted journals; remove the journals of completed runs."""
     for info in store.list():
         if not _headers(info.folder):
             continue
@@ -96,7 +96,7 @@ def _left(store: RunStore) -> Iterator[RunInfo]:
 
 
 def _is_led(info: RunInfo) -> bool:
-    """Say whether a driver lives; of one elsewhere, whether it has written since a worker saw that nobody led."""
+    """Return whether a driver leads the run; one on another host has written ``run.json`` after the journals."""
     if info.status is Status.LOST:
         return False
     if info.driver.get("host") == socket.gethostname():
@@ -106,7 +106,7 @@ def _is_led(info: RunInfo) -> bool:
 
 
 def _is_whole(info: RunInfo) -> bool:
-    """Say whether all ranks are on record; in an elastic run several may have had the same number."""
+    """Return whether all ranks have journals; never for an elastic run, in which ranks share numbers."""
     records = [json.loads(header.read_text(encoding="utf-8")) for header in _headers(info.folder)]
     ranks = {record["rank"] for record in records}
     return ranks >= set(range(info.size)) and not any(record["about"].get("elastic") for record in records)
@@ -118,17 +118,17 @@ def _headers(folder: Path) -> list[Path]:
 
 
 def _complete(loop: LoopThread, store: RunStore, info: RunInfo) -> Run | None:
-    """Tell a run, unless another process does or has; its records go once its end is on disk."""
+    """Complete a run, unless another process does; remove its journals once its end is on disk."""
     folder = info.folder / LEFT_RECORDS
     try:
         with _claimed(folder) as claimed:
             if not claimed or not _headers(info.folder):
                 return None
-            run = loop.call(_tell(store, info))
+            run = loop.call(_complete_from_journals(store, info))
             if read_info(info.folder).status is run.status:
                 shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
-        warnings.warn(f"What workers left of run {info.id} cannot be read: {error}", stacklevel=4)
+        warnings.warn(f"The journals that workers left of run {info.id} cannot be read: {error}", stacklevel=4)
         return None
     return run
 
@@ -150,7 +150,7 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-async def _tell(store: RunStore, info: RunInfo) -> Run:
+async def _complete_from_journals(store: RunStore, info: RunInfo) -> Run:
     [found] = await find_runs([OrphanedWorker(header) for header in _headers(info.folder)])
     run, router = restore_run(found, store, write=True), MessageRouter()
     router.runs[run.id] = run

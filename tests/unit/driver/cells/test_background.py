@@ -37,7 +37,7 @@ class Cell:
         self.status = "ok"
 
     async def work(self):
-        self.background.screen.put(0, "stream", {"name": "stdout", "text": "hello\n"})
+        self.background.relay.put(0, "stream", {"name": "stdout", "text": "hello\n"})
         await self.end.wait()
         return [Reply(rank=0, worker="c-w0", status=self.status, ended=time.monotonic())]
 

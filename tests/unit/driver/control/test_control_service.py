@@ -28,7 +28,7 @@ class Cluster:
         self.core._pool = Stubs("c", self.hub, hear=lambda *_: None, on_notice=lambda _: None)
         self.folder = folder
         training = SimpleNamespace(going=[], store=RunStore(folder))
-        self.leading = ControlService(self.core, training, local=False, where=Origin(), progress=lambda _: None)
+        self.leading = ControlService(self.core, training, local=False, origin=Origin(), progress=lambda _: None)
 
     async def start(self, workers=1):
         await self.core.start(workers, WorkerOptions(cluster="c"), lambda _: None, 60)
@@ -147,7 +147,7 @@ async def test_a_cluster_is_led_from_its_first_worker_on(cluster):
     start = asyncio.create_task(cluster.start(2))
     sign = await cluster.sign(lambda sign: sign.workers)
     assert (sign.workers, sign.ranks, sign.backend, sign.busy) == (("c-w0", "c-w1"), (), "none", True)
-    with pytest.raises(DeadlineError, match="is at it"):
+    with pytest.raises(DeadlineError, match="is still handling the request"):
         await ask(sign, "scale", workers=3, seconds=0)
     cluster.hub.may_start.set()
     await start

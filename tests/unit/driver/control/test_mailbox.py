@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from farandole.driver.control import mailbox as desk
 from farandole.driver.control.control_service import ControlService
-from farandole.driver.control.mailbox import DESKS, Mailbox, ask, driver_statuses
+from farandole.driver.control.mailbox import MAILBOXES, Mailbox, ask, driver_statuses
 from farandole.exceptions import ClusterExistsError, DeadlineError, FarandoleError, NoClusterError
 from farandole.runs.origin import Origin
 from farandole.runs.store import RunStore, this_process
@@ -81,7 +81,7 @@ async def led(core):
         yield sign
     finally:
         await leading.end()
-    assert not (store / DESKS).exists()
+    assert not (store / MAILBOXES).exists()
 
 
 async def test_the_sign_says_what_is_led_and_how_it_is(core):
@@ -96,7 +96,7 @@ async def test_the_sign_says_what_is_led_and_how_it_is(core):
 
 async def test_scaling_is_wanted_until_it_is_done(core):
     async with led(core) as sign:
-        with pytest.raises(DeadlineError, match="is at it"):
+        with pytest.raises(DeadlineError, match="is still handling the request"):
             await ask(await sign(), "scale", workers=3, seconds=0)
         assert (await sign(lambda now: now.wanted == 3)).error is None
         core.may_scale.set()
@@ -152,7 +152,7 @@ def test_what_was_asked_first_is_taken_first(tmp_path):
     for time, name in ((3, "a"), (1, "c"), (2, "b")):
         (tmp_path / f"ask-{name}.json").write_text(name)
         os.utime(tmp_path / f"ask-{name}.json", (time, time))
-    assert desk._taken(tmp_path) == [("c", b"c"), ("b", b"b"), ("a", b"a")]
+    assert desk._take_requests(tmp_path) == [("c", b"c"), ("b", b"b"), ("a", b"a")]
 
 
 async def test_a_run_is_stopped_by_its_driver(core):
@@ -184,22 +184,22 @@ async def test_a_request_that_nobody_takes_is_taken_back(core, monkeypatch, tmp_
 async def test_the_desks_of_drivers_that_are_gone_are_cleared_away(tmp_path):
     here, far = this_process(), {**this_process(), "host": "other"}
     for name, driver in (("gone", {**here, "started": 1.0}), ("far", far), ("far-gone", far)):
-        folder = tmp_path / DESKS / name
+        folder = tmp_path / MAILBOXES / name
         folder.mkdir(parents=True)
         known = {"cluster": name, "local": False, "backend": "none", "notebook": "", "kernel": "", "since": 1.0}
         empty = {"busy": False, "workers": [], "ranks": [], "runs": [], "wanted": None, "error": None}
         (folder / "desk.json").write_text(json.dumps({**known, **empty, "driver": driver}))
-    os.utime(tmp_path / DESKS / "far-gone" / "desk.json", (1, 1))
-    (tmp_path / DESKS / "half").mkdir()
-    (tmp_path / DESKS / "torn").mkdir()
-    (tmp_path / DESKS / "torn" / "desk.json").write_text("{")
+    os.utime(tmp_path / MAILBOXES / "far-gone" / "desk.json", (1, 1))
+    (tmp_path / MAILBOXES / "half").mkdir()
+    (tmp_path / MAILBOXES / "torn").mkdir()
+    (tmp_path / MAILBOXES / "torn" / "desk.json").write_text("{")
     for name, left in (("left", "ask-1.json"), ("left-torn", "desk.json")):
-        (tmp_path / DESKS / name).mkdir()
-        (tmp_path / DESKS / name / left).write_text("{")
-        os.utime(tmp_path / DESKS / name / left, (1, 1))
-        os.utime(tmp_path / DESKS / name, (1, 1))
+        (tmp_path / MAILBOXES / name).mkdir()
+        (tmp_path / MAILBOXES / name / left).write_text("{")
+        os.utime(tmp_path / MAILBOXES / name / left, (1, 1))
+        os.utime(tmp_path / MAILBOXES / name, (1, 1))
     assert [sign.cluster for sign in driver_statuses(tmp_path)] == ["far"]
-    assert sorted(path.name for path in (tmp_path / DESKS).iterdir()) == ["far", "half", "torn"]
+    assert sorted(path.name for path in (tmp_path / MAILBOXES).iterdir()) == ["far", "half", "torn"]
 
 
 async def test_a_driver_keeps_its_sign_fresh(core, monkeypatch):
@@ -216,13 +216,13 @@ async def test_a_driver_keeps_its_sign_fresh(core, monkeypatch):
 
 
 async def test_a_store_that_cannot_be_written_leaves_the_driver_alone(tmp_path):
-    (tmp_path / DESKS).write_text("in the way")
+    (tmp_path / MAILBOXES).write_text("in the way")
     serving = asyncio.create_task(Mailbox(tmp_path, dict, {}).serve())
     done, _ = await asyncio.wait([serving], timeout=2 * desk.POLL_SECONDS)
     assert not done
-    (tmp_path / DESKS).unlink()
+    (tmp_path / MAILBOXES).unlink()
     async with asyncio.timeout(DEADLINE):
-        while not list((tmp_path / DESKS).glob("*/desk.json")):
+        while not list((tmp_path / MAILBOXES).glob("*/desk.json")):
             await asyncio.sleep(0.05)
     serving.cancel()
     await asyncio.wait([serving])

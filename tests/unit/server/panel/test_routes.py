@@ -6,7 +6,7 @@ import json
 import aiohttp
 import pytest
 from farandole.driver.control import mailbox
-from farandole.driver.control.mailbox import DESKS
+from farandole.driver.control.mailbox import MAILBOXES
 from farandole.runs.store import this_process
 from farandole.server.panel import wire
 from tornado.routing import Matcher
@@ -546,7 +546,7 @@ async def test_a_run_is_stopped_by_the_driver_that_leads_it(alone, tmp_path):
         assert driver.asked == [{"do": "stop_run", "run": folder.name}]
     refused = await alone.ask("POST", f"runs/{folder.name}/stop", 409)
     assert "is not active" in refused["message"]
-    assert not (tmp_path / "runs" / DESKS).exists()
+    assert not (tmp_path / "runs" / MAILBOXES).exists()
 
 
 def test_the_token_that_is_looked_for_is_that_of_the_hub():

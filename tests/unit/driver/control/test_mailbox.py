@@ -67,7 +67,7 @@ async def led(core):
     """Lead the cluster; yields a function that returns the status once it meets a condition."""
     store, told = core.training.store.folder, []
     leading = ControlService(
-        core, core.training, local=False, where=Origin(notebook="/home/n.ipynb"), progress=told.append
+        core, core.training, local=False, origin=Origin(notebook="/home/n.ipynb"), progress=told.append
     )
     await leading.begin()
 

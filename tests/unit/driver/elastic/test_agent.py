@@ -137,7 +137,9 @@ async def test_a_hung_rank_is_reported_and_then_killed():
     host.ranks[1].deaf = True
     await until(lambda: len(host.notices) == 2)
     assert host.worlds == [["c-w0"]]
-    assert host.notices[0].startswith("rank 1 (worker c-w1) has not answered for 0.15 s; after 0.15 s more it is taken")
+    assert host.notices[0].startswith(
+        "rank 1 (worker c-w1) has not answered for 0.15 s; after 0.15 s more it is treated"
+    )
     assert "rank 1 (worker c-w1) was lost: stopped, because it did not answer" in host.notices[1]
     host.finish()
     assert len(await run) == 1

@@ -398,7 +398,7 @@ async def test_a_worker_that_answers_but_opens_no_connection_is_given_up(monkeyp
         fake.closed = True
         await fake.socket.close()
         await asyncio.wait_for(kernel.reachable(), 30)
-        assert kernel.death == "lost: its worker answers, but opened no channel to it for 1 s"
+        assert kernel.death == "lost: its worker answers, but opened no channel to its kernel for 1 s"
 
 
 async def test_a_sign_of_life_comes_on_the_control_channel():

@@ -43,7 +43,7 @@ async def worker():
 def found(run, worker, *, ended=None, led=False, ranks=(0, 1)):
     common = {"run": run.id, "kernel": "k", "requests": {}, "led": led, "count": 3, "about": about(run)}
     records = [(worker, JournalInfo(**common, rank=rank, ended=ended)) for rank in ranks]
-    return FoundRun(id=run.id, records=records)
+    return FoundRun(id=run.id, journals=records)
 
 
 def as_if_its_driver_was_killed(run):
@@ -91,7 +91,7 @@ class Server:
 
     async def records(self):
         self.times -= 1
-        return WorkerJournal(kernels=("k",), records=(found(self.run, self, led=self.times < 0).records[0][1],))
+        return WorkerJournal(kernels=("k",), records=(found(self.run, self, led=self.times < 0).journals[0][1],))
 
 
 async def test_a_driver_whose_connections_are_being_opened_again_leads(store, run):

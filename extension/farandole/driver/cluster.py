@@ -91,7 +91,7 @@ class Cluster:
             name: 1 to 24 lower-case letters, digits and inner hyphens.
             profile: name of one of the hub's profiles; None for the default.
             ranks: ranks on each worker; None for the profile's number.
-            backend: ``horovod``, ``torch`` or ``none``; None for Horovod where it is installed, else torch.
+            backend: ``horovod``, ``torch`` or ``none``; None for Horovod if it is installed, else torch.
             timeout: seconds until all workers must be ready, not counting a wait for GPUs.
             wait: queue while no GPU is free.
             where: ``local=True``, or ``hub_url`` and ``token`` for another hub; ``store``; ``progress``.

@@ -40,11 +40,11 @@ def sizes_of(folder: Path) -> dict[str, int]:
 
 
 def cut_back(folder: Path, keep: Container[int] = ()) -> Mapping[str, int]:
-    """Cut a run's files back to what ``positions.json`` says and return its numbers by kernel.
+    """Cut a run's files back to the sizes in ``positions.json`` and return its numbers by kernel.
 
     - The files of the ranks to ``keep`` stay as they are: no worker has a journal of those.
-    - Without positions, as in a run of an older version, or if a file is shorter than they say, as after a crash of
-      the machine, the files are put aside, with ``.old`` behind their names, and the journals tell all of it again.
+    - Without positions, as in a run of an older version, or if a file is shorter than its size there, as after a crash
+      of the machine, the files are put aside, with ``.old`` behind their names, and the journals tell all of it again.
     """
     found = _read(folder / POSITIONS)
     if found is not None and any(_size(folder / name) < size for name, size in found["sizes"].items()):

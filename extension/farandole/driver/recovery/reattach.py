@@ -190,7 +190,7 @@ async def is_led(found: FoundRun, store: RunStore, seconds: float = OPEN_AGAIN_S
 def restore_run(found: FoundRun, store: RunStore, *, write: bool) -> Run:
     """Return a found run, to be fed by its readers; with `write` this driver continues its files.
 
-    The files alone hold what ranks have said whose workers are gone.
+    Messages of ranks whose workers are lost are in the files only.
     """
     make = store.resume if write else store.follow
     # Ranks of an elastic run change their numbers: none of them is missing for good.

@@ -19,7 +19,7 @@ def ignore(*_):
 
 
 class InterruptedStore(RunStore):
-    """A store in whose `create` something else happens to the cluster."""
+    """A store that calls `meanwhile` while a run is being created."""
 
     meanwhile = staticmethod(ignore)
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
-from farandole.driver.control import mailbox as desk
+from farandole.driver.control import mailbox
 from farandole.driver.control.control_service import ControlService
 from farandole.driver.control.mailbox import MAILBOXES, Mailbox, ask, driver_statuses
 from farandole.exceptions import ClusterExistsError, DeadlineError, FarandoleError, NoClusterError
@@ -152,7 +152,7 @@ def test_what_was_asked_first_is_taken_first(tmp_path):
     for time, name in ((3, "a"), (1, "c"), (2, "b")):
         (tmp_path / f"ask-{name}.json").write_text(name)
         os.utime(tmp_path / f"ask-{name}.json", (time, time))
-    assert desk._take_requests(tmp_path) == [("c", b"c"), ("b", b"b"), ("a", b"a")]
+    assert mailbox._take_requests(tmp_path) == [("c", b"c"), ("b", b"b"), ("a", b"a")]
 
 
 async def test_a_run_is_stopped_by_its_driver(core):
@@ -173,7 +173,7 @@ async def test_a_cluster_that_was_stopped_from_outside_says_so(core):
 
 
 async def test_a_request_that_nobody_takes_is_taken_back(core, monkeypatch, tmp_path):
-    monkeypatch.setattr(desk, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(mailbox, "ANSWER_SECONDS", 0.3)
     async with led(core) as sign:
         old = await sign()
     with pytest.raises(FarandoleError, match=r"has not answered for 0.3 s.*%cluster attach"):
@@ -181,7 +181,7 @@ async def test_a_request_that_nobody_takes_is_taken_back(core, monkeypatch, tmp_
     assert not old.folder.exists()
 
 
-async def test_the_desks_of_drivers_that_are_gone_are_cleared_away(tmp_path):
+async def test_the_mailboxes_of_drivers_that_are_gone_are_cleared_away(tmp_path):
     here, far = this_process(), {**this_process(), "host": "other"}
     for name, driver in (("gone", {**here, "started": 1.0}), ("far", far), ("far-gone", far)):
         folder = tmp_path / MAILBOXES / name
@@ -203,7 +203,7 @@ async def test_the_desks_of_drivers_that_are_gone_are_cleared_away(tmp_path):
 
 
 async def test_a_driver_keeps_its_sign_fresh(core, monkeypatch):
-    monkeypatch.setattr(desk, "TOUCH_SECONDS", 0.0)
+    monkeypatch.setattr(mailbox, "TOUCH_SECONDS", 0.0)
     async with led(core) as sign:
         path = (await sign()).folder / "desk.json"
         os.utime(path, (1, 1))
@@ -218,7 +218,7 @@ async def test_a_driver_keeps_its_sign_fresh(core, monkeypatch):
 async def test_a_store_that_cannot_be_written_leaves_the_driver_alone(tmp_path):
     (tmp_path / MAILBOXES).write_text("in the way")
     serving = asyncio.create_task(Mailbox(tmp_path, dict, {}).serve())
-    done, _ = await asyncio.wait([serving], timeout=2 * desk.POLL_SECONDS)
+    done, _ = await asyncio.wait([serving], timeout=2 * mailbox.POLL_SECONDS)
     assert not done
     (tmp_path / MAILBOXES).unlink()
     async with asyncio.timeout(DEADLINE):
@@ -228,9 +228,9 @@ async def test_a_store_that_cannot_be_written_leaves_the_driver_alone(tmp_path):
     await asyncio.wait([serving])
 
 
-async def test_what_is_just_being_written_does_not_bring_a_cleared_desk_back(tmp_path, monkeypatch):
+async def test_what_is_just_being_written_does_not_bring_a_removed_mailbox_back(tmp_path, monkeypatch):
     writing, go, done = (threading.Event() for _ in range(3))
-    write = desk.write_atomically
+    write = mailbox.write_atomically
 
     def slowly(path, data):
         writing.set()
@@ -238,7 +238,7 @@ async def test_what_is_just_being_written_does_not_bring_a_cleared_desk_back(tmp
         write(path, data)
         done.set()
 
-    monkeypatch.setattr(desk, "write_atomically", slowly)
+    monkeypatch.setattr(mailbox, "write_atomically", slowly)
     serving = asyncio.create_task(Mailbox(tmp_path, dict, {}).serve())
     assert await asyncio.to_thread(writing.wait, DEADLINE)
     serving.cancel()
@@ -249,11 +249,11 @@ async def test_what_is_just_being_written_does_not_bring_a_cleared_desk_back(tmp
 
 
 async def test_answers_do_not_pile_up(core, monkeypatch):
-    monkeypatch.setattr(desk, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(mailbox, "POLL_SECONDS", 0.01)
     core.may_scale.set()
     async with led(core) as sign:
         there = await sign()
-        for _ in range(desk.KEPT_ANSWERS + 5):
+        for _ in range(mailbox.KEPT_ANSWERS + 5):
             await ask(there, "scale", workers=2)
-        assert len(list(there.folder.glob("answer-*"))) <= desk.KEPT_ANSWERS
+        assert len(list(there.folder.glob("answer-*"))) <= mailbox.KEPT_ANSWERS
         assert not list(there.folder.glob("ask-*"))

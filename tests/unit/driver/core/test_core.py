@@ -148,8 +148,8 @@ async def test_a_scale_has_new_ranks_tried_again(core):
 
 async def test_workers_that_are_leaving_do_not_count(core):
     cluster = Cluster(core, 3)
-    told = RunCallbacks(notice=lambda _: None, assigned=lambda _: None)
-    cell = ElasticCell(cluster, Cell(code="x", sink=lambda *_: None), Elastic(), told)
+    callbacks = RunCallbacks(notice=lambda _: None, assigned=lambda _: None)
+    cell = ElasticCell(cluster, Cell(code="x", sink=lambda *_: None), Elastic(), callbacks)
     for handle in cluster.handles:
         cell._agent.membership.world += handle.kernels
     first = cluster.handles[0].worker.name

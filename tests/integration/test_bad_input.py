@@ -104,7 +104,7 @@ def test_too_many_workers(hub, token, lone_shell):
         ("start --ranks 99", HubError, "1 to 8"),
         ("start --ranks 0", UsageError, "at least 1 of ranks, not 0"),
         ("start --workers two", UsageError, "--workers"),
-        ("launch", UsageError, "it can start, status, check, scale"),
+        ("launch", UsageError, "use one of start, status, check, scale"),
         ("attach nothing", NoClusterError, "%cluster list"),
     ],
 )

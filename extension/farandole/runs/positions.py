@@ -49,6 +49,10 @@ def cut_back(folder: Path, keep: Container[int] = ()) -> Mapping[str, int]:
     found = _read(folder / POSITIONS)
     if found is not None and any(_size(folder / name) < size for name, size in found["sizes"].items()):
         found = None
+    if found is None:
+        # They must not be taken for positions in the files that follow.
+        with suppress(OSError):
+            (folder / POSITIONS).unlink(missing_ok=True)
     for name, suffix in FOLDERS.items():
         for rank, path in rank_files(folder / name, suffix):
             # A volume that refuses this refuses writes as well, and the run has a notice about those.

@@ -11,7 +11,7 @@ import time
 import pytest
 from farandole.exceptions import DeadlineError, RankError, RunNotFoundError, UsageError
 from farandole.protocol import Report, Status, report_to_json
-from farandole.runs.positions import POSITIONS, sizes_of
+from farandole.runs.positions import POSITIONS, cut_back, sizes_of
 from farandole.runs.store import RunStore, driver_is_gone, load_run, this_process
 from farandole.runs.writer import RunFiles, strict_json
 
@@ -345,6 +345,30 @@ def test_a_position_is_written_with_all_of_its_message(store):
         assert found["kernels"] == {"kernel-0": 2 * step + 2}
         assert found["sizes"] == sizes_of(run.folder)
     run.finish(Status.FINISHED)
+
+
+def test_positions_that_do_not_fit_the_files_are_removed(store):
+    run = create(store)
+    for step in range(3):
+        say(run, 0, step)
+    run.let_go()
+    lose_bytes(run)
+    assert cut_back(run.folder) == {}
+    assert not (run.folder / POSITIONS).exists()
+
+
+def test_output_that_no_journal_holds_survives_the_next_driver(store):
+    """A worker numbers no output beyond the limit of its journal, so nobody tells it a second time."""
+    run = create(store)
+    say(run, 0, 0)
+    run.flush()
+    run.add_log(0, "beyond the limit\n")
+    run.flush()
+    again = store.resume(json.loads(run.info.to_json()), run.code)
+    say(again, 0, 0)
+    again.finish(Status.FINISHED)
+    assert (run.folder / "logs/rank-0.log").read_text() == "line 0\nbeyond the limit\n"
+    run.let_go()
 
 
 def test_the_progress_of_messages_that_are_known_is_still_shown(store):

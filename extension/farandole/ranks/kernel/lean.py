@@ -17,7 +17,7 @@ def make_lean() -> None:
     kernel = getattr(get_ipython(), "kernel", None)
     if kernel is None or kernel._publish_execute_input is _publish_nothing:
         return
-        # The driver is the only client, and it already has the code.
+    # The driver is the only client, and it already has the code.
     kernel._publish_execute_input = _publish_nothing
     for stream in (sys.stdout, sys.stderr):
         skip_empty_flushes(stream)

@@ -86,7 +86,8 @@ class RunFiles:
         self._numbers = dict(written or {})
         """The number of the last message of each kernel that is written or waiting."""
         self._positions: dict[str, dict[str, int]] = {}
-        self._sizes: dict[str, int] = {}
+        self._sizes: dict[str, int] | None = None
+        """The sizes of the files, None until the folder could be read: `cut_back` cuts a file without a size to nothing."""
         self._tell: Callable[[str], None] | None = None
         self._renew: Renew | None = None
         self._renewing = threading.Lock()
@@ -108,8 +109,6 @@ class RunFiles:
         """
         self._tell = tell
         self._renew = renew
-        with contextlib.suppress(OSError):
-            self._sizes = sizes_of(self.folder)
         self.flush()
         self._thread.start()
 
@@ -214,8 +213,9 @@ class RunFiles:
         with self._pending:
             appends, self._appends, numbers = self._appends, {}, dict(self._numbers)
         try:
+            sizes = self._sizes = sizes_of(self.folder) if self._sizes is None else self._sizes
             for name in list(appends):
-                self._append_now(name, appends[name])
+                sizes[name] = self._append_now(name, appends[name])
                 del appends[name]
         finally:
             with self._pending:
@@ -224,7 +224,7 @@ class RunFiles:
         for name in list(self._replaces):
             self._replace_now(name)
         # Last, because run.json holds the results and notices of the same messages.
-        positions = {"kernels": numbers, "sizes": dict(self._sizes)}
+        positions = {"kernels": numbers, "sizes": dict(sizes)}
         if numbers and positions != self._positions:
             write_atomically(self.folder / POSITIONS, strict_json(positions).encode())
             self._positions = positions
@@ -238,15 +238,15 @@ class RunFiles:
             if self._replaces[name] is text:
                 del self._replaces[name]
 
-    def _append_now(self, name: str, data: bytearray) -> None:
-        """Append data to a file and remove what was written from the data, even if an error follows."""
+    def _append_now(self, name: str, data: bytearray) -> int:
+        """Append data to a file and return its size; what was written leaves the data, even if an error follows."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             while data:
                 del data[: os.write(descriptor, data[:1_000_000])]
-            self._sizes[name] = os.fstat(descriptor).st_size
+            return os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import pytest
 from farandole.exceptions import DeadlineError, RankError, RunNotFoundError, UsageError
@@ -355,6 +356,19 @@ def test_positions_that_do_not_fit_the_files_are_removed(store):
     lose_bytes(run)
     assert cut_back(run.folder) == {}
     assert not (run.folder / POSITIONS).exists()
+
+
+def test_a_folder_that_cannot_be_read_for_a_moment_costs_no_file(store, monkeypatch):
+    """Positions without the size of a file would have the next driver cut that file to nothing."""
+    run = create(store)
+    say(run, 0, 0)
+    run.let_go()
+    monkeypatch.setattr("farandole.runs.writer.sizes_of", Mock(side_effect=OSError("stale file handle")))
+    again = store.resume(json.loads(run.info.to_json()), run.code)
+    monkeypatch.undo()
+    again.finish(Status.FINISHED)
+    assert (run.folder / "metrics/rank-0.jsonl").exists()
+    assert json.loads((run.folder / POSITIONS).read_text())["sizes"] == sizes_of(run.folder)
 
 
 def test_output_that_no_journal_holds_survives_the_next_driver(store):

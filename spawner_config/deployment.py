@@ -38,7 +38,8 @@ class ServerSettings(Variables):
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
         """Read the FARANDOLE_ variables; raises `SettingsError`."""
-        found = super().from_environment(environ)
+        # Two other variables make the shares; none is called FARANDOLE_SHARES.
+        found = super().from_environment({**environ, "FARANDOLE_SHARES": ""})
         return found.model_copy(update={"shares": Shares.from_environment(environ, found.name)})
 
     def image_of(self, profile: Profile) -> str:

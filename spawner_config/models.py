@@ -25,8 +25,14 @@ def _yes_or_no(value: object) -> object:
     return {"yes": True, "no": False}.get(value) if isinstance(value, str) else value
 
 
+def _digits(value: object) -> object:
+    return value if not isinstance(value, str) or value.isdigit() else None
+
+
 Switch = Annotated[bool, BeforeValidator(_yes_or_no)]
 """A variable that is ``yes`` or ``no``."""
+Whole = Annotated[int, BeforeValidator(_digits)]
+"""A variable of digits only: pydantic alone would accept ``1_500`` and ``1500.0``."""
 
 
 class Checked(BaseModel):

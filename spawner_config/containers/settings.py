@@ -17,7 +17,7 @@ from spawner_config.containers.addresses import (
     AddressRange,
 )
 from spawner_config.deployment import ServerSettings
-from spawner_config.models import Switch
+from spawner_config.models import Switch, Whole
 
 HTTPS_PROFILES = {"tls", "caddy"}
 
@@ -38,4 +38,4 @@ class DockerSettings(ServerSettings):
     )
     internet: Switch = Field(True, description="yes or no")
     https: Annotated[bool, BeforeValidator(_has_https)] = Field(False, alias="COMPOSE_PROFILES")
-    mtu: int = Field(MTU, ge=SMALLEST_MTU, le=LARGEST_MTU, description=MTU_WANTED)
+    mtu: Whole = Field(MTU, ge=SMALLEST_MTU, le=LARGEST_MTU, description=MTU_WANTED)

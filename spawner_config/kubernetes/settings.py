@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field
 
 from spawner_config.deployment import ServerSettings
-from spawner_config.models import Switch
+from spawner_config.models import Switch, Whole
 from spawner_config.settings import SettingsError
 from spawner_config.shares import items
 
@@ -80,7 +80,7 @@ class KubernetesSettings(ServerSettings):
     gpu_class_label: str = Field(
         GPU_CLASS_LABEL, pattern=LABEL_KEY, description=f"a label of nodes, such as {GPU_CLASS_LABEL!r}"
     )
-    place_seconds: int = Field(120, ge=1, description="a number of seconds")
+    place_seconds: Whole = Field(120, ge=1, description="a number of seconds")
     notebook_priority: str | None = Field(None, pattern=OBJECT, description="the name of a PriorityClass")
     https: Switch = Field(False, description="yes or no")
 

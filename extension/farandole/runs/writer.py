@@ -87,7 +87,7 @@ class RunFiles:
         """The number of the last message of each kernel that is written or waiting."""
         self._positions: dict[str, dict[str, int]] = {}
         self._sizes: dict[str, int] | None = None
-        """The sizes of the files, None until the folder could be read: `cut_back` cuts a file without a size to nothing."""
+        """The sizes of the files, None until the folder was read: `cut_back` cuts a file without a size to nothing."""
         self._tell: Callable[[str], None] | None = None
         self._renew: Renew | None = None
         self._renewing = threading.Lock()

@@ -36,3 +36,16 @@ def test_an_error_names_the_variable_its_value_and_the_remedy() -> None:
     )
     with pytest.raises(SettingsError, match="FARANDOLE_NOTEBOOK_IMAGE is not set. It must be the name of the notebook"):
         DockerSettings.from_environment({})
+
+
+@pytest.mark.parametrize("text", ["1500.0", "1_500", " 1500", "+1500"])
+def test_a_number_has_digits_only(text: str) -> None:
+    environ = {"FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:1", "FARANDOLE_MTU": text}
+    with pytest.raises(SettingsError) as caught:
+        DockerSettings.from_environment(environ)
+    assert str(caught.value) == f"FARANDOLE_MTU is {text!r}. It must be a number from 576 to 65535."
+
+
+def test_only_the_documented_variables_are_read() -> None:
+    environ = {"FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:1", "FARANDOLE_SHARES": "none is called this"}
+    assert DockerSettings.from_environment(environ).shares.folders == ()

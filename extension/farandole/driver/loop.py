@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 PUMP_SECONDS = 0.1
@@ -27,16 +27,18 @@ class LoopThread:
         *,
         on_interrupt: Callable[[], Awaitable[None]] | None = None,
         pump: Callable[[], None] | None = None,
+        wake: threading.Event | None = None,
     ) -> T:
         """Run a coroutine on the loop and return its result; meanwhile call `pump` in this thread ten times a second.
 
+        - `pump` is also called as soon as `wake` is set.
         - The pump shows output: IPython attributes what a thread prints to the cell that started that thread.
         - After a KeyboardInterrupt or an error of the pump, `on_interrupt` is awaited on the loop first. Then the work
           is cancelled, its cleanup awaited, and the error raised again.
         """
         tasks: list[asyncio.Task[Any]] = []
         try:
-            return _wait(asyncio.run_coroutine_threadsafe(_noted(work, tasks), self.loop), pump)
+            return _wait(asyncio.run_coroutine_threadsafe(_noted(work, tasks), self.loop), pump, wake)
         except BaseException as exc:
             # An error of the work has ended it already; after an error of the pump it would continue.
             if isinstance(exc, KeyboardInterrupt) or not all(task.done() for task in tasks):
@@ -50,15 +52,46 @@ class LoopThread:
         self.loop.close()
 
 
-def _wait(future: Future[T], pump: Callable[[], None] | None) -> T:
+def _wait(future: Future[T], pump: Callable[[], None] | None, wake: threading.Event | None) -> T:
     if pump is None:
         return future.result()
+    wake = wake or threading.Event()
+    future.add_done_callback(lambda _: wake.set())
     try:
-        while not wait([future], PUMP_SECONDS).done:
-            pump()
+        while not future.done():
+            wake.wait(PUMP_SECONDS)
+            wake.clear()
+            if not future.done():
+                pump()
         return future.result()
     finally:
         pump()
+
+
+class Errand:
+    """Has the thread that waits in `LoopThread.call` make a call for the work: give `pump` and `wake` to `call`."""
+
+    def __init__(self) -> None:
+        self.wake = threading.Event()
+        self._call: Callable[[], None] | None = None
+
+    async def run(self, call: Callable[[], None]) -> None:
+        """Return once the other thread has made the call; an error of it cancels the work."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def call_and_tell() -> None:
+            call()
+            loop.call_soon_threadsafe(done.set)
+
+        self._call = call_and_tell
+        self.wake.set()
+        await done.wait()
+
+    def pump(self) -> None:
+        """Make the call, if one is due."""
+        call, self._call = self._call, None
+        if call is not None:
+            call()
 
 
 async def _noted(work: Coroutine[Any, Any, T], tasks: list[asyncio.Task[Any]]) -> T:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
+from farandole.driver.loop import Errand
 from farandole.driver.output import Block, Folder
 from farandole.runs.run import Run
 
@@ -49,23 +51,31 @@ class RunView:
 
     def __init__(self, show: Show, watch: Watch | None) -> None:
         self.begun = False
+        self.errand = Errand()
         self._show = show
         self._watch = watch
         self._refresh: Callable[[], None] | None = None
 
-    def begin(self, run: Run) -> OutputRelay:
-        """Show this run from now on; called on the loop's thread. Return the relay for its output."""
+    async def begin(self, run: Run) -> OutputRelay:
+        """Show this run from now on; called on the loop's thread. Return the relay for its output.
+
+        The watch begins before the cell does: it must not miss the first reports.
+        """
         self.run, self._relay = run, OutputRelay(list(range(run.size)), self._show)
         # Set last: the cell's thread reads the other two only once this is True.
         self.begun = True
+        if self._watch is not None:
+            await self.errand.run(partial(self._begin_watch, self._watch))
         return self._relay
+
+    def _begin_watch(self, watch: Watch) -> None:
+        self._refresh = watch(self.run)
 
     def pump(self, *, flush: bool = False) -> None:
         """Show what is ready; called on the thread of the cell."""
         if not self.begun:
             return
-        if self._watch is not None:
-            self._refresh, self._watch = self._watch(self.run), None
+        self.errand.pump()
         self._relay.pump(flush=flush)
         if self._refresh is not None:
             self._refresh()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from farandole.driver.kernels import rank_calls
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.group import Cell
 from farandole.driver.kernels.replies import Reply, Sink
-from farandole.driver.loop import LoopThread, in_thread
+from farandole.driver.loop import Errand, LoopThread, in_thread
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.driver.recovery.orphaned_runs import OrphanedWorker, complete, orphaned_workers
@@ -45,6 +45,7 @@ from farandole.runs.store import RunStore
 CATCH_UP_SECONDS = 30.0
 """Timeout to read what ranks have sent before the cluster was attached; the rest is read in the background."""
 STOP_SECONDS = 15.0
+NOT_BEGUN = "interrupted before its cell began"
 """Timeout for a run to end after it was stopped."""
 RANK_STATES: dict[str, RankStatus] = {"ok": "done", "error": "failed", "dead": "dead"}
 
@@ -99,10 +100,9 @@ class CellRunner:
         source = None if request.resume is None else self.store.to_resume(request.resume, name=request.name)
         if not detach:
             return self._train_here(request, source, RunView(show or _ignore, watch))
-        background = self._loop.call(self._detach(request, source))
-        if watch is not None:
-            background.watch(watch)
-        return background.run
+        errand = Errand()
+        work = self._detach(request, source, partial(_watch, errand, watch))
+        return self._loop.call(work, pump=errand.pump, wake=errand.wake).run
 
     def stop(self, run_id: str) -> Run:
         """Stop a run of the `background` on all ranks and return it once it has ended."""
@@ -141,7 +141,7 @@ class CellRunner:
     def _train_here(self, request: TrainRequest, source: RunInfo | None, view: RunView) -> Run:
         try:
             work = self._train(request, source, view)
-            self._loop.call(work, on_interrupt=self._core.interrupt, pump=view.pump)
+            self._loop.call(work, on_interrupt=self._core.interrupt, pump=view.pump, wake=view.errand.wake)
             view.run.finish(Status.FINISHED)
         except BaseException as exc:
             if view.begun:
@@ -156,13 +156,20 @@ class CellRunner:
     async def _train(self, request: TrainRequest, source: RunInfo | None, view: RunView) -> None:
         async with self._core.cell(self._progress, backend=request.backend):
             run = await self._begin(request, source)
-            self._check_end(run, await self._work(run, view.begin(run), request.elastic))
+            self._check_end(run, await self._work(run, await view.begin(run), request.elastic))
 
-    async def _detach(self, request: TrainRequest, source: RunInfo | None) -> BackgroundRun:
+    async def _detach(
+        self, request: TrainRequest, source: RunInfo | None, watched: Callable[[BackgroundRun], Awaitable[None]]
+    ) -> BackgroundRun:
         async with AsyncExitStack() as held:
             await held.enter_async_context(self._core.cell(self._progress, backend=request.backend))
             run = await self._begin(request, source)
             background = BackgroundRun(run)
+            try:
+                await watched(background)
+            except asyncio.CancelledError:
+                await asyncio.to_thread(run.finish, Status.INTERRUPTED, NOT_BEGUN)
+                raise
             # The background task inherits the lock. If it acquired the lock again, a `scale` could come between and
             # make the size in run.json stale.
             work = _releasing(held.pop_all(), self._work(run, background.relay, request.elastic))
@@ -192,7 +199,7 @@ class CellRunner:
         try:
             run = await asyncio.shield(creating)
         except asyncio.CancelledError:
-            await asyncio.to_thread((await creating).finish, Status.INTERRUPTED, "interrupted before its cell began")
+            await asyncio.to_thread((await creating).finish, Status.INTERRUPTED, NOT_BEGUN)
             raise
         self._runs[run.id] = run
         return run
@@ -294,6 +301,12 @@ class CellRunner:
 async def _releasing(held: AsyncExitStack, work: Coroutine[Any, Any, list[Reply]]) -> list[Reply]:
     async with held:
         return await work
+
+
+async def _watch(errand: Errand, watch: Watch | None, background: BackgroundRun) -> None:
+    """Have the caller's thread watch a run, before its cell begins: it must not miss the first reports."""
+    if watch is not None:
+        await errand.run(partial(background.watch, watch))
 
 
 def _ignore(_block: Block) -> None:

@@ -1,6 +1,7 @@
 """A training cell holds its cluster from the request to the last reply."""
 
 import asyncio
+import threading
 from concurrent.futures import wait
 
 import pytest
@@ -75,3 +76,32 @@ def test_a_scale_waits_for_the_cell_whose_run_is_begun(cluster, detach):
     assert cluster.store.find(run.id).size == 2
     scales[0].result(60)
     assert len(cluster.ranks) == 1
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_run_is_watched_before_its_cell_begins(cluster, detach):
+    """A watch that came later would miss the first reports: TensorBoard's event files would lack them."""
+    threads = []
+
+    def watch(run):
+        assert run.status is Status.RUNNING
+        assert not cluster.core.group.busy
+        threads.append(threading.current_thread())
+        for rank in cluster.ranks:
+            cluster.loop.loop.call_soon_threadsafe(rank.over.set)
+        return ignore
+
+    cluster.training.train(TrainRequest(code="x"), watch=watch, detach=detach).wait(60)
+    assert threads == [threading.main_thread()]
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_run_that_cannot_be_watched_ends(cluster, detach):
+    def watch(run):
+        raise OSError("no dashboard")
+
+    with pytest.raises(OSError, match="no dashboard"):
+        cluster.training.train(TrainRequest(code="x"), watch=watch, detach=detach)
+    [run] = cluster.store.list()
+    assert run.status.ended
+    assert not cluster.core.busy

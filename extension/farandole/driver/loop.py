@@ -61,8 +61,7 @@ def _wait(future: Future[T], pump: Callable[[], None] | None, wake: threading.Ev
         while not future.done():
             wake.wait(PUMP_SECONDS)
             wake.clear()
-            if not future.done():
-                pump()
+            pump()
         return future.result()
     finally:
         pump()
@@ -89,8 +88,8 @@ class Errand:
 
     def pump(self) -> None:
         """Make the call, if one is due."""
-        call, self._call = self._call, None
-        if call is not None:
+        if self._call is not None:
+            call, self._call = self._call, None
             call()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -101,7 +101,7 @@ class CellRunner:
         if not detach:
             return self._train_here(request, source, RunView(show or _ignore, watch))
         errand = Errand()
-        work = self._detach(request, source, partial(_watch, errand, watch))
+        work = self._detach(request, source, watch, errand)
         return self._loop.call(work, pump=errand.pump, wake=errand.wake).run
 
     def stop(self, run_id: str) -> Run:
@@ -159,14 +159,16 @@ class CellRunner:
             self._check_end(run, await self._work(run, await view.begin(run), request.elastic))
 
     async def _detach(
-        self, request: TrainRequest, source: RunInfo | None, watched: Callable[[BackgroundRun], Awaitable[None]]
+        self, request: TrainRequest, source: RunInfo | None, watch: Watch | None, errand: Errand
     ) -> BackgroundRun:
         async with AsyncExitStack() as held:
             await held.enter_async_context(self._core.cell(self._progress, backend=request.backend))
             run = await self._begin(request, source)
             background = BackgroundRun(run)
             try:
-                await watched(background)
+                # As `RunView.begin` does: before the cell begins.
+                if watch is not None:
+                    await errand.run(partial(background.watch, watch))
             except asyncio.CancelledError:
                 await asyncio.to_thread(run.finish, Status.INTERRUPTED, NOT_BEGUN)
                 raise
@@ -301,12 +303,6 @@ class CellRunner:
 async def _releasing(held: AsyncExitStack, work: Coroutine[Any, Any, list[Reply]]) -> list[Reply]:
     async with held:
         return await work
-
-
-async def _watch(errand: Errand, watch: Watch | None, background: BackgroundRun) -> None:
-    """Have the caller's thread watch a run, before its cell begins: it must not miss the first reports."""
-    if watch is not None:
-        await errand.run(partial(background.watch, watch))
 
 
 def _ignore(_block: Block) -> None:

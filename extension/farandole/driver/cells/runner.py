@@ -45,8 +45,8 @@ from farandole.runs.store import RunStore
 CATCH_UP_SECONDS = 30.0
 """Timeout to read what ranks have sent before the cluster was attached; the rest is read in the background."""
 STOP_SECONDS = 15.0
-NOT_BEGUN = "interrupted before its cell began"
 """Timeout for a run to end after it was stopped."""
+NOT_BEGUN = "interrupted before its cell began"
 RANK_STATES: dict[str, RankStatus] = {"ok": "done", "error": "failed", "dead": "dead"}
 
 

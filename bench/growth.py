@@ -34,5 +34,5 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def ranks(size: int) -> str:
-    """Return the option that selects the first ranks."""
+    """Return the option that selects the first ``ranks`` ranks."""
     return f"--ranks 0-{size - 1}"

@@ -33,7 +33,7 @@ PROGRAMS = Path(sys.executable).parent
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield throughput_ratio_horovod and throughput_ratio_torch; the side that begins alternates."""
+    """Yield throughput_ratio_horovod and throughput_ratio_torch; the two sides take turns to begin."""
     launchers = {
         "horovod": [str(PROGRAMS / "horovodrun"), "-np", "2", "--gloo", sys.executable],
         "torch": [str(PROGRAMS / "torchrun"), "--standalone", "--nproc-per-node", "2"],

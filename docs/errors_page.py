@@ -56,7 +56,7 @@ OTHERS = {
 }
 """Errors of other packages, and functions that make errors or findings: heading and description of each."""
 SHARED = ("extension/farandole/exceptions.py", "spawner_config/settings.py")
-"""Modules whose errors other folders raise."""
+"""Modules whose errors are raised in other folders."""
 INTERNAL = {"DamagedError"}
 """Exceptions that the code handles itself."""
 MESSAGE_ARGUMENTS = {"fault": slice(1, 3), "warning": slice(1, 3)}
@@ -65,10 +65,11 @@ MODELS = {
     "Variables": ("SettingsError", "{key} is {{value}}. It must be {wanted}."),
     "Table": ("ProfileError", "{key} must be {wanted}."),
 }
-"""Base classes of pydantic models: their error, and its message for a field of which ``wanted`` is the description."""
+"""For each base class of pydantic models, its error and the message for an invalid field; ``wanted`` is the field's
+description."""
 
 MODEL_OF = {"ServerSettings": "Variables"}
-"""Models that other models inherit from."""
+"""Base classes that inherit from one of `MODELS`."""
 
 Errors = dict[str, tuple[str, str]]
 

@@ -53,7 +53,7 @@ for step in fd.track(range(2000), name="steps"):
 
 
 def first_notebook(lab: Lab, user: str, _state: Path) -> None:
-    """Run the first notebook and take its dashboard."""
+    """Run the first notebook and take a picture of its dashboard."""
     lab.open_notebook(user, NOTEBOOK)
     lab.run_all()
     training = lab.cell_with("--name first-cnn")
@@ -129,11 +129,11 @@ def kill_rank(state: Path, worker: str) -> None:
 
 
 STORIES = {"ada": first_notebook, "grace": panel_and_training_cell, "emmy": run_after_the_page_was_closed}
-"""What each user does while pictures are taken."""
+"""The actions of each user."""
 
 
 def take_pictures(browser: Browser, hub: HubProcess) -> None:
-    """Log in as each user, start a server and do what the pictures show; a failure leaves a picture too."""
+    """Log in as each user, start a server and perform the user's actions; a failure leaves a picture too."""
     for user, story in STORIES.items():
         with browser.new_context(viewport=SIZE) as context:
             context.set_default_timeout(PATIENCE * 1000)

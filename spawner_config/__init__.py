@@ -1,1 +1,1 @@
-"""How JupyterHub's servers are made here: profiles, limits, scopes and one module for each kind of deployment."""
+"""The configuration of JupyterHub's servers: profiles, limits, scopes, and one module for each deployment."""

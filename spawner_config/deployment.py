@@ -57,7 +57,7 @@ def configure_proxied_hub(c: Any, settings: Settings, *, hub_url: str, proxy_api
     c.JupyterHub.bind_url = f"http://:{PROXY_PORT}"
     c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{HUB_PORT}"
     c.JupyterHub.hub_connect_url = hub_url
-    # The proxy has a container of its own: a restart of the hub ends no connection and no server.
+    # The proxy has a separate container, so a restart of the hub ends no connection and no server.
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.api_url = proxy_api
     c.JupyterHub.cleanup_servers = False

@@ -21,11 +21,11 @@ DATABASE_EXAMPLE = "postgresql+psycopg://farandole:PASSWORD@postgres/farandole"
 
 
 class SettingsError(ValueError):
-    """Raised when a variable of the environment has a value that cannot work; names the variable."""
+    """Raised when a variable of the environment has an invalid value; names the variable."""
 
 
 class ProfileError(ValueError):
-    """Raised when profiles.toml, or FARANDOLE_GPUS, has a value that cannot work; names the key."""
+    """Raised when profiles.toml, or FARANDOLE_GPUS, has an invalid value; names the key."""
 
 
 @dataclass(frozen=True, kw_only=True)

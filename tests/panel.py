@@ -1,4 +1,4 @@
-"""A notebook server with the panel's routes, and a hub that is only its REST API and its workers'."""
+"""A notebook server with the panel's routes, and a fake hub: its REST API and the API of its workers."""
 
 from __future__ import annotations
 

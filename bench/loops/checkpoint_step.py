@@ -56,7 +56,7 @@ for _ in range(3):  # allocates the buffers of the copies
     state.commit()
 commits = costs(4 * PAIRS, lambda: None)
 made = fd.checkpoint(state, every=1)
-# The block ends when the checkpoint is on disk, so that its cost does not fall into the next block.
+# The block ends when the checkpoint is on disk, so that the next block does not include its cost.
 checkpoints = costs(8 * PAIRS, made.wait)
 fd.result(
     {

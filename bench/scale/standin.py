@@ -1,8 +1,8 @@
 """Stand-ins for servers and kernels, all in one process: ``python -m bench.scale.standin PORT``.
 
 - Real: the hub, its proxy and the driver. All requests and messages of the driver pass through the proxy.
-- Not real: a server has no process, memory or startup of its own, and this process executes the ranks' cells one after
-  the other.
+- Not real: a server has no separate process, memory or startup, and this process executes the cells of all ranks one
+  after the other.
 """
 
 from __future__ import annotations

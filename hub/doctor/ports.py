@@ -51,7 +51,7 @@ def wanted_ports(deployment: Deployment) -> list[WantedPort]:
 
 
 def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Finding]:
-    """Yield the user of each port; without an engine, containers cannot be told from other programs."""
+    """Yield the program on each port; without an engine, containers cannot be distinguished from other programs."""
     containers = engine.get("/containers/json") if engine else []
     seen: dict[int | None, str] = {}
     for wanted in wanted_ports(deployment):

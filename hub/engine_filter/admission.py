@@ -122,7 +122,7 @@ class Admission:
         found = await self._container(call.parts["name"])
         if is_service(found["Config"]["Labels"]):
             raise RefusedError(
-                f"The container {call.parts['name']!r} is a part of the hub, which the hub may not touch."
+                f"The container {call.parts['name']!r} is a part of the hub, which the hub may not change."
             )
         return Outgoing(path=f"/containers/{found['Id']}{call.parts['rest'] or ''}", query=call.query)
 

@@ -89,7 +89,9 @@ async def _discard(authenticator: Any, users: Any, account: UserInfo, user: Any)
         return
     if any(spawner.active for spawner in user.spawners.values()):
         raise HTTPError(
-            400, "Servers of %r still run or stop. Stop them at /hub/admin, then discard the account.", user.name
+            400,
+            "Servers of %r are still running or stopping. Stop them at /hub/admin, then discard the account.",
+            user.name,
         )
     authenticator.delete_user(user)
     await user.delete_spawners()

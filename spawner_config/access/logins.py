@@ -65,8 +65,8 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
         - Others can act for them, for example the administrator who starts their server.
         - Their servers can act, with the tokens that the hub gave to the servers.
 
-        JupyterHub caches a positive answer for `auth_refresh_age` (five minutes), whoever asks: while a server of such
-        a user runs, an old cookie is valid too. Stop all servers before you change FARANDOLE_LOGIN.
+        JupyterHub caches a positive answer for `auth_refresh_age` (five minutes), for all who ask: while a server of
+        such a user runs, an old cookie is valid too. Stop all servers before you change FARANDOLE_LOGIN.
         """
         if account := self.get_user(user.name):
             return bool(account.is_authorized)

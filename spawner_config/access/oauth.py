@@ -36,7 +36,7 @@ class ErrorReportingAuthenticator(OAuthenticator):  # type: ignore[misc]
                 raise HTTPError(
                     403,
                     f"The login provider refused this login with HTTP {exc.code}. Log in again. If it refuses again, "
-                    "the administrator finds the reason in the hub's log.",
+                    "the administrator can find the reason in the hub's log.",
                 ) from exc
             raise _failed(str(exc)) from exc
         except (OSError, JSONDecodeError) as exc:

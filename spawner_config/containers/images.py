@@ -91,8 +91,8 @@ def missing_image(image: str, why: str) -> str:
     """Return the message for an image that is not on the host; ``why`` is the engine's reason."""
     return (
         f"The image {image} is not on this host, and the engine cannot pull it: {why.strip()}. The administrator "
-        "builds it with `make images`, loads a bundle, or sets FARANDOLE_REGISTRY and FARANDOLE_VERSION in .env to a "
-        "registry that has it. For the image of a profile, the administrator corrects `image` in profiles.toml."
+        "must build it with `make images`, load a bundle, or set FARANDOLE_REGISTRY and FARANDOLE_VERSION in .env to a "
+        "registry that has it. For the image of a profile, the administrator must correct `image` in profiles.toml."
     )
 
 
@@ -104,7 +104,7 @@ def wrong_version(image: str, found: dict[str, Any], version: str) -> str | None
         return None
     what = f"has version {label}" if label else f"has no version (the label {VERSION_LABEL})"
     return (
-        f"The image {image} {what} and the hub has version {version}: they must be the same. The administrator sets "
-        "FARANDOLE_VERSION in .env to a version of both images and runs `docker compose up -d`, or builds an image "
+        f"The image {image} {what} and the hub has version {version}: they must be the same. The administrator must "
+        "set FARANDOLE_VERSION in .env to a version of both images and run `docker compose up -d`, or build an image "
         "with additional packages again with `make image`."
     )

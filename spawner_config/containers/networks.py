@@ -155,8 +155,8 @@ class UserNetworks:
                     **self._specification(subnet),
                 )
             except APIError as exc:
-                # A range that the engine does not list, such as a route of the host, may overlap: try the next piece.
-                # Or a hub that was killed has just created the network.
+                # A range that the engine does not list, such as a route of the host, may overlap: try the next piece. A
+                # hub that was killed may also have just created the network.
                 refusal = exc
             network = self._inspect(name)
             if network is not None:

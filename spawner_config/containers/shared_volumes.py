@@ -46,7 +46,7 @@ class SharedVolumes:
 
         Raises `SharedVolumeError`.
         """
-        # The lock keeps two members from creating the same volume, and the client to one thread.
+        # The lock prevents two members from creating the same volume, and concurrent use of the client.
         async with self._lock:
             for data in self._shares.data_of(data_sets):
                 await asyncio.to_thread(self._check, data)
@@ -56,8 +56,8 @@ class SharedVolumes:
     def _check(self, data: DataSet) -> None:
         if not self._is_there(data.volume):
             raise SharedVolumeError(
-                f"There is no volume {data.volume!r}, which FARANDOLE_SHARED_VOLUMES names. The administrator creates "
-                f"it (docker volume create {data.volume}) and fills it, or removes it from .env."
+                f"There is no volume {data.volume!r}, which FARANDOLE_SHARED_VOLUMES names. The administrator must "
+                f"create it (docker volume create {data.volume}) and fill it, or remove it from .env."
             )
 
     def _is_there(self, volume: str) -> bool:

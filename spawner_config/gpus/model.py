@@ -31,7 +31,7 @@ class Gpu:
     gpu_class: str
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work."""
+        """Refuse invalid values."""
         if not isinstance(self.id, str) or not GPU_ID.fullmatch(self.id):
             raise ProfileError("The id of a GPU must be text such as '0' or 'GPU-<uuid>'.")
         if not isinstance(self.gpu_class, str) or not GPU_CLASS.fullmatch(self.gpu_class):

@@ -43,8 +43,8 @@ def missing_claim(pod: dict[str, Any]) -> str | None:
     if found is None:
         return None
     return (
-        f"There is no volume claim {found[1]!r} for this server. The administrator creates it in the hub's "
-        "namespace, or removes it from the hub's settings."
+        f"There is no volume claim {found[1]!r} for this server. The administrator must create it in the "
+        "hub's namespace, or remove it from the hub's settings."
     )
 
 
@@ -119,7 +119,7 @@ def _container_problem(container: dict[str, Any], events: Sequence[str]) -> str 
         why = failures[-1] if failures else message or reason
         return (
             f"The image {container['image']} is not available on its node: {why.rstrip('.')}. The administrator "
-            "loads it there or names an image in a registry (FARANDOLE_NOTEBOOK_IMAGE, or `image` of the profile), "
+            "must load it there or name an image in a registry (FARANDOLE_NOTEBOOK_IMAGE, or `image` of the profile), "
             "with FARANDOLE_PULL_SECRETS if the registry requires a login."
         )
     if reason in NO_CONTAINER:

@@ -44,7 +44,7 @@ POLL_SECONDS = 0.5
 TELL_SECONDS = 2.0
 """The interval of progress events; for each of them KubeSpawner sorts the events of all pods."""
 OVERDUE_SECONDS = 15.0
-"""A pod counts as gone so long after its grace period, even if its node does not confirm it: nodes fail too."""
+"""How long after its grace period a pod counts as gone even if its node, which may have failed, does not confirm it."""
 GONE_SECONDS = 10.0
 """How long the pod of a start may be missing: KubeSpawner itself may delete a pod and create it again."""
 CLAIM_SECONDS = 10.0
@@ -98,7 +98,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
                 await asyncio.sleep(POLL_SECONDS)
 
     async def load_user_options(self) -> None:
-        """Do nothing: `OptionsHook` has applied the options. KubeSpawner would look for profiles of its own kind."""
+        """Do nothing: `OptionsHook` has applied the options. KubeSpawner would look for its own kind of profiles."""
 
     def _expand_env(self, _env: dict[str, str]) -> dict[str, str]:
         # Values are not templates: some are JSON, and KubeSpawner would treat their braces as placeholders.
@@ -195,7 +195,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             await asyncio.sleep(POLL_SECONDS)
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
-        # Shielded: after a cancellation, a pod that is created behind the deletion would remain.
+        # Shielded: otherwise a cancellation could leave a pod that is created after the deletion.
         making = asyncio.ensure_future(super()._make_create_pod_request(pod, request_timeout))
         try:
             return bool(await asyncio.shield(making))

@@ -20,9 +20,9 @@ CONNECT_SECONDS = 0.2
 
 
 class StartCleanup:
-    """Cleans up after starts that were given up; shared by the spawners of containers and of pods.
+    """Cleans up after cancelled starts; shared by the spawners of containers and of pods.
 
-    This is no Spawner: JupyterHub requires every Spawner class to implement a start.
+    This class is not a Spawner: JupyterHub requires every Spawner class to implement a start.
     """
 
     async def poll_and_notify(self: Any) -> Any:

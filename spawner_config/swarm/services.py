@@ -66,7 +66,7 @@ def task_template(
     return TaskTemplate(
         _container(image, command, environment, mounts),
         resources=limits,
-        # The user is told that it ended; the state of a new task would be lost.
+        # Users see that the task ended; the state of a new task would be lost.
         restart_policy=RestartPolicy(condition="none"),
         placement=Placement(constraints=[*needs.constraints, *constraints]),
         log_driver=DriverConfig("json-file", LOGS),

@@ -115,7 +115,8 @@ class DockerSite(Site):
             case "memory":
                 mark = memory_mark(self._work, fault.rank)
                 self._exec(self._notebook, "touch", mark)
-                # A rank that has taken it reports no more. Earlier, it could still train and die during the next fault.
+                # A rank that has removed the mark reports nothing more. Before that, it could still train, and die only
+                # during the next fault.
                 gone = f"test -e {mark} || echo gone"
                 wait_until(lambda: bool(self._exec(self._notebook, "sh", "-c", gone)), TAKEN_SECONDS)
             case "cut":
@@ -224,7 +225,7 @@ class DockerSite(Site):
             return
         places = [str(Path(path).relative_to("/")) for path in (self._work, RUNS)]
         left_out = [] if all_of_it else ["--exclude=*.distcp"]
-        # Files change and vanish meanwhile, which tar reports as an error.
+        # Files change and vanish during the copy, which tar reports as an error.
         pack = ["tar", "-C", "/", "--ignore-failed-read", *left_out, "-c", *places]
         packed = subprocess.run(["docker", "exec", self._notebook, *pack], capture_output=True, check=False).stdout
         shutil.rmtree(self._folder / "copy", ignore_errors=True)
@@ -235,7 +236,7 @@ class DockerSite(Site):
 
 @contextmanager
 def docker_site(folder: Path) -> Iterator[DockerSite]:
-    """As `site_on`, while no other session uses this machine's engine."""
+    """Like `site_on`, but waits until no other session uses this machine's engine."""
     first.check_local()
     with alone(), site_on(folder) as site:
         yield site

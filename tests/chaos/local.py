@@ -109,7 +109,7 @@ class LocalSite(Site):
                 self._limit.set(target.pid)
                 mark = Path(memory_mark(str(self._work), fault.rank))
                 mark.touch()
-                # A rank that has taken it reports no more. Earlier, it could still train.
+                # A rank that has removed the mark reports nothing more. Before that, it could still train.
                 wait_until(lambda: not mark.exists(), TAKEN_SECONDS)
 
     def hold(self, fault: Fault) -> None:

@@ -36,7 +36,7 @@ class Site(ABC):
 
     @abstractmethod
     def hold(self, fault: Fault) -> None:
-        """Keep up a lasting fault: a disk stays full although files are removed from it."""
+        """Repeat a lasting fault: a disk has to stay full although files are removed from it."""
 
     @abstractmethod
     def heal(self, fault: Fault) -> None:

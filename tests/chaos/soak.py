@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 180.0
 """Seconds until all ranks train again after a fault, with time to detect a hung rank; also for a start and an end."""
 CUT_SECONDS = 15.0
-"""Long enough to be detected."""
+"""Duration of a network cut in seconds: long enough for the driver to detect it."""
 FULL = "could not be written"
 TAIL_BYTES = 4_000
 

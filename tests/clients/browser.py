@@ -80,7 +80,7 @@ class Browser:
                     if event.get("ready"):
                         return
         except requests.RequestException as exc:
-            raise BrowserError(f"The hub broke off the progress of the server before it was ready: {exc}") from exc
+            raise BrowserError(f"The hub interrupted the progress of the server before it was ready: {exc}") from exc
         raise BrowserError("The hub closed the progress of the server before it was ready.")
 
     def _progress(self) -> requests.Response:
@@ -95,7 +95,7 @@ class Browser:
             # The connection returns to the pool only after the answer is read to its end.
             reason = answer.text[:500]
             if answer.status_code != 400 or time.monotonic() > end:
-                raise BrowserError(f"The hub does not tell how the start goes (HTTP {answer.status_code}): {reason}")
+                raise BrowserError(f"The hub does not report its progress (HTTP {answer.status_code}): {reason}")
             time.sleep(POLL_SECONDS)
 
     def make_token(self, scopes: list[str] | None = None) -> str:

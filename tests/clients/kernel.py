@@ -1,4 +1,4 @@
-"""A kernel of a notebook server behind the hub, used like a notebook page uses it."""
+"""A kernel of a notebook server behind the hub, used as a notebook page uses it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class RemoteKernel:
         request = uuid.uuid4().hex
         header = {"msg_id": request, "msg_type": "execute_request", "session": self._client, "username": ""}
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
-        # Send cells one by one: a kernel that drops requests behind a failed one may also drop the next one.
+        # Send cells one by one: a kernel that drops the requests after a failed one may also drop the next one.
         content["stop_on_error"] = False
         message = {"header": {**header, "version": "5.3"}, "parent_header": {}, "metadata": {}, "content": content}
         self._socket.send(json.dumps({**message, "channel": "shell", "buffers": []}))
@@ -118,7 +118,7 @@ class RemoteKernel:
 
     def _receive(self, end: float, code: str) -> dict[str, Any]:
         while not (frame := self._frame(end, code)):
-            # What the kernel says meanwhile is kept by the server for this client.
+            # The server keeps the kernel's messages for this client in the meantime.
             self.reconnect()
         self._listened = time.monotonic()
         message: dict[str, Any] = _decode(frame)

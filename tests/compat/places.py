@@ -20,7 +20,7 @@ LOST, LOST_ELASTIC = "20261123-123619-905b", "20261123-123650-9500"
 
 
 def copy_runs(target: Path, *runs: str) -> Path:
-    """Copy runs into a folder; the journals of workers are newer than the files of the driver, as they were."""
+    """Copy runs into a folder; as in the originals, the journals of workers are newer than the files of the driver."""
     for run in runs:
         folder = target / run
         shutil.copytree(FIXTURES / "runs" / run, folder)

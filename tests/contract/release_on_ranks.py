@@ -24,7 +24,7 @@ def main(told: Path) -> None:
     if fd.rank() == 0:
         threading.Timer(0.5, world.current().leave).start()
         error = error_of(model)
-        # The next cell begins this way; the interrupted pass must not be a reason to refuse it.
+        # The next cell begins with this call, which must succeed after the interrupted pass.
         optimizer.zero_grad(set_to_none=True)
         assert all(parameter.grad is None for parameter in model.parameters())
         told.write_text(error)

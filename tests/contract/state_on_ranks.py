@@ -28,7 +28,7 @@ class Task:
     resume: str | None = None
     steps: int = STEPS
     noise: bool = False
-    """Add noise from each rank's random numbers: other ranks, other losses."""
+    """Add noise from each rank's random numbers, so that the losses of the ranks differ."""
 
 
 def make_state() -> State:

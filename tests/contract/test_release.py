@@ -1,4 +1,4 @@
-"""The control thread releases a rank that waits in vain for another, with an error that names the call."""
+"""The control thread releases a rank that waits for an absent peer, with an error that names the call."""
 
 from pathlib import Path
 

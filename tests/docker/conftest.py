@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 PROFILES = Path(__file__).with_name("small.toml")
 WORKERS = 4
-"""As many as the hub of the fixture `stack` allows each user."""
+"""The number of workers that the hub of the fixture `stack` allows each user."""
 TIMEOUT_SECONDS = 900
-"""Seconds for a test and the fixtures that it is the first to need, an engine and a stack among them."""
+"""Time limit in seconds for a test, including fixtures that it is the first to need, such as an engine and a stack."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -112,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(body).encode())
 
     def log_message(self, *args: Any) -> None:
-        """Log nothing: pytest's output is not the place."""
+        """Log nothing, to keep pytest's output short."""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ HTTP, HTTPS = range(20_000, 26_000), range(26_000, 32_000)
 
 
 def quiet_port(among: range) -> int:
-    """Return a port without a listener; raises OSError after a hundred ports in use."""
+    """Return a port without a listener; raises OSError if a hundred ports are in use."""
     for port in random.sample(among, 100):
         with socket.socket() as listener:
             # As servers do: connections that ended a minute ago do not block the port.

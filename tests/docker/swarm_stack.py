@@ -89,7 +89,7 @@ class Server:
         return docker("exec", self.container, *command, host=self.engine.url)
 
     def kill(self) -> None:
-        """Kill it as the kernel does on a machine without memory."""
+        """Kill the container as the kernel does when memory runs out."""
         docker("kill", self.container, host=self.engine.url)
 
     def inspect(self) -> dict[str, Any]:

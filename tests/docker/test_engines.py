@@ -1,4 +1,4 @@
-"""The next session removes the remains of killed ones: tested on a separate engine."""
+"""A session removes what killed sessions left behind; tested on a separate engine."""
 
 from __future__ import annotations
 

@@ -102,7 +102,8 @@ def test_requests_at_the_same_moment_get_no_more_workers_than_one_after_the_othe
         answers = list(pool.map(lambda name: api.ask(USER, name, role="worker", profile="small"), names))
     admitted = [name for name, answer in zip(names, answers, strict=True) if answer.status_code in {201, 202}]
     try:
-        # One worker of this user runs already. Each refused one counts as well while the hub examines it.
+        # One worker of this user runs already. While the hub examines a request, the request counts as a worker too,
+        # even if it is refused later.
         assert 1 <= len(admitted) <= WORKERS - 1, [answer.text for answer in answers]
         assert {answer.status_code for answer in answers} <= {201, 202, 400}
     finally:

@@ -206,7 +206,7 @@ def test_training_goes_on_while_the_hub_is_killed_and_started_again(swarm_stack:
     assert ada.execute(found, deadline=60).split() == ["finished", "True"]
     # A server that knows the hub's old address asks it for another server.
     ada.execute("%cluster scale 3", deadline=CELL_SECONDS)
-    # The last test of this cluster: later ones need the machines for themselves.
+    # The last test of this cluster: later tests need the machines' resources.
     ada.execute("%cluster stop", deadline=CELL_SECONDS)
 
 

@@ -19,7 +19,7 @@ from tests.hub import run_hub
 from tests.lost import EPOCHS, Lost, LostElastic, assert_none_left_out, assert_whole, steps_on_disk
 
 LIMIT = 30.0
-"""Seconds; enough for a server to start in on a busy machine, beside one that must not stop meanwhile."""
+"""Idle limit in seconds: long enough that on a busy machine no server is stopped while another one starts."""
 SILENCE = 1.5 * LIMIT
 DEADLINE = 150.0
 

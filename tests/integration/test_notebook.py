@@ -1,4 +1,4 @@
-"""The first notebook, run through the hub like `make demo` runs it."""
+"""The first notebook, run through the hub as `make demo` runs it."""
 
 import re
 

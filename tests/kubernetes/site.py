@@ -1,4 +1,4 @@
-"""A Farandole on a cluster of the tests, installed as docs/how-to/kubernetes.md says, from a copy of its manifests."""
+"""A hub on a test cluster, installed as docs/how-to/kubernetes.md says, from a copy of its manifests."""
 
 from __future__ import annotations
 

@@ -77,6 +77,6 @@ def test_a_run_goes_on_while_the_proxy_is_made_anew(site: Site) -> None:
 
 
 def wait_for_more(site: Site, users: tuple[str, ...], before: dict[str, int]) -> None:
-    """Return when the newest run of each user has this many reports, and some more."""
+    """Return once the newest run of each user has `REPORTED` more reports than ``before``."""
     for user in users:
         wait_until(lambda user=user: len(site.reports(user)) >= before[user] + REPORTED, CELL_SECONDS)

@@ -1,1 +1,1 @@
-"""The side of Farandole that runs in the kernel that leads."""
+"""The driver: the part of Farandole that runs in a notebook's kernel and leads a cluster."""

@@ -40,7 +40,7 @@ class LoopThread:
         try:
             return _wait(asyncio.run_coroutine_threadsafe(_noted(work, tasks), self.loop), pump, wake)
         except BaseException as exc:
-            # An error of the work has ended it already; after an error of the pump it would continue.
+            # If the work has failed, it has ended already; if the pump has failed, the work would continue.
             if isinstance(exc, KeyboardInterrupt) or not all(task.done() for task in tasks):
                 asyncio.run_coroutine_threadsafe(_ended(tasks, on_interrupt), self.loop).result()
             raise

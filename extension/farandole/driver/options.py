@@ -22,7 +22,7 @@ class Elastic:
         hung: a rank that does not answer for this many seconds is treated as lost.
 
     Raises:
-        UsageError: a value cannot work.
+        UsageError: a value is invalid.
     """
 
     min_ranks: int = 1
@@ -36,7 +36,7 @@ class Elastic:
         if self.max_ranks is not None and self.max_ranks < self.min_ranks:
             raise UsageError(f"--max-ranks {self.max_ranks} is less than --min-ranks {self.min_ranks}")
         if not self.hung > 0:
-            raise UsageError(f"--hung {self.hung:g} is no time; give the seconds that a rank may not answer")
+            raise UsageError(f"--hung {self.hung:g} is not a valid time; give the seconds a rank may be silent")
         if self.lr_rule not in LR_RULES:
             raise UsageError(f"there is no learning-rate rule {self.lr_rule!r}; choose one of {', '.join(LR_RULES)}")
 
@@ -53,7 +53,7 @@ class Elastic:
             )
         if backend == "none":
             raise UsageError(
-                "ranks of backend none share no world; use `--backend horovod` or `torch` with `--elastic`"
+                "backend none forms no world, which `--elastic` needs; use `--backend horovod` or `torch`"
             )
         too_few = size < self.min_ranks
         if too_few or size > self.room(size):

@@ -139,9 +139,9 @@ _Entry: TypeAlias = tuple[tuple[float, ...], int, _Item, _Queue]
 
 
 class _Turns:
-    """The order in which items are shown that need not wait any longer, for one call of `Folder.take`.
+    """The order of the items that need not wait any longer, for one call of `Folder.take`.
 
-    Lines that only one rank has come first. Behind them may be lines that several ranks share.
+    Lines of only one rank come first. Behind them may be lines that several ranks share.
     """
 
     def __init__(self, waiting: _Waiting, ripe: Callable[[_Item], bool]) -> None:
@@ -237,7 +237,7 @@ class Folder:
         self._waiting.put(queue, _Item(key, "", "", bundle, now))
 
     def _put_line(self, queue: _Queue, stream: str, line: str, now: float) -> None:
-        # Progress bars rewind the line by a carriage return; only the text behind the last one is shown.
+        # Progress bars rewind the line by a carriage return; only the text after the last one is shown.
         line = line.rstrip("\r\n").rpartition("\r")[2] + "\n"
         self._waiting.put(queue, _Item(f"{stream}:{line}", stream, line, None, now))
 

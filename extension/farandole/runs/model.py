@@ -62,7 +62,7 @@ class RunInfo:
 
     @classmethod
     def from_json(cls, record: dict[str, Any], folder: Path) -> RunInfo:
-        """Parse what `to_json` wrote. Unknown keys are ignored; wrong ones raise KeyError, ValueError or TypeError."""
+        """Parse a record of `to_json`; ignore unknown keys. Raises KeyError, ValueError or TypeError if invalid."""
         known = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
         known["status"] = Status(record["status"])
         known["workers"] = tuple(record.get("workers", ()))

@@ -1,11 +1,11 @@
-"""Keeps which messages the files of a run hold, so that another driver continues the files without a gap.
+"""Records which messages the files of a run hold, so that another driver continues them without a gap.
 
 A worker keeps the messages of each of its kernels in a run as a journal, numbered from 1. ``positions.json`` has
 
 - ``kernels``: the number of the last message whose content the files hold, by kernel id;
 - ``sizes``: the sizes that the files had then, in bytes, by name.
 
-A driver that takes the run up cuts the files back to these sizes and skips the messages up to these numbers. The rest
+A driver that takes over the run cuts the files back to these sizes and skips the messages up to these numbers. The rest
 was written just before the earlier driver was killed, and is in the journals.
 """
 
@@ -43,14 +43,14 @@ def cut_back(folder: Path, keep: Container[int] = ()) -> Mapping[str, int]:
     """Cut a run's files back to the sizes in ``positions.json`` and return its numbers by kernel.
 
     - The files of the ranks to ``keep`` stay as they are: no worker has a journal of those.
-    - Without positions, as in a run of an older version, or if a file is shorter than its size there, as after a crash
-      of the machine, the files are put aside, with ``.old`` behind their names, and the journals tell all of it again.
+    - The files are renamed to ``.old``, and the journals supply all content again, if there are no positions (a run of
+      an older version) or a file is shorter than its size there (a crash of the machine).
     """
     found = _read(folder / POSITIONS)
     if found is not None and any(_size(folder / name) < size for name, size in found["sizes"].items()):
         found = None
     if found is None:
-        # They must not be taken for positions in the files that follow.
+        # Old positions must not be applied to the new files.
         with suppress(OSError):
             (folder / POSITIONS).unlink(missing_ok=True)
     for name, suffix in FOLDERS.items():

@@ -33,7 +33,7 @@ class Axis:
         self._epoch: int | None = None
 
     def place(self, step: int | None, epoch: int | None) -> int:
-        """Return the x of a report; steps that start again with each epoch continue from the last one."""
+        """Return the x of a report; if steps start again with each epoch, x continues from the last epoch."""
         if step is not None:
             self.label = "step"
             x = self._continued(step, epoch)

@@ -18,7 +18,7 @@ SLOWER = 1.05
 """The slowest rank is marked if its step takes this many times the mean."""
 
 FRESH_SECONDS = 10.0
-"""A progress message is ignored if its rank has sent a newer one of another loop this much later."""
+"""A progress message no longer counts once its rank has sent another one that is this much newer."""
 
 
 def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:

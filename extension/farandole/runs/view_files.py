@@ -49,7 +49,7 @@ class ViewFiles:
         self._all = (_File(VIEW, _view, 1.0, 25.0), _File(LINES, _lines, 5.0, 100.0))
 
     def renew(self, version: int, *, last: bool = False) -> None:
-        """Write the files that are due and older than ``version``; the ``last`` time write all.
+        """Write the files that are due and older than ``version``; if ``last``, write all.
 
         After an error the files are left empty, and the panel reads the reports instead.
         """

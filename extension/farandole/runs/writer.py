@@ -50,7 +50,7 @@ class Renew(Protocol):
     """Updates files that are derived from all data of a run."""
 
     def __call__(self, version: int, *, last: bool) -> None:
-        """Update the files that are older than ``version``; the ``last`` time update all."""
+        """Update the files that are older than ``version``; if ``last``, update all."""
 
 
 class Nowhere:
@@ -105,7 +105,7 @@ class RunFiles:
         """Write the waiting data, then start the thread.
 
         - ``tell`` is called with a notice when writing first fails, and again when it works again.
-        - ``renew`` is called on the thread with a version that grows with all added data, and a last time at the end.
+        - ``renew`` is called on the thread with a version that grows with all added data, and once more at the end.
         """
         self._tell = tell
         self._renew = renew
@@ -239,7 +239,7 @@ class RunFiles:
                 del self._replaces[name]
 
     def _append_now(self, name: str, data: bytearray) -> int:
-        """Append data to a file and return its size; what was written leaves the data, even if an error follows."""
+        """Append data to a file and return its size; remove written bytes from ``data``, even after an error."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -71,7 +71,8 @@ def _start() -> None:
 def forget_killed(dockerd: Path, containerd: Path) -> None:
     """Remove the pid files of killed daemons, because a new engine trusts them.
 
-    It refuses to start if any process has the first id, and waits in vain for a containerd with the second.
+    The engine refuses to start if its own file names any living process. If containerd's file does, the engine waits
+    for a containerd that never answers.
     """
     dockerd.unlink(missing_ok=True)
     if containerd.exists() and not _is_containerd(containerd.read_text().strip()):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A stand-in for NVIDIA's hook: gives a container the nodes of the GPUs that its environment names.
 
-The engine runs it as `nvidia-container-runtime-hook prestart`, with the container's state as JSON on its input, when
-the container's mounts are there and its root is not yet its own. It only needs Python.
+The engine runs it as `nvidia-container-runtime-hook prestart`, with the container's state as JSON on its input, after
+it has made the container's mounts and before it changes the root. It only needs Python.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def _remove_found(said: list[str]) -> bool:
     )
     for command, found in removals:
         if found:
-            # An object that vanishes meanwhile is an error here too.
+            # An object that vanishes during the call is an error here too.
             done = subprocess.run(["docker", *command, *found], capture_output=True, text=True, check=False)
             said.append(done.stderr)
     return any(found for _, found in removals)

@@ -97,7 +97,7 @@ class SecondEngine:
             shutil.rmtree(self.folder)
 
     def docker(self, *arguments: str) -> str:
-        """Return a docker command's output there; raises `SetUpError`."""
+        """Return the output of a docker command on this engine; raises `SetUpError`."""
         return run("docker", "--host", self.url, *arguments)
 
     def copy(self, *images: str) -> None:

@@ -48,7 +48,7 @@ class Swarm:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Pull the cable between the two, and plug it in at the end: meanwhile each treats the other as dead."""
+        """Pull the cable between the two, and plug it in at the end; in between, each treats the other as dead."""
         self._plug("down")
         try:
             yield

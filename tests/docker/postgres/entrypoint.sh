@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts as root, gives the folder to the user postgres and goes on as that one; an empty folder gets a database.
+# Starts as root, gives the folder to the user postgres and continues as that user; creates a database in an empty folder.
 set -eu
 
 if [ "$(id -u)" = 0 ]; then

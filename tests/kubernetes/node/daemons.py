@@ -85,7 +85,7 @@ class Commands:
         ]
 
     def ready(self, daemon: Daemon) -> Callable[[], bool]:
-        """Return the sign that other daemons may rely on a daemon."""
+        """Return a function that says whether other daemons may rely on a daemon."""
         checks: dict[str, Callable[[], bool]] = {
             "kube-apiserver": self._api_answers,
             "containerd": lambda: _listens(self.socket),

@@ -240,7 +240,7 @@ def test_a_run_is_elastic_where_that_is_asked_for(shell, cluster, line, elastic)
     [
         ("--min-ranks 2", "--min-ranks is for elastic runs; add `--elastic`"),
         ("--elastic --min-ranks 0", "at least 1 rank"),
-        ("--elastic --hung 0", "--hung 0 is no time"),
+        ("--elastic --hung 0", "--hung 0 is not a valid time"),
     ],
 )
 def test_elastic_options_that_make_no_sense_are_refused(shell, cluster, line, message):

@@ -272,7 +272,7 @@ def say(run, rank, step):
 
 
 def tear(run):
-    """Leave what a driver writes that is killed in the middle of a message."""
+    """Write what a driver leaves behind if it is killed in the middle of a message."""
     with (run.folder / "metrics/rank-0.jsonl").open("a") as file:
         file.write('{"kind": "rep')
     with (run.folder / "logs/rank-0.log").open("a") as file:
@@ -284,7 +284,7 @@ def lose_positions(run):
 
 
 def lose_bytes(run):
-    """Leave what a machine without power may leave: files that are shorter than their driver knew."""
+    """Shorten a file, as a power failure may: the driver had recorded a larger size."""
     path = run.folder / "metrics/rank-0.jsonl"
     path.write_bytes(path.read_bytes()[:-9])
 

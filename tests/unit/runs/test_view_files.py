@@ -167,6 +167,6 @@ def test_what_takes_long_is_done_seldom(tmp_path, clock, monkeypatch):
         version += 1
         views.renew(version)
         clock.now += 0.25
-    # Each view takes 0.2 s, out of 5.2 s and 20.2 s.
+    # A view takes 0.2 s to write, so the files are due every 5.2 s and every 20.2 s.
     assert files.written.count(VIEW) <= 1000 / 5
     assert files.written.count(LINES) <= 1000 / 20

@@ -54,7 +54,7 @@ class BackgroundRun:
         - ``ended`` is the end of a run that ended before this driver took it up, in seconds since the epoch.
         """
         self._task = asyncio.create_task(self._lead(work, check, fail, ended), name=f"run {self.run.id}")
-        # Let the task take its first step: one that is cancelled before that runs none of its cleanup.
+        # Let the task take its first step: a task that is cancelled before that does not run its cleanup.
         await asyncio.sleep(0)
 
     async def let_go(self) -> None:

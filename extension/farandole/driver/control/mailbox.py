@@ -37,7 +37,7 @@ ANSWER_SECONDS = 15.0
 KEPT_ANSWERS = 20
 TOUCH_SECONDS = 10.0
 STALE_SECONDS = 60.0
-"""A driver on another host counts as lost if it has not touched its status for so long."""
+"""A driver on another host counts as lost if it has not touched its status for this long."""
 
 Action: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None]]
 """Handles a request; a `FarandoleError` becomes its answer."""
@@ -115,7 +115,7 @@ class Mailbox:
 
 
 def _take_requests(folder: Path) -> list[tuple[str, bytes]]:
-    """Remove the requests and return them, the oldest first; a removed request tells that the driver handles it."""
+    """Remove the requests and return them, oldest first; the removal shows that the driver has the request."""
     found = []
     for path in folder.glob("ask-*.json"):
         # A request that is being withdrawn, or cannot be read, does not delay others.
@@ -169,7 +169,7 @@ def driver_statuses(store: Path) -> list[DriverStatus]:
             status = DriverStatus.read(folder)
             gone = _is_gone(status)
         except (OSError, ValueError, KeyError, TypeError):
-            # A mailbox that is being created or removed, or the rest of an old one.
+            # A mailbox that is being created or removed, or an incomplete one of a killed driver.
             if _is_abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
             continue

@@ -61,8 +61,8 @@ class ClusterCore:
         """Why the cluster was stopped from outside, or is being stopped; empty while it runs."""
         self._pool = WorkerPool(name, source, hear=self.router.route, on_notice=on_notice)
         self._wanted = backend
-        # Held by a cell, a scale and a start: two cells at once would mix their collectives, and a change of the
-        # workers between the parts of a cell would make what is known of its ranks stale.
+        # Held by a cell, a scale and a start: two cells at once would mix their collectives, and workers that change
+        # between the steps of a cell would make its list of ranks stale.
         self._cell = asyncio.Lock()
         self._elastic: ElasticRun | None = None
         self._coming: Sequence[str] = ()

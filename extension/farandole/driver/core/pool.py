@@ -25,7 +25,7 @@ Hear: TypeAlias = Callable[[RankKernel, int, dict[str, Any], list[bytes], Journa
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerHandle:
-    """A worker, its description of itself, and the kernels of its ranks."""
+    """A worker, its info, and the kernels of its ranks."""
 
     worker: Worker
     info: WorkerInfo

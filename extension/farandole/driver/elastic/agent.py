@@ -43,7 +43,7 @@ class ElasticAgent:
         self._rendezvous = Rendezvous(host, self.membership, options, self._timeouts)
         self._restart_policy = RestartPolicy(self._timeouts.replacement)
         self._leaving_loops = False
-        """Whether the ranks have been told at which commit to leave their loops for a new world."""
+        """Whether the ranks know at which commit to leave their loops for a new world."""
         self._first_left: float | None = None
         """When the first of them was seen to wait."""
         self._causes: list[str] = []
@@ -147,7 +147,7 @@ class ElasticAgent:
     def _overdue(self) -> bool:
         """Check whether a rank stays in its loop long after another has left.
 
-        The rank was probably never told at which commit to leave, because the former driver died in between.
+        The rank probably never learned at which commit to leave, because the former driver died in between.
         """
         waiting = [kernel for kernel in self.membership.world if kernel in self.membership.waiting]
         if not self._leaving_loops or not waiting:
@@ -162,7 +162,7 @@ class ElasticAgent:
     async def _leave_loops(self) -> None:
         """Let all ranks leave their loops at the same commit: the one after the latest that any of them has reached.
 
-        Each rank returns its number of commits and holds its next commit until it is told at which one to leave.
+        Each rank returns its number of commits and holds its next commit until it knows at which one to leave.
         """
         began, timeouts, members = time.monotonic(), self._timeouts, self.membership
         commits = await members.call_or_kill(members.world, rank_calls.pause_at_next_commit(), seconds=timeouts.call)
@@ -182,7 +182,7 @@ class ElasticAgent:
         # More deaths may be known by now: ranks that died of the first one, or the one that closed the connections.
         self.admit_new_ranks()
         lost, members.lost = [*lost, *members.lost], []
-        # Causes that no world was announced with take precedence over those of a failed attempt to form one.
+        # Causes that no notice of a world has reported yet take precedence over those of a failed attempt to form one.
         self._causes = [*self._causes, *map(loss, lost)] or [failure or connection_loss(members)]
         if not members.failed:
             if self._restart_policy.forming_failed:
@@ -247,6 +247,6 @@ class ElasticAgent:
             await self.membership.wait_until(lambda: not self.membership.all, self._timeouts.grace)
 
     async def _release(self) -> None:
-        # Joining ranks are forgotten first: that their cells end now is not reported as a failure to join.
+        # Joining ranks are forgotten first, so that the end of their cells is not reported as a failure to join.
         self.membership.forget(list(self.membership.joining))
         await self._group.release(together=True)

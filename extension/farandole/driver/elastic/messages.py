@@ -72,7 +72,7 @@ def connection_loss(members: Membership) -> str:
 
 
 def position(news: Iterable[dict[str, Any]]) -> str:
-    """Return the step, or the commit, from which ranks continue that reported this."""
+    """Return the step, or else the number of commits, from which the ranks that reported ``news`` continue."""
     newest = max(news, key=lambda one: one["commits"], default=None)
     if newest is None or newest["commits"] == 0:
         return "the beginning"

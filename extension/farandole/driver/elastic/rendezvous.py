@@ -87,7 +87,7 @@ class Rendezvous:
         return all(kernel in members.formed for kernel in chosen)
 
     async def _restore_waiting(self, before: dict[RankKernel, dict[str, Any]], why: str) -> None:
-        """Find the ranks that still wait, after only some were told to form a world; the others count as late."""
+        """Find the ranks that still wait after only some began to form a world; the others count as late."""
         members = self._membership
         replies = await members.call(filter(answers, before), rank_calls.waits(), seconds=self._timeouts.abandon)
         for kernel, waits in replies.items():

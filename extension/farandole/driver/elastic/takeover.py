@@ -62,7 +62,7 @@ class AdoptedRun(ElasticCell):
             await until_caught_up(self._replay.readers, READ_SECONDS)
             if lost:
                 await asyncio.wait(lost.values(), timeout=END_SECONDS)
-            # By the ranks' last numbers; of two with the same number, the later one counts.
+            # Causes are keyed by the last numbers of the ranks; if two ranks had the same number, the later one counts.
             causes = {reader.kernel.last_rank: task.result().evalue for reader, task in lost.items() if task.done()}
             return await self._lead(causes)
         finally:

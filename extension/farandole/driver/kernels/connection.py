@@ -19,11 +19,11 @@ RETRY_SECONDS = 0.5
 
 
 class Listener(Protocol):
-    """Receives the messages and learns of the end of a connection."""
+    """Receives the messages of a connection, and is notified when the kernel is lost."""
 
     @property
     def alive(self) -> bool:
-        """Whether the kernel is not known to be dead."""
+        """False once the kernel is known to be dead."""
 
     def hear(self, frame: bytes) -> None:
         """Process a frame."""
@@ -60,7 +60,7 @@ class Connection:
         self._receiver = asyncio.create_task(self._receive(), name=f"kernel {self._kernel_id}")
 
     async def close(self) -> None:
-        """Close the websocket; the kernel lives on."""
+        """Close the websocket; the kernel keeps running."""
         self._closing = True
         if self._receiver is not None and not self._ready.is_set():
             self._receiver.cancel()
@@ -90,7 +90,7 @@ class Connection:
         }
 
     async def send(self, frame: bytes) -> None:
-        """Send a frame. A loss on the way shows as a break to the receiving task, and `Listener.recover` handles it."""
+        """Send a frame. If it is lost, the receiving task notices the break, and `Listener.recover` handles it."""
         assert self._socket is not None
         with contextlib.suppress(aiohttp.ClientError, ConnectionError):
             await self._socket.send_bytes(frame)

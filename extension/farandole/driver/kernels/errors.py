@@ -1,4 +1,4 @@
-"""Makes one readable error of the replies of all ranks."""
+"""Combines the replies of all ranks into one readable error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankErro
     """Return the error for a cell that failed.
 
     - Deaths come first, then each different error once, in the order of time.
-    - Ranks come last that were killed because they did not respond to an interrupt after the failure of another.
+    - Ranks that were killed because they did not respond to an interrupt come last.
     """
     deaths = [reply for reply in replies if reply.status == "dead"]
     errors = sorted((reply for reply in replies if reply.status == "error"), key=lambda reply: reply.ended)

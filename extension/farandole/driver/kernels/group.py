@@ -88,7 +88,7 @@ class RankGroup:
         """Make one call on each rank, or all the same, `in_subshell` of a running cell, and return the values in order.
 
         Raises:
-            RankError: it failed on a rank, or a rank died of it.
+            RankError: the call failed on a rank, or a rank died during the call.
             DeadlineError: a rank did not answer in `timeout` seconds.
         """
         chosen = self.kernels if kernels is None else list(kernels)

@@ -31,7 +31,7 @@ from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK,
 from farandole.runs.positions import JournalPosition
 
 Deaths: TypeAlias = Callable[[], None]
-"""Called once when the unintended death of a kernel is known."""
+"""Called once when the kernel is found to have died without being stopped."""
 
 
 class RankKernel:
@@ -145,7 +145,7 @@ class RankKernel:
             self._last_use = time.monotonic()
 
     async def evaluate(self, expression: str, *, subshell: str | None = None) -> Reply:
-        """Evaluate an expression that gives a JSON text; the reply holds the decoded value. It leaves no trace."""
+        """Evaluate an expression that gives a JSON text; the reply holds the decoded value. No variable changes."""
         return await self.execute("", silent=True, expression=expression, subshell=subshell)
 
     async def follow(self, record: JournalInfo, sink: Sink, over: asyncio.Event | None = None) -> Reply:

@@ -9,7 +9,7 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.workers.worker import Progress
 
 HUNG_SECONDS = 30.0
-"""A rank that does not answer for so long is reported or lost; a computing rank answers in its control thread."""
+"""A rank that does not answer for this long is reported or lost. A computing rank answers in its control thread."""
 
 
 class Liveness:

@@ -1,4 +1,4 @@
-"""Completes runs without driver and workers from the journals that the workers have persisted in the run's folder."""
+"""Completes runs that have neither a driver nor workers, from the journals that the workers have persisted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READ_BYTES = 1_000_000
 
 
 class OrphanedWorker(Worker):
-    """Stands for a lost worker: gives the journal of one kernel that the worker has persisted in the run's folder."""
+    """Stands for a lost worker: returns the journal of one kernel that the worker has persisted in the run's folder."""
 
     def __init__(self, header: Path) -> None:
         self._frames = header.with_suffix(".frames")
@@ -84,7 +84,7 @@ def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
 
 
 def _left(store: RunStore) -> Iterator[RunInfo]:
-    """Yield the runs without driver that have persisted journals; remove the journals of completed runs."""
+    """Yield the runs without a driver that have persisted journals; remove the journals of completed runs."""
     for info in store.list():
         if not _headers(info.folder):
             continue
@@ -96,7 +96,7 @@ def _left(store: RunStore) -> Iterator[RunInfo]:
 
 
 def _is_led(info: RunInfo) -> bool:
-    """Return whether a driver leads the run; one on another host has written ``run.json`` after the journals."""
+    """Return whether a driver leads the run; on another host, whether it wrote ``run.json`` after the journals."""
     if info.status is Status.LOST:
         return False
     if info.driver.get("host") == socket.gethostname():

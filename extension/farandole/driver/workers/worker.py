@@ -214,7 +214,7 @@ class Worker:
                     if length := int.from_bytes(head + await answer.content.readexactly(3), "big"):
                         yield await answer.content.readexactly(length)
         except (TimeoutError, aiohttp.ClientError, asyncio.IncompleteReadError, ConnectionError) as exc:
-            raise WorkerStartError(f"worker {self.name} broke off its record of run {run}: {exc}") from exc
+            raise WorkerStartError(f"worker {self.name} interrupted its journal of run {run}: {exc}") from exc
 
     async def _get(self, path: str, **options: Any) -> dict[str, Any]:
         """Return the JSON object at one of our routes; while a worker starts or ends, the hub answers with a page."""

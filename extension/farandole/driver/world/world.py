@@ -47,7 +47,7 @@ class World:
         """Form the world; both sequences hold each rank's worker, in the order of the ranks.
 
         - All ranks have to answer first: if a peer is missing, Horovod's ``init`` can abort healthy processes.
-        - Ranks that are ``waiting`` in a running cell are only told to form the world, and report when they have.
+        - Ranks that are ``waiting`` in a running cell only receive the call; they report when the world is formed.
         """
         kernels, in_subshell = (self._group.kernels, False) if waiting is None else (waiting, True)
         control = functools.partial(self._group.control, kernels=kernels, in_subshell=in_subshell)

@@ -211,7 +211,7 @@ class Checkpoints:
             self._notice_failure(content.step, exc)
 
     def _notice_failure(self, step: int, exc: OSError) -> None:
-        if not self._failure_noticed:  # only once until a checkpoint succeeds: a disk may stay full all night
+        if not self._failure_noticed:  # only once until a checkpoint succeeds: a disk may stay full for hours
             self._failure_noticed = True
             run.notice(
                 f"the checkpoint of step {step} could not be written to {self.folder}: {exc.strerror or exc}; the "

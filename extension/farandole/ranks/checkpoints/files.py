@@ -122,7 +122,7 @@ def tidy(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a checkpoint. It is renamed first, so that a partially removed one is not taken for a checkpoint."""
+    """Remove a checkpoint. It is renamed first, so that a partially removed one is never read as a checkpoint."""
     if not path.name.startswith("."):
         gone = path.with_name(f".{path.name}.gone")
         remove(gone)

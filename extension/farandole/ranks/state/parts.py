@@ -62,7 +62,7 @@ def is_part(name: str, item: Any) -> bool:
     """Return True for a part and False for a plain value; raise UsageError for anything else."""
     if isinstance(item, DataLoader):
         raise UsageError(
-            f"fd.state: {name} is a plain DataLoader, which cannot tell its position; give the one that fd.prepare "
+            f"fd.state: {name} is a plain DataLoader, which does not record its position; give the one that fd.prepare "
             "returned."
         )
     if not isinstance(item, type) and isinstance(item, Stateful):
@@ -101,7 +101,7 @@ def _kind(item: Any, place: int) -> str:
             return kind
     if is_part(f"argument {place}", item):
         raise UsageError(
-            f"fd.state: argument {place} is a {type(item).__name__}, which is no {', '.join(KINDS)}; give it by name, "
+            f"fd.state: argument {place} is a {type(item).__name__}, not one of: {', '.join(KINDS)}; give it by name, "
             "e.g. fd.state(model, ema=ema)."
         )
     raise UsageError(f"fd.state: argument {place} ({item!r:.40}) is a plain value; give it by name, e.g. step=0.")

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from farandole.ranks.state.state import State
 
 WORLD_SECONDS = 86_400.0
-"""Time limit for a rank that waits for a world. It is long, because the driver may be offline over night, and a new
-rank joins only at the next commit, which may be hours away. The worker counts as busy meanwhile and is not culled."""
+"""Time limit for a rank that waits for a world. It is long, because the driver may be offline overnight, and a new rank
+joins only at the next commit, which may be hours away. The worker counts as busy meanwhile and is not culled."""
 PEERS_SECONDS = 600.0
 """Time limit for a rank that has left the loop at a commit; then it breaks the world.
 
-The other ranks may need long to reach that commit. If the driver is lost in between, though, some ranks have not been
-told to leave and wait in a collective for those that have left.
+The other ranks may need long to reach that commit. If the driver is lost in between, though, some ranks never learn
+that they should leave, and wait in a collective for those that have left.
 """
 PAUSE_SECONDS = 120.0
 """How long a paused commit waits for `leave_at_commit`; then the training continues."""

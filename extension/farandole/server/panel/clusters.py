@@ -62,7 +62,7 @@ class Snapshot:
         return bool(status.workers) and (status.local or any(name in self.servers for name in status.workers))
 
     def driver_status(self, cluster: str) -> DriverStatus | None:
-        """Return the status of a cluster's driver; if there are several, the one that came last."""
+        """Return the status of a cluster's driver; if there are several, the newest one."""
         return next(iter(self.driver_statuses_of(cluster)), None)
 
     def driver_statuses_of(self, cluster: str) -> list[DriverStatus]:

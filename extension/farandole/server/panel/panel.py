@@ -74,13 +74,13 @@ class Panel:
 
     @property
     def monitor(self) -> ClusterMonitor:
-        """The monitor of the hub and the workers; only while the panel is used."""
+        """The monitor of the hub and the workers; it exists only while the panel is used."""
         assert self._monitor is not None
         return self._monitor
 
     @property
     def actions(self) -> Actions:
-        """The actions on clusters and runs; only while the panel is used."""
+        """The actions on clusters and runs; they are available only while the panel is used."""
         assert self._actions is not None
         return self._actions
 

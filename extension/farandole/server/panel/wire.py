@@ -282,7 +282,7 @@ class RunPage(TypedDict):
 
 
 class LogRequest(TypedDict):
-    """A log from an offset in bytes on: the log of ``rank`` in ``run``, or of ``worker``.
+    """A log from a byte offset on: the log of ``rank`` in ``run``, or of ``worker``.
 
     In a subscription, a negative offset counts from the end.
     """
@@ -399,7 +399,7 @@ class ProblemMessage(TypedDict):
 
 
 class Beat(TypedDict):
-    """Sent every 15 seconds to show that the connection pending; after 45 silent seconds, the page reconnects."""
+    """Sent every 15 seconds to show that the connection works; after 45 silent seconds, the page reconnects."""
 
     kind: Literal["beat"]
     time: float

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 FRESH_SECONDS = 1.0
-"""Requests within this time get the last sample, because rates over shorter intervals are noise."""
+"""Requests within this time get the last sample, because rates over shorter intervals are unreliable."""
 GPU_SECONDS = 5.0
 """Time limit for ``nvidia-smi``."""
 MIB = 2**20

@@ -168,7 +168,7 @@ class Opened(RankKernel):
 
 
 class Starting(WorkerPool):
-    """WorkerPool with three servers: one starts, one starts in part, and then the last one breaks down."""
+    """WorkerPool with three servers: one starts, one starts some of its ranks, and then the last one fails."""
 
     def __init__(self, *servers):
         self.source = Source()

@@ -344,7 +344,7 @@ async def test_a_record_that_gives_no_sign_of_life_is_broken_off(monkeypatch):
     async with served(app) as url, aiohttp.ClientSession() as session:
         frames = Worker(name="c-w0", url=f"{url}/", token="secret", session=session).follow("r", "k", 0)
         assert [await anext(frames), await anext(frames)] == [b"said", b"more"]
-        with pytest.raises(WorkerStartError, match="worker c-w0 broke off its record of run r"):
+        with pytest.raises(WorkerStartError, match="worker c-w0 interrupted its journal of run r"):
             await anext(frames)
 
 

@@ -166,7 +166,7 @@ async def test_an_account_is_discarded_before_its_first_login(hub):
 async def test_no_account_is_discarded_while_its_servers_run(hub):
     account = hub.account("grace", approved=False)
     hub.run_server(hub.user("grace"), "")
-    with pytest.raises(HTTPError, match="400.*Servers of 'grace' still run or stop.*then discard"):
+    with pytest.raises(HTTPError, match="400.*Servers of 'grace' are still running or stopping.*then discard"):
         await hub.change(account, "discard")
     assert hub.authenticator.get_user("grace") is account
     assert hub.tokens() == ["grace"]

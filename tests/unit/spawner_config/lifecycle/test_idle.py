@@ -221,7 +221,7 @@ def test_in_every_deployment_the_proxy_of_the_whole_configuration_is_quiet(
 
 
 class Hub(RequestHandler):
-    """The part of the hub's API that the arbiter uses."""
+    """The part of the hub's API that the `Arbiter` uses."""
 
     def initialize(self, servers: dict[str, Any]) -> None:
         self.servers = servers

@@ -22,7 +22,7 @@ default_role = "code"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"
-# They would turn the two hyphens of an option into a dash.
+# Smart quotes would turn the two hyphens of an option into a dash.
 smartquotes = False
 # The tutorials' magics are not Python: highlight what can be highlighted.
 suppress_warnings = ["misc.highlighting_failure"]

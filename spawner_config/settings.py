@@ -57,7 +57,7 @@ class Settings:
 
 
 def read_port(text: str) -> int | None:
-    """Return the number of a port, None if the text is no such number."""
+    """Return the number of a port, None if the text is not one."""
     return int(text) if text.isdigit() and 0 < int(text) < 65536 else None
 
 

@@ -1,8 +1,8 @@
-"""Decisions about each kind of request: refuses it, or returns the request for the engine.
+"""Decides about each kind of request: refuses it, or returns the request for the engine.
 
 The filter first looks up each object that a request names, and the request for the engine names it by its id: no other
-object can take the name in between. Names of networks in a container's body stay names, because the engine lists them
-so. They come from the engine's answer, and the names of the hub cannot be mistaken for ids.
+object can take the name in between. Networks in a container's body keep their names, because the engine lists a
+container's networks by name. They come from the engine's answer, and the names of the hub cannot be mistaken for ids.
 """
 
 from __future__ import annotations

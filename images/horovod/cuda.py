@@ -33,7 +33,7 @@ def link_nccl(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Arrange both."""
+    """Arrange the compiler and NCCL."""
     wheels, folder = (Path(argument) for argument in arguments)
     install(wheels, folder)
     link_nccl(folder)

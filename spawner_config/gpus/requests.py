@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 REQUEST_FORMS = ("auto", "nvidia", "cdi")
 KIND = "nvidia.com/gpu"
 REFUSALS = ("could not select device driver", "CDI device injection failed", "unknown device")
-"""Parts of engines' messages if they cannot give a GPU to a starting container."""
+"""Parts of the messages of an engine that cannot give a GPU to a starting container."""
 
 
 def offered_form(info: dict[str, Any]) -> str | None:

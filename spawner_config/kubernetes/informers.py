@@ -19,7 +19,7 @@ class WatchingSpawner(KubeSpawner):  # type: ignore[misc]
         try:
             return await super()._start_reflector(kind, reflector_class, **options)
         except BaseException:
-            # If it stayed there, it would report that there are no pods, and every server would count as dead.
+            # A watch that never loaded would report that there are no pods, and every server would count as dead.
             if _never_loaded(self.reflectors.get(key)):
                 del self.reflectors[key]
             raise

@@ -48,7 +48,7 @@ OVERDUE_SECONDS = 15.0
 GONE_SECONDS = 10.0
 """How long the pod of a start may be missing: KubeSpawner itself may delete a pod and create it again."""
 CLAIM_SECONDS = 10.0
-"""How long the scheduler may not know a new claim."""
+"""How long a new claim may be unknown to the scheduler."""
 WAIT_SECONDS = 540.0
 """How long a server may wait for a place if its user chose to wait."""
 

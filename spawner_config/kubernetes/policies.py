@@ -34,7 +34,7 @@ class UserPolicies:
     """The policies of one hub's users, in one namespace; the API server has the state."""
 
     def __init__(self, api: Any, namespace: str) -> None:
-        """Use ``api``, a `NetworkingV1Api`: its types admit no plain objects."""
+        """Use ``api``, a `NetworkingV1Api`, whose types accept no plain objects."""
         self._api = api
         self._namespace = namespace
 

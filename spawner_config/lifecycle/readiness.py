@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jupyterhub.spawner import SpawnException
 
 LISTEN_SECONDS = 240.0
-"""A whole course may start at the same time on two cores."""
+"""Time limit for a server to listen. A whole course may start at the same time on two cores."""
 POLL_SECONDS = 2.0
 """The interval between requests to the engine; connections are tried much more often."""
 CONNECT_SECONDS = 0.2

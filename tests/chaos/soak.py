@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tests.chaos.site import Site
 
 PATIENCE_SECONDS = 180.0
-"""Seconds until all ranks train again after a fault, with time to detect a hung rank; also for a start and an end."""
+"""Time limit in seconds for all ranks to train again after a fault, including the detection of a hung rank; also for a
+start and an end."""
 CUT_SECONDS = 15.0
 """Duration of a network cut in seconds: long enough for the driver to detect it."""
 FULL = "could not be written"

@@ -98,7 +98,7 @@ class Server:
         return found
 
     def address(self) -> str:
-        """Return its address among its user's servers."""
+        """Return the container's address in the network of its user."""
         [address] = self.run("hostname", "--ip-address").split()
         return address
 

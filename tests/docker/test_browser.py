@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DRAWN_SECONDS = 180
 CELL_MILLISECONDS = 240_000
 REST_MILLISECONDS = 480_000
-"""Seconds for the cells after the first training: two more trainings, each of minutes on a busy machine."""
+"""Time limit in seconds for the cells after the first training: two more trainings take minutes on a busy machine."""
 
 
 @pytest.fixture

@@ -68,14 +68,14 @@ def _wait(future: Future[T], pump: Callable[[], None] | None, wake: threading.Ev
 
 
 class Errand:
-    """Has the thread that waits in `LoopThread.call` make a call for the work: give `pump` and `wake` to `call`."""
+    """Lets the work make a call in the thread that waits in `LoopThread.call`: give `pump` and `wake` to `call`."""
 
     def __init__(self) -> None:
         self.wake = threading.Event()
         self._call: Callable[[], None] | None = None
 
     async def run(self, call: Callable[[], None]) -> None:
-        """Return once the other thread has made the call; an error of it cancels the work."""
+        """Run ``call`` in the other thread and return when it is done; if it raises, the work is cancelled."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def call_and_tell() -> None:

@@ -58,7 +58,8 @@ class Remains:
         """Yield the processes in the control groups."""
         for group in self._groups():
             with suppress(FileNotFoundError):
-                # 0 stands for a process that is invisible from here; `os.kill` takes it for all of one's own processes.
+                # A process that is invisible from here has the id 0, which `os.kill` would apply to the caller's
+                # process group.
                 yield from (pid for word in (group / "cgroup.procs").read_text().split() if (pid := int(word)))
 
     def _shims(self) -> Iterator[int]:

@@ -60,7 +60,7 @@ class ElasticHost(Protocol):
         """Make a new kernel a rank in a temporary world of size 1, and start the run's cell on it."""
 
     async def form(self, kernels: Sequence[RankKernel]) -> None:
-        """Tell waiting ranks to form a world."""
+        """Let waiting ranks form a world."""
 
     async def release(self, kernels: Sequence[RankKernel]) -> None:
         """Stop the workers of ranks that have left the run."""

@@ -84,7 +84,7 @@ class ElasticCell(ElasticHost):
         return await self.launch(kernel)
 
     async def form(self, kernels: Sequence[RankKernel]) -> None:
-        """Tell waiting ranks to form a world."""
+        """Let waiting ranks form a world."""
         await self._core.form(kernels)
 
     async def release(self, kernels: Sequence[RankKernel]) -> None:

@@ -312,7 +312,8 @@ class RankKernel:
         header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
         kind = header["msg_type"]
         if kind == "status" and content["execution_state"] == "dead":
-            # While the journal is being read, its own copy of this message counts: it comes after all others.
+            # While the journal is being read, the websocket's report of a death is ignored: the journal's own report of
+            # it comes after all other messages.
             if number is not None or self._follower is None or self._follower.done():
                 self.mark_dead(content.get("cause", "ended for an unknown reason"))
         elif kind == "comm_msg" and content["comm_id"] == COMM_TARGET:

@@ -12,7 +12,7 @@ export interface StartForm {
   readonly wait: boolean;
 }
 
-/** What is wrong with a field, and the maximum of a number. */
+/** The error of a field, and the maximum of a number. */
 export interface FieldError {
   readonly kind: "name" | "taken" | "number" | "quota" | "ranks";
   readonly most: number | null;

@@ -95,7 +95,7 @@ async def test_who_stops_a_run_may_begin_a_cell_at_once(core):
     async def run():
         async with core._cell:
             await core.lead(cell)
-            for _ in range(5):  # The end of the cell takes the loop several iterations.
+            for _ in range(5):  # The loop needs several iterations to end the cell.
                 await asyncio.sleep(0)
 
     running = asyncio.create_task(run())

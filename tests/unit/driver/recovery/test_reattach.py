@@ -47,7 +47,7 @@ def found(run, worker, *, ended=None, led=False, ranks=(0, 1)):
 
 
 def as_if_its_driver_was_killed(run):
-    """Make the run's file name a process that has ended."""
+    """Write a process that has ended into run.json, as the run's driver."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     path = run.folder / "run.json"
@@ -72,7 +72,7 @@ async def test_a_driver_that_was_killed_a_moment_ago_does_not_lead(store, run, w
 
 
 def as_if_another_process_leads(run):
-    """Make the run's file name the parent of this process, which is alive."""
+    """Write the parent of this process, which is alive, into run.json, as the run's driver."""
     path = run.folder / "run.json"
     info = json.loads(path.read_text())
     parent = psutil.Process().parent()

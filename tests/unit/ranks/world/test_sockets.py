@@ -120,7 +120,7 @@ def test_no_socket_changes_its_mode_whatever_the_default_is(connect, listener, b
 
 SO_ATTACH_FILTER = 26
 SILENT_SECONDS = 12.0
-"""Longer than the time for which a machine may be silent."""
+"""The duration of a test: longer than the time for which a machine may be silent."""
 
 
 def lose_all_that_comes(connection):

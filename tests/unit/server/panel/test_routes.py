@@ -94,7 +94,7 @@ async def test_the_stream_needs_a_login_and_a_page_of_this_server(server):
 
 
 async def logged_in(server):
-    """Log in like a browser, and return the XSRF token."""
+    """Log in as a browser does, and return the XSRF token."""
     base = server.url.removesuffix("farandole/panel/")
     for path in (f"?token={PAGE_TOKEN}", "login"):
         async with server.session.get(base + path) as answer:

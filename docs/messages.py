@@ -201,7 +201,7 @@ def _inner(node: ast.expr) -> ast.expr | None:
 
 
 def name_of(node: ast.expr) -> str:
-    """Return the last part of a dotted name, or an empty text."""
+    """Return the last part of a dotted name, or an empty string."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
@@ -211,7 +211,7 @@ def is_function(node: ast.AST) -> bool:
 
 
 def first_sentence(node: ast.AST) -> str:
-    """Return the first sentence of a docstring, or an empty text."""
+    """Return the first sentence of a docstring, or an empty string."""
     if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return ""
     paragraph = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split()).replace("``", "`")

@@ -105,7 +105,7 @@ def shortened(phrases: list[str]) -> list[str]:
 
 
 def complaint(image: Image, built: Mapping[str, str]) -> str:
-    """Return the message for an image whose packages differ from its record, else the empty text."""
+    """Return the message for an image whose packages differ from its record, else an empty string."""
     record = read_record(image.debian)
     found = differences(record.packages, built)
     if not found:

@@ -111,7 +111,7 @@ def free_port() -> int:
 
 
 def kept_port(path: Path) -> int:
-    """Return the port that a file names if it is free, else a free port, which the file names from now on.
+    """Return the port in a file if that port is free, else another free port, which is written to the file.
 
     Servers that outlive a killed hub send their requests to the next hub at the same address.
     """

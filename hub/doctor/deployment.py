@@ -49,7 +49,7 @@ class Deployment:
         return cls(folder=folder, file=read_env_file(path) if path.exists() else None, environ=environ)
 
     def get(self, key: str) -> str:
-        """Return a setting, or its default if it is empty; the empty text without a default."""
+        """Return a setting, or its default if it is empty; an empty string without a default."""
         given = self.environ.get(key) if key in self.environ else (self.file or {}).get(key)
         return given or DEFAULTS.get(key, "")
 

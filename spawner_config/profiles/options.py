@@ -22,7 +22,7 @@ WORKER_MODULE = "farandole.server.worker.main"
 LEAN_SERVER_APP = "jupyter_server.serverapp.ServerApp"
 WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "together", "backend")
 BACKENDS = ("", "horovod", "torch", "none")
-"""The backends of a cluster; with the empty text the driver chooses."""
+"""The backends of a cluster; with an empty string the driver chooses."""
 NOTEBOOK_OPTIONS = ("profile", "wait")
 
 

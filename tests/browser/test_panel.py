@@ -111,7 +111,7 @@ def assert_accessible_in_all_tabs(lab: Lab, name: str) -> None:
 
 def save(lab: Lab) -> None:
     lab.page.keyboard.press("Control+s")
-    # JupyterLab still said "Saving completed" in the screenshot of a failure after 5 s beside other tests.
+    # JupyterLab may take more than 5 s to save while other tests run.
     expect(lab.page.locator(".jp-mod-dirty")).to_have_count(0, timeout=30_000)
 
 

@@ -36,7 +36,7 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def flag(tmp_path):
-    """The file that `silent` waits for; it exists in the end, so that no cell waits for ever."""
+    """The file that `silent` waits for; it exists in the end, so that no cell waits forever."""
     path = tmp_path / "flag"
     yield path
     path.touch()

@@ -109,7 +109,7 @@ class Cluster:
 
     @classmethod
     def attach(cls, name: str = "main", *, timeout: float = START_SECONDS, **where: Any) -> Self:
-        """Take up a running cluster, for example after a restart of the driver, with its runs.
+        """Attach to a running cluster, for example after a restart of the driver, and take over its runs.
 
         Runs that continue, or that ended without a driver, are in `background`, with their output from the beginning.
 
@@ -162,7 +162,7 @@ class Cluster:
 
     @property
     def ended(self) -> str:
-        """Why the cluster was stopped from outside; an empty text while it runs."""
+        """Why the cluster was stopped from outside; an empty string while it runs."""
         return self._core.ended
 
     @property
@@ -206,7 +206,7 @@ class Cluster:
         Args:
             elastic: the run continues when ranks are lost, and new ranks join.
             resume: the run from whose checkpoint the cell's ``fd.checkpoint`` continues: its id, the beginning of the
-                id, or its name. An empty text stands for the last run with a checkpoint, of this name if one is given,
+                id, or its name. An empty string means the last run with a checkpoint, of this name if one is given,
                 else of this working directory.
             watch: called with the run once it begins; returns a function that refreshes what is shown of it.
             detach: return the run at once; it continues in the `background`, and `Run.wait` waits for its end.
@@ -224,7 +224,7 @@ class Cluster:
 
     @property
     def background(self) -> Mapping[str, BackgroundRun]:
-        """The runs without a waiting cell, by id: detached runs, and those that `attach` has taken up."""
+        """The runs without a waiting cell, by id: detached runs, and those that `attach` has taken over."""
         return self._runner.background
 
     def stop_run(self, run_id: str) -> Run:
@@ -292,7 +292,7 @@ class Cluster:
             self.close()
 
     def close(self) -> None:
-        """Disconnect; workers and runs continue, and `attach` takes them up (the worker of a local cluster ends)."""
+        """Disconnect; workers and runs continue, and `attach` takes them over (the worker of a local cluster ends)."""
         try:
             self._loop.call(self._control.end())
             self._runner.let_go()

@@ -31,7 +31,7 @@ def preload(backend: str) -> dict[str, str]:
 
     Also imports torch._dynamo, which the first optimizer step would import. An interrupt in the middle of that import
     would break the rank, because it cannot be repeated. Importing it in a thread does not help: an interrupt of a cell
-    that waits for the thread's import locks can leave these locked for ever.
+    that waits for the thread's import locks can leave these locked forever.
     """
     if backend != "none":
         import torch._dynamo  # noqa: F401

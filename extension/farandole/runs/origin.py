@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The absolute path of a notebook and the ids of its kernel and of a cell; empty texts outside of a notebook."""
+    """The absolute path of a notebook and the ids of its kernel and of a cell; empty strings outside of a notebook."""
 
     notebook: str = ""
     kernel: str = ""

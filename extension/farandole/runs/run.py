@@ -61,7 +61,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The user's name for the run, or an empty text."""
+        """The user's name for the run, or an empty string."""
         return self._info.name
 
     @property
@@ -210,7 +210,7 @@ class Run:
         self._sink = sink
 
     def let_go(self) -> None:
-        """Write all pending data of a run that continues without this driver; an attach takes the run up."""
+        """Write all pending data of a run that continues without this driver; an attach takes over the run."""
         self._sink.close()
         self._over.set()
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 PAUSE_IMAGE = "farandole.test/pause:1"
 NETWORK = "farandole-kubernetes"
 RESULTS = Path("/var/lib/cni/results")
-"""The plugins' records of each pod of any cluster; those of killed pods stay for ever."""
+"""The plugins' records of each pod of any cluster; those of killed pods stay forever."""
 
 
 def containerd(folder: Path, socket: Path, plugins: Path) -> str:

@@ -372,7 +372,7 @@ def test_a_folder_that_cannot_be_read_for_a_moment_costs_no_file(store, monkeypa
 
 
 def test_output_that_no_journal_holds_survives_the_next_driver(store):
-    """A worker numbers no output beyond the limit of its journal, so nobody tells it a second time."""
+    """A worker numbers no output beyond the limit of its journal, so a second driver does not receive it again."""
     run = create(store)
     say(run, 0, 0)
     run.flush()

@@ -51,7 +51,7 @@ class BackgroundRun:
         """Start the task that leads the run.
 
         - ``check`` raises an error if the replies are not those of a success; ``fail`` writes the error to the run.
-        - ``ended`` is the end of a run that ended before this driver took it up, in seconds since the epoch.
+        - ``ended`` is the end of a run that ended before this driver took it over, in seconds since the epoch.
         """
         self._task = asyncio.create_task(self._lead(work, check, fail, ended), name=f"run {self.run.id}")
         # Let the task take its first step: a task that is cancelled before that does not run its cleanup.

@@ -1,4 +1,4 @@
-"""Executes the cells of a cluster, begins and ends its runs, and takes up runs of an earlier driver."""
+"""Executes the cells of a cluster, begins and ends its runs, and takes over runs of an earlier driver."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class CellRunner:
             self._loop.call(background.let_go())
 
     def take_up(self) -> None:
-        """Take up the runs that workers have in their journals and whose end is not in the store."""
+        """Take over the runs that workers have in their journals and whose end is not in the store."""
         self._loop.call(self._take_up_all(orphaned_workers(self.store, self._core.name)))
 
     def complete(self) -> None:

@@ -217,7 +217,7 @@ async def ask(status: DriverStatus, do: str, *, seconds: float = ANSWER_SECONDS,
             await asyncio.to_thread(_withdraw, request)
             raise FarandoleError(
                 f"the kernel that leads cluster {status.cluster!r} has not answered for {ANSWER_SECONDS:g} s. If it is "
-                "gone, `%cluster attach` takes the cluster up in another notebook."
+                "gone, `%cluster attach` takes over the cluster in another notebook."
             )
         await asyncio.sleep(POLL_SECONDS / 5)
     if (error := json.loads(await asyncio.to_thread(answer.read_bytes))["error"]) is not None:

@@ -324,7 +324,7 @@ class ClusterCore:
 
     @property
     def backend(self) -> str:
-        """The name of the backend; before there are ranks, the requested one or an empty text."""
+        """The name of the backend; before there are ranks, the requested one or an empty string."""
         return self.world.backend.name if self.world is not None else self._wanted or ""
 
     @property

@@ -60,7 +60,7 @@ class WorkerPool:
         return next(handle for handle in self.all if kernel in handle.kernels)
 
     async def find(self, workers: Sequence[Worker]) -> None:
-        """Take up running workers with their ranks."""
+        """Use workers that already run, with their ranks."""
         self.all = await self._handles_of(workers, found=True)
         first = self.all[0].info
         backend = first.backend or None

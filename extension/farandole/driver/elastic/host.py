@@ -21,29 +21,29 @@ class ElasticTimeouts:
     """The timeouts of an elastic agent, in seconds."""
 
     grace: float = 1.0
-    """For ranks to notice by themselves that their world is broken."""
+    """How long ranks may take to notice by themselves that their world is broken."""
     abandon: float = 5.0
-    """For a rank to reach its waiting point after its connections were closed."""
+    """How long a rank may take to reach its waiting point after its connections were closed."""
     interrupt: float = 15.0
-    """For a rank to reach its waiting point after an interrupt; late ranks are killed."""
+    """How long a rank may take to reach its waiting point after an interrupt; late ranks are killed."""
     hung: float = HUNG_SECONDS
-    """For a rank to answer during training; silent ranks are killed."""
+    """How long a rank may take to answer during training; silent ranks are killed."""
     form: float = 60.0
-    """For the ranks to form a world."""
+    """How long the ranks may take to form a world."""
     pause: float = 60.0
-    """For all ranks to return their numbers of commits; half of the time for which a rank holds its commit, so that
-    the answer arrives while all ranks still hold."""
+    """How long all ranks may take to return their numbers of commits: half of the time for which a rank holds its
+    commit, so that the answer arrives while all ranks still hold."""
     leave: float = 650.0
-    """For the last rank to leave its loop after the first. It may be evaluating; the first rank waits for nearly as
-    long before it breaks the world."""
+    """How long the last rank may take to leave its loop after the first. It may be evaluating; the first rank waits for
+    nearly as long before it breaks the world."""
     replacement: float = 60.0
-    """For new ranks to arrive while fewer than `min_ranks` are left."""
+    """How long to wait for new ranks while fewer than `min_ranks` are left."""
     retry: float = 15.0
     """Pause after a failed attempt to replace a rank."""
 
     @property
     def call(self) -> float:
-        """For a rank to answer a call; late ranks are killed, so this is never shorter than `hung`."""
+        """How long a rank may take to answer a call; late ranks are killed, so this is never shorter than `hung`."""
         return max(CALL_SECONDS, self.hung)
 
 

@@ -28,7 +28,7 @@ LAST_WORDS_SECONDS = 2.0
 
 
 def about(run: Run, elastic: Elastic | None = None) -> dict[str, Any]:
-    """Return the description of a run for the journals, from which another driver can take it up."""
+    """Return the description of a run for the journals, from which another driver can take it over."""
     options = None if elastic is None else asdict(elastic)
     return {"run": json.loads(run.info.to_json()), "folder": str(run.folder), "code": run.code, "elastic": options}
 

@@ -2,7 +2,7 @@
 
 The driver interrupts a rank that blocks in a collective, another thread unblocks it, and the driver interrupts again.
 The second interrupt may arrive after the first has ended the cell, while the kernel prepares its reply. ipykernel (7.4)
-then never replies, and the driver would wait for ever.
+then never replies, and the driver would wait forever.
 """
 
 from __future__ import annotations

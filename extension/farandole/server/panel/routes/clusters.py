@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def requires(action: str) -> Callable[[Any], Any]:
-    """Return a decorator that requires a login, and that the user may do ``action`` with the panel."""
+    """Return a decorator for methods that need a login and a user who may do ``action`` with the panel."""
     return lambda method: web.authenticated(authorized(action=action)(method))
 
 

@@ -41,7 +41,7 @@ class Checked(BaseModel):
     model_config = ConfigDict(frozen=True)
     error: ClassVar[type[ValueError]]
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as exc:

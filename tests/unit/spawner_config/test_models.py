@@ -12,7 +12,7 @@ from spawner_config.lifecycle.idle import IdleLimits
 from spawner_config.models import Checked
 from spawner_config.profiles.limits import Limits
 from spawner_config.profiles.profiles import Profile, ProfilesFile
-from spawner_config.settings import SettingsError
+from spawner_config.settings import ProfileError, SettingsError
 from spawner_config.swarm.settings import SwarmTable
 
 TABLES = (Limits, PodNeeds, Profile, ProfilesFile, SwarmTable)
@@ -49,3 +49,8 @@ def test_a_number_has_digits_only(text: str) -> None:
 def test_only_the_documented_variables_are_read() -> None:
     environ = {"FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:1", "FARANDOLE_SHARES": "none is called this"}
     assert DockerSettings.from_environment(environ).shares.folders == ()
+
+
+def test_a_key_may_have_any_name() -> None:
+    with pytest.raises(ProfileError, match="unknown key 'self'"):
+        Profile(**{"name": "small", "description": "", "self": 1})

@@ -53,4 +53,4 @@ def test_only_the_documented_variables_are_read() -> None:
 
 def test_a_key_may_have_any_name() -> None:
     with pytest.raises(ProfileError, match="unknown key 'self'"):
-        Profile(**{"name": "small", "description": "", "self": 1})
+        Profile(name="small", description="", self=1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spawner_config.profiles.profiles import Profile, ProfileSet
 
 NOTEBOOK_MODULE = "jupyterhub.singleuser"
-WORKER_MODULE = "farandole.server.worker.main"
+WORKER_MODULE = "farandole.server.worker"
 LEAN_SERVER_APP = "jupyter_server.serverapp.ServerApp"
 WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "together", "backend")
 BACKENDS = ("", "horovod", "torch", "none")

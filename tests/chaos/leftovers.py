@@ -14,7 +14,7 @@ from hub.process import processes_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SERVERS = ("farandole.server.worker.main", "ipykernel")
+SERVERS = ("farandole.server.worker", "ipykernel")
 SHARED_MEMORY = Path("/dev/shm")
 
 

@@ -9,7 +9,7 @@ from farandole import Cluster
 from farandole.exceptions import RankError, TransferError, UsageError
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
-from farandole.server.worker.main import ALLOCATOR
+from farandole.server.worker.__main__ import ALLOCATOR
 
 from tests.cells import STUCK, SUM, interrupt_when_it_prints, text
 

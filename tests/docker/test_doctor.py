@@ -70,7 +70,7 @@ def test_a_port_that_a_program_or_a_container_has(stack: Stack, tmp_path: Path) 
         assert f"Another program uses port {port} of 127.0.0.1" in "".join(of_level("fault", done))
     port = int(stack.settings["FARANDOLE_PORT"])
     done = doctor(Stack(tmp_path, subnets=SUBNETS, FARANDOLE_PORT=str(port)))
-    assert f"The container {stack.name}-proxy has port {port}" in "".join(of_level("fault", done))
+    assert f"The container {stack.name}-proxy uses port {port}" in "".join(of_level("fault", done))
 
 
 def test_addresses_that_another_network_has(stack: Stack, tmp_path: Path) -> None:

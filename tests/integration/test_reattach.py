@@ -99,8 +99,7 @@ def test_tells_of_a_worker_that_died_when_nobody_led(hub, lost):
 
 def is_worker(process, name):
     return (
-        "farandole.server.worker.main" in " ".join(process.cmdline())
-        and process.environ().get("FARANDOLE_WORKER") == name
+        "farandole.server.worker" in " ".join(process.cmdline()) and process.environ().get("FARANDOLE_WORKER") == name
     )
 
 

@@ -110,7 +110,7 @@ class LocalWorkers(WorkerSource):
         # The worker is not a server of the hub, so it must not inherit the notebook server's identity.
         for variable in [key for key in environment if key.startswith(("JUPYTERHUB_", "JPY_API_"))]:
             del environment[variable]
-        command = [sys.executable, "-m", "farandole.server.worker.main", f"--port={port}", "--ip=127.0.0.1"]
+        command = [sys.executable, "-m", "farandole.server.worker", f"--port={port}", "--ip=127.0.0.1"]
         command += ["--no-browser", "--ServerApp.port_retries=0", *WORKER_ARGS]
         if os.geteuid() == 0:
             command.append("--allow-root")

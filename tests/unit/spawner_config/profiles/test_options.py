@@ -182,5 +182,5 @@ def test_a_worker_runs_the_quick_server_and_a_notebook_the_full_one() -> None:
     worker, notebook = spawner("a-w0"), spawner("")
     hook(worker, {"role": "worker"})
     hook(notebook, {})
-    assert worker.cmd == ["python3", "-m", "farandole.server.worker.main"]
+    assert worker.cmd == ["python3", "-m", "farandole.server.worker"]
     assert notebook.cmd == ["python3", "-m", "jupyterhub.singleuser"]

@@ -1,4 +1,4 @@
-"""``python -m farandole.server.worker.main``: start a worker's Jupyter server in half the time of the usual commands.
+"""``python -m farandole.server.worker``: start a worker's Jupyter server in half the time of the usual commands.
 
 With JupyterHub's variables in the environment it starts the hub's single-user server, otherwise a standalone server.
 """

@@ -295,7 +295,7 @@ def _not_started(end: str, node: str = "") -> SpawnException:
     where = f" on {node}" if node else ""
     return refused_start(
         f"The swarm could not start this server{where} ({end}). If an image is missing, the administrator must load it "
-        "on every machine or sets FARANDOLE_REGISTRY in .env to a registry that all machines reach.",
+        "on every machine or set FARANDOLE_REGISTRY in .env to a registry that all machines reach.",
         reason="start",
         status_code=500,
     )

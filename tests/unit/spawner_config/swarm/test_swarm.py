@@ -196,7 +196,7 @@ async def test_who_waits_is_told_why_and_starts_when_there_is_a_place(engine: Sw
 
 async def test_a_node_without_the_image_is_told(engine: Swarm) -> None:
     engine.state, engine.err = "rejected", "No such image: farandole-notebook:1"
-    with pytest.raises(SpawnException, match=r"on pc-a \(rejected: No such image: farandole-notebook:1\).*loads it on"):
+    with pytest.raises(SpawnException, match=r"on pc-a \(rejected: No such image: farandole-notebook:1\).*load it on"):
         await start(spawner_of(engine))
 
 

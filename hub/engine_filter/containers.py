@@ -78,20 +78,9 @@ def _device_request(rules: Rules) -> Check:
     return check
 
 
-LIMITS: dict[str, Check] = dict.fromkeys(
-    (
-        "Memory",
-        "MemorySwap",
-        "MemoryReservation",
-        "NanoCpus",
-        "CpuQuota",
-        "CpuPeriod",
-        "CpuShares",
-        "PidsLimit",
-        "ShmSize",
-    ),
-    number,
-)
+MEMORY = ("Memory", "MemorySwap", "MemoryReservation", "ShmSize")
+CPU = ("NanoCpus", "CpuQuota", "CpuPeriod", "CpuShares")
+LIMITS: dict[str, Check] = dict.fromkeys((*MEMORY, *CPU, "PidsLimit"), number)
 ALWAYS_THE_SAME: dict[str, Check] = {
     "MemorySwappiness": one_of(-1),
     "ConsoleSize": one_of([0, 0]),
@@ -112,16 +101,12 @@ def _host_config(rules: Rules) -> dict[str, Check]:
     return {
         **LIMITS,
         **ALWAYS_THE_SAME,
-        "CpusetCpus": text,
-        "CpusetMems": text,
-        "Init": flag,
-        "AutoRemove": flag,
-        "ReadonlyRootfs": flag,
+        **dict.fromkeys(("CpusetCpus", "CpusetMems", "NetworkMode"), text),
+        **dict.fromkeys(("Init", "AutoRemove", "ReadonlyRootfs"), flag),
         "Ulimits": objects({"Name": text, "Soft": number, "Hard": number}),
         "LogConfig": nested(
             {"Type": one_of("", "json-file", "local"), "Config": nested({"max-size": text, "max-file": text})}
         ),
-        "NetworkMode": text,
         "Binds": binds,
         "Mounts": mounts,
         "DeviceRequests": _device_request(rules),
@@ -147,18 +132,14 @@ SWITCHES: dict[str, Check] = dict.fromkeys(
 def _container(rules: Rules) -> dict[str, Check]:
     return {
         **SWITCHES,
-        "Image": text,
-        "Hostname": text,
-        "Domainname": text,
+        **dict.fromkeys(("Image", "Hostname", "Domainname", "WorkingDir", "StopSignal"), text),
         "User": user,
         "Env": environment,
         "Cmd": texts,
         "Entrypoint": texts,
-        "WorkingDir": text,
         "Labels": labels,
         "ExposedPorts": lambda where, value: {port: {} for port in _ports(where, value)},
         "Volumes": paths,
-        "StopSignal": text,
         "StopTimeout": number,
         "Healthcheck": nested({"Test": texts, **SECONDS_OR_TIMES}),
         "HostConfig": nested(_host_config(rules)),

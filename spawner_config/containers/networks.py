@@ -122,7 +122,7 @@ class UserNetworks:
     def _rejoined(self, network: dict[str, Any]) -> bool:
         try:
             self._connect_services(self._client.inspect_network(network["Id"]))
-        except ENGINE_ERRORS as exc:
+        except (*ENGINE_ERRORS, NetworkError) as exc:
             # For example while the container is recreated or the filter restarts.
             app_log.warning("The hub's parts cannot be connected to %s: %s", network["Name"], reason(exc))
             return False

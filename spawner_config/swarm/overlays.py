@@ -11,7 +11,7 @@ from docker.types import IPAMConfig, IPAMPool
 from tornado.log import app_log
 
 from spawner_config.containers.addresses import MTU_OPTION
-from spawner_config.containers.networks import UserNetworks
+from spawner_config.containers.networks import NetworkError, UserNetworks
 from spawner_config.labels import HUB_LABEL
 
 PREFIX = 25
@@ -20,8 +20,9 @@ VXLAN_BYTES = 50
 """The size of the header of each packet between two machines."""
 NETWORK_LABEL = "farandole.network"
 """The network of a server, as a label of its service."""
+ADDRESS_SECONDS = 30.0
 REMOVAL_SECONDS = 15.0
-REMOVAL_PAUSE = 0.1
+POLL_SECONDS = 0.1
 
 
 class UserOverlays(UserNetworks):
@@ -39,6 +40,19 @@ class UserOverlays(UserNetworks):
             "options": {MTU_OPTION: str(self._mtu - VXLAN_BYTES)},
             "ipam": IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet), iprange=str(servers))]),
         }
+
+    def _connect_services(self, network: dict[str, Any]) -> None:
+        # The swarm answers the request for a network before it has given the network its addresses.
+        end = time.monotonic() + ADDRESS_SECONDS
+        while not network["IPAM"]["Config"]:
+            if time.monotonic() > end:
+                raise NetworkError(
+                    f"The swarm has given {network['Name']} no addresses. Remove it with `docker network rm`, and set "
+                    "FARANDOLE_SUBNETS to a range of addresses that nothing else uses."
+                )
+            time.sleep(POLL_SECONDS)
+            network = self._client.inspect_network(network["Id"])
+        super()._connect_services(network)
 
     def _endpoint(self, container: str, network: dict[str, Any]) -> dict[str, Any]:
         subnet = IPv4Network(network["IPAM"]["Config"][0]["Subnet"])
@@ -63,6 +77,6 @@ class UserOverlays(UserNetworks):
                 refusal = str(exc.explanation or exc)
             if self._inspect(network["Name"]) is None:
                 return
-            time.sleep(REMOVAL_PAUSE)
+            time.sleep(POLL_SECONDS)
         # The user's next server uses it again.
         app_log.warning("The network %s could not be removed: %s", network["Name"], refusal)

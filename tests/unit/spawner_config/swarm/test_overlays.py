@@ -7,6 +7,7 @@ from ipaddress import IPv4Network
 import pytest
 
 from spawner_config.containers.addresses import AddressRange
+from spawner_config.containers.networks import NetworkError
 from spawner_config.swarm import overlays
 from spawner_config.swarm.overlays import NETWORK_LABEL, PREFIX, UserOverlays
 from tests.unit.spawner_config.containers.test_networks import SERVICES, Engine, refused
@@ -17,8 +18,9 @@ NETWORK = "farandole-user-ada"
 class SwarmEngine(Engine):
     """A fake swarm manager: networks, the containers in them on its machine, and services on all machines."""
 
-    def __init__(self):
+    def __init__(self, *, without_addresses=0):
         super().__init__()
+        self.without_addresses = without_addresses
         self.service_labels = []
         self.made = []
         self.addresses = {}
@@ -29,6 +31,13 @@ class SwarmEngine(Engine):
         super().create_network(name, **{"internal": False, **options})
         # None until a container of this machine joins the network.
         next(network for network in self.networks_by_id.values() if network["Name"] == name)["Containers"] = None
+
+    def inspect_network(self, key):
+        network = super().inspect_network(key)
+        if not self.without_addresses:
+            return network
+        self.without_addresses -= 1
+        return {**network, "IPAM": {"Config": None}}
 
     def connect_container_to_network(self, container, key, aliases=(), ipv4_address=None):
         network = self.networks_by_id[key]
@@ -69,6 +78,22 @@ async def test_hub_and_proxy_have_addresses_that_no_server_is_given():
     assert engine.made[0]["ipam"]["Config"][0]["IPRange"] == "10.213.0.0/26"
 
 
+async def test_a_start_waits_until_the_swarm_has_given_a_new_network_its_addresses():
+    engine = SwarmEngine(without_addresses=3)
+    await make(engine).hold("ada", "")
+    assert set(engine.addresses) == set(SERVICES)
+
+
+async def test_a_network_that_gets_no_addresses_is_named_with_the_remedy(monkeypatch, caplog):
+    monkeypatch.setattr(overlays, "ADDRESS_SECONDS", 0.2)
+    engine = SwarmEngine(without_addresses=1000)
+    networks = make(engine)
+    with pytest.raises(NetworkError, match=f"given {NETWORK} no addresses. Remove it with `docker network rm`"):
+        await networks.hold("ada", "")
+    networks.rejoin()
+    assert f"cannot be connected to {NETWORK}: The swarm has given" in caplog.text
+
+
 async def test_a_hub_made_anew_has_the_address_that_it_had():
     engine = SwarmEngine()
     await make(engine).hold("ada", "")
@@ -92,7 +117,7 @@ async def test_a_network_stays_while_a_server_on_another_machine_is_in_it():
 
 
 async def test_a_network_is_removed_once_the_swarm_lets_go_of_it(monkeypatch):
-    monkeypatch.setattr(overlays, "REMOVAL_PAUSE", 0.01)
+    monkeypatch.setattr(overlays, "POLL_SECONDS", 0.01)
     engine = SwarmEngine()
     networks = make(engine)
     await networks.hold("ada", "")
@@ -103,7 +128,7 @@ async def test_a_network_is_removed_once_the_swarm_lets_go_of_it(monkeypatch):
 
 async def test_a_network_that_stays_in_use_is_told_and_taken_up_again(monkeypatch, caplog):
     monkeypatch.setattr(overlays, "REMOVAL_SECONDS", 0.05)
-    monkeypatch.setattr(overlays, "REMOVAL_PAUSE", 0.01)
+    monkeypatch.setattr(overlays, "POLL_SECONDS", 0.01)
     engine = SwarmEngine()
     networks = make(engine)
     await networks.hold("ada", "")

@@ -49,11 +49,12 @@ class Actions:
 
     async def scale(self, name: str, workers: int) -> None:
         """Scale a cluster to a number of workers, through its driver if there is one."""
+        await self._settled(name)
         members = self._members(name)
         if (status := self._monitor.snapshot.driver_status(name)) is not None:
             await self._ask(status, "scale", workers=workers)
             return
-        await self._wait_or_refuse(name)
+        self._refuse_if_changing(name)
         if workers > len(members):
             taken, number = set(members), workers - len(members)
             free = (worker_name(name, index) for index in range(workers + len(members)))
@@ -75,6 +76,7 @@ class Actions:
             starting.cancel()
             action.kind = "stop"
             return True
+        await self._settled(name)
         if name in snapshot.pending and not snapshot.members(name):
             del snapshot.pending[name]
             return False
@@ -85,7 +87,7 @@ class Actions:
             # All drivers have to stop it, because any remaining one would start its workers again.
             await asyncio.gather(*(self._ask(status, "stop") for status in driver_statuses))
             return True
-        await self._wait_or_refuse(name)
+        self._refuse_if_changing(name)
         await self._soon(name, PendingAction(kind="stop"), self._source().stop(members))
         return True
 
@@ -96,7 +98,8 @@ class Actions:
             own = next((status for status in driver_statuses if status.driver == info.driver), driver_statuses[0])
             await self._ask(own, "stop_run", run=info.id)
         elif info.id in self._monitor.snapshot.active_runs(info.cluster):
-            await self._wait_or_refuse(info.cluster)
+            await self._settled(info.cluster)
+            self._refuse_if_changing(info.cluster)
             job = asyncio.to_thread(self._attach_and_stop, info)
             await self._soon(info.cluster, PendingAction(kind="run"), job)
         else:
@@ -163,12 +166,12 @@ class Actions:
             )
         return self._monitor.workers
 
-    async def _wait_or_refuse(self, name: str) -> None:
-        """Wait for an action that only refreshes its result; raise RefusedError if the action itself continues."""
+    async def _settled(self, name: str) -> None:
+        """Wait while an action that is done refreshes its result, which the snapshot lacks until then."""
         action = self._monitor.snapshot.pending.get(name)
-        if (task := self._tasks.get(name)) is None:
-            return
-        if action is None or not action.kind:
+        if (task := self._tasks.get(name)) is not None and (action is None or not action.kind):
             await asyncio.wait([task])
+
+    def _refuse_if_changing(self, name: str) -> None:
         if name in self._tasks:
             raise RefusedError("failed", f"cluster {name!r} is being changed; try again when that is done")

@@ -89,7 +89,8 @@ try:
 except dist.DistError:
     world = TorchWorld()
     world.form()
-    print(dist.get_world_size())
+    print(dist.get_world_size(), flush=True)
+    sys.stdin.read()
     world.leave()
 """
 """Rank 1, which failed to form a world before, while rank 0 did not."""
@@ -98,16 +99,17 @@ except dist.DistError:
 def test_who_could_form_a_world_and_who_could_not_meet_in_the_next_one(world, monkeypatch):
     port = world.open_store("127.0.0.1")
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "FARANDOLE_RANK": "1"}
-    other = subprocess.Popen([sys.executable, "-c", OTHER], env=os.environ | where, stdout=subprocess.PIPE, text=True)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    other = subprocess.Popen([sys.executable, "-c", OTHER], env=os.environ | where, **pipes)
     try:
         # The first rank waits for a while; the second arrives immediately.
         monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=SECONDS))
         world.form()
-        assert dist.get_world_size() == 2
+        # No rank leaves before both are there: a rank that leaves cuts connections that its peer is still opening.
+        assert (dist.get_world_size(), other.stdout.readline()) == (2, "2\n")
     finally:
         world.leave()
-        told, _ = other.communicate(timeout=SECONDS)
-    assert told == "2\n"
+        other.communicate(timeout=SECONDS)
 
 
 def test_a_rank_that_is_owed_a_connection_gives_up_before_the_driver_takes_it_for_hung():

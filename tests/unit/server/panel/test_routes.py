@@ -9,6 +9,7 @@ from farandole.driver.control import mailbox
 from farandole.driver.control.mailbox import MAILBOXES
 from farandole.runs.store import this_process
 from farandole.server.panel import wire
+from farandole.server.panel.cluster_monitor import ClusterMonitor
 from tornado.routing import Matcher
 
 from tests.panel import DEADLINE, PAGE_TOKEN, PanelHub, panel_server
@@ -445,6 +446,36 @@ async def test_what_has_just_been_started_can_be_stopped_at_once(server, hub, mo
     async with asyncio.timeout(DEADLINE):
         while len([name for name, model in hub.servers.items() if model["ready"]]) < 2:
             await asyncio.sleep(0.01)
+    await server.ask("DELETE", "clusters/main", 202)
+    async with asyncio.timeout(DEADLINE):
+        while hub.servers:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_stop_right_after_a_start_stops_workers_that_the_snapshot_lacks(server, hub, monkeypatch):
+    monkeypatch.setattr("farandole.server.panel.actions.SOON_SECONDS", 0.4)
+    register, ask_hub, answered, refreshed = hub.register, ClusterMonitor._ask_hub, asyncio.Event(), asyncio.Event()
+    refreshed.set()
+
+    async def register_late(name):
+        if name == "main-w1":
+            await answered.wait()
+        await register(name)
+
+    async def ask_late(monitor, workers):
+        await refreshed.wait()
+        await ask_hub(monitor, workers)
+
+    monkeypatch.setattr(hub, "register", register_late)
+    monkeypatch.setattr(ClusterMonitor, "_ask_hub", ask_late)
+    await server.ask("POST", "clusters", 202, json=START)
+    # The next refresh is the one that follows the start.
+    refreshed.clear()
+    answered.set()
+    async with asyncio.timeout(DEADLINE):
+        while len([name for name, model in hub.servers.items() if model["ready"]]) < 2:
+            await asyncio.sleep(0.01)
+    asyncio.get_running_loop().call_later(0.5, refreshed.set)
     await server.ask("DELETE", "clusters/main", 202)
     async with asyncio.timeout(DEADLINE):
         while hub.servers:

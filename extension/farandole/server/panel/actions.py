@@ -173,5 +173,6 @@ class Actions:
             await asyncio.wait([task])
 
     def _refuse_if_changing(self, name: str) -> None:
+        """Raise RefusedError if an action on the cluster is in progress."""
         if name in self._tasks:
             raise RefusedError("failed", f"cluster {name!r} is being changed; try again when that is done")

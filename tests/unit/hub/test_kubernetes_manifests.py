@@ -268,6 +268,16 @@ def test_the_charts_values_fit_our_settings() -> None:
     assert asked | {environ["FARANDOLE_NOTEBOOK_PRIORITY"]} <= priorities
 
 
+def test_with_the_chart_users_pods_reach_what_they_do_with_the_manifests_and_nothing_else() -> None:
+    (values,) = read("values.yaml")
+    policy = values["singleuser"]["networkPolicy"]
+    assert policy["egress"] == one("NetworkPolicy", "servers-to-the-internet")["spec"]["egress"]
+    assert policy["egressAllowRules"] == {"cloudMetadataServer": False, "nonPrivateIPs": False, "privateIPs": False}
+    for name, resources in {"hub": values["hub"], "proxy": values["proxy"]["chp"]}.items():
+        (container,) = pods()[name]["spec"]["containers"]
+        assert resources["resources"] == container["resources"]
+
+
 def test_with_the_chart_the_hub_may_make_the_policies_of_users() -> None:
     role, binding = read("chart-access.yaml")
     (policies_rule,) = role["rules"]

@@ -26,7 +26,7 @@ def db(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     session.commit()
     limit_tokens()
     yield session
-    event.remove(orm.APIToken.user, "set", tokens._check_number)
+    event.remove(orm.APIToken.user, "set", tokens._check)
     session.close()
 
 
@@ -51,6 +51,16 @@ def test_the_number_of_tokens_of_a_user_is_limited(db: Any) -> None:
     db.delete(orm.APIToken.find(db, made[0]))
     db.commit()
     assert mallory.new_api_token()
+
+
+def test_a_long_note_is_refused_and_not_stored(db: Any) -> None:
+    mallory = user(db, "mallory")
+    for long in ({"note": "x" * 5000}, {"scopes": ["inherit"] * 500}):
+        with pytest.raises(HTTPError, match="may have 4096 characters, and these have"):
+            mallory.new_api_token(**long)
+    db.commit()
+    assert db.query(orm.APIToken).count() == 0
+    assert mallory.new_api_token(note="x" * 4000)
 
 
 def test_expired_tokens_make_room(db: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ class Flood:
             yield "POST", f"{users}/tokens", {"json": {"note": NOTE}, **own}
             yield "PUT", f"{users}/servers/kept{turn}", {"json": options, **own}
             yield "POST", f"{users}/servers/asked{turn}", {"json": options, **own}
-            yield "POST", f"{users}/servers/flood{turn}-w0", {"json": {"role": "worker", "profile": OPTION}, **own}
+            yield "POST", f"{users}/servers/flood{turn}-w0", {"json": {"role": "worker"}, **own}
             yield "PATCH", f"{users}/server", {"json": options, **own}
             yield "GET", f"{users}/tokens", own
             yield "POST", "/hub/login", {"data": _large()}

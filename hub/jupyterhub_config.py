@@ -11,6 +11,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from spawner_config.form import options_form, options_from_form
 from spawner_config.lifecycle.cascade_stop import stop_workers
 from spawner_config.lifecycle.idle import IdleLimits, configure_idle
+from spawner_config.limits.bodies import limit_bodies
+from spawner_config.limits.servers import NamedServerLimit
+from spawner_config.limits.tokens import limit_tokens
 from spawner_config.profiles.profiles import read_profiles
 from spawner_config.roles import server_token_scopes
 from spawner_config.settings import Settings, SettingsError, ensure_state, exit_on_bad_settings
@@ -36,6 +39,9 @@ c = get_config()  # noqa: F821 - JupyterHub defines it
 c.JupyterHub.db_url = f"sqlite:///{settings.state}/jupyterhub.sqlite"
 c.JupyterHub.cookie_secret_file = str(settings.state / "cookie_secret")
 c.JupyterHub.allow_named_servers = True
+c.JupyterHub.named_server_limit_per_user = NamedServerLimit(profile_set.limits)
+limit_bodies()
+limit_tokens()
 c.JupyterHub.tornado_settings = {
     # A request for a server returns at once; /progress streams the events of its start.
     "slow_spawn_timeout": 0,

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from spawner_config.access.logins import configure_logins
 from spawner_config.access.secret_rules import check_proxy_token
+from spawner_config.access.transport import HSTS
 from spawner_config.database import database_url
 from spawner_config.models import MEMORY, MEMORY_EXAMPLE, Variables
 from spawner_config.shares import Shares
@@ -70,3 +71,4 @@ def configure_proxied_hub(c: Any, settings: Settings, *, hub_url: str, proxy_api
     if https:
         # The hub cannot detect HTTPS: the last proxy before it speaks HTTP.
         c.JupyterHub.tornado_settings["cookie_options"] = {"secure": True}
+        c.JupyterHub.tornado_settings["headers"] = {"Strict-Transport-Security": HSTS}

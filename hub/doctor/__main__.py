@@ -15,10 +15,10 @@ from hub.doctor.deployment import Deployment
 from hub.doctor.engine import EngineError, SocketEngine
 from hub.doctor.env_file import check_settings
 from hub.doctor.finding import Finding, Level, fault, warning
-from hub.doctor.firewall import check_internet
+from hub.doctor.firewall.internet import check_internet
 from hub.doctor.gpus import check_gpus
-from hub.doctor.machine import check_clock, check_disk, check_memory
-from hub.doctor.network import check_mtu, check_subnets, read_routes, read_uplinks
+from hub.doctor.machine import check_clock, check_disk, check_memory, check_state
+from hub.doctor.network import check_ipv6, check_mtu, check_subnets, read_routes, read_uplinks
 from hub.doctor.ports import check_ports
 from hub.doctor.software import check_compose, check_engine, check_images, check_swarm
 from hub.doctor.tls import check_tls
@@ -51,12 +51,14 @@ def _with_engine(deployment: Deployment, engine: Engine, version: dict[str, Any]
     yield from check_swarm(deployment, info, version)
     yield from check_images(deployment, engine)
     yield check_disk(deployment, engine, info)
+    yield check_state(deployment, engine, info)
     yield check_memory(info)
     yield check_gpus(deployment, info)
     yield from check_ports(deployment, engine)
     yield check_mtu(deployment, read_uplinks(routes), networks)
     yield check_subnets(deployment, routes, networks)
-    yield check_internet(deployment)
+    yield check_ipv6(deployment, networks)
+    yield from check_internet(deployment)
 
 
 def _other_engine(deployment: Deployment) -> Iterator[Finding]:

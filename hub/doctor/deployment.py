@@ -18,6 +18,8 @@ DEFAULTS = {
     "FARANDOLE_BIND": "127.0.0.1",
     "FARANDOLE_ENGINE_SOCKET": "/var/run/docker.sock",
     "FARANDOLE_GPU_REQUEST": "auto",
+    "FARANDOLE_HTTPS": "no",
+    "FARANDOLE_HUB_MEMORY": "2G",
     "FARANDOLE_INTERNET": "yes",
     "FARANDOLE_LOGIN": "native",
     "FARANDOLE_MTU": str(MTU),

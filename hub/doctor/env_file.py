@@ -9,6 +9,7 @@ from hub.doctor.deployment import COMPOSE_FILE, ENV_FILE, raw_values
 from hub.doctor.finding import Finding, fault, ok, warning
 from spawner_config.access.required import LOGINS, SIGNUPS, required
 from spawner_config.access.secret_rules import MAKE_PASSWORD, MAKE_TOKEN, password_weakness, token_weakness
+from spawner_config.access.transport import INSECURE
 from spawner_config.gpus.requests import REQUEST_FORMS
 from spawner_config.settings import DATABASE_EXAMPLE
 
@@ -24,7 +25,12 @@ CHOICES = {
     "FARANDOLE_SIGNUP": tuple(SIGNUPS),
     "FARANDOLE_INTERNET": ("yes", "no"),
     "FARANDOLE_GPU_REQUEST": REQUEST_FORMS,
+    "FARANDOLE_HTTPS": ("yes", "no"),
+    "FARANDOLE_HTTP": ("", INSECURE),
+    "FARANDOLE_FIREWALL": ("", "set"),
 }
+ONLY_HERE = {"FARANDOLE_PRIVATE_RANGES"}
+"""Settings that no service of the compose file needs."""
 READ_BY_OTHERS = 0o077
 
 
@@ -70,7 +76,8 @@ def _missing(deployment: Deployment) -> Iterator[Finding]:
 def _wrong_choices(deployment: Deployment) -> Iterator[Finding]:
     for key, choices in CHOICES.items():
         if deployment.get(key) not in choices:
-            yield fault(CHECK, f"{key} is {deployment.get(key)!r}.", f"Set one of: {', '.join(choices)}")
+            wanted = ", ".join(choice or "nothing" for choice in choices)
+            yield fault(CHECK, f"{key} is {deployment.get(key)!r}.", f"Set one of: {wanted}")
 
 
 def _weak(deployment: Deployment) -> Iterator[Finding]:
@@ -115,7 +122,7 @@ def _swallowed(path: Path) -> Iterator[Finding]:
 
 
 def _unknown(deployment: Deployment) -> Iterator[Finding]:
-    known = set(re.findall(r"\$\{([A-Z_]+)", deployment.compose_file.read_text(encoding="utf-8")))
+    known = ONLY_HERE | set(re.findall(r"\$\{([A-Z_]+)", deployment.compose_file.read_text(encoding="utf-8")))
     for key in deployment.file or {}:
         if key.startswith("FARANDOLE_") and key not in known:
             yield warning(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hub.doctor.engine import Engine
 
 GB = 1e9
+ENGINE_FOLDER = "/var/lib/docker"
 IMAGE_BYTES = {"hub": 0.43e9, "notebook": 1.3e9, "cuda": 5.3e9}
 """The size of each image; during a pull, its compressed layers need room too."""
 PULLING = 1.5
@@ -29,7 +30,7 @@ LARGEST_ERROR = 16_000_000
 
 def check_disk(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> Finding:
     """Compare the free space for images and volumes with the space that is still needed."""
-    root = Path(str(info.get("DockerRootDir") or "/var/lib/docker"))
+    root = Path(str(info.get("DockerRootDir") or ENGINE_FOLDER))
     try:
         free = shutil.disk_usage(root).free
     except OSError as exc:
@@ -54,6 +55,42 @@ def judge_disk(root: str, free: float, missing: list[str]) -> Finding:
     if free < images + HOMES:
         return warning("disk", f"{found}; users' files need {HOMES / GB:.0f} GB more", remedy)
     return ok("disk", found)
+
+
+def check_state(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> Finding:
+    """Compare the disk of the hub's state with the engine's, which holds users' volumes and containers."""
+    if deployment.get("FARANDOLE_DATABASE") and "postgres" not in deployment.profiles:
+        return ok("state", "the hub's database is not on this machine")
+    users = Path(str(info.get("DockerRootDir") or ENGINE_FOLDER))
+    folder = deployment.get("FARANDOLE_STATE_FOLDER")
+    name = f"{deployment.name}-state"
+    volume = engine.get(f"/volumes/{name}") or {}
+    state = Path(folder or (volume.get("Options") or {}).get("device") or volume.get("Mountpoint") or users)
+    return judge_state(str(users), _disk(users), folder or f"the volume {name}", _disk(state) or _disk(users))
+
+
+def judge_state(users: str, users_disk: int | None, state: str, state_disk: int | None) -> Finding:
+    """Judge the numbers of the two disks; None if a folder cannot be examined."""
+    if users_disk is None:
+        return warning("state", f"{users}, where users' volumes are, cannot be examined.", "Run this as root.")
+    if state_disk != users_disk:
+        return ok("state", f"{state} is not on the disk of users' volumes")
+    return warning(
+        "state",
+        f"{state} is on the disk of users' volumes: a user who fills it stops the hub's database.",
+        "docker compose down; copy the state to a folder on another disk, with chown -R 1000:1000; set "
+        "FARANDOLE_STATE_FOLDER to it in .env; docker compose up -d\n"
+        "Or give the engine another disk: data-root in /etc/docker/daemon.json.\n"
+        "Or use a database on another machine: FARANDOLE_DATABASE.",
+    )
+
+
+def _disk(path: Path) -> int | None:
+    """Return the number of the disk of a path, or of the first folder above it that exists; None if not allowed."""
+    try:
+        return next(each.stat().st_dev for each in (path, *path.parents) if each.exists())
+    except PermissionError:
+        return None
 
 
 def check_memory(info: dict[str, Any]) -> Finding:

@@ -100,6 +100,20 @@ def check_subnets(deployment: Deployment, routes: Iterable[Route], networks: Seq
     return warning("addresses", f"FARANDOLE_SUBNETS {setting} overlaps {names}: fewer users get a network.", remedy)
 
 
+def check_ipv6(deployment: Deployment, networks: Iterable[dict[str, Any]]) -> Finding:
+    """Judge whether the hub's networks have IPv6: the rules of the firewall are about IPv4."""
+    found = [each["Name"] for each in networks if _is_ours(each, deployment.name) and each.get("EnableIPv6")]
+    if not found:
+        return ok("ipv6", "the containers' networks have none")
+    return warning(
+        "ipv6",
+        f"{', '.join(sorted(found))} has IPv6, for which there are no rules: users' containers may reach fc00::/7, "
+        "fe80::/10 and a cloud's metadata service.",
+        "Remove enable_ipv6 from default-network-opts in /etc/docker/daemon.json, restart the engine, and remove these "
+        "networks: docker compose down && docker network rm NAME",
+    )
+
+
 def _other_networks(networks: Iterable[dict[str, Any]], name: str) -> Iterator[tuple[str, IPv4Network]]:
     for network in networks:
         if not _is_ours(network, name):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hub.doctor.finding import Finding, fault, ok, warning
-from spawner_config.settings import read_port
+from spawner_config.access.transport import INSECURE, REMEDY, check_transport
+from spawner_config.settings import SettingsError, read_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 PROJECT_LABEL = "com.docker.compose.project"
 EVERYWHERE = {"0.0.0.0", "::"}
 CONNECT_SECONDS = 3.0
+TRANSPORT = ("COMPOSE_PROFILES", "FARANDOLE_BIND", "FARANDOLE_HTTP", "FARANDOLE_HTTPS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +62,18 @@ def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Findi
             yield fault("ports", f"{wanted.service} and {other} both want port {wanted.port}.", _move(wanted))
         else:
             yield _judge(wanted, containers, deployment.name)
-    if deployment.get("FARANDOLE_BIND") not in {"127.0.0.1", "::1"}:
-        yield warning(
-            "ports",
-            f"FARANDOLE_BIND={deployment.get('FARANDOLE_BIND')} opens the hub without encryption: others can read "
-            "passwords on the network.",
-            "Set FARANDOLE_BIND=127.0.0.1 and COMPOSE_PROFILES=tls or caddy in .env.",
-        )
+    yield from _transport(deployment)
+
+
+def _transport(deployment: Deployment) -> Iterator[Finding]:
+    """Yield what keeps the hub from starting, or what the administrator allows: passwords without encryption."""
+    settings = {key: deployment.get(key) for key in TRANSPORT}
+    try:
+        check_transport(settings)
+        check_transport({**settings, "FARANDOLE_HTTP": ""})
+    except SettingsError as exc:
+        found = str(exc).removesuffix(REMEDY).strip()
+        yield (warning if settings["FARANDOLE_HTTP"] == INSECURE else fault)("ports", found, REMEDY)
 
 
 def _wanted(deployment: Deployment, service: str, address: str, port: str) -> WantedPort:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Go reads '+0' and '00' as 0 too. The engine itself refuses ids of more than 31 bits.
 ORDINARY_USER = re.compile(r"[1-9][0-9]{0,9}(:[1-9][0-9]{0,9})?")
 DEVICE_ID = re.compile(r"[0-9]{1,3}|GPU-[0-9a-fA-F-]{8,64}|MIG-[0-9a-zA-Z/-]{8,64}")
+SIZE = re.compile(r"[1-9][0-9]{0,11}[kmgt]?b?", re.IGNORECASE)
 GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 NO_GPU = "void"
 GPU_RESOURCES = "DOCKER_RESOURCE_"
@@ -30,6 +31,13 @@ def user(where: str, value: Any) -> str:
     """A user id other than root's."""
     if text(where, value) and not ORDINARY_USER.fullmatch(value):
         raise RefusedError(f"{where} may not be {value!r}: it must be a user id other than 0.")
+    return str(value)
+
+
+def size(where: str, value: Any) -> str:
+    """A size of a disk, such as 20G."""
+    if not SIZE.fullmatch(text(where, value)):
+        raise RefusedError(f"{where} may not be {value!r}: it must be a size such as '20G'.")
     return str(value)
 
 
@@ -107,6 +115,8 @@ def _host_config(rules: Rules) -> dict[str, Check]:
         "LogConfig": nested(
             {"Type": one_of("", "json-file", "local"), "Config": nested({"max-size": text, "max-file": text})}
         ),
+        # A limit on the container's own files; the engine's disk must support it.
+        "StorageOpt": nested({"size": size}),
         "Binds": binds,
         "Mounts": mounts,
         "DeviceRequests": _device_request(rules),

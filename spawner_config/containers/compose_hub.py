@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from spawner_config.access.transport import check_transport, has_https
 from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
 from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, configure_proxied_hub
@@ -32,13 +34,14 @@ def services(name: str) -> dict[str, str]:
 def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deployment: DockerSettings) -> None:
     """Set up a hub in a container, with the proxy in another container."""
     deployment.check_data(profile_set)
+    check_transport(os.environ)
     configure_proxied_hub(
         c,
         settings,
         hub_url=f"http://hub:{HUB_PORT}",
         proxy_api="http://proxy-api:8001",
         token="FARANDOLE_PROXY_TOKEN",
-        https=deployment.https,
+        https=has_https(os.environ),
     )
 
 

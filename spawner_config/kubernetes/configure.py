@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 USER_ID = 1000
 CPU_REQUEST = 0.1
 """The request of a server whose profile has no CPUs."""
+SCRATCH = "ephemeral-storage"
+SCRATCH_REQUEST = "256Mi"
+"""Without it, Kubernetes would reserve the whole limit for each server."""
 STOP_SECONDS = 5
 END_SECONDS = 10
 """The time of a drained or preempted worker to store its last records."""
@@ -117,7 +120,9 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
     spawner.mem_limit = profile.memory or deployment.memory
     spawner.mem_guarantee = needs.memory_request or spawner.mem_limit
     spawner.cpu_guarantee = needs.cpu_request or profile.cpus or CPU_REQUEST
-    spawner.extra_resource_limits = {deployment.gpu_resource: str(profile.gpus)} if profile.gpus else {}
+    gpus = {deployment.gpu_resource: str(profile.gpus)} if profile.gpus else {}
+    spawner.extra_resource_limits = {**gpus, SCRATCH: needs.scratch or deployment.scratch}
+    spawner.extra_resource_guarantees = {SCRATCH: SCRATCH_REQUEST}
     # A training job with priority must not end a notebook server, which leads other jobs.
     spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else deployment.notebook_priority) or ""
     place_pod(deployment, needs, spawner, profile)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from spawner_config.kubernetes.settings import LABEL_KEY, LABEL_VALUE, OBJECT
+from spawner_config.kubernetes.settings import LABEL_KEY, LABEL_VALUE, OBJECT, SIZE, SIZE_WANTED
 from spawner_config.models import MEMORY, MEMORY_EXAMPLE, Table, naming
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class PodNeeds(Table):
     - ``workers``: whether the workers of a cluster should be near each other
     - ``queue``: a queue of Kueue
     - ``cpu_request``, ``memory_request``: the resources that the scheduler reserves; None: as much as the limits
+    - ``scratch``: what a server may write outside of its volumes; None: as FARANDOLE_SCRATCH says
     - ``shared_memory``: the size of /dev/shm, which counts as the server's memory
     """
 
@@ -51,6 +52,7 @@ class PodNeeds(Table):
     queue: str | None = Field(None, pattern=OBJECT, description=OBJECT_WANTED)
     cpu_request: float | None = Field(None, gt=0, description="a number above 0")
     memory_request: str | None = Field(None, pattern=MEMORY, description=MEMORY_EXAMPLE)
+    scratch: str | None = Field(None, pattern=SIZE, description=SIZE_WANTED)
     # Kubernetes reads this text unchanged, and its K means something else.
     shared_memory: str = Field("1G", pattern=MEMORY.replace("K", ""), description=MEMORY_EXAMPLE)
 

@@ -28,6 +28,8 @@ COMMON_LABELS = {
 GPU_RESOURCE = "nvidia.com/gpu"
 GPU_CLASS_LABEL = "nvidia.com/gpu.product"
 """NVIDIA's GPU feature discovery gives this label to nodes."""
+SIZE = "^[1-9][0-9]*(Mi|Gi|Ti)$"
+SIZE_WANTED = "text such as '10Gi' or '512Mi'"
 LABELS_WANTED = "labels separated by commas, such as 'team=vision,release=farandole'"
 
 
@@ -58,6 +60,7 @@ class KubernetesSettings(ServerSettings):
     - ``pod_labels``: more labels of users' pods, for policies that are not the hub's
     - ``home_size``, ``home_class``, ``home_access``: the volume claims of users' homes; without a class, the cluster's
       default storage class serves them
+    - ``scratch``: what a server may write outside of its volumes, on the disk of its node
     - ``place_seconds``: how long a pod may wait for a node with enough room
     - ``notebook_priority``: the PriorityClass of notebook servers; a profile names the one of its workers
     """
@@ -70,12 +73,13 @@ class KubernetesSettings(ServerSettings):
     )
     pull_secrets: Names = Field((), description="names of Secrets, separated by commas")
     pod_labels: Labels = Field({}, description=LABELS_WANTED)
-    home_size: str = Field("10Gi", pattern="^[1-9][0-9]*(Mi|Gi|Ti)$", description="text such as '10Gi' or '512Mi'")
+    home_size: str = Field("10Gi", pattern=SIZE, description=SIZE_WANTED)
     home_class: str | None = None
     home_access: Literal["ReadWriteMany", "ReadWriteOnce"] = Field(
         "ReadWriteMany",
         description="ReadWriteMany or ReadWriteOnce, since a user's notebook and workers share the home",
     )
+    scratch: str = Field("10Gi", pattern=SIZE, description=SIZE_WANTED)
     gpu_resource: str = Field(GPU_RESOURCE, pattern=LABEL_KEY, description=f"a resource such as {GPU_RESOURCE!r}")
     gpu_class_label: str = Field(
         GPU_CLASS_LABEL, pattern=LABEL_KEY, description=f"a label of nodes, such as {GPU_CLASS_LABEL!r}"

@@ -14,6 +14,8 @@ from spawner_config.swarm.overlays import PREFIX
 from spawner_config.swarm.services import NodeNeeds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spawner_config.containers.settings import DockerSettings
     from spawner_config.profiles.profiles import Profile
     from spawner_config.swarm.shared_home import SharedHome
@@ -56,6 +58,22 @@ def check_groups(deployment: DockerSettings, folder: SharedHome | None) -> None:
         raise SettingsError(
             "FARANDOLE_GROUP_FOLDERS needs FARANDOLE_SWARM_HOMES on a swarm: without a folder that all machines share, "
             "each machine would have separate group folders."
+        )
+
+
+def check_firewall(environ: Mapping[str, str], deployment: DockerSettings, folder: SharedHome | None) -> None:
+    """Raise `SettingsError` if users' containers may reach the server with all homes.
+
+    A machine sends the packets of its containers with its own address, which the server with the homes trusts. The hub
+    cannot see the firewalls of the swarm's machines, so the administrator has to confirm them.
+    """
+    word = environ.get("FARANDOLE_FIREWALL") or ""
+    if word not in {"", "set"}:
+        raise SettingsError(f"FARANDOLE_FIREWALL is {word!r}. It must be empty or set.")
+    if deployment.internet and folder is not None and not word:
+        raise SettingsError(
+            "FARANDOLE_SWARM_HOMES needs FARANDOLE_INTERNET=no or FARANDOLE_FIREWALL=set: users' containers could "
+            "mount the homes of all users. Set the second one once every machine has the rules of `make doctor`."
         )
 
 

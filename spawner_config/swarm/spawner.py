@@ -25,7 +25,13 @@ from spawner_config.swarm.home_volumes import SwarmVolumes
 from spawner_config.swarm.overlays import NETWORK_LABEL, UserOverlays
 from spawner_config.swarm.placement import NODE_LABEL, choose_node
 from spawner_config.swarm.services import NodeNeeds, task_template
-from spawner_config.swarm.settings import check_engine, check_groups, node_needs, with_overlay_addresses
+from spawner_config.swarm.settings import (
+    check_engine,
+    check_firewall,
+    check_groups,
+    node_needs,
+    with_overlay_addresses,
+)
 from spawner_config.swarm.shared_home import SharedHome
 from spawner_config.swarm.tasks import ENDED, Task, newest
 
@@ -250,6 +256,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     deployment = with_overlay_addresses(DockerSettings.from_environment(os.environ))
     folder = SharedHome.from_environment(os.environ)
     check_groups(deployment, folder)
+    check_firewall(os.environ, deployment, folder)
     needs = {profile.name: node_needs(profile) for profile in profile_set.profiles}
     configure_hub(c, settings, profile_set, deployment)
     # The proxy keeps its connections to the hub. The name `hub` might resolve to an address in a user's network, and

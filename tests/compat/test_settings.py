@@ -152,7 +152,9 @@ def test_a_hub_with_containers(configure: Configure) -> None:
 
 
 def test_profiles_of_containers(configure: Configure) -> None:
-    c = configure({**of_the_hub("docker"), "FARANDOLE_DATABASE": "", "COMPOSE_PROFILES": ""})
+    # The hub now refuses FARANDOLE_BIND of that file without HTTPS.
+    environment = {**of_the_hub("docker"), "FARANDOLE_DATABASE": "", "COMPOSE_PROFILES": ""}
+    c = configure({**environment, "FARANDOLE_HTTP": "insecure"})
     small, large, gpu = (worker(c, profile) for profile in ("cpu", "large", "gpu"))
     assert (small.image, small.mem_limit, small.cpu_limit) == ("registry.example.org:5000/course:2026", "6G", None)
     assert (large.image, large.mem_limit, large.cpu_limit) == ("registry.example.org/course:2026-nlp", "12G", 4.5)
@@ -165,7 +167,9 @@ def test_profiles_of_containers(configure: Configure) -> None:
 def test_a_hub_on_a_swarm(configure: Configure) -> None:
     # The old profiles have GPUs of another class than this swarm.
     environment = {**of_the_hub("swarm"), "FARANDOLE_SHARED_VOLUMES": "corpora:/data/corpora", "FARANDOLE_GPUS": ""}
-    c = configure(environment)
+    with pytest.raises(SystemExit, match="FARANDOLE_SWARM_HOMES needs"):
+        configure(environment)
+    c = configure({**environment, "FARANDOLE_FIREWALL": "set"})
     assert c.Authenticator.admin_users == {"ada@example.org"}
     assert c.OAuthenticator.allowed_users == {"ada@example.org", "grace@example.org"}
     assert c.GenericOAuthenticator.token_url == "https://login.example.org/token"
@@ -198,7 +202,7 @@ def test_a_hub_on_kubernetes(configure: Configure) -> None:
     assert {"team": "vision", "release": "lab"}.items() <= small.extra_labels.items()
     claims = [volume.get("persistentVolumeClaim", {}).get("claimName") for volume in small.volumes]
     assert {"lab-home-ada", "imagenet", "corpora", "lab-group-vision"} <= set(claims)
-    assert (gpu.image, gpu.extra_resource_limits) == ("registry.example.org/course:2026-cuda", {"amd.com/gpu": "1"})
+    assert (gpu.image, gpu.extra_resource_limits["amd.com/gpu"]) == ("registry.example.org/course:2026-cuda", "1")
     assert gpu.node_selector == {"example.org/gpu": "rtx-2080-ti", "zone": "a"}
     assert (gpu.cpu_guarantee, gpu.mem_guarantee, gpu.priority_class_name) == (2, "8G", "farandole-training-high")
     assert gpu.extra_labels["kueue.x-k8s.io/queue-name"] == "vision"

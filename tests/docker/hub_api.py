@@ -20,12 +20,12 @@ STOP_SECONDS = 180.0
 
 
 class HubApi:
-    """The hub's API with a token that has all rights of ``user``."""
+    """The hub's API with a ``token`` that has all rights of ``user``."""
 
     def __init__(self, stack: RemoteHub, user: str) -> None:
         self._stack = stack
-        self._token = stack.browser(user).make_token()
-        self._headers = {"Authorization": f"token {self._token}"}
+        self.token = stack.browser(user).make_token()
+        self._headers = {"Authorization": f"token {self.token}"}
 
     def request(self, method: str, path: str, body: Any = None) -> requests.Response:
         """Send a request to ``path`` below the API."""
@@ -77,7 +77,7 @@ class HubApi:
     def kernel(self, user: str) -> RemoteKernel:
         """Return a kernel on a user's running notebook server, with this token's rights."""
         address = f"{self._stack.url}/user/{quote(user, safe='@')}"
-        return RemoteKernel(address, self._token, "scratch.ipynb")
+        return RemoteKernel(address, self.token, "scratch.ipynb")
 
 
 def _path(user: str, server: str) -> str:

@@ -48,7 +48,15 @@ class Stack(RemoteHub):
             "FARANDOLE_PROXY_TOKEN": secrets.token_hex(32),
             "FARANDOLE_SIGNUP": "open",
             "FARANDOLE_SUBNETS": subnets,
-            **({"FARANDOLE_BIND": "0.0.0.0", "FARANDOLE_ENGINE_SOCKET": str(engine.socket)} if engine else {}),
+            **(
+                {
+                    "FARANDOLE_BIND": "0.0.0.0",
+                    "FARANDOLE_HTTP": "insecure",
+                    "FARANDOLE_ENGINE_SOCKET": str(engine.socket),
+                }
+                if engine
+                else {}
+            ),
             **settings,
         }
         self.settings = given

@@ -32,6 +32,7 @@ class SwarmStack(Stack):
             engine=swarm.manager,
             FARANDOLE_DEPLOYMENT="swarm",
             FARANDOLE_SWARM_HOMES=str(homes),
+            FARANDOLE_FIREWALL="set",
             **settings,
         )
         self.swarm = swarm

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hub.doctor.firewall import closing_commands
+from hub.doctor.firewall.internet import closing_commands
 from hub.process import wait_until
 from images.names import HUB, version
 from spawner_config.settings import ROOT
@@ -174,7 +174,7 @@ def container_in(subnet: str) -> Iterator[str]:
         run("docker", "network", "rm", name)
 
 
-def test_the_rules_that_it_prints_close_the_machines_ports_and_the_metadata(tmp_path: Path) -> None:
+def test_the_rules_that_it_prints_close_private_ranges_the_machines_ports_and_the_metadata(tmp_path: Path) -> None:
     stack = Stack(tmp_path, subnets=SUBNETS)
     rules = [command.replace("sudo iptables", "iptables -w 60") for command in closing_commands(SUBNETS)]
 
@@ -192,8 +192,25 @@ def test_the_rules_that_it_prints_close_the_machines_ports_and_the_metadata(tmp_
             for rule in rules:
                 subprocess.run(["bash", "-c", rule], check=True)
             assert dial(name, gateway, port) == "refused"
-            assert dial(name, "169.254.169.254", 80) == "refused"
-            assert "reach neither a cloud's metadata service nor" in " ".join(doctor(stack).stdout.split())
+            addresses = ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.168.255.1", "10.255.0.1")
+            assert {address: dial(name, address, 80) for address in addresses} == dict.fromkeys(addresses, "refused")
+            with neighbour_of(name) as address:
+                assert dial(name, address, 9999) == "reached"
+            said = " ".join(doctor(stack).stdout.split())
+            assert "reach no private address, no metadata service and no own port" in said
         finally:
             open_firewall()
         assert dial(name, gateway, port) == "reached"
+
+
+@contextmanager
+def neighbour_of(name: str) -> Iterator[str]:
+    """Another container of the same user, which listens on port 9999; yields its address."""
+    other = f"{name}-b"
+    docker("run", "-d", "--name", other, "--network", name, HUB.tag(version()), "python3", "-m", "http.server", "9999")
+    try:
+        check = ("docker", "exec", other, "python3", "-c", DIAL, "127.0.0.1", "9999")
+        wait_until(lambda: "reached" in run(*check).stdout, 30)
+        yield docker("inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", other)
+    finally:
+        run("docker", "rm", "--force", other)

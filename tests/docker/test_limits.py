@@ -11,6 +11,7 @@ from hub.process import wait_until
 from tests.clients.kernel import CellError
 from tests.docker.conftest import WORKERS
 from tests.docker.hub_api import STOP_SECONDS, HubApi
+from tests.flood import Flood
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +54,19 @@ def kernel(stack: Stack, api: HubApi) -> Iterator[RemoteKernel]:
         kernel.execute("%cluster start --workers 1 --profile small --backend torch --name eaten", deadline=CELL_SECONDS)
         yield kernel
     api.stop(USER, "")
+
+
+@pytest.mark.release
+def test_a_flood_of_one_user_leaves_the_hub_to_the_others(stack: Stack, api: HubApi) -> None:
+    attacker = stack.browser("mallory").make_token()
+    flood = Flood(url=stack.url, user="mallory", token=attacker, probe=api.token, sign_ups=True)
+    flood.run(60)
+    assert flood.p99 < 1, (flood.p99, max(flood.seconds), flood.statuses)
+    parts = [f"{stack.name}-hub", f"{stack.name}-proxy"]
+    states = [stack.inspect(part) for part in parts]
+    assert [(each["State"]["OOMKilled"], each["RestartCount"]) for each in states] == [(False, 0)] * 2
+    size = stack.docker("exec", parts[0], "du", "--bytes", "--total", "--summarize", "/srv/farandole").split()[-2]
+    assert int(size) < 20_000_000, flood.statuses
 
 
 def test_the_engine_enforces_what_the_profile_says(stack: Stack, kernel: RemoteKernel) -> None:

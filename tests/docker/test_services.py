@@ -13,12 +13,11 @@ from images.names import NOTEBOOK, version
 from tests.clients.browser import BrowserError
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import networks
-from tests.docker.stack import ADMIN
+from tests.docker.stack import ADMIN, Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.docker.stack import Stack
+    from pathlib import Path
 
 CELL_SECONDS = 240.0
 AGAIN_SECONDS = 180.0
@@ -126,6 +125,15 @@ def test_an_unknown_profile_in_a_saved_form_is_told(stack: Stack, ines: HubApi) 
         stack.browser("ines").start_notebook("long-gone")
 
 
+def test_a_hub_for_others_without_https_does_not_start(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, subnets="10.214.32.0/24", FARANDOLE_BIND="0.0.0.0")
+    try:
+        stack.compose("up", "-d", check=False)
+        wait_until(lambda: "The hub does not start. FARANDOLE_BIND is '0.0.0.0'" in stack.logs(), AGAIN_SECONDS)
+    finally:
+        stack.down()
+
+
 @pytest.fixture
 def https(closed_stack: Stack) -> Iterator[tuple[str, str]]:
     """The address of the same hub with HTTPS, and its certificate's file; afterwards the hub is as before."""
@@ -168,6 +176,7 @@ def test_https_with_an_own_certificate(closed_stack: Stack, https: tuple[str, st
     assert answer.headers["Location"].startswith(("/", f"{url}/"))
     assert session.get(f"{url}/hub/home", allow_redirects=False, timeout=30).ok
     assert [cookie.name for cookie in session.cookies if not cookie.secure] == []
+    assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
     # Nothing is served unencrypted there, no login page either.
     with pytest.raises(requests.ConnectionError):
         local_session().get(url.replace("https", "http", 1), timeout=10)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hub.doctor.firewall.internet import swarm_commands
 from hub.process import wait_until
 from images.names import HUB, NOTEBOOK, NOTEBOOK_CUDA, version
 from spawner_config.settings import ROOT
 from tests.cells import SUM
 from tests.clients.kernel import CellError
 from tests.docker.conftest import give_profiles
-from tests.docker.engines.swarm import GPU_CLASS, Swarm, swarm
+from tests.docker.engines.swarm import CABLE, GPU_CLASS, Swarm, swarm
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import LISTEN, LISTEN_PORT, reached
 from tests.docker.remote_lab import administrators_lab
 from tests.docker.stack import ADMIN
 from tests.docker.swarm_stack import Server, SwarmStack, running
 from tests.docker.test_browser import train_in_the_first_notebook
+from tests.docker.test_doctor import DIAL
 from tests.docker.test_stack import REPORTED, REPORTING
 
 if TYPE_CHECKING:
@@ -286,3 +290,35 @@ def test_a_run_goes_on_without_a_machine_that_is_gone(swarm_stack: SwarmStack) -
         assert "was lost" in " ".join(notices)
         lise.execute("%cluster stop", deadline=CELL_SECONDS)
     wait_until(lambda: not swarm_stack.workers("lise"), STOP_SECONDS)
+
+
+def test_the_doctors_rules_close_machines_homes_and_vxlan_to_users(
+    machines: Swarm, swarm_stack: SwarmStack, ada: RemoteKernel
+) -> None:
+    def reached_ports() -> set[str]:
+        server = swarm_stack.notebook("ada")
+        return {server.run("python3", "-c", DIAL, str(CABLE[end]), "7946") for end in (1, 2)}
+
+    assert reached_ports() == {"reached"}
+    with closed(machines):
+        assert reached_ports() == {"refused"}
+        ada.execute(f"%%distributed\n{SUM['horovod']}", deadline=CELL_SECONDS)
+    assert reached_ports() == {"reached"}
+
+
+@contextmanager
+def closed(machines: Swarm) -> Iterator[None]:
+    """Both machines with the rules that the doctor prints."""
+
+    def change(flag: str) -> None:
+        for engine in machines.engines:
+            iptables = f"nsenter --net=/run/netns/{engine.name} iptables -w 60"
+            for command in swarm_commands():
+                inside = command.replace("sudo iptables -I", f"{iptables} {flag}")
+                subprocess.run(["bash", "-e", "-c", inside], check=True)
+
+    change("-I")
+    try:
+        yield
+    finally:
+        change("-D")

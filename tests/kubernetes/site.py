@@ -43,6 +43,15 @@ PROFILES = f"""{GPU_PROFILE.format("one-gpu", "A GPU, of which the node has two"
 {GPU_PROFILE.format("first-gpu", "A GPU for trainings that go before others")}priority = "farandole-training-high"
 
 [[profile]]
+name = "little-scratch"
+description = "Little room on the disk of the node"
+memory = "1G"
+[profile.kubernetes]
+cpu_request = 0.1
+memory_request = "128M"
+scratch = "64Mi"
+
+[[profile]]
 name = "huge"
 description = "More memory than any node has"
 memory = "500G"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hub.process import wait_until
 from tests.docker.engines.debian import SetUpError
 from tests.docker.test_stack import CELL_SECONDS
 from tests.kubernetes.site import DATA_SET
@@ -14,6 +15,7 @@ from tests.kubernetes.site import DATA_SET
 if TYPE_CHECKING:
     from tests.kubernetes.site import Site
 
+EVICTION_SECONDS = 180.0
 NO_RIGHTS = {"CapEff": "0", "CapPrm": "0", "CapBnd": "0", "NoNewPrivs": "1", "Seccomp": "2"}
 
 
@@ -71,3 +73,11 @@ def test_a_data_set_is_there_for_all_and_nobody_changes_it(site: Site) -> None:
         assert site.execute("grace", "cat", f"/data/{DATA_SET}/first.txt") == "one, two"
         with pytest.raises(SetUpError, match="Read-only file system"):
             site.execute("grace", "touch", f"/data/{DATA_SET}/mine")
+
+
+def test_a_server_that_fills_the_disk_of_its_node_is_ended(site: Site) -> None:
+    site.browser("filler").start_notebook("little-scratch")
+    [container] = site.pods("filler")[""]["spec"]["containers"]
+    assert container["resources"]["limits"]["ephemeral-storage"] == "64Mi"
+    site.execute("filler", "sh", "-c", "head -c 200M /dev/zero > /tmp/filled")
+    wait_until(lambda: not site.browser("filler").has_notebook(), EVICTION_SECONDS)

@@ -39,3 +39,14 @@ def test_the_hub_waits_for_what_it_needs_and_for_the_database_where_there_is_one
     needs = SERVICES["hub"]["depends_on"]
     assert {need["condition"] for need in needs.values()} == {"service_healthy"}
     assert [name for name, need in needs.items() if not need.get("required", True)] == ["postgres"]
+
+
+@pytest.mark.parametrize("name", ["engine", "proxy", "hub", "tls"])
+def test_a_flood_of_requests_cannot_take_the_machines_memory(name: str) -> None:
+    assert SERVICES[name]["mem_limit"] == SERVICES[name]["memswap_limit"]
+
+
+def test_the_hub_knows_how_browsers_reach_it() -> None:
+    assert {"FARANDOLE_BIND", "FARANDOLE_HTTP", "FARANDOLE_HTTPS", "COMPOSE_PROFILES"} <= set(
+        SERVICES["hub"]["environment"]
+    )

@@ -17,10 +17,10 @@ from hub.doctor.deployment import DEFAULTS, Deployment, read_env_file
 from hub.doctor.engine import EngineError, SocketEngine
 from hub.doctor.env_file import check_settings
 from hub.doctor.finding import Finding, Level, warning
-from hub.doctor.firewall import check_internet, closing_commands, judge_rules
+from hub.doctor.firewall.internet import PRIVATE, check_internet, closing_commands, judge_rules, swarm_commands
 from hub.doctor.gpus import judge_gpus, parse_list
-from hub.doctor.machine import check_memory, judge_clock, judge_disk
-from hub.doctor.network import Route, check_mtu, check_subnets, read_routes, read_uplinks
+from hub.doctor.machine import check_memory, check_state, judge_clock, judge_disk, judge_state
+from hub.doctor.network import Route, check_ipv6, check_mtu, check_subnets, read_routes, read_uplinks
 from hub.doctor.ports import check_ports
 from hub.doctor.software import check_engine, check_images, check_swarm, judge_compose
 from hub.doctor.tls import judge_folder
@@ -378,6 +378,17 @@ def test_an_address_that_the_machine_does_not_have(tmp_path: Path) -> None:
     assert "not an address of this machine" in found
 
 
+def test_a_hub_for_others_without_https_is_a_fault_until_the_administrator_allows_it(tmp_path: Path) -> None:
+    def about_passwords(**settings: str) -> list[Level]:
+        found = check_ports(deployment(tmp_path, FARANDOLE_BIND="0.0.0.0", **settings), None)
+        return [each.level for each in found if "read passwords" in each.found]
+
+    assert about_passwords() == [Level.FAULT]
+    assert about_passwords(FARANDOLE_HTTP="insecure") == [Level.WARNING]
+    assert about_passwords(FARANDOLE_HTTPS="yes") == []
+    assert about_passwords(COMPOSE_PROFILES="tls") == []
+
+
 @pytest.mark.parametrize("port", ["0", "http", "70000"])
 def test_what_is_no_port(tmp_path: Path, port: str) -> None:
     assert "FARANDOLE_PORT is" in bad(check_ports(deployment(tmp_path, FARANDOLE_PORT=port), None))[0][1]
@@ -453,44 +464,149 @@ def test_what_is_no_range(tmp_path: Path, subnets: str) -> None:
     assert finding.level is Level.FAULT
 
 
+# --- state ---
+
+
+def test_state_on_the_disk_of_users_volumes_is_a_warning(tmp_path: Path) -> None:
+    info = {"DockerRootDir": str(tmp_path)}
+    here = check_state(deployment(tmp_path), Answers(), info)
+    assert here.level is Level.WARNING
+    assert "a user who fills it stops the hub's database" in here.found
+    assert "FARANDOLE_STATE_FOLDER" in here.remedy
+    # A folder that does not exist yet counts as the one above it.
+    new = deployment(tmp_path, FARANDOLE_STATE_FOLDER=str(tmp_path / "state" / "hub"))
+    assert check_state(new, Answers(), info).level is Level.WARNING
+    # /proc is never on the disk of a test's folder.
+    elsewhere = deployment(tmp_path, FARANDOLE_STATE_FOLDER="/proc")
+    assert check_state(elsewhere, Answers(), info).level is Level.OK
+    volume = {"/volumes/farandole-state": {"Options": {"device": "/proc"}, "Mountpoint": str(tmp_path)}}
+    assert check_state(deployment(tmp_path), Answers(**volume), info).level is Level.OK
+
+
+def test_a_database_elsewhere_needs_no_disk_here(tmp_path: Path) -> None:
+    info = {"DockerRootDir": str(tmp_path)}
+    url = "postgresql+psycopg://farandole:secret@db.example.org/farandole"
+    assert check_state(deployment(tmp_path, FARANDOLE_DATABASE=url), Answers(), info).level is Level.OK
+    beside = deployment(tmp_path, FARANDOLE_DATABASE=url, COMPOSE_PROFILES="postgres")
+    assert check_state(beside, Answers(), info).level is Level.WARNING
+
+
+def test_a_disk_that_cannot_be_examined_asks_for_root() -> None:
+    assert judge_state("/var/lib/docker", None, "the volume farandole-state", None).remedy == "Run this as root."
+
+
 # --- firewall ---
 
 
-def test_on_a_swarm_the_rules_are_for_the_way_out_of_every_machine(tmp_path: Path) -> None:
-    finding = check_internet(deployment(tmp_path, FARANDOLE_DEPLOYMENT="swarm"))
-    assert finding.level == Level.WARNING
-    assert "iptables -I INPUT -i docker_gwbridge" in finding.remedy
-    closed = deployment(tmp_path, FARANDOLE_DEPLOYMENT="swarm", FARANDOLE_INTERNET="no")
-    assert check_internet(closed).level == Level.OK
+def test_a_swarm_with_homes_and_internet_needs_the_word_that_every_machine_has_the_rules(tmp_path: Path) -> None:
+    swarm = {"FARANDOLE_DEPLOYMENT": "swarm", "FARANDOLE_SWARM_HOMES": "nfs://files/homes"}
+    first = next(check_internet(deployment(tmp_path, **swarm)))
+    assert first.level is Level.FAULT
+    assert "could mount the homes of all users" in first.found
+    [closed] = check_internet(deployment(tmp_path, **swarm, FARANDOLE_INTERNET="no"))
+    assert closed.level is Level.OK
+    [only] = check_internet(deployment(tmp_path, **swarm, FARANDOLE_FIREWALL="set"))
+    assert only.level is not Level.FAULT
+
+
+def listed(commands: Iterable[str]) -> str:
+    """The rules of DOCKER-USER that these commands make, as `iptables -S` prints them."""
+    rules: list[str] = []
+    for command in commands:
+        insert = re.search(r"iptables -I DOCKER-USER (.*?)(; done|$)", command)
+        words = insert[1] if insert else ""
+        for protocol in ("tcp", "udp") if "$p" in words else ("",) if words else ():
+            line = words.replace("$p", protocol)
+            ranges = re.search(r"-d (\S+)", line)
+            for one in ranges[1].split(",") if ranges else [""]:
+                rules.insert(0, f"-A DOCKER-USER {line.replace(ranges[1], one) if ranges else line}")
+    return "\n".join(["-N DOCKER-USER", *rules, "-A DOCKER-USER -j RETURN", ""])
 
 
 OPEN = "-N DOCKER-USER\n-A DOCKER-USER -j RETURN\n"
-CLOSED = "-A DOCKER-USER -s 10.213.0.0/16 -d 169.254.0.0/16 -p tcp -m tcp ! --dport 53 -j REJECT --reject-with x\n"
+CLOSED = listed(closing_commands("10.213.0.0/16"))
+METADATA_ONLY = (
+    "-A DOCKER-USER -s 10.213.0.0/16 -d 169.254.0.0/16 -p tcp -m tcp ! --dport 53 -j REJECT --reject-with x\n"
+)
+"""The rule that version 0.1.0 printed."""
 LOCKED = "-P INPUT ACCEPT\n-A INPUT -s 10.0.0.0/8 -p tcp -m tcp ! --dport 53 -m conntrack --ctstate NEW -j REJECT\n"
+ALL = ["private", "metadata", "own ports"]
+
+
+def without(network: str) -> str:
+    return "".join(f"{line}\n" for line in CLOSED.splitlines() if network not in line)
 
 
 @pytest.mark.parametrize(
     ("forwarded", "incoming", "reached"),
     [
-        (OPEN, "-P INPUT ACCEPT\n", ["metadata", "own ports"]),
-        (CLOSED + OPEN, "-P INPUT ACCEPT\n", ["own ports"]),
-        (OPEN + CLOSED, LOCKED, ["metadata"]),
-        (CLOSED + OPEN, LOCKED, []),
-        (CLOSED.replace("10.213.0.0/16", "10.213.0.0/24"), LOCKED, ["metadata"]),
-        (CLOSED.replace("! --dport 53", "--dport 443"), LOCKED, ["metadata"]),
-        (CLOSED.replace("REJECT", "ACCEPT"), LOCKED, ["metadata"]),
+        (OPEN, "-P INPUT ACCEPT\n", ALL),
+        (CLOSED, "-P INPUT ACCEPT\n", ["own ports"]),
+        (OPEN + CLOSED, LOCKED, ["private", "metadata"]),
+        (CLOSED, LOCKED, []),
+        (METADATA_ONLY + OPEN, LOCKED, ["private", "metadata"]),
+        (without("192.168.0.0/16"), LOCKED, ["private"]),
+        (without("100.64.0.0/10"), LOCKED, ["private", "metadata"]),
+        (without("168.63.129.16"), LOCKED, ["private", "metadata"]),
+        (CLOSED.replace("-s 10.213.0.0/16", "-s 10.213.0.0/24"), LOCKED, ["private", "metadata"]),
+        (CLOSED.replace("-j REJECT", "-p tcp --dport 443 -j REJECT"), LOCKED, ["private", "metadata"]),
+        (CLOSED.replace("REJECT", "ACCEPT"), LOCKED, ["private", "metadata"]),
+        ("-A DOCKER-USER -s 10.213.0.0/16 -j ACCEPT\n" + CLOSED, LOCKED, ["private", "metadata"]),
+        ("-A DOCKER-USER -d 192.168.7.0/24 -j RETURN\n" + CLOSED, LOCKED, ["private"]),
+        ("-A DOCKER-USER -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n" + CLOSED, LOCKED, []),
         (CLOSED, "-P INPUT DROP\n", []),
         (CLOSED, "-P INPUT ACCEPT\n-A INPUT -p tcp --dport 25 -j DROP\n", ["own ports"]),
         (CLOSED, LOCKED.replace("NEW", "INVALID"), ["own ports"]),
         (CLOSED, "-P INPUT ACCEPT\n-A INPUT ! -s 10.213.0.0/16 -j DROP\n", ["own ports"]),
     ],
 )
-def test_what_users_reach(tmp_path: Path, forwarded: str, incoming: str, reached: list[str]) -> None:
+def test_containers_reach_no_private_range_and_no_clouds_metadata(
+    tmp_path: Path, forwarded: str, incoming: str, reached: list[str]
+) -> None:
     finding = judge_rules(deployment(tmp_path), forwarded, incoming)
     assert finding.level is (Level.WARNING if reached else Level.OK)
     if reached:
-        assert [words for words in ("metadata", "own ports") if words in finding.found] == reached
+        assert [words for words in ALL if words in finding.found] == reached
         assert set(closing_commands("10.213.0.0/16")) <= set(finding.remedy.splitlines())
+
+
+@pytest.mark.parametrize("address", ["100.100.100.200", "168.63.129.16", "169.254.169.254"])
+def test_the_finding_names_each_clouds_metadata_service(tmp_path: Path, address: str) -> None:
+    assert address in judge_rules(deployment(tmp_path), OPEN, LOCKED).found
+    assert address not in judge_rules(deployment(tmp_path), CLOSED, LOCKED).found
+    assert any(IPv4Network(address).subnet_of(each) for each in PRIVATE)
+
+
+def test_a_range_that_the_administrator_opens_is_left_out(tmp_path: Path) -> None:
+    ours = deployment(tmp_path, FARANDOLE_PRIVATE_RANGES="192.168.1.5, 10.8.0.0/24")
+    [exception] = [line for line in judge_rules(ours, OPEN, LOCKED).remedy.splitlines() if "-j RETURN" in line][1:]
+    assert "-d 10.213.0.0/16,192.168.1.5/32,10.8.0.0/24 -j RETURN" in exception
+    rules = listed(closing_commands("10.213.0.0/16", [IPv4Network("192.168.1.5"), IPv4Network("10.8.0.0/24")]))
+    assert judge_rules(ours, rules, LOCKED).level is Level.OK
+    assert judge_rules(deployment(tmp_path), rules, LOCKED).level is Level.WARNING
+    wrong = judge_rules(deployment(tmp_path, FARANDOLE_PRIVATE_RANGES="the lab"), OPEN, LOCKED)
+    assert "FARANDOLE_PRIVATE_RANGES is not made of addresses" in wrong.found
+
+
+def test_on_a_swarm_the_rules_close_homes_and_vxlan_ports_on_the_way_out(tmp_path: Path) -> None:
+    swarm = deployment(tmp_path, FARANDOLE_DEPLOYMENT="swarm")
+    finding = judge_rules(swarm, OPEN, "-P INPUT ACCEPT\n")
+    assert [words for words in (*ALL, "4789") if words in finding.found] == [*ALL, "4789"]
+    assert set(swarm_commands()) <= set(finding.remedy.splitlines())
+    assert all("-i docker_gwbridge" in line for line in swarm_commands())
+    locked = "-A INPUT -i docker_gwbridge -p tcp ! --dport 53 -m conntrack --ctstate NEW -j REJECT\n"
+    closed = judge_rules(swarm, listed(swarm_commands()), locked)
+    assert (closed.level, "other machines need the same rules" in closed.found) == (Level.OK, True)
+    no_ports = listed(line for line in swarm_commands() if "4789" not in line)
+    assert "the ports 111, 2049, 2377, 4789, 7946 of all machines" in judge_rules(swarm, no_ports, locked).found
+    assert judge_rules(swarm, CLOSED, LOCKED).level is Level.WARNING
+
+
+def test_networks_with_ipv6_are_named(tmp_path: Path) -> None:
+    network = {"Id": "1" * 64, "Name": "farandole-front", "EnableIPv6": True}
+    assert "fc00::/7" in check_ipv6(deployment(tmp_path), [network]).found
+    others = [{**network, "Name": "blog"}, {**network, "EnableIPv6": False}]
+    assert check_ipv6(deployment(tmp_path), others).level is Level.OK
 
 
 def test_who_may_not_see_the_rules_is_told_them(tmp_path: Path) -> None:

@@ -178,6 +178,12 @@ def gpu(**changes: Any) -> dict[str, Any]:
     return {"Driver": "nvidia", "DeviceIDs": ["0"], "Capabilities": [["gpu"]], **changes}
 
 
+@pytest.mark.parametrize("size", ["20G", "512m", "10gb", "1073741824"])
+async def test_a_limit_on_the_disk_of_a_container_is_admitted(client: Client, engine: FakeEngine, size: str) -> None:
+    await create(client, {**body(StorageOpt={"size": size}), "Volumes": {}})
+    assert engine.last[2]["HostConfig"]["StorageOpt"] == {"size": size}
+
+
 @pytest.mark.parametrize(
     ("host", "named"),
     [
@@ -225,6 +231,9 @@ def gpu(**changes: Any) -> dict[str, Any]:
         ({"RestartPolicy": {"Name": "always"}}, "RestartPolicy.Name"),
         ({"LogConfig": {"Type": "syslog"}}, "LogConfig.Type"),
         ({"OomKillDisable": True}, "OomKillDisable"),
+        ({"StorageOpt": {"size": "all"}}, "StorageOpt.size"),
+        ({"StorageOpt": {"size": "0"}}, "StorageOpt.size"),
+        ({"StorageOpt": {"overlay2.override_kernel_check": "true"}}, "StorageOpt.overlay2"),
         ({"GroupAdd": ["0"]}, "GroupAdd"),
         ({"Tmpfs": {"/x": ""}}, "Tmpfs"),
         ({"ExtraHosts": ["a:1"]}, "ExtraHosts"),

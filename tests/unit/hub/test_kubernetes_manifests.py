@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hub.doctor.firewall.internet import PRIVATE
 from spawner_config.deployment import HUB_PORT, PROXY_PORT
 from spawner_config.kubernetes.configure import ACCESS_LABELS, GONE_NODE_SECONDS
 from spawner_config.kubernetes.profiles import PodNeeds
@@ -113,7 +114,17 @@ def test_without_a_policy_nothing_is_admitted() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["169.254.169.254", "168.63.129.16", "10.0.0.1", "172.16.3.4", "192.168.1.1", "100.64.0.1", "127.0.0.1"]
+    "address",
+    [
+        "169.254.169.254",
+        "168.63.129.16",
+        "100.100.100.200",
+        "10.0.0.1",
+        "172.16.3.4",
+        "192.168.1.1",
+        "100.64.0.1",
+        "127.0.0.1",
+    ],
 )
 def test_the_way_to_the_internet_leads_to_no_private_address(address: str) -> None:
     (rule,) = one("NetworkPolicy", "servers-to-the-internet")["spec"]["egress"]
@@ -122,6 +133,22 @@ def test_the_way_to_the_internet_leads_to_no_private_address(address: str) -> No
     assert ip_address(address) in ip_network(block["cidr"])
     assert any(ip_address(address) in each for each in excepted)
     assert not any(ip_address("151.101.0.223") in each for each in excepted)
+
+
+def test_the_way_to_the_internet_leaves_out_what_the_doctors_rules_do() -> None:
+    (rule,) = one("NetworkPolicy", "servers-to-the-internet")["spec"]["egress"]
+    excepted = [ip_network(each) for each in rule["to"][0]["ipBlock"]["except"]]
+    assert set(PRIVATE) <= set(excepted)
+    # No rule admits an address of IPv6.
+    assert {ip_network(peer["ipBlock"]["cidr"]).version for peer in rule["to"]} == {4}
+
+
+@pytest.mark.parametrize("name", ["hub", "proxy"])
+def test_a_flood_of_requests_fills_neither_memory_nor_the_nodes_disk(name: str) -> None:
+    spec = pods()[name]["spec"]
+    (container,) = spec["containers"]
+    assert {"memory", "ephemeral-storage"} <= set(container["resources"]["limits"])
+    assert all(volume["emptyDir"].get("sizeLimit") for volume in spec["volumes"] if "emptyDir" in volume)
 
 
 def test_the_hub_may_do_what_it_does_and_in_its_namespace_alone() -> None:
@@ -239,6 +266,16 @@ def test_the_charts_values_fit_our_settings() -> None:
     priorities = {each["metadata"]["name"] for each in OBJECTS if each["kind"] == "PriorityClass"}
     asked = {PodNeeds.of(profile).priority for profile in profile_set.profiles} - {None}
     assert asked | {environ["FARANDOLE_NOTEBOOK_PRIORITY"]} <= priorities
+
+
+def test_with_the_chart_users_pods_reach_what_they_do_with_the_manifests_and_nothing_else() -> None:
+    (values,) = read("values.yaml")
+    policy = values["singleuser"]["networkPolicy"]
+    assert policy["egress"] == one("NetworkPolicy", "servers-to-the-internet")["spec"]["egress"]
+    assert policy["egressAllowRules"] == {"cloudMetadataServer": False, "nonPrivateIPs": False, "privateIPs": False}
+    for name, resources in {"hub": values["hub"], "proxy": values["proxy"]["chp"]}.items():
+        (container,) = pods()[name]["spec"]["containers"]
+        assert resources["resources"] == container["resources"]
 
 
 def test_with_the_chart_the_hub_may_make_the_policies_of_users() -> None:

@@ -54,6 +54,7 @@ PROFILES: list[dict[str, Any]] = [
             "cpu_request": 0.5,
             "memory_request": "2G",
             "shared_memory": "2G",
+            "scratch": "50Gi",
         },
     },
 ]
@@ -127,7 +128,10 @@ def test_a_server_can_do_no_more_than_it_must(made: Any) -> None:
 
 def test_a_profile_without_a_table_has_its_limits_set_apart(made: Any) -> None:
     resources = container(made()[0])["resources"]
-    assert resources == {"limits": {"cpu": 2.0, "memory": 4 << 30}, "requests": {"cpu": 2.0, "memory": 4 << 30}}
+    assert resources == {
+        "limits": {"cpu": 2.0, "memory": 4 << 30, "ephemeral-storage": "10Gi"},
+        "requests": {"cpu": 2.0, "memory": 4 << 30, "ephemeral-storage": "256Mi"},
+    }
 
 
 def test_a_worker_has_what_its_profile_says(made: Any) -> None:
@@ -135,8 +139,8 @@ def test_a_worker_has_what_its_profile_says(made: Any) -> None:
     spec = pod["spec"]
     assert container(pod)["image"] == "farandole-notebook:1-cuda"
     assert container(pod)["resources"] == {
-        "limits": {"memory": 8 << 30, "nvidia.com/gpu": "2"},
-        "requests": {"cpu": 0.5, "memory": 2 << 30},
+        "limits": {"memory": 8 << 30, "nvidia.com/gpu": "2", "ephemeral-storage": "50Gi"},
+        "requests": {"cpu": 0.5, "memory": 2 << 30, "ephemeral-storage": "256Mi"},
     }
     assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100", "disk": "fast"}
     assert spec["priorityClassName"] == "farandole-training-high"
@@ -154,7 +158,8 @@ def test_a_profile_leaves_nothing_behind_for_the_next(made: Any) -> None:
     _, spawner = worker(made, workers=2, together=2)
     spawner.user_options = {"role": "worker", "cluster": "main"}
     spawner.apply_user_options(spawner, spawner.user_options)
-    assert (spawner.extra_resource_limits, spawner.node_selector, spawner.priority_class_name) == ({}, {}, "")
+    assert spawner.extra_resource_limits == {"ephemeral-storage": "10Gi"}
+    assert (spawner.node_selector, spawner.priority_class_name) == ({}, "")
     assert (spawner.pod_affinity_preferred, spawner.node_affinity_preferred, spawner.extra_annotations) == ([], [], {})
     assert QUEUE_NAME not in spawner.extra_labels
 

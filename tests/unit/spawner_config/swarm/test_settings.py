@@ -10,7 +10,13 @@ from spawner_config.containers.settings import DockerSettings
 from spawner_config.profiles.profiles import Profile, ProfileError
 from spawner_config.settings import SettingsError
 from spawner_config.swarm.services import NodeNeeds
-from spawner_config.swarm.settings import check_engine, check_groups, node_needs, with_overlay_addresses
+from spawner_config.swarm.settings import (
+    check_engine,
+    check_firewall,
+    check_groups,
+    node_needs,
+    with_overlay_addresses,
+)
 from spawner_config.swarm.shared_home import SharedHome
 
 MANAGER: dict[str, Any] = {"Swarm": {"NodeID": "n1", "ControlAvailable": True}}
@@ -48,6 +54,17 @@ def test_groups_need_a_folder_that_is_the_same_everywhere() -> None:
     check_groups(settings(), None)
     with pytest.raises(SettingsError, match="FARANDOLE_GROUP_FOLDERS needs FARANDOLE_SWARM_HOMES"):
         check_groups(ours, None)
+
+
+def test_homes_on_a_swarm_with_internet_need_a_firewall() -> None:
+    homes = SharedHome(path="/homes", server="files.example.org")
+    with pytest.raises(SettingsError, match="could mount the homes of all users.*rules of `make doctor`"):
+        check_firewall({}, settings(), homes)
+    check_firewall({"FARANDOLE_FIREWALL": "set"}, settings(), homes)
+    check_firewall({}, settings(FARANDOLE_INTERNET="no"), homes)
+    check_firewall({}, settings(), None)
+    with pytest.raises(SettingsError, match="FARANDOLE_FIREWALL is 'yes'. It must be empty or set"):
+        check_firewall({"FARANDOLE_FIREWALL": "yes"}, settings(), None)
 
 
 def test_a_profile_says_what_its_node_must_have() -> None:

@@ -1,0 +1,65 @@
+"""The largest number and size of a user's tokens, of all kinds: requested ones, those of servers and of browsers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jupyterhub import orm
+from sqlalchemy import delete, event, func, select
+from sqlalchemy.orm import object_session
+from tornado.web import HTTPError
+
+TOKENS_PER_USER = 100
+"""More than a user's servers, browsers and programs need; the hub still lists them in some hundredths of a second."""
+LONGEST = 4096
+"""The length of a token's note and scopes together; SQLite does not enforce the lengths of columns."""
+
+
+def limit_tokens() -> None:
+    """Refuse further tokens of a user who has `TOKENS_PER_USER` of them, and tokens longer than `LONGEST`.
+
+    JupyterHub has no setting for it. It makes tokens in three places, for API requests, servers and logins at servers,
+    and sets their user in the same way.
+    """
+    if not event.contains(orm.APIToken.user, "set", _check):
+        event.listen(orm.APIToken.user, "set", _check)
+
+
+def _check(token: orm.APIToken, user: orm.User | None, _before: Any, _event: Any) -> None:
+    session = object_session(user)
+    if user is None or session is None:
+        return
+    # The new token is in the session, but not complete yet.
+    with session.no_autoflush:
+        reason = _too_long(token) or _too_many(session, user)
+    if reason:
+        session.expunge(token)
+        # SQLAlchemy has added the token to the user's list before it called this function.
+        session.expire(user, ["api_tokens"])
+        raise HTTPError(400, reason)
+
+
+def _too_long(token: orm.APIToken) -> str | None:
+    length = len(token.note) + len(json.dumps(token.scopes))
+    if length <= LONGEST:
+        return None
+    return f"The note and the scopes of a token may have {LONGEST} characters, and these have {length}. Shorten them."
+
+
+def _too_many(session: Any, user: orm.User) -> str | None:
+    if _count(session, user) < TOKENS_PER_USER:
+        return None
+    # The hub itself does this once an hour.
+    session.execute(delete(orm.APIToken).where(orm.APIToken.user == user, orm.APIToken.expires_at < orm.utcnow()))
+    if _count(session, user) < TOKENS_PER_USER:
+        return None
+    return (
+        f"{user.name} has {TOKENS_PER_USER} tokens, the most that this hub allows for each user. Delete some at "
+        "/hub/token, then try again."
+    )
+
+
+def _count(session: Any, user: orm.User) -> int:
+    found: int = session.scalar(select(func.count(orm.APIToken.id)).where(orm.APIToken.user == user))
+    return found

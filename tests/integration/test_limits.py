@@ -1,0 +1,123 @@
+"""Limits on what one user, or anyone before the login, can make a real hub read, keep and store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from hub.process import local_session
+from spawner_config.limits.bodies import SMALL_BODY
+from spawner_config.limits.tokens import TOKENS_PER_USER
+from tests.flood import Flood
+from tests.hub import RunningHub, run_hub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MB = 1_000_000
+USER = "mallory"
+SERVERS = 5
+"""Workers and notebook servers of a user of the small hub."""
+PROFILES = """
+[limits]
+workers_per_user = 3
+notebooks_per_user = 2
+[[profile]]
+name = "tiny"
+description = "Tiny"
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    folder = tmp_path_factory.mktemp("limits")
+    profiles = folder / "profiles.toml"
+    profiles.write_text(PROFILES)
+    with run_hub(folder / "state", profiles) as running:
+        yield running
+
+
+def memory(hub: RunningHub, part: str) -> int:
+    """The memory of a process of the hub, in bytes."""
+    [process] = hub._processes(part)
+    return int(process.memory_info().rss)
+
+
+def database(hub: RunningHub) -> int:
+    return sum(path.stat().st_size for path in hub.state.glob("jupyterhub.sqlite*"))
+
+
+@pytest.mark.parametrize("path", ["/hub/login", f"/hub/api/users/{USER}/server"])
+def test_60_mb_are_refused_before_the_login_and_neither_hub_nor_proxy_keep_them(small: RunningHub, path: str) -> None:
+    hub = psutil.Process(small.process.process.pid)
+    before = hub.memory_info().rss, memory(small, "configurable-http-proxy"), database(small)
+    answer = local_session().post(f"{small.url}{path}", data=bytes(60 * MB), timeout=60)
+    assert answer.status_code == 413
+    assert f"the hub reads at most {SMALL_BODY}" in answer.json()["message"]
+    after = hub.memory_info().rss, memory(small, "configurable-http-proxy"), database(small)
+    grown = [now - then for then, now in zip(before, after, strict=True)]
+    assert grown[0] < 10 * MB, grown
+    assert grown[1] < 40 * MB, grown
+    assert grown[2] == 0, grown
+
+
+def test_a_large_option_is_refused_and_not_stored(small: RunningHub) -> None:
+    token = small.token_for(USER)
+    for method in ("POST", "PUT", "PATCH"):
+        answer = small.api(token, method, f"/hub/api/users/{USER}/servers/large", {"profile": "x" * MB})
+        assert answer.status_code == 413, (method, answer.text)
+    assert "large" not in small.api(token, "GET", f"/hub/api/users/{USER}").json()["servers"]
+
+
+def test_the_number_of_named_servers_is_that_of_workers_and_notebooks(small: RunningHub) -> None:
+    token = small.token_for("namer")
+    made = [
+        small.api(token, "PUT", f"/hub/api/users/namer/servers/s{number}", {}).status_code
+        for number in range(SERVERS + 2)
+    ]
+    assert made == [201] * SERVERS + [400] * 2
+    answer = small.api(token, "POST", "/hub/api/users/namer/servers/more", {})
+    assert f"already has the maximum of {SERVERS} named servers" in answer.json()["message"]
+
+
+def test_stopped_workers_never_keep_a_user_from_new_clusters(small: RunningHub) -> None:
+    token = small.token_for("builder")
+    for number in range(SERVERS + 2):
+        name = f"cluster{number}-w0"
+        small.start_worker(token, "builder", name)
+        # As the culler stops it: the record stays.
+        answer = small.api(token, "DELETE", f"/hub/api/users/builder/servers/{name}")
+        assert answer.status_code in (202, 204), answer.text
+        while name in small.api(token, "GET", "/hub/api/users/builder").json()["servers"]:
+            continue
+
+
+def test_the_number_of_tokens_is_limited(small: RunningHub) -> None:
+    user = "collector"
+    token = small.browser(user).make_token()
+    where = f"/hub/api/users/{user}/tokens"
+    answers = [small.api(token, "POST", where, {"note": "x"}) for _ in range(TOKENS_PER_USER + 3)]
+    assert [answer.status_code for answer in answers[-3:]] == [400] * 3
+    assert "Delete some at /hub/token" in answers[-1].json()["message"]
+    tokens = small.api(token, "GET", where).json()["api_tokens"]
+    assert len(tokens) == TOKENS_PER_USER
+    spare = next(each["id"] for each in tokens if each["note"] == "x")
+    assert small.api(token, "DELETE", f"{where}/{spare}").status_code == 204
+    assert small.api(token, "POST", where, {"note": "x"}).status_code == 201
+
+
+@pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.release)])
+def test_a_flood_of_one_user_leaves_the_hub_to_the_others(tmp_path: Path, seconds: int) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text(PROFILES)
+    with run_hub(tmp_path / "state", profiles) as hub:
+        flood = Flood(url=hub.url, user=USER, token=hub.browser(USER).make_token(), probe=hub.token_for("ada"))
+        before = psutil.Process(hub.process.process.pid).memory_info().rss
+        flood.run(seconds)
+        assert flood.p99 < 1, (flood.p99, max(flood.seconds), flood.statuses)
+        assert psutil.Process(hub.process.process.pid).memory_info().rss - before < 200 * MB, flood.statuses
+        assert database(hub) < 20 * MB, flood.statuses
+        assert hub.browser("ada").spawn_page()

@@ -1,0 +1,63 @@
+"""The number of named servers of a user, in a real database of JupyterHub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jupyterhub import orm
+from jupyterhub.user import User
+
+from spawner_config.limits.servers import NamedServerLimit
+from spawner_config.profiles.limits import Limits
+
+LIMIT = NamedServerLimit(Limits(workers_per_user=2, notebooks_per_user=1, ranks_per_worker=1))
+
+
+@pytest.fixture
+def ada() -> Iterator[Callable[..., User]]:
+    """A function that returns the hub's user with these named servers, all but the active ones stopped."""
+    session = orm.new_session_factory("sqlite:///:memory:")()
+
+    def with_servers(*names: str, active: tuple[str, ...] = ()) -> User:
+        record = orm.User(name="ada")
+        session.add(record)
+        session.commit()
+        user = User(record, {}, session)
+        for name in names:
+            user._new_orm_spawner(name, name)
+        user.spawners.update(dict.fromkeys(active))
+        return user
+
+    yield with_servers
+    session.close()
+
+
+def asks(user: User, *path: str) -> Any:
+    return SimpleNamespace(path_args=list(path), find_user={"ada": user}.get, current_user=user)
+
+
+def test_a_user_has_no_more_named_servers_than_workers_and_notebooks(ada: Callable[..., User]) -> None:
+    user = ada("one", "two", "three")
+    assert LIMIT(asks(user, "ada", "four")) == 3
+    # Nothing of the user is removed but workers.
+    assert set(user.orm_spawners) == {"", "one", "two", "three"}
+
+
+def test_records_of_stopped_workers_make_room_for_new_ones(ada: Callable[..., User]) -> None:
+    user = ada("old-w0", "old-w1", "old-w2", "paper", active=("old-w1",))
+    assert LIMIT(asks(user, "ada", "new-w0")) == 3
+    assert set(user.orm_spawners) == {"", "old-w1", "paper"}
+
+
+def test_records_stay_while_there_is_room(ada: Callable[..., User]) -> None:
+    user = ada("old-w0", "old-w1")
+    assert LIMIT(asks(user, "ada", "new-w0")) == 3
+    assert set(user.orm_spawners) == {"", "old-w0", "old-w1"}
+
+
+def test_the_home_page_and_unknown_users_have_the_same_limit(ada: Callable[..., User]) -> None:
+    user = ada()
+    assert LIMIT(asks(user)) == LIMIT(asks(user, "nobody", "x")) == 3

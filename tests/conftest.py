@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.hub import RunningHub, run_hub
+from tests.hub import CYCLE_MS, PROFILES, RunningHub, calm, run_hub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,8 @@ CHROMIUM_ARGUMENTS = [
 
 
 def pytest_sessionstart() -> None:
+    # For ranks without a hub, as in `calm` for those of hubs.
+    os.environ["HOROVOD_CYCLE_TIME"] = CYCLE_MS
     # A shell's background processes ignore SIGINT, and the tests that press Ctrl-C inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -37,7 +40,9 @@ def pytest_sessionstart() -> None:
 @pytest.fixture(scope="session")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub with the repository's profiles."""
-    with run_hub(tmp_path_factory.mktemp("hub")) as running:
+    profiles = tmp_path_factory.mktemp("profiles") / "profiles.toml"
+    profiles.write_text(calm(PROFILES.read_text()))
+    with run_hub(tmp_path_factory.mktemp("hub"), profiles) as running:
         yield running
 
 

@@ -15,6 +15,7 @@ from tests.docker.engines import first, gpus
 from tests.docker.engines.janitor import alone
 from tests.docker.ports import HTTPS, quiet_port
 from tests.docker.stack import Stack, docker, running
+from tests.hub import calm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +71,7 @@ def limited_profiles() -> str:
     profiles = (ROOT / "hub" / "profiles.toml").read_text()
     limited = profiles.replace("workers_per_user = 16", f"workers_per_user = {WORKERS}")
     assert limited != profiles
-    return limited
+    return calm(limited)
 
 
 def give_profiles(stack: Stack, text: str) -> None:

@@ -62,7 +62,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         """Return the hub's own versions of those pages of the library that it uses."""
         return PAGES
 
-    async def refresh_user(self, user: Any, handler: Any) -> bool:
+    async def refresh_user(self, user: Any, handler: Any = None, **options: Any) -> bool:
         """Return whether a user may stay logged in or get a server; JupyterHub asks regularly and before each start.
 
         A user without an account was added by an administrator, or logged in before FARANDOLE_LOGIN changed:
@@ -76,7 +76,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
 
         Raises HTTPError 403 if the name's slug belongs to another user.
         """
-        await super().refresh_user(user, handler)
+        await super().refresh_user(user, handler, **options)
         if account := self.get_user(user.name):
             return bool(account.is_authorized)
         return handler.current_user is not user or is_of_server(handler.get_token(), user)

@@ -66,9 +66,7 @@ def _give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", [".", files.OUTLINE, ".metadata", "__0_0.distcp"])
-def test_a_checkpoint_of_another_user_is_not_unpickled(
-    made: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_another_user_is_not_unpickled(made: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _set_a_trap(made)
     _give_away(made / name, monkeypatch)
     with pytest.raises(UsageError, match=r"not loaded, because other users may.*belongs to user id.*`cp -r`"):

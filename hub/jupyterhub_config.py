@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from spawner_config.access.worker_tokens import HANDLERS
 from spawner_config.form import options_form, options_from_form
 from spawner_config.lifecycle.cascade_stop import stop_workers
 from spawner_config.lifecycle.idle import IdleLimits, configure_idle
@@ -36,6 +37,7 @@ c = get_config()  # noqa: F821 - JupyterHub defines it
 c.JupyterHub.db_url = f"sqlite:///{settings.state}/jupyterhub.sqlite"
 c.JupyterHub.cookie_secret_file = str(settings.state / "cookie_secret")
 c.JupyterHub.allow_named_servers = True
+c.JupyterHub.extra_handlers = [*HANDLERS]
 c.JupyterHub.tornado_settings = {
     # A request for a server returns at once; /progress streams the events of its start.
     "slow_spawn_timeout": 0,

@@ -242,7 +242,7 @@ def test_run_json_is_flushed_to_the_disk_before_it_takes_its_place(tmp_path, mon
     flushed = []
 
     def fsync(descriptor):
-        flushed.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")).name, (tmp_path / "run.json").read_text()))
+        flushed.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, (tmp_path / "run.json").read_text()))
 
     monkeypatch.setattr(os, "fsync", fsync)
     files = RunFiles(tmp_path)

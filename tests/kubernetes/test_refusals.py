@@ -67,16 +67,16 @@ def test_a_server_that_cannot_be_is_given_up_with_the_reason(site: Site, profile
 
 def test_a_home_of_another_user_is_refused(site: Site) -> None:
     """A user whose name had the same short form may have left it."""
-    body = claim("farandole-home-emmy")
+    body = claim("farandole-home-lise")
     body["metadata"]["annotations"] = {"hub.jupyter.org/username": "another"}
     site.kubectl("apply", "--filename=-", typed=json.dumps(body))
     try:
-        last = HubApi(site, "emmy").start("emmy")
+        last = HubApi(site, "lise").start("lise")
         assert last.get("failed"), last
-        assert "volume claim farandole-home-emmy belongs to the user 'another'" in last["message"]
-        assert not site.pods("emmy")
+        assert "volume claim farandole-home-lise belongs to the user 'another'" in last["message"]
+        assert not site.pods("lise")
     finally:
-        site.kubectl("delete", "pvc", "farandole-home-emmy")
+        site.kubectl("delete", "pvc", "farandole-home-lise")
 
 
 def test_a_users_policy_and_home_carry_the_full_name(site: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from tornado.web import HTTPError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-THREADS = 2
+THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))
+"""At most half of the cores: a flood of logins leaves the others to the hub."""
 MOST_WAITING = 40
-"""Logins that may wait for a thread; they take about five seconds, and more requests are refused."""
+"""Logins that may wait for a thread, for some seconds; more requests are refused."""
 DUMMY = b"$2b$12$6nRzqaqFgJ5MNFtd96ATW.cU4XIJpSFShm69LGyolqLX1mNtglGYW"
 """The hash of nobody's password, with the cost of real ones."""
 

@@ -104,7 +104,11 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         # Counted before the comparison: otherwise many attempts at the same time would all be allowed.
         self.add_login_attempt(name)
         account = self.get_user(name)
-        if not await self.hasher.matches(password, account.password if account else None):
+        hashed = account.password if account else None
+        right = await self.hasher.matches(password, hashed)
+        # Looked up again, because the password may have been changed in the meantime, and all logins ended.
+        account = self.get_user(name)
+        if not right or account is None or account.password != hashed:
             self._check_lock(name)
             return None
         self.successful_login(name)

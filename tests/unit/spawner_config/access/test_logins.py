@@ -312,6 +312,18 @@ async def test_attempts_at_the_same_time_count_like_others(database, monkeypatch
     assert all("locked for 10 minutes" in str(answer) for answer in answers)
 
 
+async def test_a_login_with_a_password_that_is_changed_meanwhile_fails(database, monkeypatch):
+    """Otherwise it would outlive the end of all logins, which comes with the new password."""
+    ours = authenticator(database)
+
+    def compare(*_):
+        ours.get_user("ada").password = HASH
+        return True
+
+    monkeypatch.setattr(ours.hasher, "_run", lambda _: asyncio.sleep(0, compare()))
+    assert await ours.authenticate(None, {"username": "ada", "password": "a long enough one"}) is None
+
+
 async def test_failures_of_names_that_nobody_has_are_forgotten(database):
     ours = authenticator(database)
     for name in ("one", "two"):

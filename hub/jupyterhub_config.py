@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from spawner_config.access.worker_tokens import HANDLERS
 from spawner_config.form import options_form, options_from_form
 from spawner_config.lifecycle.cascade_stop import stop_workers
 from spawner_config.lifecycle.idle import IdleLimits, configure_idle
@@ -42,6 +43,7 @@ c.JupyterHub.allow_named_servers = True
 c.JupyterHub.named_server_limit_per_user = NamedServerLimit(profile_set.limits)
 limit_bodies()
 limit_tokens()
+c.JupyterHub.extra_handlers = [*HANDLERS]
 c.JupyterHub.tornado_settings = {
     # A request for a server returns at once; /progress streams the events of its start.
     "slow_spawn_timeout": 0,

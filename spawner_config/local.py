@@ -24,6 +24,7 @@ from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets import Unicode, default
 
 from images.notebook.start import copy_notebooks
+from spawner_config.access.guards import GuardedAuthenticator
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.settings import ROOT, Settings, ensure_password
 
@@ -34,7 +35,7 @@ BIN = Path(sys.executable).parent
 POLL_SECONDS = 0.05
 
 
-class LoopbackPasswordAuthenticator(SharedPasswordAuthenticator):  # type: ignore[misc]
+class LoopbackPasswordAuthenticator(GuardedAuthenticator, SharedPasswordAuthenticator):  # type: ignore[misc]
     """One password for any user name; serves only this machine."""
 
     def check_allow_config(self) -> None:

@@ -29,6 +29,9 @@ CHECKPOINT_PREFIX = "step-"
 CHECKPOINT_MANIFEST = "manifest.json"
 """File of a checkpoint with ``step``, ``time`` (seconds since the epoch), ``bytes`` and the checksums of the files."""
 
+GROUP_FOLDERS = "/groups"
+"""Path of the folders that the members of a group write, in servers of a hub (`spawner_config.shares.GROUPS_PLACE`)."""
+
 
 RUN_MARK = "farandole_run"
 """Key in the metadata of a request that belongs to a run: ``{"run": id, "part": Part, "rank": n}``. The first request

@@ -82,19 +82,17 @@ def owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
             f"The volume {source!r} does not belong to this hub: its name must begin with {rules.prefix!r}."
         )
     options = mount.get("VolumeOptions", {})
-    _check_driver(rules, source, options.get("DriverConfig"))
+    if driver := options.get("DriverConfig"):
+        check_driver_options(rules, "VolumeOptions.DriverConfig", source, driver.get("Options", {}))
     labels = {**options.get("Labels", {}), **rules.label}
     read_only = lent or mount.get("ReadOnly", False)
     return {**mount, "ReadOnly": read_only, "VolumeOptions": {**options, "Labels": labels}}
 
 
-def _check_driver(rules: Rules, source: str, driver: dict[str, Any] | None) -> None:
+def check_driver_options(rules: Rules, where: str, volume: str, options: dict[str, str]) -> None:
     """Refuse options of a volume's driver, except those that make it a folder of FARANDOLE_SWARM_HOMES."""
-    if not driver:
-        return
-    ours = rules.homes.options(source, rules.name) if rules.homes and source.startswith(rules.prefix) else {}
-    if driver.get("Options", {}) != ours:
+    ours = rules.homes.options(volume, rules.name) if rules.homes and volume.startswith(rules.prefix) else {}
+    if options != ours:
         raise RefusedError(
-            f"VolumeOptions.DriverConfig of {source!r} is not admitted: only FARANDOLE_SWARM_HOMES sets the place of a "
-            "volume."
+            f"{where} of {volume!r} is not admitted: only FARANDOLE_SWARM_HOMES sets the place of a volume."
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING, Any
 
-from hub.engine_filter.body import flag, nested, objects, one_of, rebuild, text
+from hub.engine_filter.body import flag, nested, objects, one_of, rebuild, text, texts_by_name
 from hub.engine_filter.containers import ENDPOINT, labels
-from hub.engine_filter.mounts import volume_name
+from hub.engine_filter.mounts import check_driver_options, volume_name
 from hub.engine_filter.refused import RefusedError
 from spawner_config.containers.addresses import MTU_OPTION
 
@@ -74,10 +74,20 @@ def rebuild_disconnect(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def rebuild_volume(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a volume's creation: local, with the hub's label, and never a folder of the host."""
-    checks: dict[str, Check] = {"Name": volume_name, "Driver": one_of("", "local"), "Labels": labels}
+    """Return the admitted body of a volume's creation: local, with the hub's label, and never a folder of the host.
+
+    On a swarm it may be a folder of FARANDOLE_SWARM_HOMES.
+    """
+    checks: dict[str, Check] = {
+        "Name": volume_name,
+        "Driver": one_of("", "local"),
+        "DriverOpts": texts_by_name,
+        "Labels": labels,
+    }
     built = rebuild("", body, checks)
     check_own_name(rules, "volume", built.get("Name", ""))
+    if options := built.get("DriverOpts"):
+        check_driver_options(rules, "DriverOpts", built["Name"], options)
     built["Labels"] = {**built.get("Labels", {}), **rules.label}
     return {**built, "Driver": "local"}
 

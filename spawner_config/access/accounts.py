@@ -9,12 +9,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from jupyterhub import orm
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.scopes import needs_scope
 from nativeauthenticator.orm import UserInfo
 from tornado.web import HTTPError
 
+from spawner_config.access.sessions import end_sessions
 from spawner_config.lifecycle.cascade_stop import stop_servers
 
 if TYPE_CHECKING:
@@ -66,12 +66,7 @@ async def change_account(authenticator: Any, users: Any, account: UserInfo, acti
 
 async def _end_access(db: Any, user: Any) -> None:
     """Revoke the user's tokens and logins, and stop the servers; raises HTTPError 503 if a server does not stop."""
-    for credential in (orm.APIToken, orm.OAuthCode):
-        for row in db.query(credential).filter_by(user_id=user.id):
-            db.delete(row)
-    # All cookies of the user contain this id.
-    user.cookie_id = orm.new_token()
-    db.commit()
+    end_sessions(db, user)
     running = await stop_servers(user, STOP_SECONDS)
     if running:
         raise HTTPError(

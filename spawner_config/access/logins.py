@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import time
+from collections import deque
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +14,16 @@ from jupyterhub import orm
 from nativeauthenticator import NativeAuthenticator
 from nativeauthenticator.orm import UserInfo
 from tornado.web import HTTPError
-from traitlets import Unicode
+from traitlets import Integer, Unicode
 
-from spawner_config.access.accounts import AccountsHandler
+from spawner_config.access.guards import GuardedAuthenticator
 from spawner_config.access.oauth import configure_oauth
+from spawner_config.access.pages import PAGES
+from spawner_config.access.passwords import PasswordHasher
 from spawner_config.access.required import LOGINS, SIGNUPS, required
 from spawner_config.access.secret_rules import MAKE_PASSWORD, PASSWORD_BYTES, check_admin_password
+from spawner_config.access.sessions import is_of_server
+from spawner_config.access.slugs import check_slug
 from spawner_config.settings import SettingsError, needed
 
 if TYPE_CHECKING:
@@ -27,36 +33,36 @@ TEMPLATES = Path(__file__).with_name("templates")
 PASSWORD_LENGTH = 10
 FAILED_LOGINS = 5
 LOCKOUT_SECONDS = 600
-PAGES = {"/signup", "/change-password", "/change-password/([^/]+)"}
-"""The pages of the library that the hub uses. JupyterHub 6 cannot show its login page; its other pages act on a GET."""
+HOUR = 3600
 SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
 
-SERVER_NOTE = "Server at "
-"""The beginning of the notes that the hub gives to the tokens of servers."""
 USER_NAME = r"\w[\w.@+-]{0,63}\Z"
 """It begins with a letter or digit of any language; no character has a meaning in a URL or in HTML."""
 
 
-class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
-    """A NativeAuthenticator whose first administrator comes from the configuration."""
+class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: ignore[misc]
+    """A NativeAuthenticator whose first administrator comes from the configuration, and which no stranger can stop."""
 
     first_admin = Unicode(help="The administrator who exists from the first start on.", config=True)
     first_password = Unicode(
         help="The first administrator's first password; changed at /hub/change-password.", config=True
     )
+    signups_per_hour = Integer(300, min=1, help="How many accounts may be made within an hour.", config=True)
+    most_pending = Integer(300, min=1, help="How many accounts may wait for approval.", config=True)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create the first administrator's account if it is missing; an existing account keeps its password."""
         super().__init__(*args, **kwargs)
+        self.hasher = PasswordHasher()
+        self._signups: deque[float] = deque()
         if not self.user_exists(self.first_admin):
             self._make_first_admin()
 
-    def get_handlers(self, app: Any) -> list[Any]:
-        """Return those pages of the library that the hub uses, and its own page of accounts."""
-        pages = [(path, handler) for path, handler in super().get_handlers(app) if path in PAGES]
-        return [*pages, ("/authorize", AccountsHandler)]
+    def get_handlers(self, _app: Any) -> list[Any]:
+        """Return the hub's own versions of those pages of the library that it uses."""
+        return PAGES
 
-    async def refresh_user(self, user: Any, handler: Any) -> bool:
+    async def refresh_user(self, user: Any, handler: Any = None, **options: Any) -> bool:
         """Return whether a user may stay logged in or get a server; JupyterHub asks regularly and before each start.
 
         A user without an account was added by an administrator, or logged in before FARANDOLE_LOGIN changed:
@@ -67,27 +73,51 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
 
         JupyterHub caches a positive answer for `auth_refresh_age` (five minutes), for all who ask: while a server of
         such a user runs, an old cookie is valid too. Stop all servers before you change FARANDOLE_LOGIN.
+
+        Raises HTTPError 403 if the name's slug belongs to another user.
         """
+        await super().refresh_user(user, handler, **options)
         if account := self.get_user(user.name):
             return bool(account.is_authorized)
-        return handler.current_user is not user or _is_of_server(handler.get_token(), user)
+        return handler.current_user is not user or is_of_server(handler.get_token(), user)
 
-    async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
+    async def authenticate(self, _handler: Any, data: dict[str, str]) -> str | None:
         """Return the user's name, None if name or password is wrong; raises HTTPError 403 for any other reason."""
-        name = self.normalize_username(data["username"])
-        if not self.is_blocked(name) and self._waits(name, data["password"]):
-            # Not a failed login: the account must not be locked when it is approved.
-            self.successful_login(name)
+        account = await self.find_account(data["username"], data["password"])
+        if account is None:
+            return None
+        if not account.is_authorized:
             raise HTTPError(403, "The administrator has not approved this account yet.")
-        user = await super().authenticate(handler, data)
-        if user is None and self.is_blocked(name):
+        return str(account.username)
+
+    async def find_account(self, username: str, password: str) -> UserInfo | None:
+        """Return the account of a name and its password, None if one is wrong.
+
+        Whether an account exists is not to be learned here: unknown names take as long as known ones, and failures
+        lock them too. Raises HTTPError 403 while failures lock the name, 429 while there are too many logins.
+        """
+        name = self.normalize_username(username)
+        if not self.validate_username(name) or len(password.encode()) > PASSWORD_BYTES:
+            return None
+        self._check_lock(name)
+        self.hasher.check_room()
+        # Counted before the comparison: otherwise many attempts at the same time would all be allowed.
+        self.add_login_attempt(name)
+        account = self.get_user(name)
+        hashed = account.password if account else None
+        right = await self.hasher.matches(password, hashed)
+        # Looked up again, because the password may have been changed in the meantime, and all logins ended.
+        account = self.get_user(name)
+        if not right or account is None or account.password != hashed:
+            self._check_lock(name)
+            return None
+        self.successful_login(name)
+        return account
+
+    def _check_lock(self, name: str) -> None:
+        if self.is_blocked(name):
             minutes = self.seconds_before_next_try // 60
             raise HTTPError(403, f"Too many failed logins: this account is locked for {minutes} minutes.")
-        return user
-
-    def _waits(self, name: str, password: str) -> bool:
-        account = self.get_user(name)
-        return bool(account and not account.is_authorized and account.is_valid_password(password))
 
     def is_blocked(self, username: str) -> bool:
         """Return whether failed logins lock the account; old failures are deleted."""
@@ -97,23 +127,77 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
         """Return whether no login failed recently; older failures are deleted."""
         # The library's own method never deletes failures, and ignores the days of a time difference.
         attempts = self.login_attempts.get(username)
-        if attempts:
-            last = attempts["time"]
-            if (datetime.now(last.tzinfo) - last).total_seconds() <= self.seconds_before_next_try:
-                return False
-            del self.login_attempts[username]
+        if attempts and not self._is_old(attempts):
+            return False
+        self.login_attempts.pop(username, None)
         return True
 
-    def create_user(self, username: str, password: str, **fields: Any) -> Any:
+    def add_login_attempt(self, username: str) -> None:
+        """Count a failure, and delete old ones: names that nobody has may fail too, and there are many."""
+        attempts = self.login_attempts.pop(username, {"count": 0})
+        # At the end: the oldest failures come first.
+        self.login_attempts[username] = {"count": attempts["count"] + 1, "time": datetime.now(UTC)}
+        while self._is_old(self.login_attempts[oldest := next(iter(self.login_attempts))]):
+            del self.login_attempts[oldest]
+
+    def _is_old(self, attempts: dict[str, Any]) -> bool:
+        return bool((datetime.now(UTC) - attempts["time"]).total_seconds() > self.seconds_before_next_try)
+
+    async def create_user(self, username: str, password: str) -> UserInfo | None:
         """Return the new account of a user who signs up, None if name or password is not accepted.
 
         Refused names are those of administrators, who get their rights by name, and those of users of the hub without
-        an account, unless an administrator has to approve the new account.
+        an account, unless an administrator has to approve the new account. Raises HTTPError 403 if the name's slug
+        belongs to another user, 429 if there are too many new accounts.
         """
         name = self.normalize_username(username)
-        if name in self.admin_users or self._would_inherit(name):
+        if not self._accepts(name, password):
             return None
-        return super().create_user(username, password, **fields)
+        self._check_signups()
+        hashed = await self.hasher.hash(password)
+        # Again, because another request may have taken the name in the meantime.
+        if not self._accepts(name, password):
+            return None
+        account = UserInfo(username=name, password=hashed, is_authorized=self.open_signup)
+        self.db.add(account)
+        self.db.commit()
+        return account
+
+    async def change_password(self, username: str, new_password: str) -> bool:
+        """Change the password of an account; returns whether the account exists and the password is accepted."""
+        account = self.get_user(username)
+        if account is None or not self.is_password_strong(new_password):
+            return False
+        account.password = await self.hasher.hash(new_password)
+        self.db.commit()
+        return True
+
+    def _accepts(self, name: str, password: str) -> bool:
+        accepted = self.enable_signup and self.validate_username(name) and self.is_password_strong(password)
+        if not accepted or name in self.admin_users or self.user_exists(name) or self._would_inherit(name):
+            return False
+        check_slug(self.db, name)
+        return True
+
+    def _check_signups(self) -> None:
+        """Raise HTTPError 429 if too many accounts were made lately, or too many wait for approval."""
+        now = time.monotonic()
+        while self._signups and now - self._signups[0] > HOUR:
+            self._signups.popleft()
+        if len(self._signups) >= self.signups_per_hour:
+            raise HTTPError(429, "Too many accounts were made within the last hour. Try again later.")
+        if self._pending() >= self.most_pending:
+            raise HTTPError(
+                429,
+                f"{self.most_pending} accounts wait for approval, and there is no room for more. Ask the administrator "
+                "to approve or discard accounts at /hub/authorize.",
+            )
+        self._signups.append(now)
+
+    def _pending(self) -> int:
+        """Return the number of accounts that wait for approval: who was locked out has logged in before."""
+        waiting = self.db.query(UserInfo).outerjoin(orm.User, orm.User.name == UserInfo.username)
+        return int(waiting.filter(UserInfo.is_authorized.is_(False), orm.User.id.is_(None)).count())
 
     def _would_inherit(self, name: str) -> bool:
         """Return whether a new account would get the rights of an existing user without approval; logs this case."""
@@ -141,11 +225,6 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
         name = self.normalize_username(self.first_admin)
         self.db.add(UserInfo(username=name, password=password, is_authorized=True))
         self.db.commit()
-
-
-def _is_of_server(token: orm.APIToken | None, user: Any) -> bool:
-    """Return whether a token belongs to one of the user's servers; JupyterHub marks such tokens only with a note."""
-    return token is not None and token.user_id == user.id and (token.note or "").startswith(SERVER_NOTE)
 
 
 def configure_logins(c: Any, environ: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from tornado.httpclient import HTTPClientError
 from tornado.web import HTTPError
 from traitlets.utils.importstring import import_item
 
+from spawner_config.access.guards import GuardedAuthenticator
 from spawner_config.access.required import GENERIC, variable
 from spawner_config.settings import SettingsError
 from spawner_config.shares import items
@@ -24,7 +25,7 @@ PROVIDERS = {
 }
 
 
-class ErrorReportingAuthenticator(OAuthenticator):  # type: ignore[misc]
+class ErrorReportingAuthenticator(GuardedAuthenticator, OAuthenticator):  # type: ignore[misc]
     """Base of the authenticators of all providers: reports their errors, and checks the list of users again."""
 
     async def authenticate(self, handler: Any, data: Any = None, **options: Any) -> Any:

@@ -12,7 +12,7 @@ from spawner_config.containers.images import ImageSpawner
 from spawner_config.containers.names import container_name, slug
 from spawner_config.containers.shared_volumes import SharedVolumeError, SharedVolumes
 from spawner_config.lifecycle.readiness import ReadinessSpawner
-from spawner_config.refusals import refused_start
+from spawner_config.refusals import ForeignObjectError, refused_start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +43,14 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
         """Remove the container or service of that name if it exists, running or not."""
 
     async def start(self) -> tuple[str, int]:
-        """Start the server in the network of its user; returns its address."""
-        self.network_name = await self.networks.hold(self.user_slug, self.name)
+        """Start the server in the network of its user; returns its address.
+
+        Raises `SpawnException` if the network belongs to another user.
+        """
+        try:
+            self.network_name = await self.networks.hold(self.user.name, self.name)
+        except ForeignObjectError as exc:
+            raise refused_start(str(exc), reason="owner") from exc
         try:
             address: tuple[str, int] = await super().start()
         except BaseException:
@@ -65,18 +71,24 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
         return {group.name for group in self.user.groups}
 
     @property
+    def homes(self) -> list[str]:
+        """The volumes that belong to the user alone."""
+        return list(super().volume_binds)
+
+    @property
     def volume_binds(self) -> dict[str, dict[str, str]]:
         """The server's volumes: the user's home and the shared volumes."""
         home: dict[str, dict[str, str]] = super().volume_binds
         return {**home, **self.shared_volumes.binds(self.user.name, self.user_groups, self.data_sets)}
 
     async def ensure_volumes(self) -> None:
-        """Return when the shared volumes of the user exist; raises `SpawnException`."""
+        """Return when the user's home and the shared volumes exist; raises `SpawnException`."""
         try:
+            await self.shared_volumes.claim_homes(self.homes, self.user.name)
             await self.shared_volumes.ensure(
                 self.user.name, self.user_groups, self.data_sets, image=self.image, network=self.network_name
             )
-        except SharedVolumeError as exc:
+        except (SharedVolumeError, ForeignObjectError) as exc:
             raise refused_start(str(exc), reason="volume") from exc
 
     async def run_post_stop_hook(self) -> None:
@@ -84,4 +96,4 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
         try:
             await maybe_future(super().run_post_stop_hook())
         finally:
-            await self.networks.release(self.user_slug, self.name)
+            await self.networks.release(self.user.name, self.name)

@@ -13,7 +13,9 @@ from docker.types import IPAMConfig, IPAMPool
 from tornado.log import app_log
 
 from spawner_config.containers.addresses import MTU_OPTION, subnets_of
-from spawner_config.labels import HUB_LABEL
+from spawner_config.containers.names import slug
+from spawner_config.labels import HUB_LABEL, OWNER_LABEL
+from spawner_config.refusals import check_owner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,34 +64,34 @@ class UserNetworks:
         self._mtu = mtu
         self._lock = asyncio.Lock()
         self._joined = False
-        self._holders: defaultdict[str, set[str]] = defaultdict(set)
+        self._holders: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
 
     def name_of(self, user: str) -> str:
-        """Return the name of a user's network; ``user`` is a slug."""
-        return f"{self._name}-user-{user}"
+        """Return the name of a user's network."""
+        return f"{self._name}-user-{slug(user)}"
 
     async def hold(self, user: str, server: str) -> str:
         """Return the name of the user's network, created if missing, and keep it for ``server``.
 
-        Raises `NetworkError`.
+        Raises `NetworkError`, and `ForeignObjectError` if the network belongs to another user.
         """
         name = self.name_of(user)
         async with self._lock:
             # Shielded: if the start is cancelled, the lock must stay held until the engine is done.
-            making = asyncio.ensure_future(asyncio.to_thread(self._ensure, name))
+            making = asyncio.ensure_future(asyncio.to_thread(self._ensure, name, user))
             try:
                 await asyncio.shield(making)
             except asyncio.CancelledError:
                 await asyncio.wait([making])
                 raise
-            self._holders[name].add(server)
+            self._holders[name].add((user, server))
         return name
 
     async def release(self, user: str, server: str) -> None:
         """Release the network for ``server``; the last server of the user removes it."""
         name = self.name_of(user)
         async with self._lock:
-            self._holders[name].discard(server)
+            self._holders[name].discard((user, server))
             if not self._holders[name]:
                 await asyncio.to_thread(self._remove_if_empty, name)
 
@@ -132,8 +134,10 @@ class UserNetworks:
         networks: list[dict[str, Any]] = self._client.networks(filters={"label": f"{HUB_LABEL}={self._name}"})
         return [network for network in networks if network["Name"].startswith(self.name_of(""))]
 
-    def _ensure(self, name: str) -> None:
-        self._connect_services(self._inspect(name) or self._create(name))
+    def _ensure(self, name: str, user: str) -> None:
+        network = self._inspect(name) or self._create(name, user)
+        check_owner("network", name, (network["Labels"] or {}).get(OWNER_LABEL), user)
+        self._connect_services(network)
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
         try:
@@ -142,7 +146,7 @@ class UserNetworks:
             return None
         return network
 
-    def _create(self, name: str) -> dict[str, Any]:
+    def _create(self, name: str, user: str) -> dict[str, Any]:
         taken = [subnet for network in self._client.networks() for subnet in subnets_of(network)]
         refusal: Exception | None = None
         for _, subnet in zip(range(CLAIM_ATTEMPTS), self._addresses.free(taken), strict=False):
@@ -151,7 +155,7 @@ class UserNetworks:
                     name,
                     check_duplicate=True,
                     internal=not self._internet,
-                    labels={HUB_LABEL: self._name},
+                    labels={HUB_LABEL: self._name, OWNER_LABEL: user},
                     **self._specification(subnet),
                 )
             except APIError as exc:

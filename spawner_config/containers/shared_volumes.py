@@ -1,4 +1,4 @@
-"""The volumes that users share, on an engine: mounts for each server, and new volumes for groups."""
+"""The volumes of users on an engine: homes with their users' names, shared volumes, and new volumes for groups."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from docker.errors import NotFound
 
-from spawner_config.labels import HUB_LABEL
+from spawner_config.labels import HUB_LABEL, OWNER_LABEL
+from spawner_config.refusals import check_owner
 from spawner_config.shares import GROUPS_PLACE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import docker
 
@@ -39,6 +40,15 @@ class SharedVolumes:
         }
         return {**data, **folders}
 
+    async def claim_homes(self, homes: Iterable[str], user: str) -> None:
+        """Return when these volumes exist and carry the user's name.
+
+        A volume without a name, which an earlier version made, is accepted as it is. Raises `ForeignObjectError`.
+        """
+        async with self._lock:
+            for home in homes:
+                await asyncio.to_thread(self._claim, home, user)
+
     async def ensure(
         self, user: str, groups: set[str], data_sets: Sequence[str] | None, *, image: str, network: str
     ) -> None:
@@ -52,6 +62,16 @@ class SharedVolumes:
                 await asyncio.to_thread(self._check, data)
             for folder in self._shares.folders_of(user, groups):
                 await asyncio.to_thread(self._ensure_folder, folder, image, network)
+
+    def _claim(self, home: str, user: str) -> None:
+        # For a volume that exists, the engine changes nothing and answers with the labels that it has.
+        labels = {HUB_LABEL: self._name, OWNER_LABEL: user}
+        found = self._client.create_volume(home, labels=labels, **self._driver_options(home))
+        check_owner("volume", home, (found["Labels"] or {}).get(OWNER_LABEL), user)
+
+    def _driver_options(self, home: str) -> dict[str, Any]:  # noqa: ARG002 - swarms need it
+        """Return the options of a home's volume for the engine's client."""
+        return {}
 
     def _check(self, data: DataSet) -> None:
         if not self._is_there(data.volume):

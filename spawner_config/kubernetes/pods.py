@@ -29,10 +29,10 @@ from spawner_config.kubernetes.pod_status import (
     refusal,
     unplaced,
 )
-from spawner_config.kubernetes.policies import UserPolicies, user_policy
+from spawner_config.kubernetes.policies import MISSING, UserPolicies, owner_of, user_policy
 from spawner_config.labels import HUB_LABEL, USER_LABEL
 from spawner_config.lifecycle.readiness import LISTEN_SECONDS, StartCleanup, listens, not_listening
-from spawner_config.refusals import refused_start
+from spawner_config.refusals import ForeignObjectError, check_owner, refused_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -114,7 +114,11 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         try:
             async with self._turn_to_start():
                 await self._ensure_policy()
+                await self._check_claim()
                 return await self._start_or_refuse()
+        except ForeignObjectError as exc:
+            # Nothing was created: a pod of this name would be the other user's.
+            raise refused_start(str(exc), reason="owner") from exc
         except ApiException as exc:
             self.log.warning("Kubernetes refuses %s: %s", self._log_name, exc)
             await self._withdraw()
@@ -219,7 +223,20 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
 
     async def _ensure_policy(self) -> None:
         labels = self.user_labels
-        await self._policies.ensure(user_policy(self._policy_name, labels), self.k8s_api_request_retry_timeout)
+        policy = user_policy(self._policy_name, labels, self.user.name)
+        await self._policies.ensure(policy, self.k8s_api_request_retry_timeout)
+
+    async def _check_claim(self) -> None:
+        """Raise `ForeignObjectError` if the user's home exists and belongs to another user."""
+        if self._pvc_exists:
+            return
+        try:
+            found = await self.api.read_namespaced_persistent_volume_claim(self.pvc_name, self.namespace)
+        except ApiException as exc:
+            if exc.status != MISSING:
+                raise
+            return
+        check_owner("volume claim", self.pvc_name, owner_of(found), self.user.name)
 
     @property
     def _policies(self) -> UserPolicies:

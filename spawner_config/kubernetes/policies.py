@@ -11,16 +11,25 @@ from typing import Any
 
 from kubernetes_asyncio.client.rest import ApiException
 
+from spawner_config.refusals import check_owner
+
 EXISTS, MISSING = 409, 404
+USER_ANNOTATION = "hub.jupyter.org/username"
+"""KubeSpawner gives pods and claims this annotation with the full name of their user."""
 
 
-def user_policy(name: str, labels: dict[str, str]) -> dict[str, Any]:
+def owner_of(found: Any) -> str | None:
+    """Return the full name of the user that an object of the cluster belongs to; None if it does not say."""
+    return (found.metadata.annotations or {}).get(USER_ANNOTATION)
+
+
+def user_policy(name: str, labels: dict[str, str], user: str) -> dict[str, Any]:
     """Return the policy of a user whose pods have these labels."""
     peers = [{"podSelector": {"matchLabels": labels}}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name, "labels": labels, "annotations": {USER_ANNOTATION: user}},
         "spec": {
             "podSelector": {"matchLabels": labels},
             "policyTypes": ["Ingress", "Egress"],
@@ -39,15 +48,23 @@ class UserPolicies:
         self._namespace = namespace
 
     async def ensure(self, policy: dict[str, Any], seconds: float) -> None:
-        """Return once the policy exists with this content; raises `ApiException` and `TimeoutError`."""
+        """Return once the policy exists with this content.
+
+        Raises `ApiException` and `TimeoutError`, and `ForeignObjectError` if it belongs to another user.
+        """
         async with asyncio.timeout(seconds):
             try:
                 await self._api.create_namespaced_network_policy(self._namespace, policy)
             except ApiException as exc:
                 if exc.status != EXISTS:
                     raise
+                metadata = policy["metadata"]
+                found = await self._api.read_namespaced_network_policy(metadata["name"], self._namespace)
+                check_owner(
+                    "network policy", metadata["name"], owner_of(found), metadata["annotations"][USER_ANNOTATION]
+                )
                 # It may have been created by an earlier version of the hub.
-                await self._api.patch_namespaced_network_policy(policy["metadata"]["name"], self._namespace, policy)
+                await self._api.patch_namespaced_network_policy(metadata["name"], self._namespace, policy)
 
     async def remove(self, name: str, seconds: float) -> None:
         """Return once the policy is removed; raises `ApiException` and `TimeoutError`."""

@@ -10,10 +10,12 @@ from docker.types import DriverConfig, Mount
 
 from spawner_config.containers.networks import ENGINE_ERRORS, reason
 from spawner_config.containers.shared_volumes import SharedVolumeError, SharedVolumes
-from spawner_config.labels import HUB_LABEL
+from spawner_config.labels import HUB_LABEL, OWNER_LABEL
 from spawner_config.swarm.shared_home import MKDIR, PLACE, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import docker
 
     from spawner_config.shares import GroupFolder, Shares
@@ -35,8 +37,11 @@ class SwarmVolumes(SharedVolumes):
         """Whether a home is the same on all machines."""
         return self._folder is not None
 
-    def mounts(self, binds: dict[str, dict[str, str]]) -> list[Mount]:
-        """Return the volumes of a server as mounts of a service; ``binds`` have the form of the engine's client."""
+    def mounts(self, binds: dict[str, dict[str, str]], homes: Collection[str], user: str) -> list[Mount]:
+        """Return the volumes of a server as mounts of a service; ``binds`` have the form of the engine's client.
+
+        New volumes of ``homes`` get the user's name on each machine.
+        """
         return [
             Mount(
                 target=bind["bind"],
@@ -44,11 +49,16 @@ class SwarmVolumes(SharedVolumes):
                 read_only=bind["mode"] == "ro",
                 # A home starts empty and belongs to its user. Root may be unable to copy the image's folder to a share.
                 no_copy=self._is_shared(volume),
-                labels={HUB_LABEL: self._name} if volume.startswith(f"{self._name}-") else None,
+                labels=self._labels(volume, user if volume in homes else None),
                 driver_config=self._driver(volume) if self._is_shared(volume) else None,
             )
             for volume, bind in binds.items()
         ]
+
+    def _labels(self, volume: str, owner: str | None) -> dict[str, str] | None:
+        if not volume.startswith(f"{self._name}-"):
+            return None
+        return {HUB_LABEL: self._name, **({OWNER_LABEL: owner} if owner else {})}
 
     async def make(self, binds: dict[str, dict[str, str]], *, image: str) -> None:
         """Return when the folders of a server's volumes exist; raises `SharedVolumeError`."""
@@ -58,6 +68,16 @@ class SwarmVolumes(SharedVolumes):
 
     def _is_shared(self, volume: str) -> bool:
         return self.everywhere and volume.startswith(f"{self._name}-")
+
+    def _driver_options(self, home: str) -> dict[str, Any]:
+        """Return the options with which the home is a folder of the share on the hub's machine too.
+
+        There its volume is the record of the home's user. Without a share, this is where notebooks run.
+        """
+        if not self._is_shared(home):
+            return {}
+        driver = self._driver(home)
+        return {"driver": driver["Name"], "driver_opts": driver["Options"]}
 
     def _driver(self, volume: str) -> DriverConfig:
         assert self._folder is not None

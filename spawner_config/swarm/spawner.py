@@ -192,7 +192,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
                 image=self.image,
                 command=await self.get_command(),
                 environment=self.get_env(),
-                mounts=self.shared_volumes.mounts(self.volume_binds),
+                mounts=self.shared_volumes.mounts(self.volume_binds, self.homes, self.user.name),
                 network=self.network_name,
                 needs=self.needs,
                 constraints=[f"node.id=={node}"] if node else [],

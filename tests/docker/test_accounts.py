@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hub.process import local_session
+from spawner_config.containers.names import slug
 from tests.clients.browser import Browser, BrowserError
 from tests.docker.hub_api import HubApi
 from tests.docker.stack import ADMIN
@@ -160,13 +162,47 @@ def test_failed_logins_lock_an_account_and_no_other(closed_stack: Stack) -> None
 def test_a_password_is_changed_and_the_old_one_is_void(closed_stack: Stack) -> None:
     sign_up(closed_stack, "rosa")
     submit(closed_stack, admin_session(closed_stack), "authorize", username="rosa", action="approve")
-    session = local_session()
-    submit(closed_stack, session, "login", username="rosa", password=PASSWORD).raise_for_status()
+    closed_stack.passwords["rosa"] = PASSWORD
+    token = HubApi(closed_stack, "rosa")
+    session, stolen = local_session(), local_session()
+    for each in (session, stolen):
+        submit(closed_stack, each, "login", username="rosa", password=PASSWORD).raise_for_status()
     new = "four louder horses"
     fields = {"old_password": PASSWORD, "new_password": new, "new_password_confirmation": new}
     assert "changed successfully" in submit(closed_stack, session, "change-password", **fields).text
     assert not may_log_in(closed_stack, "rosa")
+    assert token.request("GET", "user").status_code == 403
+    assert page(closed_stack, "home", stolen).url.endswith("/hub/login?next=%2Fhub%2Fhome")
+    assert page(closed_stack, "home", session).url.endswith("/hub/home")
     assert Browser(closed_stack.url, "rosa", new)
+
+
+def test_a_home_carries_the_full_name_of_its_user_and_that_of_another_is_refused(closed_stack: Stack) -> None:
+    admin = admin_session(closed_stack)
+    for user in ("marie.curie", "lise"):
+        sign_up(closed_stack, user)
+        submit(closed_stack, admin, "authorize", username=user, action="approve")
+    home = f"{closed_stack.name}-home-{slug('marie.curie')}"
+    marie = Browser(closed_stack.url, "marie.curie", PASSWORD)
+    marie.start_notebook()
+    labels = json.loads(closed_stack.docker("volume", "inspect", home))[0]["Labels"]
+    network = f"{closed_stack.name}-user-{slug('marie.curie')}"
+    marie.stop_notebook()
+    assert labels["farandole.owner"] == "marie.curie"
+    assert network not in closed_stack.docker("network", "ls")
+
+    # As if a user with the same short form had left this home.
+    theirs = f"{closed_stack.name}-home-lise"
+    hub = f"--label=farandole.hub={closed_stack.name}"
+    closed_stack.docker("volume", "create", hub, "--label=farandole.owner=another", theirs)
+    lise = Browser(closed_stack.url, "lise", PASSWORD)
+    with pytest.raises(BrowserError, match=f"volume {theirs} belongs to the user 'another'.*remove the volume"):
+        lise.start_notebook()
+    closed_stack.docker("volume", "rm", theirs)
+    # A home of an earlier version has no name.
+    closed_stack.docker("volume", "create", hub, theirs)
+    lise.start_notebook()
+    lise.stop_notebook()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from hub.process import HubProcess, HubProcessError
 from spawner_config.settings import ROOT, Settings
 from tests.clients.browser import BrowserError
 from tests.hub import RunningHub, run_hub
+from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
 
 WORKER = {"role": "worker"}
 SMALL = """
@@ -88,6 +89,29 @@ def test_a_workers_token_reaches_its_own_server_only(hub: RunningHub, alice: str
     assert "servers" not in hub.api(token, "GET", "/hub/api/users/alice").json()
 
 
+def test_a_driver_hands_a_worker_a_token_for_that_worker_alone(hub: RunningHub, alice: str) -> None:
+    where = "/hub/api/farandole/users/alice/servers/ring-w0/token"
+    token = hub.api(alice, "POST", where).json()["token"]
+    assert hub.api(alice, "POST", where).json()["token"] == token
+    assert hub.api(token, "GET", "/user/alice/ring-w0/api/status").status_code == 200
+    refused = [
+        ("POST", "/hub/api/users/alice/servers/ring-w1", WORKER),
+        ("DELETE", "/hub/api/users/alice/servers/ring-w0", None),
+        ("POST", "/hub/api/users/alice/tokens", {}),
+        ("GET", "/user/alice/api/status", None),
+    ]
+    answers = [hub.api(token, *request).status_code for request in refused]
+    assert all(status in (403, 404) for status in answers), list(zip(refused, answers, strict=True))
+    assert hub.api(hub.token_for("bob"), "POST", where).status_code in (403, 404)
+    assert hub.api(alice, "POST", where.replace("ring-w0", "ring-w9")).status_code == 409
+
+
+def test_of_two_names_with_one_home_the_second_is_refused(hub: RunningHub) -> None:
+    hub.browser(FIRST)
+    with pytest.raises(BrowserError, match="refused the login"):
+        hub.browser(SECOND)
+
+
 def test_a_token_reaches_nothing_of_another_user(hub: RunningHub, alice: str) -> None:
     tokens = [hub.token_for("bob"), hub.browser("bob").make_token()]
     refused = [
@@ -139,6 +163,17 @@ def test_workers_stop_with_the_notebook_server_of_their_user(hub: RunningHub) ->
     assert late.status_code == 202, late.text
     browser.stop_notebook()
     assert hub.api(token, "GET", "/hub/api/user").json()["servers"] == {}
+
+
+def test_the_token_of_a_server_ends_with_it_although_the_hub_restarted(tmp_path: Path) -> None:
+    with run_hub(tmp_path / "state") as hub:
+        browser = hub.browser("linus")
+        browser.start_notebook()
+        token = hub.environment_of("linus", "")["JUPYTERHUB_API_TOKEN"]
+        hub.kill_and_restart()
+        assert hub.api(token, "GET", "/hub/api/users/linus").status_code == 200
+        browser.stop_notebook()
+        assert hub.api(token, "GET", "/hub/api/users/linus").status_code == 403
 
 
 def test_the_quota_of_workers(tmp_path: Path) -> None:

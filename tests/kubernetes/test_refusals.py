@@ -12,7 +12,7 @@ from hub.process import wait_until
 from tests.clients.kernel import CellError
 from tests.docker.hub_api import HubApi
 from tests.docker.test_stack import CELL_SECONDS
-from tests.kubernetes.site import GPU
+from tests.kubernetes.site import GPU, claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +62,29 @@ def test_a_server_that_cannot_be_is_given_up_with_the_reason(site: Site, profile
     last = api.start("grace", "main-w0", role="worker", profile=profile)
     assert last.get("failed"), last
     assert reason in last["message"]
+    site.wait_gone("grace", "main-w0")
+
+
+def test_a_home_of_another_user_is_refused(site: Site) -> None:
+    """A user whose name had the same short form may have left it."""
+    body = claim("farandole-home-lise")
+    body["metadata"]["annotations"] = {"hub.jupyter.org/username": "another"}
+    site.kubectl("apply", "--filename=-", typed=json.dumps(body))
+    try:
+        last = HubApi(site, "lise").start("lise")
+        assert last.get("failed"), last
+        assert "volume claim farandole-home-lise belongs to the user 'another'" in last["message"]
+        assert not site.pods("lise")
+    finally:
+        site.kubectl("delete", "pvc", "farandole-home-lise")
+
+
+def test_a_users_policy_and_home_carry_the_full_name(site: Site) -> None:
+    api = HubApi(site, "grace")
+    assert api.start("grace", "main-w0", role="worker", profile="cpu").get("ready")
+    for kind, name in (("networkpolicy", "farandole-user-grace"), ("pvc", "farandole-home-grace")):
+        assert site.get(kind, name)["metadata"]["annotations"]["hub.jupyter.org/username"] == "grace"
+    api.stop("grace", "main-w0")
     site.wait_gone("grace", "main-w0")
 
 

@@ -22,6 +22,8 @@ from farandole.runs.positions import POSITIONS, JournalPosition, sizes_of
 
 FLUSH_SECONDS = 0.25
 RETRY_SECONDS = 5.0
+RUN_FILE = "run.json"
+"""The only file without which a run is lost; the others are updated too often to wait for the disk each time."""
 LOG_LIMIT = 4_000_000
 """Limit for the bytes of one log in memory while its file cannot be written."""
 
@@ -233,7 +235,7 @@ class RunFiles:
         with self._pending:
             text = self._replaces[name]
         content = text if isinstance(text, str) else text()
-        write_atomically(self.folder / name, content.encode("utf-8", "replace"))
+        write_atomically(self.folder / name, content.encode("utf-8", "replace"), durable=name == RUN_FILE)
         with self._pending:
             if self._replaces[name] is text:
                 del self._replaces[name]
@@ -251,12 +253,19 @@ class RunFiles:
             os.close(descriptor)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file so that readers see the old or the new content, never a part, even after a crash."""
+def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Replace a file so that readers see the old or the new content, never a part, even after a crash.
+
+    If ``durable``, this holds after a power failure too: without the flush, the file could be empty then.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        temporary.write_bytes(data)
+        with temporary.open("wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ from docker.types import Mount
 from hub.engine_filter.admission import Admission, Call
 from hub.engine_filter.containers import rebuild_container
 from hub.engine_filter.engine import EngineError
-from hub.engine_filter.networks import rebuild_connect, rebuild_network
+from hub.engine_filter.networks import rebuild_connect, rebuild_network, rebuild_volume
 from hub.engine_filter.refused import RefusedError
 from hub.engine_filter.routes import find
 from hub.engine_filter.rules import Rules
@@ -400,3 +400,17 @@ def test_the_deployment_is_one_of_two() -> None:
     assert not Rules.from_environment({}).swarm
     with pytest.raises(SettingsError, match="FARANDOLE_DEPLOYMENT is 'swarn'"):
         Rules.from_environment({"FARANDOLE_DEPLOYMENT": "swarn"})
+
+
+def test_a_home_is_recorded_on_the_hubs_machine_as_the_folder_of_its_name() -> None:
+    options = HOMES.options("farandole-home-ann", "farandole")
+    body = {
+        "Name": "farandole-home-ann",
+        "Driver": "local",
+        "DriverOpts": options,
+        "Labels": {"farandole.owner": "ann"},
+    }
+    assert rebuild_volume(RULES, body) == {**body, "Labels": {"farandole.owner": "ann", **OURS}}
+    for other in (HOMES.options("farandole-home-bo", "farandole"), {"type": "none", "o": "bind", "device": "/"}):
+        with pytest.raises(RefusedError, match="DriverOpts.*only FARANDOLE_SWARM_HOMES sets the place"):
+            rebuild_volume(RULES, {**body, "DriverOpts": other})

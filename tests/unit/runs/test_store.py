@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -234,6 +235,22 @@ def test_a_file_is_made_once_for_all_that_was_told_before_it_is_written(tmp_path
     files.flush()
     assert made == [999]
     assert (tmp_path / "run.json").read_text() == "999\n"
+
+
+def test_run_json_is_flushed_to_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
+    (tmp_path / "run.json").write_text("old\n")
+    flushed = []
+
+    def fsync(descriptor):
+        flushed.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, (tmp_path / "run.json").read_text()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    files = RunFiles(tmp_path)
+    files.replace("run.json", "new\n")
+    files.replace("code.py", "pass\n")
+    files.flush()
+    assert flushed == [(".run.json.tmp", "old\n")]
+    assert (tmp_path / "run.json").read_text() == "new\n"
 
 
 def test_the_results_of_many_ranks_are_all_in_the_file(store):

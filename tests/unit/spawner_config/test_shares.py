@@ -8,6 +8,7 @@ from docker.errors import NotFound
 
 from hub.engine_filter.rules import Rules
 from spawner_config.containers.shared_volumes import SharedVolumeError, SharedVolumes
+from spawner_config.refusals import ForeignObjectError
 from spawner_config.settings import SettingsError
 from spawner_config.shares import DataSet, Shares, parse_data, parse_folders
 
@@ -21,6 +22,14 @@ class FakeEngine:
         self.volumes = set(volumes)
         self.containers: list[Any] = []
         self.removed: list[str] = []
+        self.labels: dict[str, dict[str, str] | None] = {}
+
+    def create_volume(self, name: str, *, labels: dict[str, str]) -> dict[str, Any]:
+        """Create a volume, or return the one that exists, as an engine does."""
+        if name not in self.volumes:
+            self.volumes.add(name)
+            self.labels[name] = labels
+        return {"Name": name, "Labels": self.labels.get(name)}
 
     def inspect_volume(self, name: str) -> dict[str, str]:
         if name not in self.volumes:
@@ -37,6 +46,13 @@ class FakeEngine:
 
     def remove_container(self, name: str) -> None:
         self.removed.append(name)
+
+
+HOME = "farandole-home-ada-example-org-1234abcd"
+
+
+def claim(engine: FakeEngine, user: str) -> None:
+    asyncio.run(SharedVolumes(engine, SHARES, name="farandole").claim_homes([HOME], user))  # type: ignore[arg-type]
 
 
 def ensure(engine: FakeEngine, user: str, groups: set[str]) -> None:
@@ -100,6 +116,28 @@ def test_a_server_gets_data_to_read_and_its_users_groups_to_write() -> None:
     assert shared.binds("ada", set(), None) == {**data, **vision}
     assert shared.binds("emmy", set(), None) == data
     assert shared.binds("ada", set(), []) == vision
+
+
+def test_a_home_carries_the_full_name_of_its_user() -> None:
+    engine = FakeEngine()
+    claim(engine, "ada@example.org")
+    claim(engine, "ada@example.org")
+    assert engine.labels == {HOME: {"farandole.hub": "farandole", "farandole.owner": "ada@example.org"}}
+
+
+def test_the_home_of_another_user_is_refused_with_the_remedy() -> None:
+    """The other user may have been deleted: homes stay."""
+    engine = FakeEngine()
+    claim(engine, "ada@example.org")
+    with pytest.raises(
+        ForeignObjectError,
+        match=f"volume {HOME} belongs to the user 'ada@example.org', and not to 'another'.*remove the volume if",
+    ):
+        claim(engine, "another")
+
+
+def test_a_home_of_an_earlier_version_has_no_name_and_is_accepted() -> None:
+    claim(FakeEngine(HOME), "ada@example.org")
 
 
 def test_a_profile_has_some_of_the_data_sets() -> None:

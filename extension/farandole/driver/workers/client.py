@@ -96,6 +96,18 @@ class HubClient:
                 f"the hub did not stop worker {name} within {self._stop_seconds:g} s; stop it on the hub's home page"
             ) from exc
 
+    async def worker_token(self, name: str) -> str:
+        """Return a token that reaches this worker and nothing else; a hub of an earlier version has only our own."""
+        path = f"farandole/{await self._server_path(name)}/token"
+        try:
+            async with self._start_slots:
+                answer = await self._json("POST", path)
+        except HubError as exc:
+            if exc.status != 404:
+                raise
+            return self.token
+        return str(answer["token"])
+
     async def gpus(self) -> dict[str, dict[str, Any]]:
         """Return the hub's GPUs and their holders by class; empty if the hub does not manage GPUs."""
         try:

@@ -32,6 +32,8 @@ class HubWorkers(WorkerSource):
 
     def __init__(self, client: HubClient) -> None:
         self._client = client
+        self._tokens: dict[str, tuple[str, str]] = {}
+        """When each worker was started, and the token for it."""
 
     @classmethod
     def from_environment(cls, url: str | None, token: str | None, session: aiohttp.ClientSession) -> HubWorkers:
@@ -75,7 +77,7 @@ class HubWorkers(WorkerSource):
         servers = await self._client.servers()
         ready = [match for match in _matches(servers, cluster) if servers[match[0]].get("ready")]
         ready.sort(key=lambda match: int(match["index"]))
-        return [await self.worker(match[0], servers[match[0]]["url"]) for match in ready]
+        return await asyncio.gather(*(self.worker(match[0], servers[match[0]]["url"]) for match in ready))
 
     async def clusters(self) -> dict[str, int]:
         """Return the user's clusters and their numbers of workers."""
@@ -144,13 +146,19 @@ class HubWorkers(WorkerSource):
                 pause = busy.retry_seconds
             await asyncio.sleep(pause)
 
-    async def worker(self, name: str, path: str) -> Worker:
-        """Return a worker by its name and its URL, or its path on the hub."""
+    async def worker(self, name: str, path: str, *, started: str = "") -> Worker:
+        """Return a worker by its name and its URL, or its path on the hub.
+
+        The worker receives a token that reaches only itself, since programs on it can read the requests. Given when it
+        was ``started``, the token of the last call is used again.
+        """
+        if not started or self._tokens.get(name, ("", ""))[0] != started:
+            self._tokens[name] = started, await self._client.worker_token(name)
         url = self._client.url.rstrip("/") + path if path.startswith("/") else path
         return Worker(
             name=name,
             url=url.rstrip("/") + "/",
-            token=self._client.token,
+            token=self._tokens[name][1],
             session=self._client.session,
             presence=partial(self._presence, name),
         )

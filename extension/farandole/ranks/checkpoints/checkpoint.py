@@ -15,6 +15,7 @@ from farandole.ranks import context, rng, run
 from farandole.ranks.checkpoints import files
 from farandole.ranks.checkpoints.files import Content, DamagedError
 from farandole.ranks.checkpoints.schedule import parse_every
+from farandole.ranks.checkpoints.trust import UntrustedError
 from farandole.ranks.metrics import reporter
 from farandole.ranks.state.nested import broadcast_state
 from farandole.ranks.state.state import State
@@ -57,7 +58,8 @@ def checkpoint(
         Checkpoints: its attribute ``resumed`` is the step of the checkpoint that was loaded, or None.
 
     Raises:
-        UsageError: an argument is wrong, or there is no intact checkpoint to resume from.
+        UsageError: an argument is wrong, there is no intact checkpoint to resume from, or other users may have written
+            it.
     """
     if type(keep) is not int or keep < 1:
         raise UsageError(f"fd.checkpoint: keep is {keep!r}; keep at least 1.")
@@ -122,13 +124,12 @@ class Checkpoints:
         ranks instead.
 
         Raises:
-            UsageError: there is no intact checkpoint.
+            UsageError: there is no intact checkpoint, or other users may have written it.
         """
         folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
         # A rank that was added is not in the world yet, so a broadcast from rank 0 would never arrive.
         alone = context.outside()
-        found = _newest_intact(files.checkpoint_paths(folder)) if alone or context.rank() == 0 else None
-        own_head = pickle.dumps((found.step, found.seed, found.rngs)) if found else b""
+        found, own_head = _found(folder) if alone or context.rank() == 0 else (None, b"")
         head = collectives.broadcast_bytes(own_head, root=0)
         if not head and alone:
             run.notice(f"{source} no longer has an intact checkpoint; a new rank gets the state of the other ranks")
@@ -137,7 +138,10 @@ class Checkpoints:
             raise UsageError(
                 f"{source} has no intact checkpoint to resume from; leave out --resume, or name another run."
             )
-        step, seed, rngs = pickle.loads(head)
+        told = pickle.loads(head)
+        if isinstance(told, str):
+            raise UsageError(told)
+        step, seed, rngs = told
         state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
         self._load_content(Content(step=step, state=state, rngs=rngs, seed=seed))
         self.resumed = step
@@ -150,7 +154,11 @@ class Checkpoints:
         Needed if no other rank that has a newer state is left.
         """
         newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
-        found = _newest_intact(newer)
+        try:
+            found = _newest_intact(newer)
+        except UntrustedError as exc:
+            run.notice(str(exc))
+            return None
         if found is None:
             return None
         self._load_content(found)
@@ -223,8 +231,20 @@ def _default_folder() -> Path:
     return (run.current().folder or Path.cwd()) / CHECKPOINTS
 
 
+def _found(folder: Path) -> tuple[Content | None, bytes]:
+    """Return the newest intact checkpoint and a pickle for the other ranks: its head, or why it is refused."""
+    try:
+        found = _newest_intact(files.checkpoint_paths(folder))
+    except UntrustedError as exc:
+        return None, pickle.dumps(str(exc))
+    return found, pickle.dumps((found.step, found.seed, found.rngs)) if found else b""
+
+
 def _newest_intact(paths: list[Path]) -> Content | None:
-    """Return the first intact checkpoint, and show the user a notice about each damaged one before it."""
+    """Return the first intact checkpoint, and show the user a notice about each damaged one before it.
+
+    Raises `UntrustedError`.
+    """
     for path in paths:
         try:
             return files.read(path)

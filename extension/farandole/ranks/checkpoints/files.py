@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import shutil
+import stat
 import time
 import warnings
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from farandole.protocol import CHECKPOINT_MANIFEST, CHECKPOINT_PREFIX
+from farandole.ranks.checkpoints.trust import check_trusted
 from farandole.ranks.state.nested import join, split
 
 OUTLINE = "outline.pickle"
@@ -73,7 +75,17 @@ def write(folder: Path, content: Content) -> Path:
 
 
 def read(path: Path) -> Content:
-    """Return the content of a checkpoint, with tensors on the CPU; raise DamagedError if it is not intact."""
+    """Return the content of a checkpoint, with tensors on the CPU.
+
+    Raises:
+        DamagedError: it is not intact.
+        UntrustedError: other users may have written it.
+    """
+    try:
+        # Both the outline and the index of the tensors are pickles.
+        check_trusted(path)
+    except OSError as exc:
+        raise DamagedError(f"it cannot be read: {exc.strerror}") from exc
     manifest = _verified(path)
     outline = _unpickled(path / OUTLINE)
     tensors: dict[str, torch.Tensor] = {}
@@ -154,6 +166,9 @@ def _write_files(folder: Path, content: Content) -> None:
         "files": described,
     }
     _write_file(folder / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
+    for path in (folder, *folder.iterdir()):
+        # Where new files are writable for a group, `check_trusted` would refuse to load them again.
+        path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     _sync(folder)
 
 

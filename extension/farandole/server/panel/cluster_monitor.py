@@ -85,7 +85,10 @@ class ClusterMonitor:
         server = self.snapshot.servers.get(name)
         if self.workers is None or server is None or not server.get("ready"):
             raise WorkerStartError(f"worker {name} is not running")
-        return await self.workers.worker(name, server["url"])
+        try:
+            return await self.workers.worker(name, server["url"], started=server.get("started") or "")
+        except HubError as exc:
+            raise WorkerStartError(f"worker {name} cannot be reached: {exc}") from exc
 
     async def close(self) -> None:
         """Stop polling."""

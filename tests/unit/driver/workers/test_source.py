@@ -28,6 +28,11 @@ OPTIONS = WorkerOptions(cluster="c", profile="cpu", ranks=2)
 READY = {"progress": 100, "ready": True, "message": "Server ready", "url": "/user/ada/{name}/"}
 
 
+INFO = {
+    "worker": "", "ranks": 1, "profile": "cpu", "host": "h", "address": "a", "node": "n/1", "backends": ["torch"]
+}  # fmt: skip
+
+
 class FakeHub:
     """A fake of the REST API that the client uses; `events` holds the events of each server's start."""
 
@@ -46,6 +51,8 @@ class FakeHub:
         self.start_seconds = 0.0
         self.stop_seconds = 0.0
         self.gpus = None
+        self.tokens = None
+        self.seen = []
 
     def application(self):
         app = web.Application(middlewares=[self.login])
@@ -53,13 +60,27 @@ class FakeHub:
         app.router.add_get("/hub/api/users/ada", self.user)
         if self.gpus is not None:
             app.router.add_get("/hub/api/farandole/gpus", self.get_gpus)
+        if self.tokens is not None:
+            app.router.add_post("/hub/api/farandole/users/ada/servers/{name}/token", self.token)
         app.router.add_post("/hub/api/users/ada/servers/{name}", self.start)
+        app.router.add_get("/user/ada/{name}/farandole/worker", self.info)
         app.router.add_delete("/hub/api/users/ada/servers/{name}", self.stop)
         app.router.add_get("/hub/api/users/ada/servers/{name}/progress", self.progress)
         return app
 
+    async def token(self, request):
+        name = request.match_info["name"]
+        self.tokens[name] = self.tokens.get(name, 0) + 1
+        return web.json_response({"token": f"only for {name}"})
+
+    async def info(self, request):
+        self.seen.append(request.headers["Authorization"])
+        return web.json_response(INFO)
+
     @web.middleware
     async def login(self, request, handler):
+        if request.path.startswith("/user/"):
+            return await handler(request)
         if request.headers.get("Authorization") != f"token {TOKEN}":
             return web.json_response({"status": 403, "message": None}, status=403)
         return await handler(request)
@@ -144,6 +165,38 @@ async def workers(fake):
 
 async def start(workers, names=("c-w0", "c-w1"), timeout=10.0, progress=None):
     return await workers.start(names, OPTIONS, progress or (lambda line: None), timeout)
+
+
+@asynccontextmanager
+async def with_tokens(fake):
+    """The workers of a hub that issues tokens for workers."""
+    fake.tokens = {}
+    async with served(fake.application()) as url, aiohttp.ClientSession() as session:
+        yield HubWorkers(HubClient(url=url, token=TOKEN, session=session, stop_seconds=1.5))
+
+
+async def test_a_worker_never_receives_the_drivers_own_token(fake):
+    async with with_tokens(fake) as workers:
+        for worker in await start(workers):
+            await worker.info()
+        for server in fake.servers.values():
+            server["ready"] = True
+        for worker in await workers.find("c"):
+            await worker.info()
+    assert fake.seen == ["token only for c-w0", "token only for c-w1"] * 2
+
+
+async def test_the_token_for_a_worker_is_requested_once_for_each_of_its_starts(fake):
+    async with with_tokens(fake) as workers:
+        for started in ("1", "1", "2", "2"):
+            await workers.worker("c-w0", "/user/ada/c-w0/", started=started)
+    assert fake.tokens == {"c-w0": 2}
+
+
+async def test_a_hub_of_an_earlier_version_has_no_tokens_for_workers(fake, workers):
+    [worker] = await start(workers, ["c-w0"])
+    await worker.info()
+    assert fake.seen == [f"token {TOKEN}"]
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -60,8 +60,8 @@ class Hub:
 
         return EdgeSpawner
 
-    def account(self, name, *, approved=True):
-        account = self.authenticator.create_user(name, PASSWORD)
+    async def account(self, name, *, approved=True):
+        account = await self.authenticator.create_user(name, PASSWORD)
         account.is_authorized = approved
         self.database.commit()
         return account
@@ -91,15 +91,12 @@ class Hub:
 
 
 @pytest.fixture
-def hub(tmp_path):
-    session = orm.new_session_factory(f"sqlite:///{tmp_path}/hub.sqlite")()
-    yield Hub(session)
-    session.close()
-    session.bind.dispose()
+def hub(database):
+    return Hub(database)
 
 
 async def test_who_is_locked_out_has_neither_tokens_nor_logins_nor_servers(hub):
-    account = hub.account("grace")
+    account = await hub.account("grace")
     grace, _ = hub.user("grace"), hub.user("linus")
     cookie = grace.cookie_id
     for name in ("", "c-w0"):
@@ -116,7 +113,7 @@ async def test_who_is_locked_out_has_neither_tokens_nor_logins_nor_servers(hub):
 
 
 async def test_a_server_that_is_starting_ends_with_the_lock_out(hub):
-    account = hub.account("grace")
+    account = await hub.account("grace")
     grace = hub.user("grace")
     spawner = grace.get_or_create_spawner("c-w0", "")
     spawner._spawn_pending = True
@@ -129,7 +126,7 @@ async def test_a_server_that_is_starting_ends_with_the_lock_out(hub):
 
 
 async def test_a_server_that_does_not_stop_is_named_and_the_lock_out_holds(hub):
-    account = hub.account("grace")
+    account = await hub.account("grace")
     grace = hub.user("grace")
     for name in ("", "c-w0"):
         hub.run_server(grace, name)
@@ -141,30 +138,30 @@ async def test_a_server_that_does_not_stop_is_named_and_the_lock_out_holds(hub):
 
 
 async def test_who_was_locked_out_can_be_approved_again(hub):
-    account = hub.account("grace")
+    account = await hub.account("grace")
     await hub.change(account, "lock-out")
     await hub.change(account, "approve")
     assert account.is_authorized
 
 
 async def test_nobody_inherits_the_tokens_and_groups_of_a_discarded_account(hub):
-    account = hub.account("grace", approved=False)
+    account = await hub.account("grace", approved=False)
     hub.user("grace")
     await hub.change(account, "discard")
     assert hub.authenticator.get_user("grace") is None
     assert hub.users.get("grace") is None
     assert not hub.tokens()
     assert not hub.database.query(orm.Group).one().users
-    assert hub.authenticator.create_user("grace", PASSWORD) is not None
+    assert await hub.authenticator.create_user("grace", PASSWORD) is not None
 
 
 async def test_an_account_is_discarded_before_its_first_login(hub):
-    await hub.change(hub.account("grace", approved=False), "discard")
+    await hub.change(await hub.account("grace", approved=False), "discard")
     assert hub.authenticator.get_user("grace") is None
 
 
 async def test_no_account_is_discarded_while_its_servers_run(hub):
-    account = hub.account("grace", approved=False)
+    account = await hub.account("grace", approved=False)
     hub.run_server(hub.user("grace"), "")
     with pytest.raises(HTTPError, match="400.*Servers of 'grace' are still running or stopping.*then discard"):
         await hub.change(account, "discard")
@@ -173,14 +170,14 @@ async def test_no_account_is_discarded_while_its_servers_run(hub):
 
 
 async def test_an_approved_account_is_not_discarded(hub):
-    account = hub.account("grace")
+    account = await hub.account("grace")
     with pytest.raises(HTTPError, match="'discard' is not possible for the account 'grace'"):
         await hub.change(account, "discard")
     assert account.is_authorized
 
 
 async def test_an_unknown_action_changes_nothing(hub):
-    account = hub.account("grace")
+    account = await hub.account("grace")
     with pytest.raises(HTTPError, match="'promote' is not possible for the account 'grace'"):
         await hub.change(account, "promote")
     assert account.is_authorized
@@ -188,7 +185,7 @@ async def test_an_unknown_action_changes_nothing(hub):
 
 @pytest.mark.parametrize("action", ["lock-out", "discard"])
 async def test_no_administrator_shuts_himself_out(hub, action):
-    account = hub.account("grace")
+    account = await hub.account("grace")
     hub.user("grace")
     with pytest.raises(HTTPError, match=f"400.*You cannot {action} your own account"):
         await hub.change(account, action, by="grace")

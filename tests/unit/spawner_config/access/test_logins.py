@@ -1,18 +1,26 @@
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from datetime import timedelta
 from types import SimpleNamespace
 
+import bcrypt
 import pytest
 from jupyterhub import orm
+from nativeauthenticator.orm import UserInfo
 from tornado.web import HTTPError
 from traitlets.config import Config
 
 from spawner_config.access.accounts import AccountsHandler
 from spawner_config.access.logins import AccountAuthenticator, configure_logins
+from spawner_config.access.sessions import mark_token
 from spawner_config.settings import SettingsError
+from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
 
+PASSWORD = "a long one, too"
+HASH = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4))
 NATIVE = {"FARANDOLE_ADMIN": "ada", "FARANDOLE_ADMIN_PASSWORD": "a long enough one"}
 
 
@@ -20,15 +28,6 @@ def configured(environment):
     c = Config()
     configure_logins(c, environment)
     return c
-
-
-@pytest.fixture
-def database(tmp_path):
-    factory = orm.new_session_factory(f"sqlite:///{tmp_path}/hub.sqlite")
-    session = factory()
-    yield session
-    session.close()
-    session.bind.dispose()
 
 
 def authenticator(database, **environment):
@@ -43,8 +42,8 @@ def test_the_first_administrator_can_log_in_and_nobody_else(database):
     assert ours.admin_users == {"ada"}
 
 
-def test_a_changed_password_outlives_the_next_start(database):
-    assert authenticator(database).change_password("ada", "another good one")
+async def test_a_changed_password_outlives_the_next_start(database):
+    assert await authenticator(database).change_password("ada", "another good one")
     ours = authenticator(database)
     assert ours.get_user("ada").is_valid_password("another good one")
     assert not ours.get_user("ada").is_valid_password("a long enough one")
@@ -56,41 +55,45 @@ def test_a_weak_first_password_is_refused_with_the_remedy(database, password):
         authenticator(database, FARANDOLE_ADMIN_PASSWORD=password)
 
 
-def test_sign_up_is_closed_unless_it_is_opened(database):
-    assert authenticator(database).create_user("grace", "a long enough one") is None
+async def test_sign_up_is_closed_unless_it_is_opened(database):
+    assert await authenticator(database).create_user("grace", "a long enough one") is None
 
 
-def test_who_signs_up_waits_for_approval(database):
+async def test_who_signs_up_waits_for_approval(database):
+    assert not (
+        await authenticator(database, FARANDOLE_SIGNUP="approval").create_user("grace", "a long one, too")
+    ).is_authorized
+
+
+async def test_open_sign_up(database):
     assert (
-        not authenticator(database, FARANDOLE_SIGNUP="approval").create_user("grace", "a long one, too").is_authorized
-    )
-
-
-def test_open_sign_up(database):
-    assert authenticator(database, FARANDOLE_SIGNUP="open").create_user("grace", "a long one, too").is_authorized
+        await authenticator(database, FARANDOLE_SIGNUP="open").create_user("grace", "a long one, too")
+    ).is_authorized
 
 
 @pytest.mark.parametrize("name", ["ada.b", "пётр", "a@b.org", "a_b+c", "0"])
-def test_names_of_many_kinds_can_sign_up(database, name):
-    assert authenticator(database, FARANDOLE_SIGNUP="open").create_user(name, "a long one, too").username == name
+async def test_names_of_many_kinds_can_sign_up(database, name):
+    assert (
+        await authenticator(database, FARANDOLE_SIGNUP="open").create_user(name, "a long one, too")
+    ).username == name
 
 
 @pytest.mark.parametrize(
     "name", ["", "..", ".ada", "-ada", "a b", "a/b", "a%2fb", "a?b", "a#b", "<b>", "a'b", "a\nb", "a\n", "a" * 65]
 )
-def test_names_that_an_address_would_take_for_its_own_cannot(database, name):
-    assert authenticator(database, FARANDOLE_SIGNUP="open").create_user(name, "a long one, too") is None
+async def test_names_that_an_address_would_take_for_its_own_cannot(database, name):
+    assert await authenticator(database, FARANDOLE_SIGNUP="open").create_user(name, "a long one, too") is None
 
 
-def test_capitals_make_no_second_account(database):
+async def test_capitals_make_no_second_account(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
-    assert ours.create_user("ADA", "a long one, too") is None
-    assert ours.create_user("Grace", "a long one, too").username == "grace"
+    assert await ours.create_user("ADA", "a long one, too") is None
+    assert (await ours.create_user("Grace", "a long one, too")).username == "grace"
 
 
 async def test_who_is_locked_out_does_not_stay_logged_in(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
-    account = ours.create_user("grace", "a long one, too")
+    account = await ours.create_user("grace", "a long one, too")
     grace = SimpleNamespace(name="grace")
     asks = SimpleNamespace(current_user=grace, get_token=lambda: "a token")
     assert await ours.refresh_user(grace, asks)
@@ -101,6 +104,19 @@ async def test_who_is_locked_out_does_not_stay_logged_in(database):
 def token_of(database, user, note):
     """Return a token as the hub stores it."""
     return orm.APIToken.find(database, user.new_api_token(note=note, scopes=["inherit"]))
+
+
+def token_of_server(database, user):
+    """Return the token of a server, as the hub makes and marks it."""
+    row = orm.Spawner(name="")
+    database.add(row)
+    row.user = user
+    database.commit()
+    user.db = database
+    spawner = SimpleNamespace(user=user, orm_spawner=row)
+    spawner.api_token = user.new_api_token(scopes=["inherit"])
+    mark_token(spawner)
+    return orm.APIToken.find(database, spawner.api_token)
 
 
 @pytest.fixture
@@ -123,31 +139,43 @@ async def test_servers_of_a_user_without_an_account_work_and_nothing_else_of_the
         return await ours.refresh_user(added, SimpleNamespace(current_user=asks, get_token=lambda: token))
 
     assert await passes(other)
-    assert await passes(added, token_of(database, added, "Server at /user/added/"))
+    assert await passes(added, token_of_server(database, added))
     assert not await passes(added)
     assert not await passes(added, token_of(database, added, "made at /hub/token"))
     assert not await passes(added, token_of(database, added, None))
-    assert not await passes(added, token_of(database, other, "Server at /user/other/"))
+    assert not await passes(added, token_of_server(database, other))
 
 
-def test_open_sign_up_gives_nobody_what_a_user_of_the_hub_has(database, added, caplog):
+async def test_a_note_makes_no_token_of_a_server(database, added):
+    """Users choose the notes of their tokens, and the session ids of those that other servers ask for."""
+    asks = SimpleNamespace(current_user=added)
+    asks.get_token = lambda: token_of(database, added, "Server at /user/added/")
+    assert not await authenticator(database).refresh_user(added, asks)
+    database.add(orm.OAuthClient(identifier="jupyterhub-user-other"))
+    database.commit()
+    forged = added.new_api_token(session_id="farandole-server-1", client_id="jupyterhub-user-other", scopes=["inherit"])
+    asks.get_token = lambda: orm.APIToken.find(database, forged)
+    assert not await authenticator(database).refresh_user(added, asks)
+
+
+async def test_open_sign_up_gives_nobody_what_a_user_of_the_hub_has(database, added, caplog):
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
     ours.log = logging.getLogger()
-    assert ours.create_user("Added", "a long one, too") is None
+    assert await ours.create_user("Added", "a long one, too") is None
     assert ours.get_user("added") is None
     assert "Nobody can sign up as 'added'" in caplog.text
     assert "FARANDOLE_SIGNUP=approval" in caplog.text
 
 
-def test_who_was_added_signs_up_and_waits_for_approval(database, added):
+async def test_who_was_added_signs_up_and_waits_for_approval(database, added):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
-    assert ours.create_user("added", "a long one, too").is_authorized is False
+    assert (await ours.create_user("added", "a long one, too")).is_authorized is False
 
 
-def test_nobody_asks_for_the_rights_of_an_administrator_by_signing_up(database, added):
+async def test_nobody_asks_for_the_rights_of_an_administrator_by_signing_up(database, added):
     added.admin = True
     database.commit()
-    assert authenticator(database, FARANDOLE_SIGNUP="approval").create_user("added", "a long one, too") is None
+    assert await authenticator(database, FARANDOLE_SIGNUP="approval").create_user("added", "a long one, too") is None
 
 
 def test_no_token_outlives_its_account(database):
@@ -156,10 +184,10 @@ def test_no_token_outlives_its_account(database):
     assert ours.refresh_pre_spawn
 
 
-def test_nobody_signs_up_as_the_administrator(database):
+async def test_nobody_signs_up_as_the_administrator(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
     ours.delete_user(SimpleNamespace(name="ada"))
-    assert ours.create_user("Ada", "a long one, too") is None
+    assert await ours.create_user("Ada", "a long one, too") is None
 
 
 def test_no_page_acts_upon_a_link(database):
@@ -203,7 +231,7 @@ async def test_failures_of_long_ago_do_not_count(database):
 
 async def test_who_tried_before_the_approval_is_not_locked_after_it(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
-    grace = ours.create_user("grace", "a long one, too")
+    grace = await ours.create_user("grace", "a long one, too")
     login = {"username": "Grace", "password": "a long one, too"}
     for _ in range(4):
         ours.add_login_attempt("grace")
@@ -217,7 +245,7 @@ async def test_who_tried_before_the_approval_is_not_locked_after_it(database):
 
 async def test_a_right_password_opens_no_lock(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
-    ours.create_user("grace", "a long one, too")
+    await ours.create_user("grace", "a long one, too")
     for _ in range(5):
         ours.add_login_attempt("grace")
     with pytest.raises(HTTPError, match="locked for 10 minutes"):
@@ -227,7 +255,7 @@ async def test_a_right_password_opens_no_lock(database):
 
 async def test_who_waits_for_approval_is_told(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
-    ours.create_user("grace", "a long one, too")
+    await ours.create_user("grace", "a long one, too")
     assert await ours.authenticate(None, {"username": "grace", "password": "wrong"}) is None
     with pytest.raises(HTTPError, match="has not approved"):
         await ours.authenticate(None, {"username": "grace", "password": "a long one, too"})
@@ -245,3 +273,146 @@ async def test_who_waits_for_approval_is_told(database):
 def test_a_setting_that_cannot_work_is_named_with_the_remedy(environment, words):
     with pytest.raises(SettingsError, match=words):
         configured(environment)
+
+
+@pytest.mark.parametrize("name", ["ada", "nobody"])
+async def test_a_password_of_73_bytes_is_refused_alike_for_all_names(database, name, monkeypatch):
+    monkeypatch.setattr(bcrypt, "checkpw", None)
+    ours = authenticator(database)
+    for password in ("x" * 73, "é" * 37):
+        assert await ours.authenticate(None, {"username": name, "password": password}) is None
+
+
+async def test_a_login_takes_as_long_without_an_account(database, monkeypatch):
+    """The comparison is what takes time: there is one of the same cost in each case."""
+    costs = []
+    monkeypatch.setattr(bcrypt, "checkpw", lambda _, hashed: costs.append(hashed[:7]))
+    ours = authenticator(database)
+    for name in ("ada", "nobody"):
+        assert await ours.authenticate(None, {"username": name, "password": "wrong"}) is None
+    assert costs == [b"$2b$12$"] * 2
+
+
+async def test_a_lock_does_not_tell_which_accounts_exist(database):
+    ours = authenticator(database)
+    for name in ("ada", "nobody"):
+        for _ in range(4):
+            assert await ours.authenticate(None, {"username": name, "password": "wrong"}) is None
+        with pytest.raises(HTTPError, match="locked for 10 minutes"):
+            await ours.authenticate(None, {"username": name, "password": "wrong"})
+
+
+async def test_attempts_at_the_same_time_count_like_others(database, monkeypatch):
+    compared = []
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *_: compared.append(1))
+    ours = authenticator(database)
+    asking = (ours.authenticate(None, {"username": "ada", "password": f"wrong {n}"}) for n in range(20))
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    assert len(compared) == 5
+    assert all("locked for 10 minutes" in str(answer) for answer in answers)
+
+
+async def test_a_login_with_a_password_that_is_changed_meanwhile_fails(database, monkeypatch):
+    """Otherwise it would outlive the end of all logins, which comes with the new password."""
+    ours = authenticator(database)
+
+    def compare(*_):
+        ours.get_user("ada").password = HASH
+        return True
+
+    monkeypatch.setattr(ours.hasher, "_run", lambda _: asyncio.sleep(0, compare()))
+    assert await ours.authenticate(None, {"username": "ada", "password": "a long enough one"}) is None
+
+
+async def test_failures_of_names_that_nobody_has_are_forgotten(database):
+    ours = authenticator(database)
+    for name in ("one", "two"):
+        await ours.authenticate(None, {"username": name, "password": "wrong"})
+        let_pass(ours, name, minutes=11)
+    await ours.authenticate(None, {"username": "three", "password": "wrong"})
+    assert list(ours.login_attempts) == ["three"]
+
+
+async def test_a_name_that_nobody_can_have_is_not_remembered(database):
+    ours = authenticator(database)
+    assert await ours.authenticate(None, {"username": "x" * 100_000, "password": "wrong"}) is None
+    assert not ours.login_attempts
+
+
+async def test_the_hash_of_a_new_account_is_made_beside_the_event_loop(database, monkeypatch):
+    threads = []
+    made = bcrypt.hashpw
+    monkeypatch.setattr(bcrypt, "hashpw", lambda *args: threads.append(threading.current_thread()) or made(*args))
+    ours = authenticator(database, FARANDOLE_SIGNUP="open")
+    threads.clear()
+    assert await ours.create_user("grace", "a long one, too")
+    assert await ours.change_password("grace", "another long one")
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
+
+
+async def test_two_sign_ups_of_a_name_at_the_same_time_make_one_account(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="open")
+    made = await asyncio.gather(*(ours.create_user("grace", f"a long one, too {n}") for n in range(2)))
+    assert len([account for account in made if account]) == 1
+    assert database.query(UserInfo).filter_by(username="grace").count() == 1
+
+
+async def test_the_rate_of_sign_ups_is_limited(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="open")
+    ours.signups_per_hour = 2
+    for name in ("emmy", "grace"):
+        assert await ours.create_user(name, "a long one, too")
+    with pytest.raises(HTTPError, match="429.*Too many accounts were made within the last hour. Try again later"):
+        await ours.create_user("linus", "a long one, too")
+    assert ours.get_user("linus") is None
+    ours._signups[0] -= 3601
+    assert await ours.create_user("linus", "a long one, too")
+
+
+async def test_the_number_of_pending_sign_ups_is_limited(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="approval")
+    ours.most_pending = 1
+    first = await ours.create_user("emmy", "a long one, too")
+    with pytest.raises(HTTPError, match="429.*1 accounts wait for approval.*administrator to approve or discard"):
+        await ours.create_user("grace", "a long one, too")
+    first.is_authorized = True
+    database.commit()
+    assert await ours.create_user("grace", "a long one, too")
+
+
+async def test_who_is_locked_out_does_not_count_as_pending(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="approval")
+    ours.most_pending = 1
+    await ours.create_user("emmy", "a long one, too")
+    database.add(orm.User(name="emmy"))
+    database.commit()
+    assert await ours.create_user("grace", "a long one, too")
+
+
+async def test_nobody_signs_up_under_a_name_with_the_slug_of_another(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="open")
+    assert await ours.create_user(FIRST, "a long one, too")
+    with pytest.raises(HTTPError, match="403.*belongs to another user. Choose another name"):
+        await ours.create_user(SECOND, "a long one, too")
+    assert ours.get_user(SECOND) is None
+
+
+async def test_a_login_under_a_name_with_the_slug_of_another_is_refused(database):
+    ours = authenticator(database)
+    database.add_all([orm.User(name=FIRST), UserInfo(username=SECOND, password=HASH, is_authorized=True)])
+    database.commit()
+    with pytest.raises(HTTPError, match="403.*belongs to another user"):
+        await ours.get_authenticated_user(None, {"username": SECOND, "password": PASSWORD})
+
+
+async def test_a_user_with_the_slug_of_an_older_one_gets_no_server(database):
+    """Added by an administrator, or from before names were compared; the administrator cannot start one either."""
+    ours = authenticator(database)
+    for name in (FIRST, SECOND):
+        database.add(orm.User(name=name))
+        database.add(UserInfo(username=name, password=HASH, is_authorized=True))
+        database.commit()
+    assert await ours.refresh_user(SimpleNamespace(name=FIRST), None)
+    with pytest.raises(HTTPError, match="403.*belongs to another user"):
+        await ours.refresh_user(SimpleNamespace(name=SECOND), None)

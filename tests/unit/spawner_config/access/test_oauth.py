@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from jupyterhub import orm
 from tornado.httpclient import HTTPClientError
 from tornado.web import HTTPError
 from traitlets.config import Config
@@ -12,6 +13,7 @@ from traitlets.config import Config
 from spawner_config.access.logins import configure_logins
 from spawner_config.access.oauth import PROVIDERS
 from spawner_config.settings import SettingsError
+from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +41,10 @@ def configured(environment):
     return c
 
 
-def authenticator(environment, answer: Callable[[str], dict] | None = None):
+def authenticator(environment, answer: Callable[[str], dict] | None = None, database=None):
     """The hub's authenticator; ``answer`` answers its requests to the provider."""
     c = configured(environment)
-    return c.JupyterHub.authenticator_class(config=c, http_client=Provider(answer))
+    return c.JupyterHub.authenticator_class(config=c, http_client=Provider(answer), _deprecated_db_session=database)
 
 
 class Provider:
@@ -164,3 +166,16 @@ async def test_who_was_taken_off_the_list_may_not_stay():
     c = configured(GENERIC)
     assert c.Authenticator.auth_refresh_strict
     assert c.Authenticator.refresh_pre_spawn
+
+
+async def test_a_first_login_under_a_name_with_the_slug_of_another_is_refused(database):
+    environment = {**GENERIC, "FARANDOLE_ALLOWED_USERS": "*"}
+    database.add(orm.User(name=FIRST))
+    database.commit()
+    for name, refused in ((FIRST, False), (SECOND, True)):
+        ours = authenticator(environment, telling(preferred_username=name), database)
+        if not refused:
+            assert (await ours.get_authenticated_user(Handler(), None))["name"] == name
+            continue
+        with pytest.raises(HTTPError, match="403.*belongs to another user"):
+            await ours.get_authenticated_user(Handler(), None)

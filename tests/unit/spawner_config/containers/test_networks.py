@@ -12,7 +12,9 @@ from jupyterhub.proxy import ConfigurableHTTPProxy
 from spawner_config.containers.addresses import AddressRange
 from spawner_config.containers.networks import NO_ADDRESS_OPTION, NetworkError, UserNetworks
 from spawner_config.containers.proxy import NetworkedProxy
-from spawner_config.labels import HUB_LABEL
+from spawner_config.labels import HUB_LABEL, OWNER_LABEL
+from spawner_config.refusals import ForeignObjectError
+from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
 
 SERVICES = {"farandole-hub": "hub", "farandole-proxy": "proxy"}
 
@@ -83,8 +85,28 @@ async def test_two_servers_that_start_together_share_one_network():
     assert set(await asyncio.gather(*(networks.hold("ada", f"main-w{i}") for i in range(8)))) == {"farandole-user-ada"}
     [network] = engine.networks_by_id.values()
     assert network["Aliases"] == {"farandole-hub": ["hub"], "farandole-proxy": ["proxy"]}
-    assert network["Labels"] == {HUB_LABEL: "farandole"}
+    assert network["Labels"] == {HUB_LABEL: "farandole", OWNER_LABEL: "ada"}
     assert network["Options"] == {"com.docker.network.driver.mtu": "1400"}
+
+
+async def test_a_network_of_another_user_is_refused_with_the_remedy():
+    """The names of both have the same short form: their servers would reach each other."""
+    engine = Engine()
+    networks = make(engine)
+    await networks.hold(FIRST, "")
+    with pytest.raises(ForeignObjectError, match=f"network .* belongs to the user '{FIRST}'.*give one of them another"):
+        await networks.hold(SECOND, "")
+    await networks.release(SECOND, "")
+    [network] = engine.networks_by_id.values()
+    assert set(network["Containers"]) == set(SERVICES)
+
+
+async def test_a_network_of_an_earlier_version_has_no_name_and_is_accepted():
+    engine = Engine()
+    await make(engine).hold("ada", "")
+    for network in engine.networks_by_id.values():
+        del network["Labels"][OWNER_LABEL]
+    assert await make(engine).hold("ada", "main-w0") == "farandole-user-ada"
 
 
 async def test_each_user_has_a_network_and_a_subnet():

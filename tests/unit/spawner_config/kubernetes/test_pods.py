@@ -30,6 +30,7 @@ class FakeApi:
         self.pods: list[str] = []
         self.deleted: list[str] = []
         self.policies: dict[str, Any] = {}
+        self.claims: dict[str, Any] = {}
         self.refusal: ApiException | None = None
         self.slow = 0.0
 
@@ -47,6 +48,14 @@ class FakeApi:
             raise ApiException(status=409)
         self.policies[policy["metadata"]["name"]] = policy
 
+    async def read_namespaced_network_policy(self, name: str, _namespace: str) -> Any:
+        return annotated(**self.policies[name]["metadata"].get("annotations", {}))
+
+    async def read_namespaced_persistent_volume_claim(self, name: str, _namespace: str) -> Any:
+        if name not in self.claims:
+            raise ApiException(status=404)
+        return self.claims[name]
+
     async def patch_namespaced_network_policy(self, name: str, _namespace: str, policy: dict[str, Any]) -> None:
         self.policies[name] = policy
 
@@ -54,6 +63,11 @@ class FakeApi:
         if name not in self.policies:
             raise ApiException(status=404)
         del self.policies[name]
+
+
+def annotated(**annotations: str) -> Any:
+    """An object as the client of the cluster returns it."""
+    return SimpleNamespace(metadata=SimpleNamespace(annotations=annotations or None))
 
 
 def pod(phase: str = "Pending", *, uid: str = "2", ip: str | None = None, **status: Any) -> dict[str, Any]:
@@ -406,13 +420,47 @@ async def test_a_users_policy_goes_with_the_user(spawner: Any, api: FakeApi) -> 
     await spawner.delete_forever()
 
 
+async def test_a_policy_of_another_user_is_refused_and_stays(spawner: Any, api: FakeApi) -> None:
+    """It would let the pods of both users reach each other."""
+    theirs = user_policy("farandole-user-ada", spawner.user_labels, "another")
+    api.policies["farandole-user-ada"] = theirs
+    with pytest.raises(SpawnException, match="network policy farandole-user-ada belongs to the user 'another'"):
+        await asyncio.wait_for(spawner.start(), 20)
+    assert api.policies["farandole-user-ada"] is theirs
+    assert (api.pods, api.deleted) == ([], [])
+
+
+async def test_a_policy_of_an_earlier_version_gets_the_users_name(spawner: Any, api: FakeApi) -> None:
+    api.policies["farandole-user-ada"] = {"metadata": {"name": "farandole-user-ada"}}
+    await spawner._ensure_policy()
+    assert api.policies["farandole-user-ada"]["metadata"]["annotations"] == {"hub.jupyter.org/username": "ada"}
+
+
+async def test_a_claim_of_another_user_is_refused_with_the_remedy(spawner: Any, api: FakeApi) -> None:
+    """The other user may have been deleted: homes stay."""
+    spawner.pvc_name = "farandole-home-ada"
+    api.claims["farandole-home-ada"] = annotated(**{"hub.jupyter.org/username": "another"})
+    with pytest.raises(SpawnException, match="claim farandole-home-ada belongs to the user 'another'.*remove the"):
+        await asyncio.wait_for(spawner.start(), 20)
+    assert (api.pods, api.deleted) == ([], [])
+
+
+@pytest.mark.parametrize("annotations", [{"hub.jupyter.org/username": "ada"}, {}])
+async def test_the_own_claim_and_one_without_a_name_are_accepted(
+    spawner: Any, api: FakeApi, annotations: dict[str, str]
+) -> None:
+    spawner.pvc_name = "farandole-home-ada"
+    api.claims["farandole-home-ada"] = annotated(**annotations)
+    await spawner._check_claim()
+
+
 async def test_a_policy_that_is_refused_is_no_policy(api: FakeApi) -> None:
     async def refuse(*_: Any) -> None:
         raise ApiException(status=403)
 
     api.create_namespaced_network_policy = refuse  # type: ignore[method-assign]
     with pytest.raises(ApiException):
-        await UserPolicies(api, "farandole").ensure(user_policy("p", {"a": "b"}), 5)
+        await UserPolicies(api, "farandole").ensure(user_policy("p", {"a": "b"}, "ada"), 5)
 
 
 async def test_a_server_that_runs_and_stays_mute_is_told(

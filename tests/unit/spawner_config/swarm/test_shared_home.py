@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,12 +138,12 @@ def test_without_a_shared_folder_nothing_is_made_and_each_machine_has_its_own() 
     found = volumes(engine, None)
     asyncio.run(found.make(HOME, image=IMAGE))
     assert (engine.containers, found.everywhere) == ([], False)
-    [mount] = found.mounts(HOME)
-    assert mount["VolumeOptions"] == {"Labels": {"farandole.hub": "farandole"}}
+    [mount] = found.mounts(HOME, HOME, "ada")
+    assert mount["VolumeOptions"] == {"Labels": {"farandole.hub": "farandole", "farandole.owner": "ada"}}
 
 
 def test_a_service_has_volumes_and_no_folder_of_a_machine() -> None:
-    home, data = volumes(FakeEngine()).mounts({**HOME, **DATA})
+    home, data = volumes(FakeEngine()).mounts({**HOME, **DATA}, HOME, "ada")
     assert (home["Type"], home["Source"], home["Target"], home["ReadOnly"]) == (
         "volume",
         "farandole-home-ada",
@@ -152,6 +153,21 @@ def test_a_service_has_volumes_and_no_folder_of_a_machine() -> None:
     assert home["VolumeOptions"]["NoCopy"]
     assert home["VolumeOptions"]["DriverConfig"]["Options"]["type"] == "nfs"
     assert (data["Type"], data["ReadOnly"], data.get("VolumeOptions")) == ("volume", True, None)
+
+
+def test_the_home_is_claimed_as_a_folder_of_the_share() -> None:
+    """The volume on the hub's machine records the user; the filter admits only these options."""
+    made: list[dict[str, Any]] = []
+
+    def create_volume(name: str, **options: Any) -> dict[str, Any]:
+        made.append({"name": name, **options})
+        return {"Labels": options["labels"]}
+
+    engine = SimpleNamespace(create_volume=create_volume)
+    asyncio.run(volumes(engine).claim_homes(HOME, "ada"))  # type: ignore[arg-type]
+    [volume] = made
+    assert volume["labels"] == {"farandole.hub": "farandole", "farandole.owner": "ada"}
+    assert (volume["driver"], volume["driver_opts"]["device"]) == ("local", ":/export/homes/farandole-home-ada")
 
 
 def test_a_groups_folder_is_made_as_homes_are() -> None:

@@ -36,6 +36,7 @@ class Swarm:
         self.made: list[dict[str, Any]] = []
         self.services: dict[str, dict[str, Any]] = {}
         self.leaving: list[dict[str, Any]] = []
+        self.volumes: dict[str, dict[str, str]] = {}
         self.fits: Callable[[list[str]], str | None] = lambda constraints: self.named(constraints) or "node-a"
         self.state = "running"
         self.err = ""
@@ -44,6 +45,9 @@ class Swarm:
     @staticmethod
     def named(constraints: list[str]) -> str | None:
         return next((each.removeprefix("node.id==") for each in constraints if each.startswith("node.id==")), None)
+
+    def create_volume(self, name: str, *, labels: dict[str, str]) -> dict[str, Any]:
+        return {"Name": name, "Labels": self.volumes.setdefault(name, labels)}
 
     async def ask(self, method: str, *args: Any, **options: Any) -> Any:
         return getattr(self, f"_{method}")(*args, **options)
@@ -113,7 +117,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Swarm:
 
 
 def spawner_of(engine: Swarm, server: str = "main-w0", **more: Any) -> Any:
-    shared = SwarmVolumes(None, Shares(), None, name="farandole")  # type: ignore[arg-type]
+    shared = SwarmVolumes(engine, Shares(), None, name="farandole")  # type: ignore[arg-type]
     common = {
         "shared_volumes": shared,
         "networks": Networks(),
@@ -255,6 +259,21 @@ async def test_nobody_waits_for_a_node_that_is_down(engine: Swarm) -> None:
 async def test_a_notebook_stays_where_its_home_is(engine: Swarm, server: str, constraints: list[str]) -> None:
     await start(spawner_of(engine, server))
     assert engine.made[0]["template"]["Placement"]["Constraints"] == constraints
+
+
+async def test_a_home_of_another_user_starts_no_service(engine: Swarm) -> None:
+    engine.volumes["farandole-home-ada"] = {"farandole.owner": "another"}
+    with pytest.raises(SpawnException, match="volume farandole-home-ada belongs to the user 'another'"):
+        await start(spawner_of(engine, ""))
+    assert not engine.made
+
+
+async def test_a_service_gives_the_users_name_to_a_new_home_on_its_machine(engine: Swarm) -> None:
+    await start(spawner_of(engine))
+    mounts = engine.made[0]["template"]["ContainerSpec"]["Mounts"]
+    [home] = [mount for mount in mounts if mount.get("Source") == "farandole-home-ada"]
+    assert home["VolumeOptions"]["Labels"]["farandole.owner"] == "ada"
+    assert engine.volumes["farandole-home-ada"]["farandole.owner"] == "ada"
 
 
 async def test_memory_that_a_profile_names_is_kept_for_its_servers(engine: Swarm) -> None:

@@ -1,0 +1,99 @@
+"""The pages of accounts: sign-up, change of a password, and the administrator's list.
+
+NativeAuthenticator's own pages hash passwords in the event loop, act on links, and leave all sessions as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jupyterhub.scopes import needs_scope
+from nativeauthenticator.handlers import ChangePasswordAdminHandler, ChangePasswordHandler, SignUpHandler
+from tornado import web
+
+from spawner_config.access.accounts import AccountsHandler
+from spawner_config.access.sessions import end_sessions
+
+if TYPE_CHECKING:
+    from typing import Any
+
+MISMATCH = "The new password didn't match the confirmation. Please try again."
+WRONG = "Your current password was incorrect. Please try again."
+REFUSED = "Something went wrong! The password must have {} characters or more, 72 bytes or fewer, and not be common."
+ENDED = "All other logins and all tokens of {} have ended; servers continue to run."
+
+
+class SignUpPage(SignUpHandler):  # type: ignore[misc]
+    """``/hub/signup``: makes an account."""
+
+    async def post(self) -> None:
+        """Make an account and show the result; raises HTTPError if the name is refused or there are too many."""
+        if not self.authenticator.enable_signup:
+            raise web.HTTPError(404)
+        name, password, confirmation = (
+            self.get_body_argument(key, strip=False)
+            for key in ("username", "signup_password", "signup_password_confirmation")
+        )
+        taken = self.authenticator.user_exists(name)
+        account = None
+        if password == confirmation and not taken:
+            account = await self.authenticator.create_user(name, password)
+        alert, message = self.get_result_message(account, True, taken, password == confirmation, False)
+        self.finish(await self.render_template("signup.html", alert=alert, result_message=message))
+
+
+class ChangePasswordPage(ChangePasswordHandler):  # type: ignore[misc]
+    """``/hub/change-password``: changes the own password."""
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Change the password if the current one is right; raises HTTPError 403 after too many failures."""
+        user = self.current_user
+        if await self.authenticator.find_account(user.name, self.get_body_argument("old_password", strip=False)):
+            fault = await change_password(self, user.name)
+        else:
+            fault = WRONG
+        await show_result(self, "change-password.html", user.name, fault)
+
+
+class ChangePasswordAdminPage(ChangePasswordAdminHandler):  # type: ignore[misc]
+    """``/hub/change-password/NAME``: the administrator resets a password."""
+
+    @needs_scope("admin:users")  # type: ignore[untyped-decorator]
+    async def post(self, user_name: str) -> None:
+        """Change the password of an account; answers 404 if there is none."""
+        if not self.authenticator.user_exists(user_name):
+            raise web.HTTPError(404, "There is no account %r.", user_name)
+        await show_result(self, "change-password-admin.html", user_name, await change_password(self, user_name))
+
+
+PAGES = [
+    ("/signup", SignUpPage),
+    ("/authorize", AccountsHandler),
+    ("/change-password", ChangePasswordPage),
+    ("/change-password/([^/]+)", ChangePasswordAdminPage),
+]
+"""JupyterHub 6 cannot show the library's login page; its other pages act on a GET."""
+
+
+async def change_password(handler: Any, name: str) -> str | None:
+    """Change a password as the form says, and end the account's sessions; returns the fault if it is refused."""
+    new = handler.get_body_argument("new_password", strip=False)
+    if new != handler.get_body_argument("new_password_confirmation", strip=False):
+        return MISMATCH
+    if not await handler.authenticator.change_password(name, new):
+        return REFUSED.format(handler.authenticator.minimum_password_length)
+    user = handler.users.get(handler.authenticator.normalize_username(name))
+    if user is not None:
+        end_sessions(handler.db, user, keep=[spawner for spawner in user.spawners.values() if spawner.active])
+        if user is handler.current_user:
+            handler.set_login_cookie(user)
+    return None
+
+
+async def show_result(handler: Any, template: str, name: str, fault: str | None) -> None:
+    """Show the form again with the result."""
+    message = fault or f"The password of {name} has been changed successfully. {ENDED.format(name)}"
+    alert = "alert-danger" if fault else "alert-success"
+    page = await handler.render_template(template, user_name=name, result_message=message, alert=alert)
+    handler.finish(page)

@@ -1,0 +1,56 @@
+"""Refuses users whose names share a slug: homes, networks and policies of users are found by the slug of the name.
+
+A slug ends in 32 bits of a hash of the name, unless the name is short and plain. Another name with the same 32 bits is
+found within a minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from jupyterhub import orm
+from jupyterhub.slugs import is_valid_simple_name
+from nativeauthenticator.orm import UserInfo
+from tornado.log import app_log
+from tornado.web import HTTPError
+
+SHORTEST_SLUG = 10
+"""Up to this length a plain name is its own slug, however much a slug is shortened."""
+HASH_LENGTH = 8
+"""The number of hexadecimal digits of the hash in a slug (``_hash_length`` of `jupyterhub.slugs`)."""
+
+
+def check_slug(db: Any, name: str) -> None:
+    """Raise HTTPError 403 if another user or account has the slug of ``name``; the oldest one keeps it."""
+    holder = slug_holder(db, name)
+    if holder in {None, name}:
+        return
+    app_log.warning(
+        "%r cannot be used: the home and network of that name would be those of %r. Delete one of the two users at "
+        "/hub/admin, or discard one of the accounts at /hub/authorize.",
+        name,
+        holder,
+    )
+    raise HTTPError(
+        403,
+        f"The name {name!r} cannot be used here: its short form, by which homes and networks are found, belongs to "
+        "another user. Choose another name, or ask the administrator, who finds the other name in the hub's log.",
+    )
+
+
+def slug_holder(db: Any, name: str) -> str | None:
+    """Return the oldest user of the hub whose name has a slug in common with ``name``, else the oldest account."""
+    if is_valid_simple_name(name, SHORTEST_SLUG):
+        return None
+    wanted = _hash(name)
+    # All names, because a database cannot search by this hash; it takes some milliseconds for thousands of users.
+    for names in (db.query(orm.User.name).order_by(orm.User.id), db.query(UserInfo.username).order_by(UserInfo.id)):
+        for (other,) in names:
+            if _hash(other) == wanted:
+                return str(other)
+    return None
+
+
+def _hash(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:HASH_LENGTH]

@@ -1,0 +1,129 @@
+"""Accounts on a real hub: what strangers can learn and hold up, and what ends with a password."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.process import is_healthy, local_session
+from tests.clients.browser import Browser, BrowserError
+from tests.hub import RunningHub, run_hub
+from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import requests
+
+CONFIG = Path(__file__).with_name("accounts_config.py")
+ADMIN_PASSWORD = "a password for tests"
+PASSWORD, NEW = "three quiet horses", "four louder horses"
+LOGINS = 30
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with accounts, on which anyone can sign up."""
+    with run_hub(tmp_path_factory.mktemp("accounts"), config=CONFIG) as running:
+        yield running
+
+
+def submit(hub: RunningHub, path: str, session: requests.Session | None = None, **fields: str) -> requests.Response:
+    """Send a form as the page at ``path`` does."""
+    session = session or local_session()
+    session.get(f"{hub.url}/hub/{path}", timeout=30)
+    token = [cookie.value or "" for cookie in session.cookies if cookie.name == "_xsrf"][-1]
+    return session.post(f"{hub.url}/hub/{path}", data={"_xsrf": token, **fields}, timeout=60)
+
+
+def sign_up(hub: RunningHub, name: str) -> requests.Response:
+    return submit(hub, "signup", username=name, signup_password=PASSWORD, signup_password_confirmation=PASSWORD)
+
+
+def log_in(hub: RunningHub, name: str, password: str) -> requests.Response:
+    return submit(hub, "login", username=name, password=password)
+
+
+def change(hub: RunningHub, browser: Browser, password: str, new: str) -> requests.Response:
+    fields = {"old_password": password, "new_password": new, "new_password_confirmation": new}
+    return submit(hub, "change-password", browser._session, **fields)
+
+
+def test_a_new_password_ends_other_logins_and_tokens_and_no_server(hub: RunningHub) -> None:
+    sign_up(hub, "rosa")
+    mine, stolen = (Browser(hub.url, "rosa", PASSWORD) for _ in range(2))
+    token = stolen.make_token()
+    mine.start_notebook()
+    server = hub.environment_of("rosa", "")["JUPYTERHUB_API_TOKEN"]
+    assert "changed successfully" in change(hub, mine, PASSWORD, NEW).text
+    assert hub.api(token, "GET", "/hub/api/user").status_code == 403
+    with pytest.raises(Exception, match="403"):
+        stolen.has_notebook()
+    assert hub.api(server, "GET", "/hub/api/users/rosa").status_code == 200
+    assert mine.has_notebook()
+    assert log_in(hub, "rosa", PASSWORD).status_code == 403
+    assert Browser(hub.url, "rosa", NEW)
+
+
+def test_a_reset_by_the_administrator_ends_logins_and_tokens(hub: RunningHub) -> None:
+    sign_up(hub, "viola")
+    token = Browser(hub.url, "viola", PASSWORD).make_token()
+    admin = Browser(hub.url, "root", ADMIN_PASSWORD)
+    fields = {"new_password": NEW, "new_password_confirmation": NEW}
+    assert "changed successfully" in submit(hub, "change-password/viola", admin._session, **fields).text
+    assert hub.api(token, "GET", "/hub/api/user").status_code == 403
+    assert Browser(hub.url, "viola", NEW)
+    assert admin.make_token()
+
+
+def test_a_password_that_is_too_long_is_answered_alike_for_all_names(hub: RunningHub) -> None:
+    answers = [log_in(hub, name, "x" * 73) for name in ("root", "nobody")]
+    assert [answer.status_code for answer in answers] == [403, 403]
+    assert ["Invalid username or password" in answer.text for answer in answers] == [True, True]
+    sign_up(hub, "emmy")
+    assert "current password was incorrect" in change(hub, Browser(hub.url, "emmy", PASSWORD), "x" * 73, NEW).text
+
+
+def test_the_hub_answers_others_while_many_log_in(hub: RunningHub) -> None:
+    """Each login takes some tenths of a second of a core; in the event loop, all would wait for all."""
+    slowest = 0.0
+    begun = time.monotonic()
+    with ThreadPoolExecutor(LOGINS) as pool:
+        logins = [pool.submit(log_in, hub, f"nobody{number}", PASSWORD) for number in range(LOGINS)]
+        while not all(login.done() for login in logins):
+            asked = time.monotonic()
+            assert is_healthy(hub.url, timeout=30)
+            slowest = max(slowest, time.monotonic() - asked)
+    assert slowest < (time.monotonic() - begun) / 3
+    assert {login.result().status_code for login in logins} == {403}
+
+
+def test_of_two_names_with_one_home_the_second_is_refused(hub: RunningHub) -> None:
+    assert "successful" in sign_up(hub, FIRST).text
+    answer = sign_up(hub, SECOND)
+    assert answer.status_code == 403
+    assert "belongs to another user. Choose another name" in answer.text
+    with pytest.raises(BrowserError):
+        Browser(hub.url, SECOND, PASSWORD)
+
+
+def test_a_user_added_with_the_home_of_another_gets_no_server(hub: RunningHub) -> None:
+    sign_up(hub, FIRST)
+    Browser(hub.url, FIRST, PASSWORD)
+    token = Browser(hub.url, "root", ADMIN_PASSWORD).make_token()
+    assert hub.api(token, "POST", f"/hub/api/users/{SECOND}").status_code == 201
+    answer = hub.api(token, "POST", f"/hub/api/users/{SECOND}/server")
+    assert answer.status_code == 403
+    assert "belongs to another user" in answer.json()["message"]
+
+
+def test_a_locked_name_is_locked_whether_it_exists_or_not(hub: RunningHub) -> None:
+    sign_up(hub, "victim")
+    for name in ("victim", "phantom"):
+        answers = [log_in(hub, name, "wrong") for _ in range(6)]
+        assert "locked for 10 minutes" in answers[-1].text
+        assert {answer.status_code for answer in answers} == {403}

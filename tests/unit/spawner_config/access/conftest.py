@@ -1,0 +1,23 @@
+"""The database of a hub, for the tests of accounts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from jupyterhub import orm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sqlalchemy.orm import Session
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Session]:
+    """A session of a new database."""
+    session = orm.new_session_factory(f"sqlite:///{tmp_path}/hub.sqlite")()
+    yield session
+    session.close()
+    session.bind.dispose()

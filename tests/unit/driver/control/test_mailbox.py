@@ -12,8 +12,9 @@ from farandole.driver.control import mailbox
 from farandole.driver.control.control_service import ControlService
 from farandole.driver.control.mailbox import MAILBOXES, Mailbox, ask, driver_statuses
 from farandole.exceptions import ClusterExistsError, DeadlineError, FarandoleError, NoClusterError
+from farandole.runs.folder import this_process
 from farandole.runs.origin import Origin
-from farandole.runs.store import RunStore, this_process
+from farandole.runs.store import RunStore
 
 DEADLINE = 60
 

@@ -198,7 +198,7 @@ def test_a_record_that_cannot_be_read_costs_no_list_of_runs(store, run, tmp_path
     frames.unlink()
     assert complete(store) == []
     frames.mkdir()
-    with pytest.warns(UserWarning, match=rf"left of run {run.id} cannot be read: .*Is a directory"):
+    with pytest.warns(UserWarning, match=rf"left of run '{run.id}' cannot be read: .*is not a regular file"):
         assert complete(store) == []
 
 

@@ -83,13 +83,14 @@ def parse_json(data: bytes | str, what: str) -> dict[str, Any]:
         raise ValueError(f"{what} is not valid JSON: {exc}") from exc
     if not isinstance(value, dict):
         raise ValueError(f"{what} is not a JSON object")
-    _check_levels(value, what)
+    check_levels(value, what)
     return value
 
 
-def _check_levels(value: Any, what: str) -> None:
+def check_levels(value: Any, what: str, most: int = MOST_LEVELS) -> None:
+    """Raise ValueError if lists and objects are nested more than ``most`` times."""
     level = [value]
-    for _ in range(MOST_LEVELS):
+    for _ in range(most):
         inner = (item for one in level for item in (one.values() if isinstance(one, dict) else one))
         level = [item for item in inner if isinstance(item, dict | list)]
         if not level:

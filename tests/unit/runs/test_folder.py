@@ -153,6 +153,12 @@ def test_a_strange_line_costs_no_other_report(store, line):
     assert frame["step"].tolist()[0] == 1
 
 
+def test_the_largest_step_of_a_report_spoils_no_data_frame(store):
+    line = json.dumps({**REPORT, "step": 2**63 - 1})
+    (write_run(store.folder, BAD) / "metrics" / "rank-0.jsonl").write_text(line + "\n")
+    assert store.load(BAD).dataframe()["step"].tolist() == [2**63 - 1024]
+
+
 def test_a_line_of_gigabytes_is_not_read_into_memory(store):
     path = write_run(store.folder, BAD) / "metrics" / "rank-0.jsonl"
     os.truncate(path, 3_000_000_000)

@@ -172,3 +172,12 @@ async def test_a_strange_world_is_refused_by_a_worker(tmp_path, monkeypatch, bod
         for after in ("x", "-5", "9" * 5000):
             async with kernel.session.get(f"farandole/records/r/k?after={after}") as answer:
                 assert answer.status in {400, 404}
+
+
+async def test_a_worker_reads_no_large_body_of_an_unknown_sender(tmp_path, monkeypatch):
+    async with running_kernel("worker", tmp_path, monkeypatch) as kernel, aiohttp.ClientSession() as stranger:
+        url = f"{kernel.session._base_url}farandole/rendezvous"
+        with pytest.raises((aiohttp.ClientError, AssertionError)):
+            async with stranger.post(url, data=bytes(20_000_000)) as answer:
+                assert answer.status not in {400, 413}
+        await kernel.assert_works()

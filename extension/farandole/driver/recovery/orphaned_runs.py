@@ -167,7 +167,7 @@ def _warned(info: RunInfo) -> Iterator[None]:
 
 def _headers(folder: Path) -> list[Path]:
     found = (folder / LEFT_RECORDS).glob("[!.]*.json")
-    return sorted(header for header in found if header.with_suffix(".frames").exists())
+    return sorted(header for header in found if os.path.lexists(header.with_suffix(".frames")))
 
 
 def _complete(loop: LoopThread, store: RunStore, info: RunInfo) -> Run | None:

@@ -8,7 +8,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from farandole.driver.cluster import Cluster
-from farandole.runs.store import read_lines
+from farandole.runs.folder import read_lines
+from farandole.runs.positions import rank_files
 
 from bench.record import Record, median_of
 from bench.site import bench_hub, quiet
@@ -74,8 +75,8 @@ def arrivals(what: str, runs: list[tuple[float, float]]) -> Iterator[Record]:
 
 def _reports_kept(run: Run) -> int:
     """Count distinct reports on disk, so that duplicates do not hide losses."""
-    files = sorted((run.folder / "metrics").glob("rank-*.jsonl"))
-    return sum(len({record["step"] for record in read_lines(file)}) for file in files)
+    names = [name for _, name in rank_files(run.folder, "metrics", ".jsonl")]
+    return sum(len({record["step"] for record in read_lines(run.folder, name)}) for name in names)
 
 
 def _prints_kept(run: Run) -> int:

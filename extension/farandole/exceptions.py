@@ -16,6 +16,7 @@
     ├── TransferError        a value could not be pushed or pulled
     ├── ReportError          fd.report or fd.result does not accept a value (also a TypeError)
     └── RunNotFoundError     no run, or more than one, has that id or name
+        └── RunUnreadableError   a file of the run cannot be read
 
 Every message names what is missing or wrong, and the remedy.
 """
@@ -110,3 +111,7 @@ class ReportError(FarandoleError, TypeError):
 
 class RunNotFoundError(FarandoleError):
     """Raised when no run, or more than one, matches an id or a name."""
+
+
+class RunUnreadableError(RunNotFoundError):
+    """Raised when a file of a run cannot be read; names the file and the reason."""

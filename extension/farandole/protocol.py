@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 COMM_TARGET = "farandole"
 """Comm target on which a rank sends ``{"run": id or "", "rank": n, "records": [rank message, ...]}``."""
@@ -53,6 +55,15 @@ For each kernel there is ``<id>.frames``, the websocket frames with their length
 is written last.
 """
 
+
+MOST_RANKS = 16_384
+"""Limit for the number of ranks of a run, with which readers of run folders refuse senseless numbers."""
+
+LARGEST_STEP = 2**63 - 1
+"""Largest step or epoch of a report."""
+
+LATEST = 1e11
+"""Limit for times, in seconds since the epoch: the year 5138."""
 
 COPY = re.compile(r"farandole-\d{8}-\d{6}-[0-9a-f]+-.*-\d")
 """Name of a rank's copy of a commit. The rank that wrote it holds a shared lock (flock) on it while it lives."""
@@ -139,6 +150,24 @@ class Report:
     values: dict[str, float] = field(default_factory=dict)
 
 
+def is_rank(value: object) -> TypeGuard[int]:
+    """Return whether a value from outside is the number of a rank."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_RANKS
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value from outside is a finite number of any size that a float can have."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def check_usage(record: dict[str, Any]) -> None:
+    """Raise ValueError unless the values of a usage record are numbers; bytes are integers."""
+    for key, value in record.items():
+        valid = type(value) is int if key.endswith("_bytes") else is_number(value) or not key.endswith("_percent")
+        if value is not None and not valid:
+            raise ValueError(f"{key} of a usage record must be a number, not {reprlib.repr(value)}")
+
+
 def float_to_json(value: float) -> float | str:
     """Return a float as strict JSON: NaN and infinities become the strings ``NaN``, ``Infinity``, ``-Infinity``."""
     if math.isfinite(value):
@@ -160,11 +189,13 @@ def report_to_json(report: Report) -> dict[str, Any]:
 
 
 def report_from_json(record: dict[str, Any]) -> Report:
-    """Return the report of a JSON object; the inverse of `report_to_json`."""
-    return Report(
-        rank=record["rank"],
-        time=record["time"],
-        step=record.get("step"),
-        epoch=record.get("epoch"),
-        values={name: float(value) for name, value in record["values"].items()},
-    )
+    """Return the report of a JSON object; the inverse of `report_to_json`.
+
+    Raises KeyError, AttributeError, TypeError, ValueError or OverflowError if it is not a report.
+    """
+    steps = record.get("step"), record.get("epoch")
+    whole = all(step is None or (type(step) is int and abs(step) <= LARGEST_STEP) for step in steps)
+    if not whole or not is_rank(record["rank"]) or not is_number(record["time"]):
+        raise ValueError(f"this is not a report: {reprlib.repr(record)}")
+    values = {name: float(value) for name, value in record["values"].items()}
+    return Report(rank=record["rank"], time=float(record["time"]), step=steps[0], epoch=steps[1], values=values)

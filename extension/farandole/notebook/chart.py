@@ -10,6 +10,7 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
+from farandole.reading import printable
 from farandole.runs.run import Run
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _bad_marks(points: Sequence[Point], x: Callable[[float], float], base: float
 def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 11, weight: int = 400) -> str:
     return (
         f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}" fill="{INK}">'
-        f"{escape(text)}</text>"
+        f"{escape(printable(text))}</text>"
     )
 
 
@@ -160,7 +161,7 @@ def summary(run: Run) -> str:
     info = run.info
     ranks = "1 rank" if info.size == 1 else f"{info.size} ranks"
     title = f"Run {info.name} ({info.id})" if info.name else f"Run {info.id}"
-    return " · ".join([title, info.status.value, duration(info.seconds), ranks, info.backend])
+    return printable(" · ".join([title, info.status.value, duration(info.seconds), ranks, info.backend]))
 
 
 def table(series: Sequence[Series], ranks: Sequence[int]) -> list[list[str]]:
@@ -173,7 +174,7 @@ def table(series: Sequence[Series], ranks: Sequence[int]) -> list[list[str]]:
 def _row(series: Series, ranks: Sequence[int]) -> list[str]:
     values = (series.first, series.last, series.low, series.high)
     last = [number(series.last_of[rank]) if rank in series.last_of else "" for rank in ranks]
-    return [series.name, *map(number, values), *last]
+    return [printable(series.name), *map(number, values), *last]
 
 
 def as_text(rows: Sequence[Sequence[str]]) -> str:

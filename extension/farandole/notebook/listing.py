@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from html import escape
 
 from farandole.protocol import Status
+from farandole.reading import printable
 from farandole.runs.model import RunInfo
 
 HEAD = ("id", "name", "status", "started", "seconds", "ranks", "backend")
@@ -42,4 +43,5 @@ class RunList:
 
 def _row(run: RunInfo, status: str) -> tuple[str, ...]:
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
-    return (run.id, run.name or "-", status, started, f"{run.seconds:.1f}", str(run.size), run.backend)
+    cells = (run.id, run.name or "-", status, started, f"{run.seconds:.1f}", str(run.size), run.backend)
+    return tuple(map(printable, cells))

@@ -27,7 +27,7 @@ def check_tensorboard() -> None:
 class TensorBoardWriter:
     """Writes ``<run>/tensorboard/rank-<n>``, so that a series of all ranks shares one chart in TensorBoard.
 
-    After an OSError no more event files are written. The run continues and has one notice about it.
+    After an error no more event files are written. The run continues and has one notice about it.
     """
 
     def __init__(self, run: Run) -> None:
@@ -46,7 +46,8 @@ class TensorBoardWriter:
                 return
             try:
                 self._write(report)
-            except OSError as error:
+            except (OSError, ValueError) as error:
+                # A ValueError: the event file's format has no place for a step or a name.
                 self._give_up(error)
 
     def close(self) -> None:
@@ -73,6 +74,6 @@ class TensorBoardWriter:
         self._writers[rank] = SummaryWriter(str(folder), flush_secs=2)
         return self._writers[rank]
 
-    def _give_up(self, error: OSError) -> None:
+    def _give_up(self, error: Exception) -> None:
         self._broken = True
         self._run.notice(f"TensorBoard's event files are incomplete: {error}; the run's metrics are complete")

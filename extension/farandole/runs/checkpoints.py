@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from farandole.protocol import CHECKPOINT_MANIFEST, CHECKPOINT_PREFIX, CHECKPOINTS
+from farandole.protocol import CHECKPOINT_MANIFEST, CHECKPOINT_PREFIX, CHECKPOINTS, LATEST, is_number
+from farandole.reading import SMALL_JSON_BYTES, read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +33,9 @@ def checkpoints_of(folder: Path) -> tuple[Checkpoint, ...]:
 
 def _read(place: Path) -> Checkpoint | None:
     try:
-        manifest: dict[str, Any] = json.loads((place / CHECKPOINT_MANIFEST).read_text(encoding="utf-8"))
-        return Checkpoint(
-            step=int(manifest["step"]), path=place, time=float(manifest["time"]), bytes=int(manifest["bytes"])
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+        manifest = read_json(place, CHECKPOINT_MANIFEST, SMALL_JSON_BYTES)
+        step, time, size = manifest["step"], manifest["time"], manifest["bytes"]
+    except (OSError, ValueError, KeyError):
         return None
+    valid = type(step) is int and type(size) is int and is_number(time) and 0 <= time < LATEST
+    return Checkpoint(step=step, path=place, time=float(time), bytes=size) if valid else None

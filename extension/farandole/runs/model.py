@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from farandole.exceptions import DeadlineError
 from farandole.protocol import Status
+from farandole.reading import check_types
 from farandole.runs.writer import strict_json
 
 RankStatus = Literal["running", "done", "failed", "stopped", "dead"]
@@ -62,13 +63,34 @@ class RunInfo:
 
     @classmethod
     def from_json(cls, record: dict[str, Any], folder: Path) -> RunInfo:
-        """Parse a record of `to_json`; ignore unknown keys. Raises KeyError, ValueError or TypeError if invalid."""
-        known = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
-        known["status"] = Status(record["status"])
-        known["workers"] = tuple(record.get("workers", ()))
-        known["notices"] = tuple(record.get("notices", ()))
+        """Parse a record of `to_json`; ignore unknown keys. Raises ValueError if it is invalid, with the key."""
+        for key in ("id", "status", "started"):
+            if key not in record:
+                raise ValueError(f"run.json has no {key!r}")
+        known = {name: record[name] for name in cls.__dataclass_fields__ if name in record and name != "folder"}
+        check_types(known, _KINDS, "run.json")
+        known |= {name: tuple(known[name]) for name in ("workers", "notices") if name in known}
         known["results"] = {int(rank): value for rank, value in record.get("results", {}).items()}
-        return cls(**{**known, "started": float(record["started"]), "folder": folder})
+        known |= {"status": Status(record["status"]), "started": float(record["started"]), "folder": folder}
+        return cls(**known)
+
+
+_KINDS = {
+    "status": "status",
+    "error": "text or null",
+    "started": "time",
+    "ended": "time or null",
+    "size": "count of ranks",
+    "workers": "texts",
+    "options": "object",
+    "versions": "object",
+    "git": "object or null",
+    "driver": "process",
+    "results": "results",
+    "notices": "texts",
+    "resumed_from": "text or null",
+}
+"""The types of the values of ``run.json``; all others are texts."""
 
 
 class LogTail:

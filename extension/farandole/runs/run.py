@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.exceptions import FarandoleError, RankError, UsageError
-from farandole.protocol import Kind, Report, Status, report_from_json
+from farandole.protocol import Kind, Report, Status, check_usage, report_from_json
 from farandole.runs.checkpoints import Checkpoint, checkpoints_of
 from farandole.runs.model import RankStatus, RankView, RunInfo, still_going
 from farandole.runs.positions import JournalPosition
@@ -148,6 +148,7 @@ class Run:
         elif kind == Kind.NOTICE and not (self._resumed and record["text"] in self.notices):
             self.notice(record["text"])
         elif kind == Kind.USAGE:
+            check_usage(record)
             self._view(rank).usage = record
             _add_line(lines, f"usage/rank-{rank}.jsonl", record)
         elif kind == Kind.PROGRESS:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 POINTS = 300
 """Largest number of points drawn for a line."""
 
+LARGEST_WHOLE = 2.0**63 - 1024
+"""Largest float that is a 64-bit integer; the largest step of a report is rounded to more."""
+
 
 class Axis:
     """Places the reports of one series on the x axis: by step, else by epoch, else by their order."""
@@ -194,7 +197,8 @@ class RankTable:
 
         frame = pd.DataFrame({"rank": rank, "time": list(self.time)})
         for name, whole in (("step", self.step), ("epoch", self.epoch)):
-            frame[name] = pd.Series(list(whole), dtype="float64").astype("Int64")
+            steps = pd.Series(list(whole), dtype="float64").clip(-LARGEST_WHOLE, LARGEST_WHOLE)
+            frame[name] = steps.astype("Int64")
         for name, column in self.columns.items():
             frame[name] = pd.Series(list(column.values), index=list(column.rows), dtype="float64")
         return frame

@@ -10,10 +10,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import socket
 import subprocess
 import time
 import warnings
@@ -21,25 +19,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
-from farandole.exceptions import RunNotFoundError, UsageError
+from farandole.exceptions import RunNotFoundError, RunUnreadableError, UsageError
 from farandole.protocol import Status
 from farandole.runs.checkpoints import checkpoints_of
+from farandole.runs.folder import code_of, feed, read_info, run_names, this_process
 from farandole.runs.model import RunInfo
 from farandole.runs.origin import Origin
-from farandole.runs.positions import cut_back, rank_files
+from farandole.runs.positions import cut_back
 from farandole.runs.run import Run
 from farandole.runs.view_files import ViewFiles
 from farandole.runs.writer import Nowhere, RunFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     import pandas as pd
 
 GIT_SECONDS = 3.0
-LOG_TAIL_BYTES = 8_000
 
 
 def default_folder() -> Path:
@@ -97,8 +93,7 @@ class RunStore:
         no journals, so their files stay as they are.
         """
         folder = self.folder / Path(about["id"]).name
-        known = (folder / "run.json").exists()
-        info = read_info(folder) if known else RunInfo.from_json(dict(about), folder)
+        info = _info_to_resume(folder, about)
         info = replace(info, status=Status.RUNNING, error=None, ended=None, driver=this_process())
         written = cut_back(folder, keep=missing)
         run = Run(info, code, Nowhere(), written=written)
@@ -128,37 +123,47 @@ class RunStore:
 
     def list(self) -> list[RunInfo]:
         """Return all runs, newest first; a folder that cannot be read is skipped with a warning."""
-        return sorted(self._readable(), key=lambda info: (info.started, info.id), reverse=True)
+        runs, unreadable = self._read()
+        for name, error in unreadable.items():
+            warnings.warn(f"{error}. It is left out; its folder is {str(self.folder / name)!r}", stacklevel=2)
+        return list(runs)
 
-    def _readable(self) -> Iterator[RunInfo]:
-        for folder in self._folders():
+    def _read(self) -> tuple[Sequence[RunInfo], dict[str, RunUnreadableError]]:
+        """Return all runs, newest first, and why others cannot be read, by the names of their folders."""
+        runs: list[RunInfo] = []
+        unreadable: dict[str, RunUnreadableError] = {}
+        for name in self._names():
             try:
-                yield read_info(folder)
-            except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-                warnings.warn(f"Run folder {folder} cannot be read and is left out: {error}", stacklevel=3)
+                runs.append(read_info(self.folder / name))
+            except RunUnreadableError as error:
+                unreadable[name] = error
+        return sorted(runs, key=lambda info: (info.started, info.id), reverse=True), unreadable
 
-    def _folders(self) -> Iterator[Path]:
+    def _names(self) -> Sequence[str]:
         try:
-            entries = sorted(self.folder.iterdir())
+            return run_names(self.folder)
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return ()
         except OSError as error:
             warnings.warn(f"The run store {self.folder} cannot be read: {error}", stacklevel=4)
-            return
-        yield from (entry for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+            return ()
 
     def find(self, key: str) -> RunInfo:
         """Return the run with this id, beginning of an id or name; of several with that name the newest.
 
         Raises:
             RunNotFoundError: there is none, or several ids begin with ``key``.
+            RunUnreadableError: it cannot be read.
         """
-        runs = self.list()
+        runs, unreadable = self._read()
         exact = [info for info in runs if info.id == key] or [info for info in runs if info.name == key and key]
         if exact:
             return exact[0]
         begun = [info for info in runs if key and info.id.startswith(key)]
-        if len(begun) == 1:
+        broken = [error for name, error in unreadable.items() if key and name.startswith(key)]
+        if len(begun) + len(broken) == 1:
+            if broken:
+                raise broken[0]
             return begun[0]
         raise RunNotFoundError(_not_found(key, begun, runs, self.folder))
 
@@ -199,28 +204,13 @@ class RunStore:
     def load(self, key: str) -> Run:
         """Read a run from disk; ``key`` as in `find`."""
         info = self.find(key)
-        run = Run(info, _text(info.folder / "code.py"))
+        run = Run(info, code_of(info))
         feed(run)
         return run
 
     def load_run(self, key: str) -> pd.DataFrame:
         """Return the reports of a run as a data frame; ``key`` as in `find`."""
         return self.load(key).dataframe()
-
-
-def feed(run: Run, ranks: Container[int] | None = None) -> None:
-    """Add the content of a run's files to it, for some ranks or for all."""
-
-    def wanted(folder: str, suffix: str) -> Iterator[tuple[int, Path]]:
-        files = rank_files(run.folder / folder, suffix)
-        return ((rank, path) for rank, path in files if ranks is None or rank in ranks)
-
-    for kind in ("metrics", "usage"):
-        for rank, path in wanted(kind, ".jsonl"):
-            for record in read_lines(path):
-                run.add_records(rank, record)
-    for rank, path in wanted("logs", ".log"):
-        run.add_log(rank, tail(path))
 
 
 def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
@@ -231,44 +221,15 @@ def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
     return RunStore(folder).load_run(key)
 
 
-def read_info(folder: Path) -> RunInfo:
-    """Read ``run.json``; a run whose driver has ended is lost. Raises OSError, KeyError, TypeError or ValueError."""
-    return as_it_stands(RunInfo.from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")), folder))
-
-
-def as_it_stands(info: RunInfo) -> RunInfo:
-    """Return the info with the status lost if the driver has ended before it could write the end."""
-    if info.status is Status.RUNNING and driver_is_gone(info.driver):
-        return replace(info, status=Status.LOST, error=info.error or "the driver ended before the run did")
-    return info
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a JSON-lines file; incomplete lines are skipped."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict):
-                yield record
-
-
-def this_process() -> dict[str, Any]:
-    """Return what identifies this process: host, process id and start time."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
-
-
-def driver_is_gone(driver: Mapping[str, Any]) -> bool:
-    """Return whether the process of a driver has ended; False if it ran on another host, where it cannot be checked."""
-    if driver.get("host") != socket.gethostname():
-        return False
-    try:
-        started = psutil.Process(int(driver["pid"])).create_time()
-    except psutil.NoSuchProcess:
-        return True
-    return abs(started - float(driver["started"])) > 1
+def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
+    """Return the info of a run that another driver began; keep a ``run.json`` that cannot be read as ``.old``."""
+    path = folder / "run.json"
+    if os.path.lexists(path):
+        try:
+            return read_info(folder)
+        except RunUnreadableError:
+            path.rename(path.with_name("run.json.old"))
+    return RunInfo.from_json(dict(about), folder)
 
 
 def git_state(cwd: Path) -> dict[str, Any] | None:
@@ -289,17 +250,3 @@ def _not_found(key: str, begun: Sequence[RunInfo], runs: Sequence[RunInfo], fold
         return f"No run {key!r}: there are no runs in {folder} (set FARANDOLE_RUNS to read another folder)"
     newest = ", ".join(info.id for info in runs[:3])
     return f"No run {key!r} in {folder}; the newest are {newest} (%runs lists all)"
-
-
-def tail(path: Path) -> str:
-    """Return the last `LOG_TAIL_BYTES` of a log."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
-        return file.read().decode("utf-8", "replace")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError:
-        return ""

@@ -8,9 +8,11 @@ even in the middle of a line.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from farandole.protocol import float_to_json
+from farandole.reading import SAFE
 from farandole.runs.positions import POSITIONS, JournalPosition, sizes_of
 
 FLUSH_SECONDS = 0.25
@@ -244,8 +247,10 @@ class RunFiles:
         """Append data to a file and return its size; remove written bytes from ``data``, even after an error."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE, 0o644)
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "Not a regular file", str(path))
             while data:
                 del data[: os.write(descriptor, data[:1_000_000])]
             return os.fstat(descriptor).st_size
@@ -261,7 +266,9 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as file:
+        # A new file: a link or a pipe of this name would be written through, or block.
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
             file.write(data)
             if durable:
                 file.flush()
@@ -274,8 +281,12 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def strict_json(value: Any, *, indent: int | None = None) -> str:
-    """Return a value as strict JSON: floats that are not finite become strings, unknown objects become their text."""
-    return json.dumps(_strict(value), indent=indent, allow_nan=False, default=str, ensure_ascii=False)
+    """Return a value as strict JSON: floats that are not finite become strings, unknown objects become their text.
+
+    Halves of surrogate pairs, which file names and JSON may contain, become question marks: UTF-8 cannot encode them.
+    """
+    text = json.dumps(_strict(value), indent=indent, allow_nan=False, default=str, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode()
 
 
 def _strict(value: Any) -> Any:

@@ -9,12 +9,13 @@ from jupyter_server.gateway.gateway_client import GatewayClient
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1, serialize_msg_to_ws_v1
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 
+from farandole.frames import INVALID, PROTOCOL, check_frame, close_reason
+from farandole.reading import parse_json
 from farandole.server.activity import ActivityKernelManager, report_activity
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
 
-PROTOCOL = "v1.kernel.websocket.jupyter.org"
 RESTORE_TARGET = "jupyter.widget.control"
 
 
@@ -38,7 +39,13 @@ class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
         self._pending: list[list[Any]] = []
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
-        """Forward a message of the page to the kernel."""
+        """Forward a message of the page to the kernel; an invalid one closes the connection."""
+        try:
+            check_frame(incoming_msg, self.subprotocol)
+        except ValueError as exc:
+            self.log.warning("refused a message of a page: %s", exc)
+            self.websocket_handler.close(INVALID, close_reason(exc))
+            return
         if self.subprotocol == PROTOCOL and self.channels:
             channel, parts = deserialize_msg_from_ws_v1(incoming_msg)
             if channel == "shell" and self._redirect(_kind(parts), parts):
@@ -57,10 +64,15 @@ class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
         return False
 
     def _restores(self, kind: str, parts: list[Any]) -> bool:
-        content = _load(parts, 3)
+        try:
+            content = parse_json(bytes(parts[3]), "the content")
+        except ValueError:
+            # The kernel reports that.
+            return False
+        comm = content.get("comm_id")
         if kind == "comm_open" and content.get("target_name") == RESTORE_TARGET:
-            self._restore_comm = content["comm_id"]
-        return bool(self._restore_comm) and content["comm_id"] == self._restore_comm
+            self._restore_comm = str(comm or "")
+        return bool(self._restore_comm) and comm == self._restore_comm
 
     def _send_to_subshell(self, parts: list[Any]) -> None:
         self._pending.append(parts)

@@ -68,3 +68,17 @@ def test_event_files_of_a_detached_run_are_closed_with_it(tmp_path, monkeypatch)
     refresh()
     refresh()
     assert closed == [True]
+
+
+@pytest.mark.parametrize(
+    "values", [{"step": 2**63 - 1, "values": {"\ud800": 1.0}}, {"step": 2**62, "values": {"\udcff": 1.0}}]
+)
+def test_a_name_that_has_no_place_in_an_event_file_ends_the_event_files_only(tmp_path, values):
+    run = start(tmp_path)
+    writer = TensorBoardWriter(run)
+    run.add_records(0, {"kind": "report", "rank": 0, "time": 1.0, **values})
+    run.add_records(0, report_to_json(Report(rank=0, time=1.0, step=1, values={"loss": 1.0})))
+    writer.close()
+    assert run.dataframe()["loss"].tolist()[-1] == 1.0
+    assert sum("TensorBoard" in text for text in run.notices) == 1
+    run.finish(Status.FINISHED)

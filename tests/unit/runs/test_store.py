@@ -13,8 +13,9 @@ from unittest.mock import Mock
 import pytest
 from farandole.exceptions import DeadlineError, RankError, RunNotFoundError, UsageError
 from farandole.protocol import Report, Status, report_to_json
+from farandole.runs.folder import driver_is_gone, this_process
 from farandole.runs.positions import POSITIONS, cut_back, sizes_of
-from farandole.runs.store import RunStore, driver_is_gone, load_run, this_process
+from farandole.runs.store import RunStore, load_run
 from farandole.runs.writer import RunFiles, strict_json
 
 

@@ -12,8 +12,8 @@ from farandole.driver.control.mailbox import Mailbox
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.workers.worker import Progress
 from farandole.exceptions import FarandoleError, UsageError
+from farandole.runs.folder import this_process
 from farandole.runs.origin import Origin
-from farandole.runs.store import this_process
 
 
 class ControlService:

@@ -11,7 +11,6 @@ compute for hours; the run store is what all of them can reach. ``<runs>/.desks/
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 import shutil
@@ -26,7 +25,8 @@ from typing import Any, TypeAlias
 
 from farandole.driver.loop import in_thread
 from farandole.exceptions import DeadlineError, FarandoleError
-from farandole.runs.store import driver_is_gone
+from farandole.reading import SMALL_JSON_BYTES, check_types, parse_json, read_bytes, read_json
+from farandole.runs.folder import driver_is_gone
 from farandole.runs.writer import strict_json, write_atomically
 
 MAILBOXES = ".desks"
@@ -35,6 +35,7 @@ POLL_SECONDS = 0.5
 ANSWER_SECONDS = 15.0
 """How long a driver may take to see a request on a busy machine, or on a volume that shows files late."""
 KEPT_ANSWERS = 20
+REQUEST_BYTES = 100_000
 TOUCH_SECONDS = 10.0
 STALE_SECONDS = 60.0
 """A driver on another host counts as lost if it has not touched its status for this long."""
@@ -88,11 +89,11 @@ class Mailbox:
     async def _handle(self, number: str, text: bytes) -> None:
         error = None
         try:
-            request = json.loads(text)
+            request = parse_json(text, "the request")
             await self._actions[request["do"]](request)
         except FarandoleError as exc:
             error = str(exc)
-        except (KeyError, TypeError, ValueError) as exc:
+        except (KeyError, TypeError, ValueError, OverflowError) as exc:
             error = f"the driver does not understand {text[:200]!r}: {exc!r}"
         with suppress(OSError):
             await in_thread(partial(self._answer, self.folder / f"answer-{number}.json", error))
@@ -120,7 +121,11 @@ def _take_requests(folder: Path) -> list[tuple[str, bytes]]:
     for path in folder.glob("ask-*.json"):
         # A request that is being withdrawn, or cannot be read, does not delay others.
         with suppress(OSError):
-            left, text = path.stat().st_mtime_ns, path.read_bytes()
+            left = path.lstat().st_mtime_ns
+            try:
+                text = read_bytes(folder, path.name, REQUEST_BYTES)
+            except ValueError as exc:
+                text = str(exc).encode()
             path.unlink()
             found.append((left, path.stem.removeprefix("ask-"), text))
     return [(number, text) for _, number, text in sorted(found)]
@@ -153,12 +158,27 @@ class DriverStatus:
 
     @classmethod
     def read(cls, folder: Path) -> DriverStatus:
-        """Read the status from a mailbox; raises OSError, ValueError, KeyError or TypeError."""
-        record = json.loads((folder / STATUS_FILE).read_bytes())
-        known = {name: record[name] for name in cls.__dataclass_fields__ if name != "folder"}
-        ranks = tuple((str(worker), int(rank), bool(alive)) for worker, rank, alive in record["ranks"])
+        """Read the status from a mailbox; raises OSError or ValueError."""
+        record = read_json(folder, STATUS_FILE, SMALL_JSON_BYTES)
+        known: dict[str, Any] = {name: record.get(name) for name in cls.__dataclass_fields__ if name != "folder"}
+        check_types(known, KINDS, STATUS_FILE)
+        ranks = tuple((worker, rank, alive) for worker, rank, alive in record["ranks"])
         workers, runs = tuple(record["workers"]), tuple(record["runs"])
         return cls(**{**known, "folder": folder, "ranks": ranks, "workers": workers, "runs": runs})
+
+
+KINDS = {
+    "local": "flag",
+    "driver": "process",
+    "since": "time",
+    "busy": "flag",
+    "workers": "texts",
+    "ranks": "ranks",
+    "runs": "texts",
+    "wanted": "count of workers or null",
+    "error": "text or null",
+}
+"""The types of the values of a status; all others are texts."""
 
 
 def driver_statuses(store: Path) -> list[DriverStatus]:
@@ -168,7 +188,7 @@ def driver_statuses(store: Path) -> list[DriverStatus]:
         try:
             status = DriverStatus.read(folder)
             gone = _is_gone(status)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError):
             # A mailbox that is being created or removed, or an incomplete one of a killed driver.
             if _is_abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -220,8 +240,16 @@ async def ask(status: DriverStatus, do: str, *, seconds: float = ANSWER_SECONDS,
                 "gone, `%cluster attach` takes over the cluster in another notebook."
             )
         await asyncio.sleep(POLL_SECONDS / 5)
-    if (error := json.loads(await asyncio.to_thread(answer.read_bytes))["error"]) is not None:
+    if (error := await asyncio.to_thread(_error_in, status.folder, answer.name)) is not None:
         raise FarandoleError(error)
+
+
+def _error_in(folder: Path, answer: str) -> str | None:
+    try:
+        error = read_json(folder, answer, SMALL_JSON_BYTES)["error"]
+    except (OSError, ValueError, KeyError) as exc:
+        return f"the answer of the driver cannot be read: {exc}"
+    return None if error is None else str(error)
 
 
 def _withdraw(request: Path) -> None:

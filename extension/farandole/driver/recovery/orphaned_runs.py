@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
+import reprlib
 import shutil
 import socket
 import warnings
@@ -20,14 +20,19 @@ from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.kernels.router import MessageRouter
 from farandole.driver.loop import LoopThread
+from farandole.driver.options import Elastic
 from farandole.driver.recovery.reattach import find_runs, follow_to_end, restore_run
 from farandole.driver.workers.journal import WorkerJournal
 from farandole.driver.workers.worker import Worker
-from farandole.protocol import LEFT_RECORDS, Status
+from farandole.exceptions import RunNotFoundError, UsageError
+from farandole.frames import check_parts
+from farandole.protocol import LEFT_RECORDS, Status, is_number, is_rank
+from farandole.reading import open_regular, read_json, reason
+from farandole.runs.folder import read_info
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import JournalPosition
 from farandole.runs.run import Run
-from farandole.runs.store import RunStore, read_info
+from farandole.runs.store import RunStore
 
 READ_BYTES = 1_000_000
 
@@ -36,8 +41,9 @@ class OrphanedWorker(Worker):
     """Stands for a lost worker: returns the journal of one kernel that the worker has persisted in the run's folder."""
 
     def __init__(self, header: Path) -> None:
-        self._frames = header.with_suffix(".frames")
-        self._journal: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
+        self._folder = header.parent.parent
+        self._frames = f"{LEFT_RECORDS}/{header.stem}.frames"
+        self._journal = _read_header(header)
         self.name = self._journal.pop("worker")
 
     async def records(self) -> WorkerJournal:
@@ -46,25 +52,55 @@ class OrphanedWorker(Worker):
 
     async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:  # noqa: ARG002
         """Yield all frames of the journal; the kernel skips those that it has received before."""
-        with self._frames.open("rb") as file:
+        with open_regular(self._folder, self._frames) as file:
             while frames := await asyncio.to_thread(_read, file):
                 for frame in frames:
                     yield frame
 
 
+def _read_header(header: Path) -> dict[str, Any]:
+    """Return the description of a persisted journal; raise OSError or ValueError if it is not one."""
+    name = f"{LEFT_RECORDS}/{header.name}"
+    journal = read_json(header.parent.parent, name)
+    about = journal.get("about")
+    try:
+        [found] = WorkerJournal.from_json({"kernels": [], "records": [_without_worker(journal)]}).records
+        whole = isinstance(journal["worker"], str) and isinstance(found.about["code"], str)
+        info = RunInfo.from_json(found.about["run"], header.parent.parent)
+        whole = whole and len(info.workers) >= info.size and is_rank(found.rank) and type(found.count) is int
+        whole = whole and found.run == info.id and (found.ended is None or is_number(found.ended))
+        Elastic(**(found.about.get("elastic") or {}))
+    except (KeyError, TypeError, AttributeError, UsageError) as exc:
+        raise ValueError(f"{name!r} does not describe a journal: {exc!r}") from exc
+    if not whole:
+        raise ValueError(f"{name!r} does not describe a journal: {reprlib.repr(about)}")
+    return journal
+
+
+def _without_worker(journal: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in journal.items() if key != "worker"}
+
+
 def _read(file: BufferedReader) -> list[bytes]:
-    frames, size = [], 0
+    frames, size, whole = [], 0, os.fstat(file.fileno()).st_size
     while size < READ_BYTES and (head := file.read(4)):
-        frames.append(file.read(int.from_bytes(head, "big")))
-        size += len(frames[-1])
+        length = int.from_bytes(head, "big")
+        if length > whole:
+            raise ValueError(f"{Path(file.name).name!r} ends before its last message")
+        frames.append(file.read(length))
+        check_parts(frames[-1])
+        size += length
     return frames
 
 
 def orphaned_workers(store: RunStore, cluster: str) -> list[OrphanedWorker]:
     """Return the persisted journals of a cluster's runs whose ends are not in the store."""
-    return [
-        OrphanedWorker(header) for info in _left(store) if info.cluster == cluster for header in _headers(info.folder)
-    ]
+    found: list[OrphanedWorker] = []
+    for info in _left(store):
+        if info.cluster == cluster:
+            with _warned(info):
+                found += _workers(info)
+    return found
 
 
 def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
@@ -101,41 +137,54 @@ def _is_led(info: RunInfo) -> bool:
         return False
     if info.driver.get("host") == socket.gethostname():
         return True
-    left = max(header.stat().st_mtime for header in _headers(info.folder))
+    left = max(header.lstat().st_mtime for header in _headers(info.folder))
     return (info.folder / "run.json").stat().st_mtime > left
 
 
 def _is_whole(info: RunInfo) -> bool:
     """Return whether all ranks have journals; never for an elastic run, in which ranks share numbers."""
-    records = [json.loads(header.read_text(encoding="utf-8")) for header in _headers(info.folder)]
+    records: list[dict[str, Any]] = []
+    with _warned(info):
+        records = [_read_header(header) for header in _headers(info.folder)]
     ranks = {record["rank"] for record in records}
-    return ranks >= set(range(info.size)) and not any(record["about"].get("elastic") for record in records)
+    return bool(ranks >= set(range(info.size)) and records) and not any(one["about"].get("elastic") for one in records)
+
+
+def _workers(info: RunInfo) -> list[OrphanedWorker]:
+    return [OrphanedWorker(header) for header in _headers(info.folder)]
+
+
+@contextmanager
+def _warned(info: RunInfo) -> Iterator[None]:
+    """Turn errors in journals into a warning: they must not hide other runs. The kernel's messages may be anything."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, RunNotFoundError) as error:
+        warnings.warn(
+            f"The journals that workers left of run {info.id!r} cannot be read: {reason(error)}", stacklevel=4
+        )
 
 
 def _headers(folder: Path) -> list[Path]:
     found = (folder / LEFT_RECORDS).glob("[!.]*.json")
-    return sorted(header for header in found if header.with_suffix(".frames").exists())
+    return sorted(header for header in found if os.path.lexists(header.with_suffix(".frames")))
 
 
 def _complete(loop: LoopThread, store: RunStore, info: RunInfo) -> Run | None:
     """Complete a run, unless another process does; remove its journals once its end is on disk."""
     folder = info.folder / LEFT_RECORDS
-    try:
-        with _claimed(folder) as claimed:
-            if not claimed or not _headers(info.folder):
-                return None
+    with _warned(info), _claimed(folder) as claimed:
+        if claimed and _headers(info.folder):
             run = loop.call(_complete_from_journals(store, info))
             if read_info(info.folder).status is run.status:
                 shutil.rmtree(folder, ignore_errors=True)
-    except OSError as error:
-        warnings.warn(f"The journals that workers left of run {info.id} cannot be read: {error}", stacklevel=4)
-        return None
-    return run
+            return run
+    return None
 
 
 @contextmanager
 def _claimed(folder: Path) -> Iterator[bool]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         yield _locked(descriptor)
     finally:
@@ -151,7 +200,7 @@ def _locked(descriptor: int) -> bool:
 
 
 async def _complete_from_journals(store: RunStore, info: RunInfo) -> Run:
-    [found] = await find_runs([OrphanedWorker(header) for header in _headers(info.folder)])
+    [found] = await find_runs(_workers(info))
     run, router = restore_run(found, store, write=True), MessageRouter()
     router.runs[run.id] = run
     readers, sink = found.readers(router.to_run), partial(_take, run)

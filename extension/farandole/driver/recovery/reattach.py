@@ -16,8 +16,9 @@ from farandole.driver.workers.journal import JournalInfo
 from farandole.driver.workers.worker import GONE, Worker
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Status
+from farandole.runs.folder import this_process
 from farandole.runs.run import Run
-from farandole.runs.store import RunStore, this_process
+from farandole.runs.store import RunStore
 
 OPEN_AGAIN_SECONDS = 5.0
 """How long a driver may take to open its connections again, for example after a restart of the proxy, before it counts

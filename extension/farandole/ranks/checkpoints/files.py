@@ -25,9 +25,10 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from farandole.protocol import CHECKPOINT_MANIFEST, CHECKPOINT_PREFIX
+from farandole.protocol import CHECKPOINT_MANIFEST, CHECKPOINT_PREFIX, LATEST, is_number
 from farandole.ranks.checkpoints.trust import check_trusted
 from farandole.ranks.state.nested import join, split
+from farandole.reading import SMALL_JSON_BYTES, open_regular, read_json
 
 OUTLINE = "outline.pickle"
 """Pickle of the state with each tensor replaced by a `farandole.ranks.state.nested.Place`."""
@@ -229,7 +230,7 @@ def _publish(new: Path, path: Path) -> None:
 
 def _verified(path: Path) -> dict[str, Any]:
     try:
-        manifest: dict[str, Any] = json.loads((path / CHECKPOINT_MANIFEST).read_bytes())
+        manifest = read_json(path, CHECKPOINT_MANIFEST, SMALL_JSON_BYTES)
         for name, expected in manifest["files"].items():
             if _described(path / name) != expected:
                 raise DamagedError(f"{name} is not what was written")
@@ -245,7 +246,11 @@ def _verified(path: Path) -> dict[str, Any]:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
+    try:
+        file = open_regular(path.parent, path.name)
+    except ValueError as exc:
+        raise DamagedError(f"{path.name} cannot be read: {exc}") from exc
+    with file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {"bytes": file.tell(), "sha256": digest}
 
@@ -253,20 +258,18 @@ def _described(path: Path) -> dict[str, Any]:
 def _manifest(path: Path) -> dict[str, Any]:
     """Return the manifest without verifying the files; empty if it cannot be read."""
     try:
-        manifest = json.loads((path / CHECKPOINT_MANIFEST).read_bytes())
+        return read_json(path, CHECKPOINT_MANIFEST, SMALL_JSON_BYTES)
     except (OSError, ValueError):
         return {}
-    return manifest if isinstance(manifest, dict) else {}
 
 
 def _age(path: Path) -> tuple[float, int]:
     # Sorted by time before step, because a folder may also hold checkpoints of an earlier training.
-    try:
-        written = float(_manifest(path)["time"])
-    except (ValueError, KeyError, TypeError):
+    written = _manifest(path).get("time")
+    if not is_number(written) or not 0 <= written < LATEST:
         written = path.stat().st_mtime if path.exists() else 0.0
     number = _final_path(path).name.removeprefix(CHECKPOINT_PREFIX)
-    return written, int(number) if number.isdigit() else -1
+    return float(written), int(number) if number.isdecimal() and len(number) < 20 else -1
 
 
 def _time_after(found: list[Path]) -> float:

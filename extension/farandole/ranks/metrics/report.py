@@ -9,12 +9,11 @@ from numbers import Integral, Real
 from typing import Any
 
 from farandole.exceptions import ReportError
-from farandole.protocol import Report, report_to_json
+from farandole.protocol import LARGEST_STEP, Report, report_to_json
 from farandole.ranks import context
 from farandole.ranks.metrics import reporter
 
 RESERVED = frozenset({"rank", "time"})
-LARGEST_STEP = 2**63 - 1
 
 DeferredValue = Callable[[], float]
 """Returns a value that a GPU may still be computing."""

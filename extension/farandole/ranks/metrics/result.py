@@ -12,8 +12,11 @@ from farandole.exceptions import ReportError
 from farandole.protocol import Kind, float_to_json
 from farandole.ranks import context
 from farandole.ranks.metrics import reporter
+from farandole.reading import check_levels
 
 MOST_BYTES = 1_000_000
+MOST_LEVELS = 90
+"""Less than what readers of ``run.json`` accept."""
 
 
 def result(value: Any) -> None:
@@ -26,9 +29,10 @@ def result(value: Any) -> None:
             JSON.
 
     Raises:
-        ReportError: the value cannot be represented as JSON (the error names its place), or is larger than 1 MB.
+        ReportError: the value cannot be represented as JSON (the error names its place), is larger than 1 MB, or has
+            more than `MOST_LEVELS` lists and dicts within each other.
     """
-    plain = to_plain(value, "value")
+    plain = _flat(value)
     length = len(json.dumps(plain))
     if length > MOST_BYTES:
         raise ReportError(
@@ -36,6 +40,19 @@ def result(value: Any) -> None:
             f"fetch it with %pull, or save it to a file and return the path."
         )
     reporter.send({"kind": Kind.RESULT, "rank": context.rank(), "time": time.time(), "value": plain})
+
+
+def _flat(value: Any) -> Any:
+    """Return ``value`` as JSON types that are not nested too deeply: a driver could not write them to ``run.json``."""
+    try:
+        plain = to_plain(value, "value")
+        check_levels(plain, "the value", MOST_LEVELS)
+    except (RecursionError, ValueError) as exc:
+        raise ReportError(
+            f"fd.result: the value has more than {MOST_LEVELS} lists and dicts within each other; return a flat list, "
+            "or fetch it with %pull."
+        ) from exc
+    return plain
 
 
 def to_plain(value: Any, path: str) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from farandole.protocol import Part
+from farandole.protocol import RUN_MARK, Part, is_rank
 from farandole.server.journal.cleanup import remove_copies
 from farandole.server.journal.journal import Journal, Owner
 from farandole.server.journal.persist import persist
@@ -18,6 +19,7 @@ from farandole.server.journal.tempdirs import make_tempdir
 
 TOTAL_BYTES = 1_000_000_000
 """From this total size on, journals accept no more output. Journals of ended runs are deleted first to make room."""
+RUN_ID = re.compile(r"[^/\x00-\x1f]{1,200}")
 KEPT_RUNS = 5
 """Number of ended runs whose journals are kept."""
 UNREAD_SECONDS = 86_400.0
@@ -52,7 +54,11 @@ class Journals:
         return sorted({journal.run for journal in self._journals if not journal.ended})
 
     def note_request(self, kernel_id: str, message_id: str, mark: dict[str, Any], owner: Owner) -> None:
-        """Note a request of a run; the first one creates the journal. ``mark`` is the driver's metadata."""
+        """Note a request of a run; the first one creates the journal. ``mark`` is the driver's metadata.
+
+        Raises ValueError if the mark is invalid: a strange id would break the answers about all journals.
+        """
+        _check(mark)
         if mark["part"] == Part.BEGIN:
             self._create(kernel_id, mark, owner)
         journal = self.get(mark["run"], kernel_id)
@@ -166,6 +172,22 @@ class Journals:
         if self._folder is None:
             self._folder = make_tempdir("record")
         return self._folder
+
+
+def _check(mark: Any) -> None:
+    begins = isinstance(mark, dict) and mark.get("part") == Part.BEGIN
+    about = mark.get("about") if begins else {"folder": ""}
+    valid = (
+        isinstance(mark, dict)
+        and isinstance(mark.get("run"), str)
+        and RUN_ID.fullmatch(mark["run"])
+        and mark.get("part") in list(Part)
+        and isinstance(about, dict)
+        and isinstance(about.get("folder", ""), str)
+        and (not begins or is_rank(mark.get("rank")))
+    )
+    if not valid:
+        raise ValueError(f"{RUN_MARK} in the metadata does not describe a request of a run")
 
 
 async def _run_persist(journal: Journal) -> None:

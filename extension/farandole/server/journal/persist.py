@@ -10,6 +10,7 @@ from io import FileIO
 from pathlib import Path
 
 from farandole.protocol import LEFT_RECORDS, Status
+from farandole.reading import open_new, read_json
 from farandole.server.journal.journal import Journal
 
 
@@ -31,8 +32,7 @@ async def persist(journal: Journal) -> bool:
 
 
 def _is_running(folder: Path) -> bool:
-    status = json.loads((folder / "run.json").read_text(encoding="utf-8"))["status"]
-    return not Status(status).ended
+    return not Status(read_json(folder, "run.json")["status"]).ended
 
 
 async def _write(journal: Journal, folder: Path) -> None:
@@ -51,7 +51,7 @@ async def _write(journal: Journal, folder: Path) -> None:
 
 async def _copy(journal: Journal, path: Path) -> None:
     after = 0
-    with path.open("wb", buffering=0) as file:
+    with open_new(path) as file:
         while after < journal.count:
             data, after = journal.read(after)
             await asyncio.to_thread(_write_all, file, data)
@@ -65,5 +65,6 @@ def _write_all(file: FileIO, data: bytes) -> None:
 
 def _put(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
+    with open_new(temporary) as file:
+        _write_all(file, text.encode())
     temporary.replace(path)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
+from farandole.reading import open_regular, reason
+from farandole.runs.folder import add_valid, parsed_line, tail
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import rank_files
 from farandole.runs.run import Run
-from farandole.runs.store import tail
 from farandole.runs.view import view_of
 from farandole.runs.view_files import LINES, VIEW
 from farandole.server.panel import wire
+from farandole.server.panel.views import MOST_SERIES, read_view
 
 SAMPLE_BYTES = 8_000_000
 """How much is read of a run without a view: all of a small run, and evenly spread blocks of a large one."""
@@ -52,8 +53,8 @@ class Charts:
     def of(self, info: RunInfo, summary: wire.RunSummary, *, by_rank: bool = False) -> Chart:
         """Return the view of a run, with one line per rank if ``by_rank``."""
         try:
-            chart = _read_view(info, by_rank=by_rank)
-        except (OSError, ValueError, KeyError):
+            chart = Chart(view=read_view(info.folder, by_rank=by_rank), sampled=False)
+        except (OSError, ValueError):
             chart = self._sampled(info, by_rank=by_rank)
         return Chart(view=_updated(chart.view, summary, info), sampled=chart.sampled)
 
@@ -65,13 +66,6 @@ class Charts:
             if key not in self._made:
                 self._made[key] = now, sample(info, by_rank=by_rank)
             return self._made[key][1]
-
-
-def _read_view(info: RunInfo, *, by_rank: bool) -> Chart:
-    view = json.loads((info.folder / VIEW).read_bytes())
-    if by_rank:
-        view["series"] = json.loads((info.folder / LINES).read_bytes())["series"]
-    return Chart(view=cast(wire.RunView, view), sampled=False)
 
 
 def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wire.RunView:
@@ -86,7 +80,7 @@ def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wir
         "status": summary["status"],
         "ended": ended,
         "error": summary["error"],
-        "notices": list(info.notices),
+        "notices": [*info.notices, *(notice for notice in view["notices"] if notice not in info.notices)],
         "elapsed": math.floor(summary["seconds"]),
         "progress": [] if ended else view["progress"],
         "ranks": ranks,
@@ -94,54 +88,78 @@ def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wir
 
 
 def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
-    """Make a view from the files of a run, reading at most `SAMPLE_BYTES` of reports."""
-    run, sampled = Run(info, ""), False
-    files = list(rank_files(info.folder / "metrics", ".jsonl"))
-    for rank, path in files:
-        share = SAMPLE_BYTES // len(files)
-        sampled = sampled or path.stat().st_size > share
-        _add_records(run, rank, _records(path, share))
-    for rank, path in rank_files(info.folder / "usage", ".jsonl"):
-        _add_records(run, rank, _records(path, BLOCK))
-    for rank, path in rank_files(info.folder / "logs", ".log"):
-        run.add_log(rank, tail(path))
-    view = view_of(run, time.time(), per_rank=by_rank)
-    return Chart(view=cast("wire.RunView", view), sampled=sampled)
+    """Make a view from the files of a run, reading at most `SAMPLE_BYTES` of reports.
+
+    Files that cannot be read are named in its notices.
+    """
+    sampling = _Sampling(info)
+    files = list(rank_files(info.folder, "metrics", ".jsonl"))
+    for rank, name in files:
+        sampling.read(rank, name, SAMPLE_BYTES // len(files))
+    for rank, name in rank_files(info.folder, "usage", ".jsonl"):
+        sampling.read(rank, name, BLOCK)
+    for rank, name in rank_files(info.folder, "logs", ".log"):
+        with sampling.noticing():
+            sampling.run.add_log(rank, tail(info.folder, name))
+    view = view_of(sampling.run, time.time(), per_rank=by_rank)
+    return Chart(view=cast("wire.RunView", view), sampled=sampling.sampled)
 
 
-def _add_records(run: Run, rank: int, records: Iterable[dict[str, Any]]) -> None:
-    """Add the valid records; a full disk leaves incomplete ones."""
-    for record in records:
-        with suppress(KeyError, TypeError, ValueError, AttributeError):
-            run.add_records(rank, record)
+class _Sampling:
+    """A run that is filled with samples of its files."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self.run = Run(info, "")
+        self.sampled = False
+        self._series: set[tuple[int, str]] = set()
+
+    def read(self, rank: int, name: str, share: int) -> None:
+        """Add the records of a file of at most ``share`` bytes, or of samples of a longer file."""
+        with self.noticing(), open_regular(self.run.folder, name) as file:
+            if name.startswith("metrics/"):
+                self.sampled = self.sampled or os.fstat(file.fileno()).st_size > share
+            for record in _records(file, share):
+                self._add(rank, record)
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Turn the error of a file into a notice."""
+        try:
+            yield
+        except (OSError, ValueError) as exc:
+            self.run.notice(f"A file of this run cannot be read and is left out: {reason(exc)}")
+
+    def _add(self, rank: int, record: dict[str, Any]) -> None:
+        values = record.get("values")
+        if isinstance(values, dict):
+            found = self._series | {(rank, name) for name in values}
+            if len(found) > MOST_SERIES:
+                return
+            self._series = found
+        add_valid(self.run, rank, record)
 
 
-def _records(path: Path, share: int) -> Iterator[dict[str, Any]]:
+def _records(file: BinaryIO, share: int) -> Iterator[dict[str, Any]]:
     """Yield all records of a file of at most ``share`` bytes, or those of evenly spread blocks of a longer file."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size <= share:
-            yield from _parsed(file.read().split(b"\n"))
-            return
-        blocks = max(2, share // BLOCK)
-        for number in range(blocks):
-            start = (size - BLOCK) * number // (blocks - 1)
-            file.seek(start)
-            lines = file.read(BLOCK).split(b"\n")
-            # The first and the last line of a block may be incomplete.
-            yield from _parsed(lines[1 if start else 0 : -1])
+    size = os.fstat(file.fileno()).st_size
+    if size <= share:
+        yield from _parsed(file.read(share).split(b"\n"))
+        return
+    blocks = max(2, share // BLOCK)
+    for number in range(blocks):
+        start = (size - BLOCK) * number // (blocks - 1)
+        file.seek(start)
+        lines = file.read(BLOCK).split(b"\n")
+        # The first and the last line of a block may be incomplete.
+        yield from _parsed(lines[1 if start else 0 : -1])
 
 
 def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        with suppress(ValueError):
-            record = json.loads(line)
-            if isinstance(record, dict):
-                yield record
+    return (record for line in lines if (record := parsed_line(line)) is not None)
 
 
 def _stat(path: Path) -> Version:
     with suppress(OSError):
-        stat = path.stat()
+        stat = path.lstat()
         return (stat.st_mtime_ns, stat.st_size)
     return (0, 0)

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from farandole.exceptions import RunNotFoundError
-from farandole.protocol import Kind, report_from_json
+from farandole.exceptions import RunNotFoundError, RunUnreadableError
+from farandole.protocol import Kind, is_rank, report_from_json
+from farandole.reading import open_regular, reason
+from farandole.runs.folder import read_lines
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import rank_files
-from farandole.runs.store import read_lines
-from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
+from farandole.server.panel.views import MOST_SERIES, read_view
 from farandole.server.worker.logbook import LOG_CHUNK_BYTES, whole_characters
 
-CHUNK_ROWS = 2_000
+CHUNK_CELLS = 20_000
 
 
 def read_log(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES) -> wire.LogPart:
     """Return a chunk of a rank's output from a byte on; a negative offset counts from the end.
 
-    Raises RunNotFoundError if the run has no such rank.
+    Raises RunNotFoundError if the run has no such rank or its log cannot be read.
     """
-    path = info.folder / "logs" / f"rank-{rank}.log"
-    if not path.exists() and not 0 <= rank < info.size:
-        raise RunNotFoundError(f"run {info.id} has no rank {rank}; it has the ranks 0-{info.size - 1}")
-    begin, size, data = _read_chunk(path, offset, min(limit, LOG_CHUNK_BYTES))
+    name = f"logs/rank-{rank}.log"
+    if not is_rank(rank) or (rank >= info.size and not (info.folder / name).exists()):
+        raise RunNotFoundError(f"run {info.id!r} has no rank {rank}; it has the ranks 0-{info.size - 1}")
+    try:
+        begin, size, data = _read_chunk(info.folder, name, offset, min(limit, LOG_CHUNK_BYTES))
+    except (OSError, ValueError) as exc:
+        raise RunUnreadableError(f"run {info.id!r} has no readable log of rank {rank}: {reason(exc)}") from exc
     return {
         "run": info.id,
         "rank": rank,
@@ -42,8 +45,8 @@ def read_log(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES
     }
 
 
-def _read_chunk(path: Path, offset: int, limit: int) -> tuple[int, int, bytes]:
-    with suppress(FileNotFoundError), path.open("rb") as file:
+def _read_chunk(folder: Path, name: str, offset: int, limit: int) -> tuple[int, int, bytes]:
+    with suppress(FileNotFoundError), open_regular(folder, name) as file:
         size = file.seek(0, io.SEEK_END)
         begin = file.seek(min(offset, size) if offset >= 0 else max(0, size + offset))
         # An offset from the end may point into the middle of a UTF-8 character; its remaining bytes are skipped.
@@ -53,21 +56,35 @@ def _read_chunk(path: Path, offset: int, limit: int) -> tuple[int, int, bytes]:
     return 0, 0, b""
 
 
+def check_reports(info: RunInfo) -> None:
+    """Raise RunUnreadableError if a file of reports cannot be opened: a download must not be incomplete."""
+    for _, name in rank_files(info.folder, "metrics", ".jsonl"):
+        try:
+            open_regular(info.folder, name).close()
+        except (OSError, ValueError) as exc:
+            raise RunUnreadableError(f"the reports of run {info.id!r} cannot be read: {reason(exc)}") from exc
+
+
 def csv_chunks(info: RunInfo) -> Iterator[str]:
     """Yield all reports as CSV, rank by rank: rank, time, step, epoch and a column for each series."""
     names = _series(info)
     yield _rows([["rank", "time", "step", "epoch", *names]])
-    rows = []
-    for rank, path in rank_files(info.folder / "metrics", ".jsonl"):
-        for record in read_lines(path):
-            # A full disk leaves lines that are not reports.
-            with suppress(KeyError, TypeError, ValueError, AttributeError):
-                if record.get("kind") == Kind.REPORT:
-                    rows.append(_row(rank, record, names))
-            if len(rows) >= CHUNK_ROWS:
+    rows: list[list[Any]] = []
+    for rank, name in rank_files(info.folder, "metrics", ".jsonl"):
+        for record in read_lines(info.folder, name):
+            rows += _report_rows(rank, record, names)
+            if len(rows) * (len(names) + 4) >= CHUNK_CELLS:
                 yield _rows(rows)
                 rows = []
     yield _rows(rows)
+
+
+def _report_rows(rank: int, record: dict[str, Any], names: list[str]) -> list[list[Any]]:
+    """Return the row of a report, if the record is one; a full disk leaves other lines."""
+    with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        if record.get("kind") == Kind.REPORT:
+            return [_row(rank, record, names)]
+    return []
 
 
 def _row(rank: int, record: dict[str, Any], names: list[str]) -> list[Any]:
@@ -85,10 +102,13 @@ def _rows(rows: list[list[Any]]) -> str:
 def _series(info: RunInfo) -> list[str]:
     """Return the names of all series: from the view of an ended run, otherwise from all reports."""
     if info.status.ended:
-        with suppress(OSError, ValueError, KeyError):
-            view = json.loads((info.folder / VIEW).read_bytes())
+        with suppress(OSError, ValueError):
+            view = read_view(info.folder)
             if view["ended"]:
                 return [series["name"] for series in view["series"]]
-    paths = [path for _, path in rank_files(info.folder / "metrics", ".jsonl")]
-    values = (record.get("values") for path in paths for record in read_lines(path))
-    return list(dict.fromkeys(name for known in values if isinstance(known, dict) for name in known))
+    names: dict[str, None] = {}
+    for _, path in rank_files(info.folder, "metrics", ".jsonl"):
+        for record in read_lines(info.folder, path):
+            found = record.get("values")
+            names |= dict.fromkeys(found) if isinstance(found, dict) and len(names) < MOST_SERIES else {}
+    return list(names)[:MOST_SERIES]

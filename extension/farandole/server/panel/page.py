@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from farandole.exceptions import FarandoleError, RunNotFoundError, UsageError, WorkerStartError
+from farandole.exceptions import FarandoleError, RunNotFoundError, UsageError
+from farandole.protocol import is_rank
 from farandole.server.panel import wire
 from farandole.server.panel.files import read_log
 from farandole.server.panel.panel import Panel
@@ -18,6 +19,7 @@ BEAT_SECONDS = 15.0
 POLL_SECONDS = 1.0
 WORKER_LOG_SECONDS = 2.0
 MAX_SUBSCRIPTIONS = 50
+LARGEST_OFFSET = 2**62
 
 Send: TypeAlias = Callable[[wire.Message], Awaitable[None]]
 """Sends a message, and returns when the connection can take the next one."""
@@ -115,7 +117,7 @@ class Page:
         for (run, rank, worker), subscription in dict(self._logs).items():
             try:
                 chunk = await self._next_chunk(run, rank, worker, subscription)
-            except (RunNotFoundError, WorkerStartError) as exc:
+            except FarandoleError as exc:
                 if not subscription.refused:
                     subscription.refused = True
                     await self.refuse(exc)
@@ -213,8 +215,8 @@ def checked(wanted: Mapping[str, Any]) -> tuple[list[str], bool, list[wire.LogRe
 
 def _log(log: Mapping[str, Any]) -> wire.LogRequest:
     run, rank, worker, offset = log["run"], log["rank"], log["worker"], log["offset"]
-    of_rank = isinstance(run, str) and isinstance(rank, int) and worker is None
+    of_rank = isinstance(run, str) and is_rank(rank) and worker is None
     of_worker = isinstance(worker, str) and run is None and rank is None
-    if not (of_rank or of_worker) or not isinstance(offset, int):
+    if not (of_rank or of_worker) or type(offset) is not int or abs(offset) > LARGEST_OFFSET:
         raise UsageError("a log needs a run and a rank, or a worker, and an offset in bytes")
     return {"run": run, "rank": rank, "worker": worker, "offset": offset}

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from farandole.exceptions import RunNotFoundError
-from farandole.protocol import Status
+from farandole.exceptions import RunNotFoundError, RunUnreadableError
+from farandole.protocol import LATEST, Status
+from farandole.runs.folder import as_it_stands, run_names, stored_info
 from farandole.runs.model import RunInfo
-from farandole.runs.store import as_it_stands
 from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
 
 NEWEST = 50
 """Number of runs in the stream, and the default for a page of the list."""
 MOST = 200
+LONGEST_TEXT = 10_000
+"""Limit for the characters of a text, such as an error, in the list."""
+MOST_NOTICES = 100
 SHOWN = "id", "name", "error", "started", "ended", "backend", "cluster", "size", "kernel", "cell", "resumed_from"
 
 
@@ -44,29 +45,35 @@ class Filter:
 
 
 class RunIndex:
-    """Caches the ``run.json`` of each run; for use from any thread."""
+    """Caches what the list needs of the ``run.json`` of each run; for use from any thread.
+
+    A run that cannot be read is in the list with the reason as its error, and `find` raises it.
+    """
 
     def __init__(self, folder: Path, root: Path) -> None:
         """Read the store ``folder``; paths of notebooks are relative to ``root``, the folder that Jupyter shows."""
         self.folder = folder
         self._root = root
-        self._known: dict[str, tuple[tuple[int, ...], RunInfo]] = {}
+        self._known: dict[str, tuple[tuple[int, ...], RunInfo | RunUnreadableError]] = {}
         self._lock = threading.Lock()
 
     def ids(self) -> list[str]:
         """Return the ids of all runs, newest first (ids start with the time)."""
         try:
-            with os.scandir(self.folder) as entries:
-                found = [one.name for one in entries if not one.name.startswith(".") and one.is_dir()]
+            return list(reversed(run_names(self.folder)))
         except OSError:
             return []
-        return sorted(found, reverse=True)
 
     def find(self, run: str) -> RunInfo:
-        """Return a run by its complete id; raise RunNotFoundError if there is none."""
-        if run != Path(run).name or run.startswith(".") or (info := self._info(run)) is None:
-            raise RunNotFoundError(f"there is no run {run!r} in {self.folder}")
-        return info
+        """Return a run by its complete id, without its results.
+
+        Raises RunNotFoundError if there is none, and RunUnreadableError if it cannot be read.
+        """
+        if run != Path(run).name or run.startswith(".") or (info := self._read(run)) is None:
+            raise RunNotFoundError(f"there is no run {run[:100]!r} in {self.folder}")
+        if isinstance(info, RunUnreadableError):
+            raise info
+        return as_it_stands(info)
 
     def page(self, *, active: Collection[str], wanted: Filter, offset: int = 0, limit: int = NEWEST) -> wire.RunPage:
         """Return a page of the list. Without a filter, only the runs on the page are read."""
@@ -112,16 +119,46 @@ class RunIndex:
         return [info for run in ids if (info := self._info(run)) is not None]
 
     def _info(self, run: str) -> RunInfo | None:
-        """Return a run's info; None if it cannot be read."""
-        path = self.folder / run / "run.json"
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            stat = path.stat()
-            version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            with self._lock:
-                known = self._known.get(run)
-            if known is None or known[0] != version:
-                known = version, RunInfo.from_json(json.loads(path.read_bytes()), path.parent)
-                with self._lock:
-                    self._known[run] = known
-            return as_it_stands(known[1])
-        return None
+        """Return a run's info, with the reason as its error if it cannot be read; None if it is not there."""
+        info = self._read(run)
+        return self._placeholder(run, info) if isinstance(info, RunUnreadableError) else info and as_it_stands(info)
+
+    def _placeholder(self, run: str, error: RunUnreadableError) -> RunInfo:
+        changed = 0.0
+        with suppress(OSError):
+            changed = min(max(0.0, (self.folder / run / "run.json").lstat().st_mtime), LATEST)
+        return RunInfo(
+            id=run, folder=self.folder / run, status=Status.LOST, error=str(error), started=changed, ended=changed
+        )
+
+    def _read(self, run: str) -> RunInfo | RunUnreadableError | None:
+        """Return what ``run.json`` holds, or why it cannot be read; None if there is none."""
+        try:
+            stat = (self.folder / run / "run.json").lstat()
+        except (OSError, ValueError):
+            return None
+        version = (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
+        with self._lock:
+            known = self._known.get(run)
+        if known is not None and known[0] == version:
+            return known[1]
+        info: RunInfo | RunUnreadableError
+        try:
+            info = _slim(stored_info(self.folder / run))
+        except RunUnreadableError as error:
+            # Without the traceback, which would keep the content of the file in memory.
+            info = RunUnreadableError(str(error))
+            if isinstance(error.__cause__, OSError):
+                # It may work the next time.
+                return info
+        with self._lock:
+            self._known[run] = version, info
+        return info
+
+
+def _slim(info: RunInfo) -> RunInfo:
+    """Return a run's info without what may be large: there may be thousands of runs."""
+    texts = {name: value for name, value in vars(info).items() if type(value) is str and name != "id"}
+    short: dict[str, Any] = {name: text[:LONGEST_TEXT] for name, text in texts.items()}
+    notices = tuple(notice[:LONGEST_TEXT] for notice in info.notices[-MOST_NOTICES:])
+    return replace(info, **short, notices=notices, results={}, options={}, versions={}, git=None)

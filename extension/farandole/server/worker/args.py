@@ -18,6 +18,8 @@ EXTENSIONS = {
 WORKER_ARGS = [
     "--ServerApp.default_url=/api",
     "--ServerApp.terminals_enabled=False",
+    # A body is in memory before its sender is known; the largest is the list of the ranks of a world.
+    "--ServerApp.max_body_size=10000000",
     f"--ServerApp.jpserver_extensions={EXTENSIONS}",
     "--ServerApp.kernel_websocket_connection_class=farandole.server.worker.websocket.RankWebsocketConnection",
     "--ServerApp.kernel_manager_class=farandole.server.worker.ranks.RankKernelManager",

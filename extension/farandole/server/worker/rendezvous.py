@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
     from horovod.runner.http.http_server import RendezvousHTTPServer
+
+
+NUMBERS = {"rank", "local_rank", "cross_rank", "size", "local_size", "cross_size"}
+
+
+def are_slots(value: Any) -> TypeGuard[list[dict[str, int | str]]]:
+    """Return whether a JSON value lists the ranks of a world: fields of Horovod's SlotInfo."""
+    return isinstance(value, list) and all(
+        isinstance(one, dict)
+        and one.keys() == {"hostname", *NUMBERS}
+        and isinstance(one["hostname"], str)
+        and all(type(one[key]) is int for key in NUMBERS)
+        for one in value
+    )
 
 
 class Rendezvous:

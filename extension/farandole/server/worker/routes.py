@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import os
+import re
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -17,11 +17,12 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from farandole.protocol import RECORD_SIGN_SECONDS
+from farandole.reading import parse_json
 from farandole.server.activity import idle_seconds
 from farandole.server.journal.journal import Journal
 from farandole.server.worker.logbook import LogBook
 from farandole.server.worker.ranks import RankKernelManager
-from farandole.server.worker.rendezvous import Rendezvous
+from farandole.server.worker.rendezvous import Rendezvous, are_slots
 from farandole.server.worker.usage import UsageMeter
 
 if TYPE_CHECKING:
@@ -105,11 +106,7 @@ class LogHandler(APIHandler):
     @web.authenticated
     def get(self) -> None:
         """Write a chunk of the log, starting at byte N."""
-        try:
-            offset = int(self.get_query_argument("offset", "0"))
-        except ValueError as exc:
-            raise web.HTTPError(400, "offset must be a number of bytes") from exc
-        self.finish(self.book.read(offset))
+        self.finish(self.book.read(_number(self, "offset")))
 
 
 class RendezvousHandler(APIHandler):
@@ -124,13 +121,24 @@ class RendezvousHandler(APIHandler):
     async def post(self) -> None:
         """Write the port; the body is ``{"slots": [...], "host": address to listen on, or ""}``."""
         try:
-            body = json.loads(self.request.body)
-            slots: list[dict[str, Any]] = body["slots"]
-            host = str(body["host"])
-        except (ValueError, KeyError, TypeError) as exc:
-            raise web.HTTPError(400, 'the body must be {"slots": [...], "host": ""}') from exc
-        port = await asyncio.to_thread(self.rendezvous.open, slots, host)
+            body = parse_json(self.request.body, "the body")
+        except ValueError as exc:
+            raise web.HTTPError(400, str(exc)) from exc
+        slots, host = body.get("slots"), body.get("host")
+        if not are_slots(slots) or not isinstance(host, str):
+            raise web.HTTPError(400, 'the body must be {"slots": [...], "host": ""}')
+        try:
+            port = await asyncio.to_thread(self.rendezvous.open, slots, host)
+        except (OSError, UnicodeError) as exc:
+            raise web.HTTPError(400, f"this worker cannot listen at {host[:100]!r}") from exc
         self.finish({"port": port})
+
+
+def _number(handler: APIHandler, name: str) -> int:
+    text = handler.get_query_argument(name, "0")
+    if re.fullmatch(r"-?[0-9]{1,18}", text) is None:
+        raise web.HTTPError(400, f"{name} must be a number of at most 18 digits")
+    return int(text)
 
 
 def _manager(handler: APIHandler) -> RankKernelManager:
@@ -161,12 +169,13 @@ class JournalHandler(APIHandler):
 
         A length of 0 keeps the connection alive.
         """
+        after = max(0, _number(self, "after"))
         self._journal = journal = _manager(self).journals.get(run, kernel_id)
         if journal is None:
             raise web.HTTPError(404, f"there is no journal of run {run} for kernel {kernel_id}")
         try:
             with journal.reading():
-                await self._stream(journal, int(self.get_query_argument("after", "0")))
+                await self._stream(journal, after)
         except StreamClosedError:
             self.log.debug("a driver has stopped reading run %s", run)
 

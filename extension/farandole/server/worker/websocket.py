@@ -13,7 +13,9 @@ from jupyter_server.services.kernels.connection.base import deserialize_msg_from
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from tornado.websocket import WebSocketClosedError
 
+from farandole.frames import INVALID, PROTOCOL, check_frame, close_reason
 from farandole.protocol import RUN_MARK, Part
+from farandole.reading import parse_json
 from farandole.server.journal.journal import Journal
 from farandole.server.journal.journals import Journals
 from farandole.server.worker.deaths import explain_exit, oom_kills
@@ -99,12 +101,21 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             stream.socket.setsockopt(option, b"")
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
-        """Forward a message of the driver to the kernel."""
-        if self.channels and isinstance(incoming_msg, bytes) and RUN_MARK.encode() in incoming_msg:
-            _, parts = deserialize_msg_from_ws_v1(incoming_msg)
-            if (mark := json.loads(parts[2]).get(RUN_MARK)) is not None:
-                self._journals.note_request(self.kernel_id, json.loads(parts[0])["msg_id"], mark, self)
-        super().handle_incoming_message(incoming_msg)
+        """Forward a message of the driver to the kernel; an invalid one closes the connection."""
+        try:
+            check_frame(incoming_msg, self.subprotocol)
+            if self.channels and self.subprotocol == PROTOCOL and RUN_MARK.encode() in incoming_msg:
+                self._note_request(incoming_msg)
+        except ValueError as exc:
+            self.log.warning("refused a message of a driver: %s", exc)
+            self.websocket_handler.close(INVALID, close_reason(exc))
+        else:
+            super().handle_incoming_message(incoming_msg)
+
+    def _note_request(self, frame: bytes) -> None:
+        _, parts = deserialize_msg_from_ws_v1(frame)
+        if (mark := parse_json(parts[2], "the metadata").get(RUN_MARK)) is not None:
+            self._journals.note_request(self.kernel_id, json.loads(parts[0])["msg_id"], mark, self)
 
     def handle_outgoing_message(self, stream: Any, outgoing_msg: Any) -> None:
         """Record a message of the kernel and forward it to the driver, unless the driver does not need it."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import threading
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -12,8 +13,11 @@ from farandole.driver.control import mailbox
 from farandole.driver.control.control_service import ControlService
 from farandole.driver.control.mailbox import MAILBOXES, Mailbox, ask, driver_statuses
 from farandole.exceptions import ClusterExistsError, DeadlineError, FarandoleError, NoClusterError
+from farandole.runs.folder import this_process
 from farandole.runs.origin import Origin
-from farandole.runs.store import RunStore, this_process
+from farandole.runs.store import RunStore
+
+from tests.strange import FILES, replaced
 
 DEADLINE = 60
 
@@ -257,3 +261,39 @@ async def test_answers_do_not_pile_up(core, monkeypatch):
             await ask(there, "scale", workers=2)
         assert len(list(there.folder.glob("answer-*"))) <= mailbox.KEPT_ANSWERS
         assert not list(there.folder.glob("ask-*"))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("make", FILES)
+async def test_a_strange_request_hangs_no_driver(core, make):
+    async with led(core) as sign:
+        status = await sign()
+        replaced(make, status.folder / "ask-strange.json")
+        core.may_scale.set()
+        await ask(status, "scale", workers=3)
+        assert core.scaled == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 50_000, '{"do": "scale", "workers": 1e999}', "5", '{"do": []}', '{"do": "scale"}']
+)
+async def test_a_request_that_makes_no_sense_is_answered(core, text):
+    async with led(core) as sign:
+        status = await sign()
+        (status.folder / "ask-1.json").write_text(text)
+        answer = status.folder / "answer-1.json"
+        async with asyncio.timeout(DEADLINE):
+            while not answer.exists():
+                await asyncio.sleep(0.02)
+        assert "the driver does not understand" in json.loads(answer.read_text())["error"]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("make", FILES)
+async def test_a_strange_status_hides_no_other_driver(core, make):
+    async with led(core) as sign:
+        status = await sign()
+        (status.folder.parent / "strange").mkdir()
+        replaced(make, status.folder.parent / "strange" / "desk.json")
+        assert [one.cluster for one in driver_statuses(core.training.store.folder)] == ["c"]
+        shutil.rmtree(status.folder.parent / "strange")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 from farandole.driver.options import Elastic
@@ -18,6 +19,9 @@ from farandole.runs.store import RunStore
 from farandole.server.journal import journals
 from farandole.server.journal.journals import Journals
 from jupyter_client.manager import KernelManager
+from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_v1
+
+from tests.strange import FILES, limited_memory, outside, pipe, replaced
 
 OK = {"status": "ok"}
 LATE = {"status": "error", "ename": "ValueError", "evalue": "late", "traceback": []}
@@ -198,7 +202,7 @@ def test_a_record_that_cannot_be_read_costs_no_list_of_runs(store, run, tmp_path
     frames.unlink()
     assert complete(store) == []
     frames.mkdir()
-    with pytest.warns(UserWarning, match=rf"left of run {run.id} cannot be read: .*Is a directory"):
+    with pytest.warns(UserWarning, match=rf"left of run '{run.id}' cannot be read: .*is not a regular file"):
         assert complete(store) == []
 
 
@@ -262,3 +266,74 @@ async def test_an_end_that_was_left_or_read_keeps_nobody(store, run, tmp_path):
     records.end(other, completed=True)
     other.owner.has_driver = False
     assert (other.persisted, other.end_was_read, records.has_unread_end) == (False, True, False)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["kernel-1.json", "kernel-1.frames"])
+@pytest.mark.parametrize("make", FILES)
+def test_a_strange_journal_hides_no_other_run(store, run, tmp_path, name, make):
+    other = store.create(code="x", backend="none", cluster="c", size=1, workers=["c-w0"], name="other")
+    other.let_go()
+    change(other, pid=ended_process())
+    leave(tmp_path / "other", other, 0)
+    leave(tmp_path, run, 0, 1)
+    replaced(make, run.folder / LEFT_RECORDS / name)
+    with limited_memory(), pytest.warns(UserWarning, match=f"left of run '{run.id}' cannot be read: "):
+        assert [one.id for one in complete(store)] == [other.id]
+    assert {info.id for info in store.list()} == {run.id, other.id}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"rank": "1"}, {"rank": 10**300}, {"about": []}, {"about": {"run": {}, "code": ""}}, {"worker": 5},
+     {"requests": 5},
+     {"requests": {"m": "other"}}, {"ended": "now"}, {"count": 1e999}, {"more": 1}, {"run": "another"}],
+)  # fmt: skip
+def test_a_journal_of_wrong_types_hides_no_other_run(store, run, tmp_path, changes):
+    leave(tmp_path, run, 0, 1)
+    header = run.folder / LEFT_RECORDS / "kernel-1.json"
+    header.write_text(json.dumps({**json.loads(header.read_text()), **changes}))
+    with pytest.warns(UserWarning, match=f"left of run '{run.id}' cannot be read: "):
+        assert complete(store) == complete(store, cluster="c") == []
+    assert [info.id for info in store.list()] == [run.id]
+
+
+def frame(*parts, count=None, offsets=None):
+    """Return a persisted message with these parts, or with a count and offsets that do not fit them."""
+    own = serialize_msg_to_ws_v1([json.dumps(part).encode() for part in parts], "shell")
+    data = own if count is None else count.to_bytes(8, "little") + b"".join(n.to_bytes(8, "little") for n in offsets)
+    return len(data).to_bytes(4, "big") + data
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "data",
+    [
+        (2**32 - 1).to_bytes(4, "big"),
+        frame(count=20_000_000, offsets=[]),
+        frame(count=6, offsets=[0, 10, 0, 10, 0, 10]),
+        frame([], {}, {}, {}),
+        frame({}, {}, {}, {}),
+        frame({"msg_type": "comm_msg"}, {}, {}, {"comm_id": COMM_TARGET, "data": 5}),
+        frame({"msg_type": "comm_msg"}, {}, {"farandole_record": "x"}, {}),
+        frame({"msg_type": "status"}, {}, {}, {"execution_state": []}),
+    ],
+)
+def test_a_strange_message_in_a_journal_hides_no_other_run(store, run, tmp_path, data):
+    leave(tmp_path, run, 0, 1)
+    (run.folder / LEFT_RECORDS / "kernel-1.frames").write_bytes(data)
+    with limited_memory(), warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        complete(store)
+    assert [info.id for info in store.list()] == [run.id]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["run.json", "records/kernel-0.frames", "records/.kernel-0.json.tmp"])
+@pytest.mark.parametrize("make", [pipe, outside])
+def test_a_pipe_or_a_link_in_the_folder_of_a_run_hangs_no_worker_that_stops(store, run, tmp_path, name, make):
+    replaced(make, run.folder / name)
+    leave(tmp_path, run, 0)
+    if name != "run.json":
+        assert left(run) == ["kernel-0.frames", "kernel-0.json"]
+        assert (run.folder / LEFT_RECORDS / "kernel-0.frames").is_file()

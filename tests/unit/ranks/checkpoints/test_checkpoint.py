@@ -199,7 +199,10 @@ def _use_a_missing_module(place: Path) -> None:
         (lambda place: (place / "manifest.json").write_text("{"), "manifest.json cannot be read"),
         (lambda place: (place / "manifest.json").write_text("[]"), "manifest.json cannot be read"),
         (lambda place: (place / "manifest.json").write_bytes(b"\xff"), "manifest.json cannot be read"),
-        (lambda place: _swap_for_a_folder(place / "outline.pickle"), "outline.pickle cannot be read: Is a directory"),
+        (
+            lambda place: _swap_for_a_folder(place / "outline.pickle"),
+            "'outline.pickle' is not a regular file",
+        ),
         (
             _use_a_missing_module,
             "outline.pickle cannot be unpickled here: No module named 'no_such",

@@ -219,3 +219,13 @@ def test_the_names_of_a_reports_own_columns_are_refused(name):
 def test_a_step_that_no_column_can_hold_is_refused(key):
     with pytest.raises(ReportError, match=f"{key} is larger than"):
         report(**{key: 10**400}, loss=1.0)
+
+
+@pytest.mark.parametrize("levels", [200, 100_000])
+def test_a_result_that_is_nested_too_deeply_is_refused_on_the_rank(levels: int) -> None:
+    """The driver could not write it, and the thread that writes the run's files would end."""
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    with pytest.raises(ReportError, match="more than 90 lists and dicts within each other"):
+        result(value)

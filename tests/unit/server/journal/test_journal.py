@@ -215,3 +215,26 @@ def test_all_journals_together_have_one_bound_and_ended_runs_make_room(store, mo
     new.add("iopub", "stream", printed("room again"))
     assert new.count == count + 1
     assert [one["run"] for one in store.describe()] == ["new"]
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        {"run": [], "part": "begin", "rank": 0, "about": {}},
+        {"run": {"a": 1}, "part": "begin", "rank": 0, "about": {}},
+        {"run": "../../x", "part": "begin", "rank": 0, "about": {}},
+        {"run": "r\0", "part": "cell", "rank": 0},
+        {"run": "r", "part": "begin", "rank": 10**300, "about": {}},
+        {"run": "r", "part": "begin", "rank": 0},
+        {"part": "begin"},
+        [],
+        "begin",
+    ],
+)
+async def test_a_strange_mark_breaks_no_answer_about_the_journals(tmp_path, mark):
+    store = Journals(tmp_path)
+    with pytest.raises(ValueError, match="does not describe a request of a run"):
+        store.note_request("k", "m", mark, Owner())
+    store.note_request("k", "m", {"run": "r", "part": Part.BEGIN, "rank": 0, "about": {}}, Owner())
+    assert store.active_runs == ["r"]
+    assert [one["run"] for one in store.describe()] == ["r"]

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from farandole.driver.control import mailbox
 from farandole.driver.control.mailbox import MAILBOXES
-from farandole.runs.store import this_process
+from farandole.runs.folder import this_process
 from farandole.server.panel import wire
 from farandole.server.panel.cluster_monitor import ClusterMonitor
 from tornado.routing import Matcher

@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 from farandole.exceptions import RunNotFoundError
 from farandole.protocol import Report, Status, report_to_json
+from farandole.runs.folder import this_process
 from farandole.runs.series import POINTS
-from farandole.runs.store import RunStore, this_process
+from farandole.runs.store import RunStore
 from farandole.runs.view_files import LINES, VIEW
 from farandole.server.panel import charts, files, wire
 from farandole.server.panel.charts import Charts
@@ -319,7 +320,7 @@ def test_logs_come_in_parts_and_no_character_is_cut(store, index, monkeypatch):
 
 
 async def test_the_csv_is_whole_and_comes_in_pieces(store, server, monkeypatch):
-    monkeypatch.setattr(files, "CHUNK_ROWS", 100)
+    monkeypatch.setattr(files, "CHUNK_CELLS", 600)
     run = finished(store)
     text = await server.ask("GET", f"runs/{run.id}/csv")
     frame = pd.read_csv(io.StringIO(text))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import re
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -14,12 +15,16 @@ from farandole.driver.cluster import CLUSTER_NAME
 from farandole.driver.workers.worker import WorkerOptions
 from farandole.driver.world.backends import BACKENDS
 from farandole.exceptions import FarandoleError, UsageError
+from farandole.reading import parse_json
 from farandole.runs.writer import strict_json
 from farandole.server.panel.clusters import cluster
 from farandole.server.panel.page import worker_log
 from farandole.server.panel.panel import Panel
 from farandole.server.panel.problems import STATUS, RefusedError, problem
 
+LONGEST_MESSAGE = 100_000
+"""Limit for a message from a page, in bytes."""
+NUMBER = re.compile(r"-?[0-9]{1,18}")
 MOST_WORKERS = 1024
 """Limit for one cluster, independent of the hub's limits."""
 
@@ -62,21 +67,19 @@ class PanelHandler(APIHandler):
 
     def body(self) -> dict[str, Any]:
         """Return the request's body, a JSON object; raise UsageError if it is not one."""
+        if len(self.request.body) > LONGEST_MESSAGE:
+            raise UsageError(f"the body must be a JSON object of at most {LONGEST_MESSAGE / 1e3:g} kB")
         try:
-            body = json.loads(self.request.body)
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
-            raise UsageError("the body must be a JSON object")
-        return body
+            return parse_json(self.request.body, "the body")
+        except ValueError as exc:
+            raise UsageError(f"the body must be a JSON object: {exc}") from exc
 
     def number(self, name: str, default: int) -> int:
-        """Return an integer from the query; raise UsageError if it is not one."""
+        """Return an integer from the query; raise UsageError if it is not one that a file's size can be."""
         text = self.get_query_argument(name, str(default))
-        try:
-            return int(text)
-        except ValueError as exc:
-            raise UsageError(f"{name} must be a number, not {text!r}") from exc
+        if NUMBER.fullmatch(text) is None:
+            raise UsageError(f"{name} must be a number of at most 18 digits, not {text[:100]!r}")
+        return int(text)
 
     def answer_cluster(self, name: str) -> None:
         """Write the current state of a cluster."""
@@ -169,7 +172,7 @@ def _check_size(workers: int) -> None:
 def _typed(body: Mapping[str, Any], key: str, kind: type[T]) -> T:
     value = body.get(key)
     if type(value) is not kind:
-        raise UsageError(f"{key} must be of type {kind.__name__}, not {value!r}")
+        raise UsageError(f"{key} must be of type {kind.__name__}, not {reprlib.repr(value)}")
     return value
 
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
 from tornado.iostream import StreamClosedError
 
+from farandole.protocol import MOST_RANKS
+from farandole.reading import reason
+from farandole.runs.folder import read_code, stored_info
 from farandole.runs.model import RunInfo
 from farandole.server.panel import wire
 from farandole.server.panel.charts import Chart
-from farandole.server.panel.files import csv_chunks, read_log
+from farandole.server.panel.files import check_reports, csv_chunks, read_log
 from farandole.server.panel.routes.clusters import PanelHandler, requires
 from farandole.server.panel.runs import NEWEST, Filter
+
+UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
+"""Characters of a run's id that the name of a download cannot have."""
 
 
 class RunsHandler(PanelHandler):
@@ -66,7 +74,8 @@ class RankLogHandler(PanelHandler):
         """Write a chunk of a rank's output."""
         info = await asyncio.to_thread(self.panel.index.find, run)
         offset, limit = self.number("offset", 0), max(4, self.number("limit", 100_000))
-        self.answer(await asyncio.to_thread(read_log, info, int(rank), offset, limit))
+        number = int(rank) if len(rank) < 10 else MOST_RANKS
+        self.answer(await asyncio.to_thread(read_log, info, number, offset, limit))
 
 
 class CsvHandler(PanelHandler):
@@ -76,8 +85,10 @@ class CsvHandler(PanelHandler):
     async def get(self, run: str) -> None:
         """Stream all reports of a run as CSV."""
         info = await asyncio.to_thread(self.panel.index.find, run)
+        await asyncio.to_thread(check_reports, info)
         self.set_header("Content-Type", "text/csv; charset=utf-8")
-        self.set_header("Content-Disposition", f'attachment; filename="{info.id}.csv"')
+        name = UNSAFE.sub("_", info.id)
+        self.set_header("Content-Disposition", f'attachment; filename="{name}.csv"')
         chunks = csv_chunks(info)
         try:
             while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
@@ -108,15 +119,25 @@ class StopHandler(PanelHandler):
 
 
 def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire.RunDetail:
-    code = info.folder / "code.py"
-    results: dict[str, Any] = {str(rank): value for rank, value in info.results.items()}
+    whole = stored_info(info.folder)
+    results: dict[str, Any] = {str(rank): value for rank, value in whole.results.items()}
     return {
         "summary": summary,
         "view": chart.view,
         "sampled": chart.sampled,
-        "code": code.read_text(encoding="utf-8") if code.exists() else "",
-        "options": info.options,
-        "versions": info.versions,
+        "code": _code(info.folder),
+        "options": whole.options,
+        "versions": whole.versions,
         "results": results,
         "folder": str(info.folder),
     }
+
+
+def _code(folder: Path) -> str:
+    """Return the code of a run, or a comment about why it cannot be read."""
+    try:
+        return read_code(folder)
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as exc:
+        return f"# The code of this run cannot be read: {reason(exc)}"

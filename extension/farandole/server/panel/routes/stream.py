@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized, ws_authenticated
@@ -12,12 +11,12 @@ from jupyter_server.base.websocket import WebSocketMixin
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from farandole.exceptions import UsageError
+from farandole.reading import parse_json
 from farandole.runs.writer import strict_json
 from farandole.server.panel import wire
 from farandole.server.panel.page import Page
 from farandole.server.panel.panel import Panel
-
-LONGEST_MESSAGE = 100_000
+from farandole.server.panel.routes.clusters import LONGEST_MESSAGE
 
 
 class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -49,18 +48,14 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Start sending updates."""
         super().open(*args, **kwargs)
         self._telling = asyncio.create_task(self._tell(), name="panel: page")
+        self._telling.add_done_callback(self._ended)
 
     async def on_message(self, message: str | bytes) -> None:
         """Handle a message of the page: its subscriptions."""
         try:
-            wanted = json.loads(message)
-            if not isinstance(wanted, dict) or wanted.get("kind") != "watch":
-                raise UsageError('a page may send {"kind": "watch", ...}')
-            self._page.subscribe(wanted)
+            self._page.subscribe(_watch(message))
         except UsageError as exc:
             await self._page.refuse(exc)
-        except ValueError:
-            await self._page.refuse(UsageError("this is not JSON"))
 
     def on_close(self) -> None:
         """Stop sending updates."""
@@ -75,6 +70,22 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
             except WebSocketClosedError:
                 self.log.debug("a page of the panel was closed")
 
+    def _ended(self, telling: asyncio.Task[None]) -> None:
+        # After an unexpected error the page opens another stream; an open one without messages would look alive.
+        if not telling.cancelled() and (error := telling.exception()) is not None:
+            self.log.error("the stream of a page has ended", exc_info=error)
+            self.close(1011, "unexpected error")
+
     async def _send(self, message: wire.Message) -> None:
         # Waits until the connection has taken the message, so that a slow page does not fill the memory.
         await self.write_message(await asyncio.to_thread(strict_json, message))
+
+
+def _watch(message: str | bytes) -> dict[str, Any]:
+    try:
+        wanted = parse_json(message, "this message")
+    except ValueError as exc:
+        raise UsageError(f'a page may send {{"kind": "watch", ...}}; {exc}') from exc
+    if wanted.get("kind") != "watch":
+        raise UsageError('a page may send {"kind": "watch", ...}')
+    return wanted

@@ -1,0 +1,96 @@
+"""Checks the websocket frames of kernels before they are parsed.
+
+A frame says itself how many parts it has and where they are. The parsers of Jupyter Server trust these numbers: a frame
+of four bytes makes them allocate gigabytes. Source: ``jupyter_server/services/kernels/connection/base.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from typing import Any
+
+from farandole.reading import parse_json
+
+PROTOCOL = "v1.kernel.websocket.jupyter.org"
+MOST_PARTS = 10_000
+"""Limit for the parts of a message: header, parent header, metadata, content, and one part for each buffer."""
+JSON_PARTS = 4
+INVALID = 1007
+"""The websocket's close code for a message whose content is invalid (RFC 6455)."""
+REASON_BYTES = 120
+"""Limit for the text beside it: 123 bytes by the RFC."""
+
+
+def check_frame(frame: bytes | str, protocol: str | None) -> None:
+    """Raise ValueError if a frame from a page or a driver is not a message to a kernel."""
+    if protocol == PROTOCOL:
+        _check_v1(frame)
+    elif isinstance(frame, bytes):
+        _check_message(parse_json(_first_part(frame), "the message"))
+    else:
+        message = parse_json(frame, "the message")
+        if message.get("buffers"):
+            raise ValueError("a message with buffers must be binary")
+        _check_message(message)
+
+
+def close_reason(error: ValueError) -> str:
+    """Return an error as the reason in a close frame."""
+    return str(error).encode()[:REASON_BYTES].decode(errors="ignore")
+
+
+def check_parts(frame: bytes) -> tuple[int, ...]:
+    """Return the offsets of a frame of the protocol v1: of the channel, of each part, and the end.
+
+    Raises ValueError unless they ascend within the frame. Eight bytes each, least significant first: the number of
+    offsets, and the offsets.
+    """
+    return _offsets(frame, int.from_bytes(frame[:8], "little"), "<", "Q", least=JSON_PARTS + 2)
+
+
+def _check_v1(frame: bytes | str) -> None:
+    if not isinstance(frame, bytes):
+        raise ValueError("a message of this protocol must be binary")
+    offsets = check_parts(frame)
+    _check_text(frame[offsets[0] : offsets[1]])
+    _check_header(parse_json(frame[offsets[1] : offsets[2]], "the header"))
+
+
+def _first_part(frame: bytes) -> bytes:
+    """Return the JSON text of a binary message of the older protocol: four bytes each, most significant first."""
+    offsets = _offsets(frame, int.from_bytes(frame[:4], "big"), ">", "I", least=1)
+    return frame[offsets[0] : offsets[1] if len(offsets) > 1 else None]
+
+
+def _offsets(frame: bytes, count: int, order: str, kind: str, *, least: int) -> tuple[int, ...]:
+    width = struct.calcsize(order + kind)
+    if not least <= count <= MOST_PARTS or len(frame) < width * (count + 1):
+        raise ValueError(f"a message of {len(frame)} bytes cannot have {count} offsets")
+    offsets = struct.unpack_from(f"{order}{count}{kind}", frame, width)
+    ends = (width * (count + 1), *offsets, len(frame))
+    if any(start > stop for start, stop in pairwise(ends)):
+        raise ValueError("the offsets of a message must ascend and lie within it")
+    return offsets
+
+
+def _check_text(channel: bytes) -> None:
+    try:
+        channel.decode()
+    except UnicodeDecodeError as exc:
+        raise ValueError("the channel is not text") from exc
+
+
+def _check_message(message: dict[str, Any]) -> None:
+    for key in ("header", "parent_header", "metadata", "content"):
+        if not isinstance(message.get(key), dict):
+            raise ValueError(f"the {key} of a message must be a JSON object")
+    if not isinstance(message.get("channel", ""), str):
+        raise ValueError("the channel is not text")
+    _check_header(message["header"])
+
+
+def _check_header(header: dict[str, Any]) -> None:
+    for key in ("msg_id", "msg_type"):
+        if not isinstance(header.get(key), str):
+            raise ValueError(f"the header of a message needs a text as {key}")

@@ -1,0 +1,169 @@
+"""Reads files that something else may have damaged, replaced or made very large.
+
+Only regular files are opened. Links below the given folder are not followed, and a pipe does not block the reader. All
+functions raise OSError or ValueError; `reason` returns a text about either for the user.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import reprlib
+import stat
+from collections.abc import Callable, Mapping
+from io import BufferedReader, FileIO
+from pathlib import Path, PurePath
+from typing import Any
+
+from farandole.protocol import LATEST, MOST_RANKS, Status, is_number, is_rank
+
+JSON_BYTES = 64_000_000
+"""Limit for a file of JSON. ``run.json`` holds a result of up to 1 MB from each rank."""
+SMALL_JSON_BYTES = 4_000_000
+"""Limit for a file of JSON without users' data."""
+MOST_VALUES = 8_000_000
+"""Limit for the values of a JSON text, since a value takes up to 30 times as much memory as text; lists count four."""
+MOST_LEVELS = 100
+"""Limit for lists and objects within each other."""
+SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Flags of `os.open` with which links are refused and pipes do not block."""
+
+
+def open_regular(folder: Path, name: str) -> BufferedReader:
+    """Open the regular file ``name``, a path below ``folder``, for reading; the folder itself may be a link."""
+    path = PurePath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{name!r} is not below the folder")
+    for parent in path.parents[:-1]:
+        if (folder / parent).is_symlink():
+            raise ValueError(f"{str(parent)!r} is a symbolic link")
+    try:
+        descriptor = os.open(folder / name, os.O_RDONLY | SAFE)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise ValueError(f"{name!r} is a symbolic link") from exc
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{name!r} is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def open_new(path: Path) -> FileIO:
+    """Open a new file for writing, in place of a file, link or pipe of that name; writes are not buffered."""
+    path.unlink(missing_ok=True)
+    return path.open("xb", buffering=0)
+
+
+def read_bytes(folder: Path, name: str, limit: int) -> bytes:
+    """Return the content of a file of at most ``limit`` bytes."""
+    with open_regular(folder, name) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise ValueError(f"{name!r} has {size / 1e6:,.1f} MB, and at most {limit / 1e6:g} MB are read")
+        return file.read(size)
+
+
+def read_json(folder: Path, name: str, limit: int = JSON_BYTES) -> dict[str, Any]:
+    """Return the JSON object in a file."""
+    return parse_json(read_bytes(folder, name, limit), repr(name))
+
+
+def parse_json(data: bytes | str, what: str) -> dict[str, Any]:
+    """Parse a JSON object; ``what`` names it in errors."""
+    text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+    if text.count(b",") + 4 * (text.count(b"[") + text.count(b"{")) > MOST_VALUES:
+        raise ValueError(f"{what} has too many values")
+    try:
+        value = json.loads(text)
+    except RecursionError as exc:
+        raise ValueError(f"{what} is nested too deeply") from exc
+    except ValueError as exc:
+        raise ValueError(f"{what} is not valid JSON: {exc}") from exc
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is not a JSON object")
+    check_levels(value, what)
+    return value
+
+
+def check_levels(value: Any, what: str, most: int = MOST_LEVELS) -> None:
+    """Raise ValueError if lists and objects are nested more than ``most`` times."""
+    level = [value]
+    for _ in range(most):
+        inner = (item for one in level for item in (one.values() if isinstance(one, dict) else one))
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"{what} is nested too deeply")
+
+
+def check_types(record: Mapping[str, Any], kinds: Mapping[str, str], what: str) -> None:
+    """Raise ValueError unless each value of a record is of one of its ``kinds``, such as ``text or null``.
+
+    Values without a kind must be texts.
+    """
+    for name, value in record.items():
+        wanted = kinds.get(name, "text")
+        if not any(VALID[kind](value) for kind in wanted.split(" or ")):
+            raise ValueError(f"{name!r} in {what} must be of type {wanted}, not {printable(reprlib.repr(value))}")
+
+
+def _is_process(value: Any) -> bool:
+    """Return whether a value can identify a process, see `farandole.runs.folder.this_process`."""
+    if not isinstance(value, dict) or not value:
+        return value == {}
+    pid = value.get("pid")
+    return (
+        isinstance(value.get("host"), str) and type(pid) is int and 0 <= pid < 2**31 and _is_time(value.get("started"))
+    )
+
+
+def _is_time(value: Any) -> bool:
+    return is_number(value) and 0 <= value < LATEST
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+
+
+def _are_ranks(value: Any) -> bool:
+    """Return whether a value lists worker, rank and whether the rank is alive."""
+    return isinstance(value, list) and all(
+        isinstance(one, list) and len(one) == 3 and isinstance(one[0], str) and is_rank(one[1]) and type(one[2]) is bool
+        for one in value
+    )
+
+
+def _are_results(value: Any) -> bool:
+    """Return whether the keys of a value are numbers of ranks."""
+    return isinstance(value, dict) and all(key.isdecimal() and len(key) < 10 for key in value)
+
+
+VALID: dict[str, Callable[[Any], bool]] = {
+    "text": lambda value: isinstance(value, str),
+    "null": lambda value: value is None,
+    "flag": lambda value: isinstance(value, bool),
+    "object": lambda value: isinstance(value, dict),
+    "texts": _are_texts,
+    "status": lambda value: value in list(Status),
+    "time": _is_time,
+    "count of ranks": lambda value: is_rank(value) or value == MOST_RANKS,
+    "count of workers": is_rank,
+    "ranks": _are_ranks,
+    "process": _is_process,
+    "results": _are_results,
+}
+"""What values from outside can be checked for, by kind."""
+
+
+def reason(error: Exception) -> str:
+    """Return why a file could not be read, without control characters."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{Path(os.fsdecode(error.filename)).name!r}: {error.strerror}"
+    return printable(str(error) or type(error).__name__)
+
+
+def printable(text: str) -> str:
+    """Return a text with a question mark for each character that is not printable."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)

@@ -1,0 +1,148 @@
+"""Reads the folder of one run; see `farandole.runs.store` for its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import warnings
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from farandole.exceptions import RunUnreadableError
+from farandole.protocol import Status
+from farandole.reading import open_regular, read_bytes, read_json, reason
+from farandole.runs.model import RunInfo
+from farandole.runs.positions import FOLDERS, rank_files
+from farandole.runs.run import Run
+
+LOG_TAIL_BYTES = 8_000
+LINE_BYTES = 1_000_000
+CODE_BYTES = 4_000_000
+
+
+def run_names(store: Path) -> Sequence[str]:
+    """Return the names of the folders in a store, in their order; raises OSError if the store cannot be read."""
+    with os.scandir(store) as entries:
+        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    # A link that leads to itself raises an error.
+    with suppress(OSError):
+        return entry.is_dir()
+    return False
+
+
+def read_info(folder: Path) -> RunInfo:
+    """Read ``run.json``; a run whose driver has ended is lost. Raises RunUnreadableError."""
+    return as_it_stands(stored_info(folder))
+
+
+def stored_info(folder: Path) -> RunInfo:
+    """Return the content of ``run.json``, with the folder's name as the id. Raises RunUnreadableError."""
+    try:
+        return replace(RunInfo.from_json(read_json(folder, "run.json"), folder), id=folder.name)
+    except (OSError, ValueError) as exc:
+        raise RunUnreadableError(f"run {folder.name!r} cannot be read: {reason(exc)}") from exc
+
+
+def as_it_stands(info: RunInfo) -> RunInfo:
+    """Return the info with the status lost if the driver has ended before it could write the end."""
+    if info.status is Status.RUNNING and driver_is_gone(info.driver):
+        return replace(info, status=Status.LOST, error=info.error or "the driver ended before the run did")
+    return info
+
+
+def this_process() -> dict[str, Any]:
+    """Return what identifies this process: host, process id and start time."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
+
+
+def driver_is_gone(driver: Mapping[str, Any]) -> bool:
+    """Return whether the process of a driver has ended; False if it ran on another host, where it cannot be checked."""
+    if driver.get("host") != socket.gethostname():
+        return False
+    try:
+        started = psutil.Process(int(driver["pid"])).create_time()
+    except psutil.NoSuchProcess:
+        return True
+    return abs(started - float(driver["started"])) > 1
+
+
+def feed(run: Run, ranks: Container[int] | None = None) -> None:
+    """Add the content of a run's files to it, for some ranks or for all; warn of files that cannot be read."""
+    for folder, suffix in FOLDERS.items():
+        for rank, name in rank_files(run.folder, folder, suffix):
+            if ranks is None or rank in ranks:
+                with warned(run.id):
+                    _feed(run, rank, name)
+
+
+def _feed(run: Run, rank: int, name: str) -> None:
+    if name.startswith("logs/"):
+        run.add_log(rank, tail(run.folder, name))
+    else:
+        for record in read_lines(run.folder, name):
+            add_valid(run, rank, record)
+
+
+def add_valid(run: Run, rank: int, record: dict[str, Any]) -> None:
+    """Add a record from a file if it is valid; a full disk leaves incomplete ones."""
+    with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        run.add_records(rank, record)
+
+
+@contextmanager
+def warned(run: str) -> Iterator[None]:
+    """Turn the error of a file of a run into a warning: the other files are read."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        warnings.warn(f"A file of run {run!r} cannot be read and is left out: {reason(error)}", stacklevel=5)
+
+
+def read_lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a file of JSON lines; incomplete lines are skipped.
+
+    Raises ValueError at a line of more than `LINE_BYTES`: what follows is no text of ours, such as a hole of zeros.
+    """
+    with open_regular(folder, name) as file:
+        while line := file.readline(LINE_BYTES + 1):
+            if len(line) > LINE_BYTES:
+                raise ValueError(f"{name!r} has a line of more than {LINE_BYTES / 1e6:g} MB")
+            if (record := parsed_line(line)) is not None:
+                yield record
+
+
+def parsed_line(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in a line, or None."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def tail(folder: Path, name: str) -> str:
+    """Return the last `LOG_TAIL_BYTES` of a log."""
+    with open_regular(folder, name) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+        return file.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
+
+
+def code_of(info: RunInfo) -> str:
+    """Return the code of a run's cell; warn if it cannot be read."""
+    with suppress(FileNotFoundError), warned(info.id):
+        return read_code(info.folder)
+    return ""
+
+
+def read_code(folder: Path) -> str:
+    """Return the code of a run's cell; raises OSError or ValueError."""
+    return read_bytes(folder, "code.py", CODE_BYTES).decode("utf-8", "replace")

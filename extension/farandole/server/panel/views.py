@@ -1,0 +1,64 @@
+"""Reads the views that drivers write, and checks that they have the types of the messages to the page."""
+
+from __future__ import annotations
+
+import builtins
+import types
+import typing
+from functools import cache
+from pathlib import Path
+from typing import Any, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+from farandole.protocol import is_number
+from farandole.reading import read_json
+from farandole.runs.view_files import LINES, VIEW
+from farandole.server.panel import wire
+
+MOST_SERIES = 10_000
+"""Limit for the series of a run in the panel."""
+
+
+def read_view(folder: Path, *, by_rank: bool = False) -> wire.RunView:
+    """Return the view in a run's folder; raise OSError or ValueError if it is missing or is not a view."""
+    view = read_json(folder, VIEW)
+    if by_rank:
+        view["series"] = read_json(folder, LINES).get("series")
+    if not fits(view, wire.RunView):
+        raise ValueError(f"{VIEW!r} is not the view of a run")
+    return cast("wire.RunView", view)
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Return whether a JSON value has a type of `farandole.server.panel.wire`."""
+    arguments = get_args(kind)
+    match get_origin(kind):
+        case builtins.list:
+            return isinstance(value, list) and _all_fit(value, arguments[0])
+        case builtins.dict:
+            return isinstance(value, dict) and _all_fit(list(value.values()), arguments[1])
+        case types.UnionType:
+            return any(fits(value, one) for one in arguments)
+        case typing.Literal:
+            return value in arguments
+        case _:
+            return _fits_plain(value, kind)
+
+
+def _fits_plain(value: Any, kind: Any) -> bool:
+    if is_typeddict(kind):
+        return isinstance(value, dict) and all(key in value and fits(value[key], hint) for key, hint in _hints(kind))
+    if kind in {int, float}:
+        return is_number(value) and (kind is float or isinstance(value, int))
+    return kind is Any or isinstance(value, kind)
+
+
+def _all_fit(values: list[Any], kind: Any) -> bool:
+    # Lines have hundreds of thousands of numbers.
+    if kind == float | None:
+        return set(map(type, values)) <= {int, float, types.NoneType}
+    return all(fits(one, kind) for one in values)
+
+
+@cache
+def _hints(kind: type) -> list[tuple[str, Any]]:
+    return list(get_type_hints(kind).items())

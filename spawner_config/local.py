@@ -24,6 +24,7 @@ from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets import Unicode, default
 
 from images.notebook.start import copy_notebooks
+from spawner_config.origins.configure import configure_origins
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.settings import ROOT, Settings, ensure_password
 
@@ -139,6 +140,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     c.JupyterHub.authenticator_class = LoopbackPasswordAuthenticator
     c.SharedPasswordAuthenticator.user_password = ensure_password(settings)
     c.Authenticator.allow_all = True
+    configure_origins(c, settings, https=False, port=settings.port)
 
     c.JupyterHub.spawner_class = LocalSpawner
     c.LocalSpawner.state_folder = str(settings.state)

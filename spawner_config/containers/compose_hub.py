@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
-from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, configure_proxied_hub
+from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, Front, configure_proxied_hub
+from spawner_config.origins.compose import has_https, open_to_others, public_port
 from spawner_config.profiles.options import OptionsHook
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deploymen
         hub_url=f"http://hub:{HUB_PORT}",
         proxy_api="http://proxy-api:8001",
         token="FARANDOLE_PROXY_TOKEN",
-        https=deployment.https,
+        front=Front(https=has_https(os.environ), port=public_port(os.environ), reached_by=open_to_others(os.environ)),
     )
 
 

@@ -19,23 +19,16 @@ from spawner_config.containers.addresses import (
 from spawner_config.deployment import ServerSettings
 from spawner_config.models import Switch, Whole
 
-HTTPS_PROFILES = {"tls", "caddy"}
-
 
 def _read_range(text: str) -> AddressRange:
     return AddressRange(whole=IPv4Network(text))
 
 
-def _has_https(profiles: str) -> bool:
-    return not HTTPS_PROFILES.isdisjoint(profiles.split(","))
-
-
 class DockerSettings(ServerSettings):
-    """The settings of one hub; ``mtu`` is in bytes, ``https`` follows from the profiles of compose."""
+    """The settings of one hub; ``mtu`` is in bytes."""
 
     addresses: Annotated[InstanceOf[AddressRange], BeforeValidator(_read_range)] = Field(
         AddressRange(whole=IPv4Network(SUBNETS)), alias="FARANDOLE_SUBNETS", description=SUBNETS_WANTED
     )
     internet: Switch = Field(True, description="yes or no")
-    https: Annotated[bool, BeforeValidator(_has_https)] = Field(False, alias="COMPOSE_PROFILES")
     mtu: Whole = Field(MTU, ge=SMALLEST_MTU, le=LARGEST_MTU, description=MTU_WANTED)

@@ -1,0 +1,68 @@
+"""The public address of a hub in containers, which follows from the services that compose runs in front of it.
+
+Standard library only: `make doctor` imports this module on machines without packages.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from spawner_config.settings import SettingsError, read_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULTS = {
+    "FARANDOLE_BIND": "127.0.0.1",
+    "FARANDOLE_PORT": "8000",
+    "FARANDOLE_TLS_BIND": "0.0.0.0",
+    "FARANDOLE_TLS_PORT": "443",
+}
+"""The defaults of docker-compose.yml."""
+HTTPS_PORT = 443
+
+
+def has_https(environ: Mapping[str, str]) -> bool:
+    """Return whether browsers reach the hub with HTTPS: by a service of compose, or by another server in front."""
+    return bool({"tls", "caddy"} & _profiles(environ)) or environ.get("FARANDOLE_HTTPS") == "yes"
+
+
+def public_port(environ: Mapping[str, str]) -> int:
+    """Return the port at which browsers reach the hub; raises `SettingsError`."""
+    if environ.get("FARANDOLE_PUBLIC_PORT"):
+        return _port(environ, "FARANDOLE_PUBLIC_PORT")
+    if "tls" in _profiles(environ):
+        return _port(environ, "FARANDOLE_TLS_PORT")
+    return HTTPS_PORT if has_https(environ) else _port(environ, "FARANDOLE_PORT")
+
+
+def open_to_others(environ: Mapping[str, str]) -> str:
+    """Return the setting that lets other machines reach the hub; an empty string if none does."""
+    profiles = _profiles(environ)
+    if "caddy" in profiles:
+        return "COMPOSE_PROFILES=caddy"
+    binds = ["FARANDOLE_BIND", *(["FARANDOLE_TLS_BIND"] if "tls" in profiles else [])]
+    return next((f"{key}={_get(environ, key)}" for key in binds if not _is_loopback(_get(environ, key))), "")
+
+
+def _profiles(environ: Mapping[str, str]) -> set[str]:
+    return set(environ.get("COMPOSE_PROFILES", "").replace(",", " ").split())
+
+
+def _get(environ: Mapping[str, str], key: str) -> str:
+    return environ.get(key) or DEFAULTS.get(key, "")
+
+
+def _port(environ: Mapping[str, str], key: str) -> int:
+    port = read_port(_get(environ, key))
+    if port is None:
+        raise SettingsError(f"{key} is {_get(environ, key)!r}. It must be a number from 1 to 65535.")
+    return port
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

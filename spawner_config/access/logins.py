@@ -18,6 +18,7 @@ from spawner_config.access.accounts import AccountsHandler
 from spawner_config.access.oauth import configure_oauth
 from spawner_config.access.required import LOGINS, SIGNUPS, required
 from spawner_config.access.secret_rules import MAKE_PASSWORD, PASSWORD_BYTES, check_admin_password
+from spawner_config.origins.hosts import same_host
 from spawner_config.settings import SettingsError, needed
 
 if TYPE_CHECKING:
@@ -107,11 +108,11 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
     def create_user(self, username: str, password: str, **fields: Any) -> Any:
         """Return the new account of a user who signs up, None if name or password is not accepted.
 
-        Refused names are those of administrators, who get their rights by name, and those of users of the hub without
-        an account, unless an administrator has to approve the new account.
+        Refused names are those of administrators, who get their rights by name, those of users of the hub without an
+        account, unless an administrator has to approve the new account, and those with the host of another account.
         """
         name = self.normalize_username(username)
-        if name in self.admin_users or self._would_inherit(name):
+        if name in self.admin_users or self._would_inherit(name) or self._has_others_host(name):
             return None
         return super().create_user(username, password, **fields)
 
@@ -127,6 +128,10 @@ class AccountAuthenticator(NativeAuthenticator):  # type: ignore[misc]
             name,
         )
         return True
+
+    def _has_others_host(self, name: str) -> bool:
+        names = [name for column in (UserInfo.username, orm.User.name) for (name,) in self.db.query(column)]
+        return same_host(name, names) is not None
 
     def is_password_strong(self, password: str) -> bool:
         """Return whether a password may be used; a password that bcrypt would refuse is not accepted."""

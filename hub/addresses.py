@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -20,9 +21,9 @@ class AddressAdapter(HTTPAdapter):
         super().__init__()
         self._address_of = address_of
 
-    def get_connection_with_tls_context(self, request: Any, verify: Any, proxies: Any = None, cert: Any = None) -> Any:
+    def get_connection_with_tls_context(self, request: Any, verify: Any, **options: Any) -> Any:
         """Return a connection to the address of the request's host."""
-        place, tls = self.build_connection_pool_key_attributes(request, verify, cert)
+        place, tls = self.build_connection_pool_key_attributes(request, verify, options.get("cert"))
         name = str(place["host"])
         names = {"server_hostname": name, "assert_hostname": name} if place["scheme"] == "https" else {}
         return self.poolmanager.connection_from_host(
@@ -43,6 +44,8 @@ def session_to(address_of: Callable[[str], str]) -> requests.Session:
     """Return an HTTP session that connects to ``address_of(host)``; it ignores the proxy of the environment."""
     session = requests.Session()
     session.trust_env = False
+    # As in browsers, a cookie without a domain is not sent to the hosts below the one that set it.
+    session.cookies.set_policy(DefaultCookiePolicy(strict_ns_domain=DefaultCookiePolicy.DomainStrictNonDomain))
     for scheme in ("http://", "https://"):
         session.mount(scheme, AddressAdapter(address_of))
     return session

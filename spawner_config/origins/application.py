@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.app import JupyterHub
 from tornado.routing import Matcher
-from tornado.web import RequestHandler, stream_request_body
+from tornado.web import RequestHandler
 
 if TYPE_CHECKING:
     from tornado.httputil import HTTPServerRequest
@@ -57,9 +57,8 @@ class Misdirected(Matcher):
         return None if request.headers.get("Origin", self._own) == self._own else {}
 
 
-@stream_request_body
 class OwnHostHandler(RequestHandler):
-    """Redirects to the hub's own host, with the path, and refuses all that changes something; reads no body."""
+    """Redirects to the hub's own host, with the path, and refuses all that changes something."""
 
     def initialize(self, own: str) -> None:
         """Keep the hub's own address."""
@@ -67,9 +66,6 @@ class OwnHostHandler(RequestHandler):
 
     def check_xsrf_cookie(self) -> None:
         """Check nothing: no request is obeyed."""
-
-    def data_received(self, chunk: bytes) -> None:
-        """Drop the body."""
 
     def prepare(self) -> None:
         """Answer every request."""

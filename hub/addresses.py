@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -44,8 +43,6 @@ def session_to(address_of: Callable[[str], str]) -> requests.Session:
     """Return an HTTP session that connects to ``address_of(host)``; it ignores the proxy of the environment."""
     session = requests.Session()
     session.trust_env = False
-    # As in browsers, a cookie without a domain is not sent to the hosts below the one that set it.
-    session.cookies.set_policy(DefaultCookiePolicy(strict_ns_domain=DefaultCookiePolicy.DomainStrictNonDomain))
     for scheme in ("http://", "https://"):
         session.mount(scheme, AddressAdapter(address_of))
     return session

@@ -45,8 +45,8 @@ def configure_origins(c: Any, settings: Settings, *, https: bool, port: int, rea
     if reached_by and not settings.domain:
         raise SettingsError(
             f"FARANDOLE_DOMAIN is not set, and {reached_by} lets other machines reach the hub. {REMEDY}: then the "
-            "pages of each user have a separate origin. Or set FARANDOLE_ORIGINS=one for a single origin: then a page of "
-            "any user can act as the user who opens it, for example as an administrator."
+            "pages of each user have a separate origin. Or set FARANDOLE_ORIGINS=one for a single origin: then a page "
+            "of any user can act as the user who opens it, for example as an administrator."
         )
     _check_application()
     scheme = "https" if https else "http"

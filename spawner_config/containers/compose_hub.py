@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
 from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, Front, configure_proxied_hub
-from spawner_config.origins.compose import has_https, open_to_others, public_port
+from spawner_config.origins.certificates import admit_certificates
+from spawner_config.origins.compose import has_https, open_to_others, profiles, public_port
 from spawner_config.profiles.options import OptionsHook
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def services(name: str) -> dict[str, str]:
 def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deployment: DockerSettings) -> None:
     """Set up a hub in a container, with the proxy in another container."""
     deployment.check_data(profile_set)
+    if "caddy" in profiles(os.environ):
+        admit_certificates(c, settings)
     configure_proxied_hub(
         c,
         settings,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub import orm
 from tornado.web import RequestHandler
@@ -14,6 +14,8 @@ from spawner_config.origins.hosts import HASHED, PLAIN, host_label
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+    from spawner_config.settings import Settings
 
 PATH = "/api/farandole/certificate"
 
@@ -25,14 +27,25 @@ class CertificateHandler(RequestHandler):
     the proxy.
     """
 
+    def initialize(self, domain: str, *, users: bool) -> None:
+        """Keep the hub's host, and whether its users have hosts."""
+        self._domain = domain
+        self._users = users
+
     def get(self) -> None:
         """Answer the question."""
         expected = os.environ.get("CONFIGPROXY_AUTH_TOKEN", "")
         given = self.get_query_argument("token", "")
         allowed = bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
-        host, domain = self.get_query_argument("domain", "").lower(), self.settings["domain"]
-        known = host == domain or is_users_host(self.settings["db"], host, domain)
+        host = self.get_query_argument("domain", "").lower()
+        known = host == self._domain or (self._users and is_users_host(self.settings["db"], host, self._domain))
         self.set_status(204 if allowed and known and FORWARDED not in self.request.headers else 404)
+
+
+def admit_certificates(c: Any, settings: Settings) -> None:
+    """Let Caddy ask the hub."""
+    rule = (PATH, CertificateHandler, {"domain": settings.public_domain, "users": not settings.one_origin})
+    c.JupyterHub.extra_handlers = [*(c.JupyterHub.get("extra_handlers") or []), rule]
 
 
 def is_users_host(db: Session, host: str, domain: str) -> bool:

@@ -23,31 +23,32 @@ DEFAULTS = {
 HTTPS_PORT = 443
 
 
+def profiles(environ: Mapping[str, str]) -> set[str]:
+    """Return the services that COMPOSE_PROFILES adds."""
+    return set(environ.get("COMPOSE_PROFILES", "").replace(",", " ").split())
+
+
 def has_https(environ: Mapping[str, str]) -> bool:
     """Return whether browsers reach the hub with HTTPS: by a service of compose, or by another server in front."""
-    return bool({"tls", "caddy"} & _profiles(environ)) or environ.get("FARANDOLE_HTTPS") == "yes"
+    return bool({"tls", "caddy"} & profiles(environ)) or environ.get("FARANDOLE_HTTPS") == "yes"
 
 
 def public_port(environ: Mapping[str, str]) -> int:
     """Return the port at which browsers reach the hub; raises `SettingsError`."""
     if environ.get("FARANDOLE_PUBLIC_PORT"):
         return _port(environ, "FARANDOLE_PUBLIC_PORT")
-    if "tls" in _profiles(environ):
+    if "tls" in profiles(environ):
         return _port(environ, "FARANDOLE_TLS_PORT")
     return HTTPS_PORT if has_https(environ) else _port(environ, "FARANDOLE_PORT")
 
 
 def open_to_others(environ: Mapping[str, str]) -> str:
     """Return the setting that lets other machines reach the hub; an empty string if none does."""
-    profiles = _profiles(environ)
-    if "caddy" in profiles:
+    services = profiles(environ)
+    if "caddy" in services:
         return "COMPOSE_PROFILES=caddy"
-    binds = ["FARANDOLE_BIND", *(["FARANDOLE_TLS_BIND"] if "tls" in profiles else [])]
+    binds = ["FARANDOLE_BIND", *(["FARANDOLE_TLS_BIND"] if "tls" in services else [])]
     return next((f"{key}={_get(environ, key)}" for key in binds if not _is_loopback(_get(environ, key))), "")
-
-
-def _profiles(environ: Mapping[str, str]) -> set[str]:
-    return set(environ.get("COMPOSE_PROFILES", "").replace(",", " ").split())
 
 
 def _get(environ: Mapping[str, str], key: str) -> str:

@@ -11,7 +11,6 @@ from jupyterhub.utils import maybe_future
 from tornado.web import HTTPError
 
 from spawner_config.origins.application import FarandoleHub
-from spawner_config.origins.certificates import PATH, CertificateHandler
 from spawner_config.origins.hosts import PublicAddress, same_host, subdomain_hook
 from spawner_config.refusals import refused_start
 from spawner_config.settings import SettingsError
@@ -54,7 +53,6 @@ def configure_origins(c: Any, settings: Settings, *, https: bool, port: int, rea
     c.JupyterHub.subdomain_hook = subdomain_hook
     # Browsers take such cookies over HTTPS only; no other host can set them.
     c.JupyterHub.cookie_host_prefix_enabled = https
-    c.JupyterHub.extra_handlers = [*(c.JupyterHub.get("extra_handlers") or []), (PATH, CertificateHandler)]
     c.Authenticator.post_auth_hook = refuse_login_with_taken_host
     c.Spawner.pre_spawn_hook = check_host_first(c.Spawner.get("pre_spawn_hook"))
 

@@ -22,12 +22,12 @@ def token(monkeypatch):
 
 
 @asynccontextmanager
-async def hub():
+async def hub(*, users=True):
     db = orm.new_session_factory("sqlite:///:memory:")()
     db.add_all([orm.User(name="ada"), orm.User(name="Grace Hopper")])
     db.commit()
     listener, port = bind_unused_port()
-    server = HTTPServer(Application([(PATH, CertificateHandler)], db=db, domain=DOMAIN))
+    server = HTTPServer(Application([(PATH, CertificateHandler, {"domain": DOMAIN, "users": users})], db=db))
     server.add_socket(listener)
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
@@ -38,8 +38,11 @@ async def hub():
         db.close()
 
 
-async def answer(domain, token=TOKEN, **headers):
-    async with hub() as session, session.get(PATH, params={"domain": domain, "token": token}, headers=headers) as got:
+async def answer(domain, token=TOKEN, *, users=True, **headers):
+    async with (
+        hub(users=users) as session,
+        session.get(PATH, params={"domain": domain, "token": token}, headers=headers) as got,
+    ):
         return got.status
 
 
@@ -66,6 +69,11 @@ async def test_the_hosts_of_the_hub_and_of_its_users(host):
 )
 async def test_no_other_host(host):
     assert await answer(host) == 404
+
+
+async def test_with_one_origin_only_the_hubs_host():
+    assert await answer(DOMAIN, users=False) == 204
+    assert await answer(f"ada.{DOMAIN}", users=False) == 404
 
 
 async def test_nobody_else_learns_who_has_an_account(monkeypatch):

@@ -20,9 +20,9 @@ class AddressAdapter(HTTPAdapter):
         super().__init__()
         self._address_of = address_of
 
-    def get_connection_with_tls_context(self, request: Any, verify: Any, **options: Any) -> Any:
+    def get_connection_with_tls_context(self, request: Any, verify: Any, proxies: Any = None, cert: Any = None) -> Any:  # noqa: ARG002
         """Return a connection to the address of the request's host."""
-        place, tls = self.build_connection_pool_key_attributes(request, verify, options.get("cert"))
+        place, tls = self.build_connection_pool_key_attributes(request, verify, cert)
         name = str(place["host"])
         names = {"server_hostname": name, "assert_hostname": name} if place["scheme"] == "https" else {}
         return self.poolmanager.connection_from_host(

@@ -19,6 +19,7 @@ from hub.doctor.firewall import check_internet
 from hub.doctor.gpus import check_gpus
 from hub.doctor.machine import check_clock, check_disk, check_memory
 from hub.doctor.network import check_mtu, check_subnets, read_routes, read_uplinks
+from hub.doctor.origins import check_origins
 from hub.doctor.ports import check_ports
 from hub.doctor.software import check_compose, check_engine, check_images, check_swarm
 from hub.doctor.tls import check_tls
@@ -42,6 +43,7 @@ def check_all(deployment: Deployment) -> Iterator[Finding]:
     except EngineError as exc:
         yield fault("engine", str(exc), f"{exc.remedy}\nThe checks of images, disk, GPUs and networks need the engine.")
         yield from check_ports(deployment, None)
+    yield check_origins(deployment)
     yield check_tls(deployment)
     yield check_clock()
 

@@ -11,7 +11,7 @@ from jupyterhub.utils import maybe_future
 from tornado.web import HTTPError
 
 from spawner_config.origins.application import FarandoleHub
-from spawner_config.origins.hosts import PublicAddress, same_host, subdomain_hook
+from spawner_config.origins.hosts import DANGER, PublicAddress, same_host, subdomain_hook
 from spawner_config.refusals import refused_start
 from spawner_config.settings import SettingsError
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from spawner_config.settings import Settings
 
 TEMPLATES = Path(__file__).with_name("templates")
-DANGER = (
-    "FARANDOLE_ORIGINS=one: all users share one origin. A page of any user can act as the user who opens it, for "
-    "example as an administrator."
-)
 REMEDY = (
     "Set FARANDOLE_DOMAIN to a name that leads to this hub, as must all names below it (hub.example.org and "
     "*.hub.example.org)"

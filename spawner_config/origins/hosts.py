@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 DEFAULT_DOMAIN = "hub.localhost"
 """Browsers resolve it, and all names below it, to the machine that they run on (RFC 6761, section 6.3)."""
+DANGER = (
+    "FARANDOLE_ORIGINS=one: all users share one origin. A page of any user can act as the user who opens it, for "
+    "example as an administrator."
+)
 DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
 """A name of two labels or more that does not end in a number: no IP address, and browsers take cookies for it."""
 DOMAIN_WANTED = "a host name in lower case with a point inside, such as hub.example.org, and no IP address"

@@ -11,6 +11,7 @@ from spawner_config.local import free_port
 from spawner_config.roles import NOTEBOOK_SCOPES
 from spawner_config.settings import ROOT, Settings
 from tests.clients.browser import Browser
+from tests.clients.hosts import url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,9 +45,9 @@ class RunningHub:
         return self.browser(user).start_notebook(profile)
 
     def api(self, token: str, method: str, path: str, body: Any = None) -> requests.Response:
-        """Send a request to ``path`` below the hub's address with a token."""
+        """Send a request to ``path`` of the hub, or of a user's server, with a token."""
         headers = {"Authorization": f"token {token}"}
-        return local_session().request(method, f"{self.url}{path}", json=body, headers=headers, timeout=30)
+        return local_session().request(method, url_of(self.url, path), json=body, headers=headers, timeout=30)
 
     def start_worker(self, token: str, user: str, name: str, **options: Any) -> None:
         """Start a worker and return once it is ready; raises AssertionError with the hub's reason."""

@@ -11,6 +11,7 @@ import requests
 from hub.process import local_session, wait_until
 from images.names import NOTEBOOK, version
 from tests.clients.browser import BrowserError
+from tests.clients.hosts import url_of
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import networks
 from tests.docker.stack import ADMIN
@@ -41,7 +42,8 @@ def answers(stack: Stack, user: str, token: str) -> bool:
     """Return whether the user's server answers through the proxy."""
     headers = {"Authorization": f"token {token}"}
     try:
-        return local_session().get(f"{stack.url}/user/{user}/api/kernels", headers=headers, timeout=10).ok
+        address = url_of(stack.url, f"/user/{user}/api/kernels")
+        return local_session().get(address, headers=headers, timeout=10).ok
     except OSError:
         return False
 

@@ -32,9 +32,9 @@ class RunningHub:
         self.password = process.password
         self.state = process.settings.state
 
-    def browser(self, user: str) -> Browser:
-        """Return a logged-in browser."""
-        return Browser(self.url, user, self.password)
+    def browser(self, user: str, password: str = "") -> Browser:
+        """Return a logged-in browser, by default with the password of all users."""
+        return Browser(self.url, user, password or self.password)
 
     def token_for(self, user: str, scopes: list[str] | None = None) -> str:
         """Return a new token of ``user``, by default with the scopes of a notebook server."""
@@ -113,10 +113,11 @@ def _tail(path: Path, lines: int = 40) -> str:
 
 @contextmanager
 def run_hub(
-    state: Path, profiles: Path = ROOT / "hub" / "profiles.toml", config: Path = CONFIG
+    state: Path, profiles: Path = ROOT / "hub" / "profiles.toml", config: Path = CONFIG, *, one_origin: bool = False
 ) -> Iterator[RunningHub]:
     """Run a hub; the test fails if anything of it remains."""
-    running = RunningHub(HubProcess(Settings(port=free_port(), state=state, profiles=profiles), config))
+    settings = Settings(port=free_port(), state=state, profiles=profiles, one_origin=one_origin)
+    running = RunningHub(HubProcess(settings, config))
     try:
         running.process.wait_ready()
         yield running

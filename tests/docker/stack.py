@@ -119,6 +119,19 @@ def elsewhere(engine: SecondEngine) -> dict[str, str]:
     }
 
 
+def make_certificate(folder: Path) -> None:
+    """Write a certificate for the hub's host and for those of its users, and its key, which the container can read."""
+    folder.mkdir(mode=0o755)
+    names = f"subjectAltName=DNS:{DEFAULT_DOMAIN},DNS:*.{DEFAULT_DOMAIN}"
+    subprocess.run(
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={DEFAULT_DOMAIN} -addext {names} "
+        f"-keyout {folder}/tls.key -out {folder}/tls.crt".split(),
+        check=True,
+        capture_output=True,
+    )
+    (folder / "tls.key").chmod(0o644)
+
+
 def fill_in(template: str, given: dict[str, str]) -> str:
     """Return a .env file with these values; the template must name each of them."""
     lines = template.splitlines()

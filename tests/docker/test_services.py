@@ -10,11 +10,12 @@ import requests
 
 from hub.process import local_session, wait_until
 from images.names import NOTEBOOK, version
+from spawner_config.origins.hosts import DEFAULT_DOMAIN
 from tests.clients.browser import BrowserError
 from tests.clients.hosts import url_of
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import networks
-from tests.docker.stack import ADMIN
+from tests.docker.stack import ADMIN, make_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,19 +133,12 @@ def test_an_unknown_profile_in_a_saved_form_is_told(stack: Stack, ines: HubApi) 
 def https(closed_stack: Stack) -> Iterator[tuple[str, str]]:
     """The address of the same hub with HTTPS, and its certificate's file; afterwards the hub is as before."""
     folder = closed_stack.folder / "tls"
-    folder.mkdir(mode=0o755)
-    subprocess.run(
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 "
-        f"-keyout {folder}/tls.key -out {folder}/tls.crt".split(),
-        check=True,
-        capture_output=True,
-    )
-    (folder / "tls.key").chmod(0o644)
+    make_certificate(folder)
     settings = closed_stack.folder / ".env"
     before = settings.read_text()
     settings.write_text(before.replace("\nCOMPOSE_PROFILES=\n", "\nCOMPOSE_PROFILES=tls\n"))
     closed_stack.compose("up", "-d")
-    yield f"https://127.0.0.1:{closed_stack.settings['FARANDOLE_TLS_PORT']}", str(folder / "tls.crt")
+    yield f"https://{DEFAULT_DOMAIN}:{closed_stack.settings['FARANDOLE_TLS_PORT']}", str(folder / "tls.crt")
     closed_stack.compose("rm", "--stop", "--force", "tls")
     settings.write_text(before)
     closed_stack.compose("up", "-d")
@@ -170,6 +164,8 @@ def test_https_with_an_own_certificate(closed_stack: Stack, https: tuple[str, st
     assert answer.headers["Location"].startswith(("/", f"{url}/"))
     assert session.get(f"{url}/hub/home", allow_redirects=False, timeout=30).ok
     assert [cookie.name for cookie in session.cookies if not cookie.secure] == []
+    # No page of a user can set a cookie of this name, as all cookies with this prefix are those of their host alone.
+    assert "__Host-jupyterhub-hub-login" in {cookie.name for cookie in session.cookies}
     # Nothing is served unencrypted there, no login page either.
     with pytest.raises(requests.ConnectionError):
         local_session().get(url.replace("https", "http", 1), timeout=10)

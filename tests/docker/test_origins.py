@@ -1,4 +1,4 @@
-"""The origin probe at hubs in containers, over HTTP and over TLS; and the hub's refusal to serve others without a domain."""
+"""The origin probe at hubs in containers, over HTTP and TLS; a hub for others does not start without a domain."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
-        """Return the settings of FARANDOLE_PORT, _STATE, _PROFILES_FILE, _DOMAIN and _ORIGINS; raises `SettingsError`.
+        """Return the settings of the variables FARANDOLE_...; raises `SettingsError`.
 
         A file ``profiles.toml`` in the state folder takes precedence over the profiles that come with the hub.
         """

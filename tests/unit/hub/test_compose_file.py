@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from spawner_config.origins.certificates import PATH
+from spawner_config.origins.compose import DEFAULTS
 from spawner_config.settings import ROOT
 
 SERVICES: dict[str, dict[str, Any]] = {
@@ -39,3 +41,23 @@ def test_the_hub_waits_for_what_it_needs_and_for_the_database_where_there_is_one
     needs = SERVICES["hub"]["depends_on"]
     assert {need["condition"] for need in needs.values()} == {"service_healthy"}
     assert [name for name, need in needs.items() if not need.get("required", True)] == ["postgres"]
+
+
+def test_the_proxy_routes_by_host_as_the_hub_expects() -> None:
+    proxy, hub = SERVICES["proxy"], SERVICES["hub"]
+    assert proxy["command"][:4] == ["python", "-m", "hub.host_routing", "configurable-http-proxy"]
+    assert proxy["environment"]["FARANDOLE_ORIGINS"] == hub["environment"]["FARANDOLE_ORIGINS"]
+
+
+def test_the_hub_knows_its_address_and_whether_others_reach_it() -> None:
+    known = set(SERVICES["hub"]["environment"])
+    assert {"COMPOSE_PROFILES", "FARANDOLE_DOMAIN", "FARANDOLE_HTTPS", "FARANDOLE_PUBLIC_PORT", *DEFAULTS} <= known
+
+
+def test_caddy_asks_the_hub_before_it_gets_a_certificate() -> None:
+    text = SERVICES["caddy"]["environment"]["CADDYFILE"]
+    [question] = re.findall(r"ask (http://hub:8081/hub\S+)\?token=\$\{FARANDOLE_PROXY_TOKEN\}", text)
+    assert question == f"http://hub:8081/hub{PATH}"
+    assert text.index("on_demand_tls") < text.index("https:// {") < text.index("on_demand\n")
+    assert text.count("{") == text.count("}")
+    assert set(SERVICES["caddy"]["networks"]) & set(SERVICES["hub"]["networks"])

@@ -1,12 +1,16 @@
 """HTTP sessions that resolve names below localhost as browsers do, and keep each host's cookies apart."""
 
 import http.server
+import ssl
 import threading
+from contextlib import contextmanager
 
 import pytest
+import requests
 
 from hub.addresses import session_to
 from hub.process import local_session
+from tests.unit.hub.test_certificate import make_pair
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
@@ -30,13 +34,22 @@ class Echo(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def served(wrap=lambda socket: socket):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    server.socket = wrap(server.socket)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @pytest.fixture
 def port():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
+    with served() as port:
+        yield port
 
 
 def test_a_name_below_localhost_is_this_machine(port):
@@ -50,3 +63,16 @@ def test_a_redirect_leads_to_the_other_host_without_the_cookies_of_the_first(por
     session.get(f"http://ada.hub.test:{port}/", timeout=5)
     answer = session.get(f"http://ada.hub.test:{port}/to/hub.test", timeout=5)
     assert answer.text == f"hub.test:{port} None"
+
+
+def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(tmp_path):
+    folder = make_pair(tmp_path, names=["hub.test", "*.hub.test"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    session = session_to(lambda _host: "127.0.0.1")
+    session.verify = str(folder / "tls.crt")
+    with served(lambda socket: context.wrap_socket(socket, server_side=True)) as port:
+        for host in ("hub.test", "ada.hub.test"):
+            assert session.get(f"https://{host}:{port}/", timeout=5).text.startswith(f"{host}:{port} ")
+        with pytest.raises(requests.exceptions.SSLError, match="hub.example.org"):
+            session.get(f"https://hub.example.org:{port}/", timeout=5)

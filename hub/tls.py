@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from hub.doctor.certificate import CertificateError, check_pair, expires, uncovered
+from hub.doctor.address.certificate import CertificateError, check_pair, expires, uncovered
 from spawner_config.settings import Settings, SettingsError
 
 FOLDER = Path("/run/tls")

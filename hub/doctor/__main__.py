@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hub.doctor.address.origins import check_origins
+from hub.doctor.address.tls import check_tls
 from hub.doctor.deployment import Deployment
 from hub.doctor.engine import EngineError, SocketEngine
 from hub.doctor.env_file import check_settings
@@ -19,10 +21,8 @@ from hub.doctor.firewall import check_internet
 from hub.doctor.gpus import check_gpus
 from hub.doctor.machine import check_clock, check_disk, check_memory
 from hub.doctor.network import check_mtu, check_subnets, read_routes, read_uplinks
-from hub.doctor.origins import check_origins
 from hub.doctor.ports import check_ports
 from hub.doctor.software import check_compose, check_engine, check_images, check_swarm
-from hub.doctor.tls import check_tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

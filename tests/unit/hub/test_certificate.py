@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from hub.doctor.certificate import CertificateError, check_pair, expires, readable_by, uncovered
+from hub.doctor.address.certificate import CertificateError, check_pair, expires, readable_by, uncovered
 from spawner_config.settings import ROOT
 
 if TYPE_CHECKING:

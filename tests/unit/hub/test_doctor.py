@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hub.doctor.address.origins import check_origins, judge_names
+from hub.doctor.address.tls import judge_folder
 from hub.doctor.deployment import DEFAULTS, Deployment, read_env_file
 from hub.doctor.engine import EngineError, SocketEngine
 from hub.doctor.env_file import check_settings
@@ -21,10 +23,8 @@ from hub.doctor.firewall import check_internet, closing_commands, judge_rules
 from hub.doctor.gpus import judge_gpus, parse_list
 from hub.doctor.machine import check_memory, judge_clock, judge_disk
 from hub.doctor.network import Route, check_mtu, check_subnets, read_routes, read_uplinks
-from hub.doctor.origins import check_origins, judge_names
 from hub.doctor.ports import check_ports
 from hub.doctor.software import check_engine, check_images, check_swarm, judge_compose
-from hub.doctor.tls import judge_folder
 from images.doctor import write_doctor
 from spawner_config.settings import ROOT
 from tests.docker.stack import fill_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from hub.doctor.certificate import (
+from hub.doctor.address.certificate import (
     CERTIFICATE,
     KEY,
     USER,

@@ -169,7 +169,9 @@ class HubClient:
             raise self._unreachable(exc) from exc
         async with answer:
             if own := _own_address(answer):
-                raise HubError(f"the hub at {self.url} is at {own}; use that address", status=answer.status)
+                raise HubError(
+                    f"the hub does not serve {self.url}; its own address is {own}. Use that one.", status=answer.status
+                )
             if answer.status >= 400:
                 reason = _reason(await answer.text())
                 raise _refusal(f"{method} {url}", answer.status, reason, answer.headers.get("Retry-After", ""))

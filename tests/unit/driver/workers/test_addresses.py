@@ -82,7 +82,9 @@ async def test_a_laptops_hub_url_works_below_localhost():
 async def test_another_address_of_the_hub_is_an_error_with_the_right_one():
     async with Proxy().served() as port, aiohttp.ClientSession() as session:
         client = HubClient(url=f"http://127.0.0.1:{port}", token="secret", session=session)
-        with pytest.raises(HubError, match=rf"the hub at http://127.0.0.1:{port}/ is at {PUBLIC}; use that address"):
+        with pytest.raises(
+            HubError, match=rf"does not serve http://127.0.0.1:{port}/; its own address is {PUBLIC}. Use"
+        ):
             await client.user()
 
 

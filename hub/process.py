@@ -14,12 +14,15 @@ from typing import IO, TYPE_CHECKING
 import psutil
 import requests
 
+from hub.addresses import session_to
+from spawner_config.origins.hosts import PublicAddress, is_local
 from spawner_config.settings import ROOT, Settings, ensure_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+START = ROOT / "hub" / "start.py"
 CONFIG = ROOT / "hub" / "jupyterhub_config.py"
 START_DEADLINE = 90.0
 STOP_DEADLINE = 60.0
@@ -43,7 +46,7 @@ class HubProcess:
         _check_port(settings.port)
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyterhub", "-f", str(config)],
+                [sys.executable, str(START), "-f", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -57,7 +60,9 @@ class HubProcess:
     @property
     def url(self) -> str:
         """The address for users, without a slash at the end."""
-        return f"http://127.0.0.1:{self.settings.port}"
+        if self.settings.one_origin:
+            return f"http://127.0.0.1:{self.settings.port}"
+        return PublicAddress(scheme="http", domain=self.settings.public_domain, port=self.settings.port).url
 
     def wait_ready(self) -> None:
         """Return when the hub answers; raises `HubProcessError` with the end of its log."""
@@ -99,10 +104,11 @@ def is_healthy(url: str, timeout: float = 5.0) -> bool:
 
 
 def local_session() -> requests.Session:
-    """Return an HTTP session that ignores the proxy of the environment, since the hub is on this machine."""
-    session = requests.Session()
-    session.trust_env = False
-    return session
+    """Return an HTTP session for a hub on this machine.
+
+    It ignores the proxy of the environment, and resolves names below ``localhost`` as browsers do.
+    """
+    return session_to(lambda host: "127.0.0.1" if is_local(host) else host)
 
 
 def wait_until(happened: Callable[[], bool], deadline: float) -> None:
@@ -152,6 +158,8 @@ def _environment(settings: Settings) -> dict[str, str]:
         "FARANDOLE_PORT": str(settings.port),
         "FARANDOLE_STATE": str(settings.state),
         "FARANDOLE_PROFILES_FILE": str(settings.profiles),
+        "FARANDOLE_DOMAIN": settings.domain,
+        "FARANDOLE_ORIGINS": "one" if settings.one_origin else "per-user",
         MARK: str(settings.state),
     }
     return {**os.environ, **ours}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
@@ -12,6 +13,7 @@ from spawner_config.access.secret_rules import check_proxy_token
 from spawner_config.access.transport import HSTS
 from spawner_config.database import database_url
 from spawner_config.models import MEMORY, MEMORY_EXAMPLE, Variables
+from spawner_config.origins.configure import configure_origins
 from spawner_config.shares import Shares
 
 if TYPE_CHECKING:
@@ -53,7 +55,21 @@ class ServerSettings(Variables):
             self.shares.check(profile.name, profile.data)
 
 
-def configure_proxied_hub(c: Any, settings: Settings, *, hub_url: str, proxy_api: str, token: str, https: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """What is in front of a hub: whether browsers speak HTTPS, at which port, and how other machines reach it.
+
+    ``reached_by`` is the setting that lets them, an empty string if none does.
+    """
+
+    https: bool
+    port: int
+    reached_by: str = ""
+
+
+def configure_proxied_hub(
+    c: Any, settings: Settings, *, hub_url: str, proxy_api: str, token: str, front: Front
+) -> None:
     """Set up a hub whose proxy runs elsewhere; ``token`` is the name of the proxy's token for the administrator."""
     c.JupyterHub.bind_url = f"http://:{PROXY_PORT}"
     c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{HUB_PORT}"
@@ -68,7 +84,8 @@ def configure_proxied_hub(c: Any, settings: Settings, *, hub_url: str, proxy_api
     check_proxy_token(os.environ, token)
     configure_logins(c, os.environ)
     c.Spawner.http_timeout = ANSWER_SECONDS
-    if https:
+    configure_origins(c, settings, https=front.https, port=front.port, reached_by=front.reached_by)
+    if front.https:
         # The hub cannot detect HTTPS: the last proxy before it speaks HTTP.
         c.JupyterHub.tornado_settings["cookie_options"] = {"secure": True}
         c.JupyterHub.tornado_settings["headers"] = {"Strict-Transport-Security": HSTS}

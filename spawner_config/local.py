@@ -7,7 +7,6 @@ other: the hub separates their servers and tokens, the operating system does not
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import shutil
 import socket
@@ -25,6 +24,8 @@ from traitlets import Unicode, default
 
 from images.notebook.start import copy_notebooks
 from spawner_config.access.guards import GuardedAuthenticator
+from spawner_config.origins.compose import is_loopback
+from spawner_config.origins.configure import configure_origins
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.settings import ROOT, Settings, ensure_password
 
@@ -95,14 +96,6 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
         return folder / f"{safe_slug(self.user.name)}--{self.name or 'notebook'}.log"
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def free_port() -> int:
     """Return a port of the loopback interface that is free now."""
     with socket.socket() as listener:
@@ -140,6 +133,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     c.JupyterHub.authenticator_class = LoopbackPasswordAuthenticator
     c.SharedPasswordAuthenticator.user_password = ensure_password(settings)
     c.Authenticator.allow_all = True
+    configure_origins(c, settings, https=False, port=settings.port)
 
     c.JupyterHub.spawner_class = LocalSpawner
     c.LocalSpawner.state_folder = str(settings.state)

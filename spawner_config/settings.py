@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spawner_config.origins.hosts import DEFAULT_DOMAIN, DOMAIN_WANTED, is_domain
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_PORT = 8000
+ORIGINS = ("per-user", "one")
+"""The values of FARANDOLE_ORIGINS; with the first, the default, the servers of each user have a separate host."""
 DATABASE_EXAMPLE = "postgresql+psycopg://farandole:PASSWORD@postgres/farandole"
 
 
@@ -30,15 +34,23 @@ class ProfileError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The ``port`` on which a hub listens, the folder of its files (``state``) and the file of its ``profiles``."""
+    """The settings of a hub.
+
+    - ``port``: the port on which it listens, and ``state`` the folder of its files
+    - ``profiles``: the file of its profiles
+    - ``domain``: its host, below which the hosts of its users are; empty for the default
+    - ``one_origin``: whether all users share one host instead
+    """
 
     port: int = DEFAULT_PORT
     state: Path = ROOT / ".farandole"
     profiles: Path = ROOT / "hub" / "profiles.toml"
+    domain: str = ""
+    one_origin: bool = False
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
-        """Return the settings of FARANDOLE_PORT, FARANDOLE_STATE and FARANDOLE_PROFILES_FILE.
+        """Return the settings of the variables FARANDOLE_...; raises `SettingsError`.
 
         A file ``profiles.toml`` in the state folder takes precedence over the profiles that come with the hub.
         """
@@ -48,12 +60,37 @@ class Settings:
         port = environ.get("FARANDOLE_PORT") or str(DEFAULT_PORT)
         if read_port(port) is None:
             raise SettingsError(f"FARANDOLE_PORT is {port!r}. It must be a number from 1 to 65535.")
-        return cls(port=int(port), state=state, profiles=Path(profiles).expanduser().resolve())
+        return cls(
+            port=int(port),
+            state=state,
+            profiles=Path(profiles).expanduser().resolve(),
+            domain=_read_domain(environ),
+            one_origin=_has_one_origin(environ),
+        )
+
+    @property
+    def public_domain(self) -> str:
+        """The host of the hub's pages."""
+        return self.domain or DEFAULT_DOMAIN
 
     @property
     def password_file(self) -> Path:
         """The file that holds the password of the local deployment."""
         return self.state / "password"
+
+
+def _read_domain(environ: Mapping[str, str]) -> str:
+    domain = environ.get("FARANDOLE_DOMAIN") or ""
+    if domain and not is_domain(domain):
+        raise SettingsError(f"FARANDOLE_DOMAIN is {domain!r}. It must be {DOMAIN_WANTED}.")
+    return domain
+
+
+def _has_one_origin(environ: Mapping[str, str]) -> bool:
+    origins = environ.get("FARANDOLE_ORIGINS") or ORIGINS[0]
+    if origins not in ORIGINS:
+        raise SettingsError(f"FARANDOLE_ORIGINS is {origins!r}. It must be one of: {', '.join(ORIGINS)}.")
+    return origins == "one"
 
 
 def read_port(text: str) -> int | None:
@@ -86,6 +123,18 @@ def needed(environ: Mapping[str, str], key: str, what: str) -> str:
     if not value:
         raise SettingsError(f"{key} is not set. It must be {what}.")
     return value
+
+
+def check_together(*checks: Callable[[], None]) -> None:
+    """Make all checks; raises one `SettingsError` with the messages of all that fail."""
+    messages = []
+    for check in checks:
+        try:
+            check()
+        except SettingsError as exc:
+            messages.append(str(exc))
+    if messages:
+        raise SettingsError("\n".join(messages))
 
 
 @contextmanager

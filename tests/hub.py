@@ -12,6 +12,7 @@ from spawner_config.local import free_port
 from spawner_config.roles import NOTEBOOK_SCOPES
 from spawner_config.settings import ROOT, Settings
 from tests.clients.browser import Browser
+from tests.clients.hosts import url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,9 +36,9 @@ class RunningHub:
         self.password = process.password
         self.state = process.settings.state
 
-    def browser(self, user: str) -> Browser:
-        """Return a logged-in browser."""
-        return Browser(self.url, user, self.password)
+    def browser(self, user: str, password: str = "") -> Browser:
+        """Return a logged-in browser, by default with the password of all users."""
+        return Browser(self.url, user, password or self.password)
 
     def token_for(self, user: str, scopes: list[str] | None = None) -> str:
         """Return a new token of ``user``, by default with the scopes of a notebook server."""
@@ -48,9 +49,9 @@ class RunningHub:
         return self.browser(user).start_notebook(profile)
 
     def api(self, token: str, method: str, path: str, body: Any = None) -> requests.Response:
-        """Send a request to ``path`` below the hub's address with a token."""
+        """Send a request to ``path`` of the hub, or of a user's server, with a token."""
         headers = {"Authorization": f"token {token}"}
-        return local_session().request(method, f"{self.url}{path}", json=body, headers=headers, timeout=30)
+        return local_session().request(method, url_of(self.url, path), json=body, headers=headers, timeout=30)
 
     def start_worker(self, token: str, user: str, name: str, **options: Any) -> None:
         """Start a worker and return once it is ready; raises AssertionError with the hub's reason."""
@@ -121,9 +122,12 @@ def calm(profiles: str) -> str:
 
 
 @contextmanager
-def run_hub(state: Path, profiles: Path = PROFILES, config: Path = CONFIG) -> Iterator[RunningHub]:
+def run_hub(
+    state: Path, profiles: Path = PROFILES, config: Path = CONFIG, *, one_origin: bool = False
+) -> Iterator[RunningHub]:
     """Run a hub; the test fails if anything of it remains."""
-    running = RunningHub(HubProcess(Settings(port=free_port(), state=state, profiles=profiles), config))
+    settings = Settings(port=free_port(), state=state, profiles=profiles, one_origin=one_origin)
+    running = RunningHub(HubProcess(settings, config))
     try:
         running.process.wait_ready()
         yield running

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import psutil
 
+from tests.clients.hosts import url_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -77,7 +79,7 @@ class Api:
 
     async def request(self, method: str, path: str, **options: Any) -> int:
         """Make a request, read the whole answer and return its status; retry if the hub asks for it."""
-        async with self._session.request(method, self._url + path, headers=self._headers, **options) as answer:
+        async with self._session.request(method, url_of(self._url, path), headers=self._headers, **options) as answer:
             await answer.read()
             pause = answer.headers.get("Retry-After")
             if answer.status == 429 and pause is not None:

@@ -9,6 +9,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 import aiohttp
+from farandole.driver.workers.addresses import LocalhostResolver
 
 from bench.record import median_of
 from bench.scale.load import Api, Meter
@@ -55,7 +56,8 @@ async def measure(hub: HubProcess, token: str, sizes: Sequence[int], load: Load)
     proxy = int((hub.settings.state / "proxy.pid").read_text())
     meter = Meter({"hub": hub.process.pid, "proxy": proxy})
     found, names = Users(), [f"user-{number}" for number in range(max(sizes))]
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+    connector = aiohttp.TCPConnector(limit=0, resolver=LocalhostResolver())
+    async with aiohttp.ClientSession(connector=connector) as session:
         api = Api(hub.url, token, session)
         for before, size in itertools.pairwise([0, *sizes]):
             began = time.perf_counter()

@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hub.doctor.address.origins import check_origins
+from hub.doctor.address.tls import check_tls
 from hub.doctor.deployment import Deployment
 from hub.doctor.engine import EngineError, SocketEngine
 from hub.doctor.env_file import check_settings
@@ -21,7 +23,6 @@ from hub.doctor.machine import check_clock, check_disk, check_memory, check_stat
 from hub.doctor.network import check_ipv6, check_mtu, check_subnets, read_routes, read_uplinks
 from hub.doctor.ports import check_ports
 from hub.doctor.software import check_compose, check_engine, check_images, check_swarm
-from hub.doctor.tls import check_tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,7 @@ def check_all(deployment: Deployment) -> Iterator[Finding]:
     except EngineError as exc:
         yield fault("engine", str(exc), f"{exc.remedy}\nThe checks of images, disk, GPUs and networks need the engine.")
         yield from check_ports(deployment, None)
+    yield check_origins(deployment)
     yield check_tls(deployment)
     yield check_clock()
 

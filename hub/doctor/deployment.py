@@ -24,6 +24,7 @@ DEFAULTS = {
     "FARANDOLE_LOGIN": "native",
     "FARANDOLE_MTU": str(MTU),
     "FARANDOLE_NAME": "farandole",
+    "FARANDOLE_ORIGINS": "per-user",
     "FARANDOLE_PORT": "8000",
     "FARANDOLE_REGISTRY_BIND": "127.0.0.1",
     "FARANDOLE_SIGNUP": "closed",

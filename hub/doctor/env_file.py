@@ -11,7 +11,7 @@ from spawner_config.access.required import LOGINS, SIGNUPS, required
 from spawner_config.access.secret_rules import MAKE_PASSWORD, MAKE_TOKEN, password_weakness, token_weakness
 from spawner_config.access.transport import INSECURE
 from spawner_config.gpus.requests import REQUEST_FORMS
-from spawner_config.settings import DATABASE_EXAMPLE
+from spawner_config.settings import DATABASE_EXAMPLE, ORIGINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +25,7 @@ CHOICES = {
     "FARANDOLE_SIGNUP": tuple(SIGNUPS),
     "FARANDOLE_INTERNET": ("yes", "no"),
     "FARANDOLE_GPU_REQUEST": REQUEST_FORMS,
+    "FARANDOLE_ORIGINS": ORIGINS,
     "FARANDOLE_HTTPS": ("yes", "no"),
     "FARANDOLE_HTTP": ("", INSECURE),
     "FARANDOLE_FIREWALL": ("", "set"),
@@ -64,7 +65,7 @@ def _missing(deployment: Deployment) -> Iterator[Finding]:
         **{key: f"It must be {what}." for key, what in required(login if login in LOGINS else LOGINS[0]).items()},
     }
     if "caddy" in deployment.profiles:
-        needed["FARANDOLE_DOMAIN"] = "Set the domain name of this machine."
+        needed["FARANDOLE_DOMAIN"] = "Set the hub's host, below which the hosts of users are."
     if "postgres" in deployment.profiles:
         needed["FARANDOLE_POSTGRES_PASSWORD"] = "Make one: openssl rand -hex 18"
         needed["FARANDOLE_DATABASE"] = f"Set it to {DATABASE_EXAMPLE}"

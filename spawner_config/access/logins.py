@@ -24,6 +24,7 @@ from spawner_config.access.required import LOGINS, SIGNUPS, required
 from spawner_config.access.secret_rules import MAKE_PASSWORD, PASSWORD_BYTES, check_admin_password
 from spawner_config.access.sessions import is_of_server
 from spawner_config.access.slugs import check_slug
+from spawner_config.origins.hosts import same_host
 from spawner_config.settings import SettingsError, needed
 
 if TYPE_CHECKING:
@@ -146,9 +147,9 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
     async def create_user(self, username: str, password: str) -> UserInfo | None:
         """Return the new account of a user who signs up, None if name or password is not accepted.
 
-        Refused names are those of administrators, who get their rights by name, and those of users of the hub without
-        an account, unless an administrator has to approve the new account. Raises HTTPError 403 if the name's slug
-        belongs to another user, 429 if there are too many new accounts.
+        Refused names are those of administrators, who get their rights by name, those of users of the hub without an
+        account, unless an administrator has to approve the new account, and those with the host of another account.
+        Raises HTTPError 403 if the name's slug belongs to another user, 429 if there are too many new accounts.
         """
         name = self.normalize_username(username)
         if not self._accepts(name, password):
@@ -177,7 +178,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         if not accepted or name in self.admin_users or self.user_exists(name) or self._would_inherit(name):
             return False
         check_slug(self.db, name)
-        return True
+        return not self._has_others_host(name)
 
     def _check_signups(self) -> None:
         """Raise HTTPError 429 if too many accounts were made lately, or too many wait for approval."""
@@ -211,6 +212,10 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
             name,
         )
         return True
+
+    def _has_others_host(self, name: str) -> bool:
+        names = [name for column in (UserInfo.username, orm.User.name) for (name,) in self.db.query(column)]
+        return same_host(name, names) is not None
 
     def is_password_strong(self, password: str) -> bool:
         """Return whether a password may be used; a password that bcrypt would refuse is not accepted."""

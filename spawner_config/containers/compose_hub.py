@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spawner_config.access.transport import check_transport, has_https
+from spawner_config.access.transport import check_transport
 from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
-from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, configure_proxied_hub
+from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, Front, configure_proxied_hub
+from spawner_config.origins.certificates import admit_certificates
+from spawner_config.origins.compose import has_https, open_to_others, profiles, public_port
+from spawner_config.origins.configure import check_domain
 from spawner_config.profiles.options import OptionsHook
+from spawner_config.settings import check_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,14 +38,17 @@ def services(name: str) -> dict[str, str]:
 def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deployment: DockerSettings) -> None:
     """Set up a hub in a container, with the proxy in another container."""
     deployment.check_data(profile_set)
-    check_transport(os.environ)
+    front = Front(https=has_https(os.environ), port=public_port(os.environ), reached_by=open_to_others(os.environ))
+    check_together(lambda: check_transport(os.environ), lambda: check_domain(settings, front.reached_by))
+    if "caddy" in profiles(os.environ):
+        admit_certificates(c, settings)
     configure_proxied_hub(
         c,
         settings,
         hub_url=f"http://hub:{HUB_PORT}",
         proxy_api="http://proxy-api:8001",
         token="FARANDOLE_PROXY_TOKEN",
-        https=has_https(os.environ),
+        front=front,
     )
 
 

@@ -254,7 +254,7 @@ def configure_gpus(c: Any, profile_set: ProfileSet, environ: Mapping[str, str]) 
     handler = type("GpuHandler", (GpuHandler,), {"gpu_pool": pool})
     # `BurstSpawner.concurrent_starts` replaces this limit.
     c.JupyterHub.concurrent_spawn_limit = 0
-    c.JupyterHub.extra_handlers.append((r"/api/farandole/gpus", handler))
+    c.JupyterHub.extra_handlers = [*(c.JupyterHub.get("extra_handlers") or []), (r"/api/farandole/gpus", handler)]
     return pool
 
 

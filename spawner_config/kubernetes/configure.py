@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.slugs import safe_slug
 
-from spawner_config.deployment import HOME, configure_proxied_hub
+from spawner_config.deployment import HOME, Front, configure_proxied_hub
 from spawner_config.kubernetes.pod_volumes import VolumePlan
 from spawner_config.kubernetes.pods import WAIT_SECONDS, FarandoleKubeSpawner
 from spawner_config.kubernetes.profiles import PodNeeds
 from spawner_config.kubernetes.settings import KubernetesSettings, service_url
 from spawner_config.labels import CLUSTER_LABEL, HUB_LABEL, USER_LABEL
+from spawner_config.origins.hosts import DEFAULT_PORTS, is_local
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.roles import is_worker
 
@@ -54,9 +55,20 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
         hub_url=service_url(os.environ, "hub", "FARANDOLE_HUB_ADDRESS"),
         proxy_api=service_url(os.environ, "proxy-api", "FARANDOLE_PROXY_API_ADDRESS"),
         token="CONFIGPROXY_AUTH_TOKEN of the Secret proxy-token",
-        https=deployment.https,
+        front=front(settings, deployment),
     )
     configure_servers(c, deployment, profile_set, proxy=service_url(os.environ, "proxy", "FARANDOLE_PROXY_ADDRESS"))
+
+
+def front(settings: Settings, deployment: KubernetesSettings) -> Front:
+    """Return what is in front of the proxy: an Ingress or a load balancer, or a forwarded port on one's own machine."""
+    usual = DEFAULT_PORTS["https" if deployment.https else "http"]
+    forwarded = not deployment.https and is_local(settings.public_domain)
+    return Front(
+        https=deployment.https,
+        port=deployment.public_port or (settings.port if forwarded else usual),
+        reached_by="FARANDOLE_HTTPS=yes" if deployment.https else "",
+    )
 
 
 def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: ProfileSet, *, proxy: str) -> None:

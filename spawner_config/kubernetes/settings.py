@@ -62,6 +62,7 @@ class KubernetesSettings(ServerSettings):
       default storage class serves them
     - ``scratch``: what a server may write outside of its volumes, on the disk of its node
     - ``place_seconds``: how long a pod may wait for a node with enough room
+    - ``public_port``: the port at which browsers reach the hub, None for the usual one
     - ``notebook_priority``: the PriorityClass of notebook servers; a profile names the one of its workers
     """
 
@@ -87,6 +88,7 @@ class KubernetesSettings(ServerSettings):
     place_seconds: Whole = Field(120, ge=1, description="a number of seconds")
     notebook_priority: str | None = Field(None, pattern=OBJECT, description="the name of a PriorityClass")
     https: Switch = Field(False, description="yes or no")
+    public_port: Whole | None = Field(None, ge=1, le=65535, description="a number from 1 to 65535")
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from playwright.sync_api import expect
 
 from hub.process import wait_until
+from tests.clients.hosts import url_of
 
 if TYPE_CHECKING:
     import pytest
@@ -65,7 +66,7 @@ class Lab:
 
     def open_notebook(self, user: str, name: str) -> None:
         """Open a notebook in JupyterLab and wait for its kernel."""
-        self.page.goto(f"{self.hub.url}/user/{user}/lab/tree/{name}")
+        self.page.goto(url_of(self.hub.url, f"/user/{user}/lab/tree/{name}"))
         self.cell(0).wait_for()
         expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
 

@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 from hub.process import wait_until
 from tests.browser.lab import open_panel, points, show_tab, wait_for_points, write_notebook
 from tests.browser.test_reattach import CELL, START, home_of, kernel_of
+from tests.clients.hosts import url_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -236,7 +237,7 @@ def test_a_run_is_there_live_when_the_browser_comes_back(hub: RunningHub, lab: L
 
     # The page that follows executes no cell.
     lab.reopen()
-    lab.page.goto(f"{hub.url}/user/kovalevskaya/lab/tree/survivor.ipynb")
+    lab.page.goto(url_of(hub.url, "/user/kovalevskaya/lab/tree/survivor.ipynb"))
     expect(lab.page.locator(".fd-cell-mark")).to_be_visible(timeout=60_000)
     expect(lab.page.locator(".fd-statusbar")).to_contain_text("2 ranks")
     lab.page.locator(".fd-cell-mark").click()

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import requests
 
 from hub.process import local_session, wait_until
+from tests.clients.hosts import url_of
 
 SPAWN_DEADLINE = 120.0
 STOP_DEADLINE = 180.0
@@ -56,7 +57,7 @@ class Browser:
         if answer.status_code != 302:
             raise BrowserError(f"The hub refused to start the server (HTTP {answer.status_code}): {answer.text[:500]}")
         self._wait_ready()
-        return f"{self.url}/user/{self._name}"
+        return url_of(self.url, f"/user/{self._name}")
 
     def stop_notebook(self) -> None:
         """Stop the user's notebook server and return once it has stopped."""

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import websocket
 
 from hub.process import local_session
+from tests.clients.hosts import connect
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -54,7 +55,10 @@ class RemoteKernel:
         parts = urlsplit(self._address)
         where = f"ws://{parts.netloc}{parts.path}/api/kernels/{self._kernel_id}/channels?session_id={self._client}"
         self._socket = websocket.create_connection(
-            where, header=[f"Authorization: token {self._token}"], timeout=CONNECT_DEADLINE, http_no_proxy=["*"]
+            where,
+            header=[f"Authorization: token {self._token}"],
+            timeout=CONNECT_DEADLINE,
+            socket=connect(where, CONNECT_DEADLINE),
         )
         self._listened = time.monotonic()
         return self

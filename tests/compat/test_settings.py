@@ -141,6 +141,7 @@ def test_a_hub_with_containers(configure: Configure) -> None:
     assert c.Authenticator.admin_users == {"ada"}
     assert (c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup) == (True, False)
     assert c.JupyterHub.tornado_settings["cookie_options"] == {"secure": True}
+    assert c.JupyterHub.subdomain_host == "https://hub.example.org:8443"
     assert c.DockerSpawner.image == "registry.example.org:5000/course:2026"
     assert c.DockerSpawner.prefix == "vision-lab-server"
     assert c.DockerSpawner.volumes == {"vision-lab-home-{username}": "/home/user"}
@@ -186,7 +187,11 @@ def test_a_hub_on_a_swarm(configure: Configure) -> None:
 def test_a_hub_on_kubernetes(configure: Configure) -> None:
     settings = {**read_env_file(FIXTURES / "kubernetes.env"), **ADDRESSES}
     settings["FARANDOLE_SHARED_VOLUMES"] += ",corpora:/data/corpora"
-    c = configure(settings)
+    # The setting is new, and the hub for other machines asks for it.
+    with pytest.raises(SystemExit, match="FARANDOLE_DOMAIN is not set, and FARANDOLE_HTTPS=yes"):
+        configure(settings)
+    c = configure({**settings, "FARANDOLE_DOMAIN": "hub.example.org"})
+    assert c.JupyterHub.subdomain_host == "https://hub.example.org"
     assert c.Authenticator.admin_users == {"ada"}
     assert (c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup) == (True, True)
     assert c.JupyterHub.hub_connect_url == "http://10.96.0.5:8081"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from hub.process import local_session, wait_until
+from tests.clients.hosts import url_of
 from tests.clients.kernel import RemoteKernel
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class HubApi:
 
     def kernel(self, user: str) -> RemoteKernel:
         """Return a kernel on a user's running notebook server, with this token's rights."""
-        address = f"{self._stack.url}/user/{quote(user, safe='@')}"
+        address = url_of(self._stack.url, f"/user/{quote(user, safe='@')}")
         return RemoteKernel(address, self.token, "scratch.ipynb")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hub.process import local_session, wait_until
 from tests.clients.browser import Browser
+from tests.clients.hosts import url_of
 from tests.clients.kernel import RemoteKernel
 
 if TYPE_CHECKING:
@@ -58,6 +59,6 @@ class RemoteHub:
     def kernel(self, user: str, profile: str = "cpu") -> Iterator[RemoteKernel]:
         """Start a kernel on the user's notebook server, after starting the server if needed."""
         browser = self.browser(user)
-        address = f"{self.url}/user/{user}" if browser.has_notebook() else browser.start_notebook(profile)
+        address = url_of(self.url, f"/user/{user}") if browser.has_notebook() else browser.start_notebook(profile)
         with RemoteKernel(address, browser.make_token(), "scratch.ipynb") as kernel:
             yield kernel

@@ -10,7 +10,9 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from spawner_config.origins.hosts import DEFAULT_DOMAIN
 from spawner_config.settings import ROOT
+from tests.clients.hosts import forward
 from tests.docker.ports import HTTP, quiet_port
 from tests.docker.remote_hub import ADMIN, RemoteHub
 
@@ -38,7 +40,9 @@ class Stack(RemoteHub):
         self.name = f"farandole-test-{secrets.token_hex(3)}"
         self.folder = folder
         self.engine = engine
-        super().__init__(f"http://{engine.address if engine else '127.0.0.1'}:{(port := quiet_port(HTTP))}")
+        super().__init__(f"http://{DEFAULT_DOMAIN}:{(port := quiet_port(HTTP))}")
+        if engine:
+            forward(port, (engine.address, port))
         shutil.copy(source / "docker-compose.yml", folder)
         given = {
             "FARANDOLE_NAME": self.name,
@@ -48,15 +52,7 @@ class Stack(RemoteHub):
             "FARANDOLE_PROXY_TOKEN": secrets.token_hex(32),
             "FARANDOLE_SIGNUP": "open",
             "FARANDOLE_SUBNETS": subnets,
-            **(
-                {
-                    "FARANDOLE_BIND": "0.0.0.0",
-                    "FARANDOLE_HTTP": "insecure",
-                    "FARANDOLE_ENGINE_SOCKET": str(engine.socket),
-                }
-                if engine
-                else {}
-            ),
+            **(elsewhere(engine) if engine else {}),
             **settings,
         }
         self.settings = given
@@ -112,6 +108,29 @@ class Stack(RemoteHub):
                 self._run("docker", kind, "rm", name)
         left = self.containers(everything=True)
         assert not left, f"containers left: {left}"
+
+
+def elsewhere(engine: SecondEngine) -> dict[str, str]:
+    """Return the settings of a hub on another machine, which a tunnel makes available here."""
+    return {
+        "FARANDOLE_BIND": "0.0.0.0",
+        "FARANDOLE_DOMAIN": DEFAULT_DOMAIN,
+        "FARANDOLE_HTTP": "insecure",
+        "FARANDOLE_ENGINE_SOCKET": str(engine.socket),
+    }
+
+
+def make_certificate(folder: Path) -> None:
+    """Write a certificate for the hub's host and for those of its users, and its key, which the container can read."""
+    folder.mkdir(mode=0o755)
+    names = f"subjectAltName=DNS:{DEFAULT_DOMAIN},DNS:*.{DEFAULT_DOMAIN}"
+    subprocess.run(
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={DEFAULT_DOMAIN} -addext {names} "
+        f"-keyout {folder}/tls.key -out {folder}/tls.crt".split(),
+        check=True,
+        capture_output=True,
+    )
+    (folder / "tls.key").chmod(0o644)
 
 
 def fill_in(template: str, given: dict[str, str]) -> str:

@@ -25,6 +25,8 @@ import json, os, urllib.error, urllib.request
 def status(method, url):
     request = urllib.request.Request(url, method=method, data=b"{{}}" if method == "POST" else None)
     request.add_header("Authorization", "token " + os.environ["JUPYTERHUB_API_TOKEN"])
+    if "/user/" in url:
+        request.add_header("Host", url.split("/")[4] + ".hub.localhost")
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, answer.read().decode()

@@ -10,10 +10,12 @@ import requests
 
 from hub.process import local_session, wait_until
 from images.names import NOTEBOOK, version
+from spawner_config.origins.hosts import DEFAULT_DOMAIN
 from tests.clients.browser import BrowserError
+from tests.clients.hosts import url_of
 from tests.docker.hub_api import HubApi
 from tests.docker.probes import networks
-from tests.docker.stack import ADMIN, Stack
+from tests.docker.stack import ADMIN, Stack, make_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +42,8 @@ def answers(stack: Stack, user: str, token: str) -> bool:
     """Return whether the user's server answers through the proxy."""
     headers = {"Authorization": f"token {token}"}
     try:
-        return local_session().get(f"{stack.url}/user/{user}/api/kernels", headers=headers, timeout=10).ok
+        address = url_of(stack.url, f"/user/{user}/api/kernels")
+        return local_session().get(address, headers=headers, timeout=10).ok
     except OSError:
         return False
 
@@ -138,19 +141,12 @@ def test_a_hub_for_others_without_https_does_not_start(tmp_path: Path) -> None:
 def https(closed_stack: Stack) -> Iterator[tuple[str, str]]:
     """The address of the same hub with HTTPS, and its certificate's file; afterwards the hub is as before."""
     folder = closed_stack.folder / "tls"
-    folder.mkdir(mode=0o755)
-    subprocess.run(
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 "
-        f"-keyout {folder}/tls.key -out {folder}/tls.crt".split(),
-        check=True,
-        capture_output=True,
-    )
-    (folder / "tls.key").chmod(0o644)
+    make_certificate(folder)
     settings = closed_stack.folder / ".env"
     before = settings.read_text()
     settings.write_text(before.replace("\nCOMPOSE_PROFILES=\n", "\nCOMPOSE_PROFILES=tls\n"))
     closed_stack.compose("up", "-d")
-    yield f"https://127.0.0.1:{closed_stack.settings['FARANDOLE_TLS_PORT']}", str(folder / "tls.crt")
+    yield f"https://{DEFAULT_DOMAIN}:{closed_stack.settings['FARANDOLE_TLS_PORT']}", str(folder / "tls.crt")
     closed_stack.compose("rm", "--stop", "--force", "tls")
     settings.write_text(before)
     closed_stack.compose("up", "-d")
@@ -177,6 +173,8 @@ def test_https_with_an_own_certificate(closed_stack: Stack, https: tuple[str, st
     assert session.get(f"{url}/hub/home", allow_redirects=False, timeout=30).ok
     assert [cookie.name for cookie in session.cookies if not cookie.secure] == []
     assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
+    # No page of a user can set a cookie of this name, as all cookies with this prefix are those of their host alone.
+    assert "__Host-jupyterhub-hub-login" in {cookie.name for cookie in session.cookies}
     # Nothing is served unencrypted there, no login page either.
     with pytest.raises(requests.ConnectionError):
         local_session().get(url.replace("https", "http", 1), timeout=10)

@@ -188,7 +188,7 @@ def test_the_quota_of_workers(tmp_path: Path) -> None:
 
 
 def test_a_hub_for_others_is_refused(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "jupyterhub", "-f", str(ROOT / "hub" / "jupyterhub_config.py")]
+    command = [sys.executable, str(ROOT / "hub" / "start.py"), "-f", str(ROOT / "hub" / "jupyterhub_config.py")]
     command += ["--url", "http://0.0.0.0:8999"]
     environment = {**os.environ, "FARANDOLE_STATE": str(tmp_path)}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)

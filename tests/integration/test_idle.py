@@ -4,6 +4,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -149,7 +150,7 @@ def open_page(hub, address, token):
     closed = threading.Event()
 
     def ask():
-        path = address.removeprefix(hub.url)
+        path = urlsplit(address).path
         while not closed.wait(1):
             for what in ("kernels", "sessions", "contents"):
                 # A server that is being stopped may leave a request unanswered: pages repeat it.

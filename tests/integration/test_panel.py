@@ -7,6 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from farandole import Cluster
+from farandole.driver.workers.addresses import LocalhostResolver
 from farandole.exceptions import NoClusterError
 from farandole.protocol import Status
 from farandole.runs.store import RunStore
@@ -22,7 +23,8 @@ async def page_of(hub, user):
     """Start a user's notebook server and reach its panel; the hub's token must not be enough."""
     address = await asyncio.to_thread(hub.start_notebook, user)
     secret = hub.environment_of(user, "")["JUPYTERHUB_API_TOKEN"]
-    async with aiohttp.ClientSession() as session:
+    connector = aiohttp.TCPConnector(resolver=LocalhostResolver())
+    async with aiohttp.ClientSession(connector=connector) as session:
         page = PanelServer(f"{address}/farandole/panel/", session, hub.token_for(user))
         yield page
     assert page.answers

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from hub.process import wait_until
 from images.names import HUB, NOTEBOOK, registry_prefix, version
+from spawner_config.origins.hosts import DEFAULT_DOMAIN
 from spawner_config.settings import ROOT
+from tests.clients.hosts import forward
+from tests.docker.ports import HTTP, quiet_port
 from tests.docker.remote_hub import ADMIN, RemoteHub
 from tests.docker.stack import fill_in
 
@@ -68,7 +71,8 @@ class Site(RemoteHub):
     """The namespace `farandole` of a cluster; ``folder`` has the operator's files."""
 
     def __init__(self, node: OneNode, folder: Path) -> None:
-        super().__init__("")
+        self.port = quiet_port(HTTP)
+        super().__init__(f"http://{DEFAULT_DOMAIN}:{self.port}")
         self.node = node
         self.folder = folder / "site"
         shutil.copytree(ROOT / "hub" / "kubernetes" / "base", folder / "base")
@@ -81,6 +85,7 @@ class Site(RemoteHub):
             "FARANDOLE_ADMIN": ADMIN,
             "FARANDOLE_ADMIN_PASSWORD": self.passwords[ADMIN],
             "FARANDOLE_SIGNUP": "open",
+            "FARANDOLE_PUBLIC_PORT": str(self.port),
             "FARANDOLE_NOTEBOOK_IMAGE": images[NOTEBOOK],
             "FARANDOLE_PLACE_SECONDS": str(PLACE_SECONDS),
             "FARANDOLE_SHARED_VOLUMES": f"{DATA_SET}:/data/{DATA_SET}",
@@ -104,7 +109,7 @@ class Site(RemoteHub):
         self.kubectl("apply", "--filename=-", typed=json.dumps(claim(DATA_SET)))
         for name in ("proxy", "hub"):
             self.kubectl("rollout", "status", f"deployment/{name}", f"--timeout={INSTALL_SECONDS}s")
-        self.url = f"http://{self.kubectl('get', 'service', 'proxy', '--output=jsonpath={.spec.clusterIP}')}"
+        forward(self.port, (self.kubectl("get", "service", "proxy", "--output=jsonpath={.spec.clusterIP}"), 80))
         self.wait_ready()
 
     def kubectl(self, *arguments: str, typed: str | None = None) -> str:

@@ -20,6 +20,7 @@ from farandole.driver.loop import LoopThread
 from farandole.driver.options import Elastic
 from farandole.driver.output import Block
 from farandole.driver.preflight.result import Preflight
+from farandole.driver.workers.addresses import LocalhostResolver
 from farandole.driver.workers.local import LocalWorkers
 from farandole.driver.workers.source import HubWorkers
 from farandole.driver.workers.worker import Progress, WorkerOptions, WorkerSource
@@ -314,7 +315,7 @@ class Cluster:
 
     async def _make_core(self, local: bool, hub_url: str | None, token: str | None, backend: str | None) -> ClusterCore:
         # Without a limit: each rank holds a connection, or two after a break, and requests must not wait for one.
-        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, resolver=LocalhostResolver()))
         try:
             source: WorkerSource = (
                 LocalWorkers(session) if local else HubWorkers.from_environment(hub_url, token, session)

@@ -139,3 +139,26 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
         settings["kernel_websocket_connection_class"] = NotebookWebsocketConnection
     report_activity(serverapp)
     add_panel(serverapp)
+    hide_token(serverapp)
+
+
+def hide_token(serverapp: ServerApp) -> None:
+    """Keep the visitor's token out of JupyterLab's page, which works with the cookie and its XSRF token.
+
+    JupyterHub puts the token there. A page of the same origin could read it, and use it from anywhere.
+    """
+    provider: Any = serverapp.identity_provider
+    settings = serverapp.web_app.settings
+    hook = getattr(provider, "page_config_hook", None)
+    if hook is None:
+        return
+
+    def without_token(handler: Any, page_config: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = hook(handler, page_config)
+        found["token"] = ""
+        return found
+
+    # JupyterHub's extension copies it into the settings, before or after this one is loaded.
+    provider.page_config_hook = without_token
+    if "page_config_hook" in settings:
+        settings["page_config_hook"] = without_token

@@ -13,17 +13,19 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from hub.doctor.certificate import CertificateError, check_pair, expires, readable_by
+from hub.doctor.address.certificate import CertificateError, check_pair, expires, readable_by, uncovered
 from spawner_config.settings import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+NAMES = ("hub.localhost", "*.hub.localhost")
 DAY = dt.timedelta(days=1)
 
 
-def make_pair(folder: Path, *, days: int = 30, passphrase: bytes | None = None) -> Path:
-    """Write a self-signed certificate that expires after ``days``, and its key."""
+def make_pair(folder: Path, *, days: int = 30, passphrase: bytes | None = None, names: Sequence[str] = NAMES) -> Path:
+    """Write a self-signed certificate for ``names`` that expires after ``days``, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub.example.org")])
     end = dt.datetime.now(dt.UTC) + days * DAY
@@ -35,6 +37,7 @@ def make_pair(folder: Path, *, days: int = 30, passphrase: bytes | None = None) 
         .serial_number(x509.random_serial_number())
         .not_valid_before(end - 90 * DAY)
         .not_valid_after(end)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in names]), critical=False)
         .sign(key, hashes.SHA256())
     )
     sealed = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
@@ -61,6 +64,32 @@ def test_a_good_pair_says_until_when(tmp_path: Path) -> None:
     done = serve(tmp_path)
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "serving"
+
+
+@pytest.mark.parametrize(
+    ("names", "lacks", "lacks_alone"),
+    [
+        (["hub.example.org", "*.hub.example.org"], [], []),
+        (["*.example.org", "*.hub.example.org"], [], []),
+        (["hub.example.org"], ["*.hub.example.org"], []),
+        (["*.example.org"], ["*.hub.example.org"], []),
+        (["*.hub.example.org"], ["hub.example.org"], ["hub.example.org"]),
+        (["example.org"], ["hub.example.org", "*.hub.example.org"], ["hub.example.org"]),
+    ],
+)
+def test_the_hosts_of_users_need_a_wildcard(
+    tmp_path: Path, names: list[str], lacks: list[str], lacks_alone: list[str]
+) -> None:
+    make_pair(tmp_path, names=names)
+    assert uncovered(tmp_path, "hub.example.org", users=True) == lacks
+    assert uncovered(tmp_path, "hub.example.org", users=False) == lacks_alone
+
+
+def test_a_certificate_without_the_hosts_of_users_is_served_with_a_warning(tmp_path: Path) -> None:
+    done = serve(make_pair(tmp_path, names=["hub.localhost"]))
+    assert "serving" in done.stdout
+    assert "is not for *.hub.localhost." in done.stderr
+    assert not serve(make_pair(tmp_path)).stderr
 
 
 def test_an_expired_one_is_served_with_a_warning(tmp_path: Path) -> None:

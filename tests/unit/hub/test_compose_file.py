@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from spawner_config.origins.certificates import PATH
+from spawner_config.origins.compose import DEFAULTS
 from spawner_config.settings import ROOT
 
 SERVICES: dict[str, dict[str, Any]] = {
@@ -46,7 +48,21 @@ def test_a_flood_of_requests_cannot_take_the_machines_memory(name: str) -> None:
     assert SERVICES[name]["mem_limit"] == SERVICES[name]["memswap_limit"]
 
 
-def test_the_hub_knows_how_browsers_reach_it() -> None:
-    assert {"FARANDOLE_BIND", "FARANDOLE_HTTP", "FARANDOLE_HTTPS", "COMPOSE_PROFILES"} <= set(
-        SERVICES["hub"]["environment"]
-    )
+def test_the_proxy_routes_by_host_as_the_hub_expects() -> None:
+    proxy, hub = SERVICES["proxy"], SERVICES["hub"]
+    assert proxy["command"][:4] == ["python", "-m", "hub.host_routing", "configurable-http-proxy"]
+    assert proxy["environment"]["FARANDOLE_ORIGINS"] == hub["environment"]["FARANDOLE_ORIGINS"]
+
+
+def test_the_hub_knows_its_address_and_whether_others_reach_it() -> None:
+    known = set(SERVICES["hub"]["environment"])
+    assert {"COMPOSE_PROFILES", "FARANDOLE_DOMAIN", "FARANDOLE_HTTP", "FARANDOLE_PUBLIC_PORT", *DEFAULTS} <= known
+
+
+def test_caddy_asks_the_hub_before_it_gets_a_certificate() -> None:
+    text = SERVICES["caddy"]["environment"]["CADDYFILE"]
+    [question] = re.findall(r"ask (http://hub:8081/hub\S+)\?token=\$\{FARANDOLE_PROXY_TOKEN\}", text)
+    assert question == f"http://hub:8081/hub{PATH}"
+    assert text.index("on_demand_tls") < text.index("https:// {") < text.index("on_demand\n")
+    assert text.count("{") == text.count("}")
+    assert set(SERVICES["caddy"]["networks"]) & set(SERVICES["hub"]["networks"])

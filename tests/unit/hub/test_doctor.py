@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hub.doctor.address.origins import check_origins, judge_names
+from hub.doctor.address.tls import judge_folder
 from hub.doctor.deployment import DEFAULTS, Deployment, read_env_file
 from hub.doctor.engine import EngineError, SocketEngine
 from hub.doctor.env_file import check_settings
@@ -23,7 +25,6 @@ from hub.doctor.machine import check_memory, check_state, judge_clock, judge_dis
 from hub.doctor.network import Route, check_ipv6, check_mtu, check_subnets, read_routes, read_uplinks
 from hub.doctor.ports import check_ports
 from hub.doctor.software import check_engine, check_images, check_swarm, judge_compose
-from hub.doctor.tls import judge_folder
 from images.doctor import write_doctor
 from spawner_config.settings import ROOT
 from tests.docker.stack import fill_in
@@ -652,3 +653,49 @@ def test_a_certificate_that_ends_soon_or_is_missing(tmp_path: Path) -> None:
     assert judge_folder(make_pair(tmp_path / "soon", days=3), user).level is Level.WARNING
     assert judge_folder(make_pair(tmp_path / "ended", days=-1), user).level is Level.FAULT
     assert judge_folder(tmp_path / "nowhere", user).level is Level.FAULT
+
+
+# --- origins ---
+
+
+def test_one_origin_is_named_as_a_danger(tmp_path: Path) -> None:
+    found = check_origins(deployment(tmp_path, FARANDOLE_ORIGINS="one", FARANDOLE_BIND="0.0.0.0"))
+    assert found.level is Level.WARNING
+    assert "act as the user who opens it" in found.found
+
+
+def test_a_hub_for_others_needs_a_domain(tmp_path: Path) -> None:
+    for more in ({"FARANDOLE_BIND": "0.0.0.0"}, {"COMPOSE_PROFILES": "tls"}):
+        found = check_origins(deployment(tmp_path, **more))
+        assert (found.level, "the hub does not start" in found.found) == (Level.FAULT, True)
+    found = check_origins(deployment(tmp_path, FARANDOLE_DOMAIN="10.0.0.5"))
+    assert (found.level, found.remedy.startswith("It must be a host name")) == (Level.FAULT, True)
+    assert check_origins(deployment(tmp_path)).level is Level.OK
+    assert (
+        check_origins(deployment(tmp_path, FARANDOLE_DOMAIN="hub.localhost", FARANDOLE_BIND="0.0.0.0")).level
+        is Level.OK
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "level", "said"),
+    [
+        ({"hub.test": {"10.0.0.5"}, "*": {"10.0.0.5"}}, Level.OK, "lead to 10.0.0.5"),
+        ({"hub.test": {"10.0.0.5"}}, Level.FAULT, "no address of *.hub.test."),
+        ({}, Level.FAULT, "no address of hub.test and *.hub.test."),
+        ({"hub.test": {"10.0.0.5"}, "*": {"10.0.0.6"}}, Level.WARNING, "hub.test leads to 10.0.0.5, and *.hub.test to"),
+    ],
+)
+def test_the_names_below_the_domain_lead_to_the_hub(names: dict[str, set[str]], level: Level, said: str) -> None:
+    found = judge_names("hub.test", lambda host: names.get(host if host == "hub.test" else "*", set()))
+    assert found.level is level
+    assert said in found.found
+
+
+def test_the_certificate_is_for_the_hosts_of_users(tmp_path: Path) -> None:
+    folder = make_pair(tmp_path / "tls", names=["hub.example.org"])
+    user = os.getuid()
+    (folder / "tls.key").chmod(0o600)
+    found = judge_folder(folder, user, domain="hub.example.org", users=True)
+    assert (found.level, "is not for *.hub.example.org." in found.found) == (Level.FAULT, True)
+    assert judge_folder(folder, user, domain="hub.example.org").level is Level.OK

@@ -11,11 +11,11 @@ import yaml
 
 from hub.doctor.firewall.internet import PRIVATE
 from spawner_config.deployment import HUB_PORT, PROXY_PORT
-from spawner_config.kubernetes.configure import ACCESS_LABELS, GONE_NODE_SECONDS
+from spawner_config.kubernetes.configure import ACCESS_LABELS, GONE_NODE_SECONDS, front
 from spawner_config.kubernetes.profiles import PodNeeds
 from spawner_config.kubernetes.settings import KubernetesSettings, service_url
 from spawner_config.profiles.profiles import parse_profiles
-from spawner_config.settings import ROOT
+from spawner_config.settings import ROOT, Settings
 
 FOLDER = ROOT / "hub/kubernetes"
 SERVER = {"component": "singleuser-server", **ACCESS_LABELS}
@@ -283,3 +283,41 @@ def test_with_the_chart_the_hub_may_make_the_policies_of_users() -> None:
     (policies_rule,) = role["rules"]
     assert policies_rule in one("Role", "hub")["rules"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "hub"}]
+
+
+def test_the_proxy_routes_by_host_as_the_hub_expects() -> None:
+    proxy, hub = (pods()[name]["spec"]["containers"][0] for name in ("proxy", "hub"))
+    assert proxy["args"][:4] == ["python", "-m", "hub.host_routing", "configurable-http-proxy"]
+    (origins,) = (each["valueFrom"]["secretKeyRef"] for each in proxy["env"] if each["name"] == "FARANDOLE_ORIGINS")
+    # The same file for both. Not that of the settings, since a change of settings must not restart the proxy.
+    assert origins == {"name": "proxy-token", "key": "FARANDOLE_ORIGINS", "optional": True}
+    assert {"secretRef": {"name": "proxy-token"}} in hub["envFrom"]
+    (values,) = read("values.yaml")
+    assert values["proxy"]["chp"]["extraCommandLineFlags"] == ["--host-routing"]
+    assert values["hub"]["args"][1] == "/opt/farandole/hub/start.py"
+
+
+def test_the_ingress_serves_the_hub_and_the_hosts_of_users() -> None:
+    (ingress,) = read("site.example/ingress.yaml")
+    (tls,) = ingress["spec"]["tls"]
+    rules = ingress["spec"]["rules"]
+    assert tls["hosts"] == [rule["host"] for rule in rules] == ["hub.example.org", "*.hub.example.org"]
+    port = one("Service", "proxy")["spec"]["ports"][0]["name"]
+    for rule in rules:
+        (path,) = rule["http"]["paths"]
+        assert (path["path"], path["backend"]) == ("/", {"service": {"name": "proxy", "port": {"name": port}}})
+
+
+@pytest.mark.parametrize(
+    ("given", "https", "port"),
+    [
+        ({}, False, 8000),
+        ({"FARANDOLE_DOMAIN": "hub.example.org"}, False, 80),
+        ({"FARANDOLE_DOMAIN": "hub.example.org", "FARANDOLE_HTTPS": "yes"}, True, 443),
+        ({"FARANDOLE_DOMAIN": "hub.localhost", "FARANDOLE_PUBLIC_PORT": "9000"}, False, 9000),
+    ],
+)
+def test_the_port_at_which_browsers_reach_the_hub(given: dict[str, str], https: bool, port: int) -> None:
+    image = {"FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:0.1.0"}
+    found = front(Settings.from_environment(given), KubernetesSettings.from_environment({**given, **image}))
+    assert (found.https, found.port, found.reached_by) == (https, port, "FARANDOLE_HTTPS=yes" if https else "")

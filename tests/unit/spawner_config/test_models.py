@@ -17,7 +17,7 @@ from spawner_config.swarm.settings import SwarmTable
 
 TABLES = (Limits, PodNeeds, Profile, ProfilesFile, SwarmTable)
 VARIABLES = (DockerSettings, IdleLimits, KubernetesSettings, Rules)
-NEVER_WRONG = {"name", "gpu_image", "shares", "home_class", "gpu_kind", "https", "homes", "shared_volumes"}
+NEVER_WRONG = {"name", "gpu_image", "shares", "home_class", "gpu_kind", "homes", "shared_volumes"}
 """Variables that accept any text, or that are not read as variables."""
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from images.notebook.start import copy_notebooks
-from spawner_config.local import is_loopback, kept_port
+from spawner_config.local import kept_port
+from spawner_config.origins.compose import is_loopback
 from spawner_config.settings import Settings, SettingsError, ensure_password, exit_on_bad_settings
 
 if TYPE_CHECKING:

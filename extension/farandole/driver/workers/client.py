@@ -8,10 +8,11 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
+from farandole.driver.workers.addresses import Address
 from farandole.driver.workers.worker import REQUEST_TIMEOUT
 from farandole.exceptions import (
     DeadlineError,
@@ -47,9 +48,17 @@ class HubClient:
     """
 
     def __init__(
-        self, *, url: str, token: str, session: aiohttp.ClientSession, stop_seconds: float = HUB_STOP_SECONDS
+        self,
+        *,
+        url: str,
+        token: str,
+        session: aiohttp.ClientSession,
+        public: str = "",
+        stop_seconds: float = HUB_STOP_SECONDS,
     ) -> None:
-        self.url = url.rstrip("/") + "/"
+        """Use the hub at ``url``, whose address for browsers is ``public`` if that is another one."""
+        self.address = Address.of(url, public)
+        self.url = self.address.url
         self.token = token
         self.session = session
         self._stop_seconds = stop_seconds
@@ -164,17 +173,27 @@ class HubClient:
     @asynccontextmanager
     async def _request(self, method: str, path: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         url = f"{self.url}hub/api/{path}"
-        headers = {"Authorization": f"token {self.token}"}
+        headers = {**self.address.headers, "Authorization": f"token {self.token}"}
         options.setdefault("timeout", REQUEST_TIMEOUT)
         try:
-            answer = await self.session.request(method, url, headers=headers, **options)
+            answer = await self.session.request(method, url, headers=headers, allow_redirects=False, **options)
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise self._unreachable(exc) from exc
         async with answer:
+            if own := _own_address(answer):
+                raise HubError(
+                    f"the hub does not serve {self.url}; its own address is {own}. Use that one.", status=answer.status
+                )
             if answer.status >= 400:
                 reason = _reason(await answer.text())
                 raise _refusal(f"{method} {url}", answer.status, reason, answer.headers.get("Retry-After", ""))
             yield answer
+
+
+def _own_address(answer: aiohttp.ClientResponse) -> str:
+    """Return the hub's own address if it redirects there, as it does on every other host; else an empty string."""
+    place = urlsplit(answer.headers.get("Location", "")) if 300 <= answer.status < 400 else None
+    return f"{place.scheme}://{place.netloc}" if place is not None and place.netloc else ""
 
 
 def _refusal(request: str, status: int, reason: str, retry_after: str) -> HubError:

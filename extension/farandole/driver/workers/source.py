@@ -42,14 +42,17 @@ class HubWorkers(WorkerSource):
         Raises:
             NoClusterError: the process does not run under a hub, and no address or token was given.
         """
-        url = url or os.environ.get("FARANDOLE_HUB_URL")
+        own = os.environ.get("FARANDOLE_HUB_URL")
+        url = url or own
         token = token or os.environ.get("JUPYTERHUB_API_TOKEN")
         if not url or not token:
             raise NoClusterError(
                 "there is no JupyterHub here: this kernel was not started by one. Use `%cluster start --local` for "
                 "ranks on this machine, or give `hub_url=` and `token=`."
             )
-        return cls(HubClient(url=url, token=token, session=session))
+        # JupyterHub tells its servers its address for browsers.
+        public = os.environ.get("JUPYTERHUB_HOST", "") if url == own else ""
+        return cls(HubClient(url=url, token=token, session=session, public=public))
 
     @property
     def client(self) -> HubClient:
@@ -146,7 +149,7 @@ class HubWorkers(WorkerSource):
                 pause = busy.retry_seconds
             await asyncio.sleep(pause)
 
-    async def worker(self, name: str, path: str, *, started: str = "") -> Worker:
+    async def worker(self, name: str, url: str, *, started: str = "") -> Worker:
         """Return a worker by its name and its URL, or its path on the hub.
 
         The worker receives a token that reaches only itself, since programs on it can read the requests. Given when it
@@ -154,10 +157,11 @@ class HubWorkers(WorkerSource):
         """
         if not started or self._tokens.get(name, ("", ""))[0] != started:
             self._tokens[name] = started, await self._client.worker_token(name)
-        url = self._client.url.rstrip("/") + path if path.startswith("/") else path
+        address = self._client.address.server(url)
         return Worker(
             name=name,
-            url=url.rstrip("/") + "/",
+            url=address.url,
+            host=address.host,
             token=self._tokens[name][1],
             session=self._client.session,
             presence=partial(self._presence, name),

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import aiohttp
 
+from farandole.driver.workers.addresses import Address
 from farandole.driver.workers.journal import WorkerJournal
 from farandole.exceptions import WorkerStartError
 from farandole.protocol import RECORD_SIGN_SECONDS
@@ -82,16 +83,26 @@ class WorkerLook:
 
 
 class Worker:
-    """A Jupyter server at `url` (with a trailing slash), reached with `token` over an injected client session."""
+    """A Jupyter server at `url` (with a trailing slash), reached with `token` over an injected client session.
+
+    ``host`` is the host of its requests if it is not that of the URL, see `Address`.
+    """
 
     def __init__(
-        self, *, name: str, url: str, token: str, session: aiohttp.ClientSession, presence: Presence | None = None
+        self,
+        *,
+        name: str,
+        url: str,
+        token: str,
+        session: aiohttp.ClientSession,
+        host: str = "",
+        presence: Presence | None = None,
     ) -> None:
         self.name = name
         self.url = url
         self.presence = presence or _gone
         """By default a worker that does not answer counts as gone."""
-        self._headers = {"Authorization": f"token {token}"}
+        self._headers = {**Address(url=url, host=host).headers, "Authorization": f"token {token}"}
         self._session = session
 
     async def info(self) -> WorkerInfo:
@@ -205,9 +216,13 @@ class Worker:
         path = f"farandole/records/{run}/{kernel_id}"
         try:
             async with self._session.get(
-                self.url + path, params={"after": after}, headers=self._headers, timeout=FOLLOW_TIMEOUT
+                self.url + path,
+                params={"after": after},
+                headers=self._headers,
+                timeout=FOLLOW_TIMEOUT,
+                allow_redirects=False,
             ) as answer:
-                if answer.status >= 400:
+                if answer.status >= 300:
                     raise WorkerStartError(await self._complaint("GET", path, answer), status=answer.status)
                 while head := await answer.content.read(1):
                     # Each frame follows its length in four bytes; a length of 0 is a keep-alive.
@@ -226,11 +241,17 @@ class Worker:
     async def _request(self, method: str, path: str, *, missing_ok: bool = False, **options: Any) -> Any:
         try:
             async with self._session.request(
-                method, self.url + path, headers=self._headers, timeout=REQUEST_TIMEOUT, **options
+                method,
+                self.url + path,
+                headers=self._headers,
+                timeout=REQUEST_TIMEOUT,
+                allow_redirects=False,
+                **options,
             ) as answer:
                 if missing_ok and answer.status == 404:
                     return None
-                if answer.status >= 400:
+                # The hub answers in place of a server that does not run, and redirects to its own pages.
+                if answer.status >= 300:
                     raise WorkerStartError(await self._complaint(method, path, answer), status=answer.status)
                 return await answer.json() if answer.content_type == "application/json" else None
         except (TimeoutError, aiohttp.ClientError) as exc:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from spawner_config.access.transport import check_transport, has_https
-from spawner_config.deployment import configure_proxied_hub
+from spawner_config.access.transport import check_transport
+from spawner_config.deployment import Front, configure_proxied_hub
+from spawner_config.origins.compose import has_https
 from spawner_config.settings import Settings, SettingsError
 
 LOGIN = {
@@ -53,11 +54,11 @@ def test_behind_https_cookies_are_secure_and_browsers_stay_with_https(
     c: Any = Config()
     where = {"hub_url": "http://hub:8081", "proxy_api": "http://proxy-api:8001", "token": "FARANDOLE_PROXY_TOKEN"}
     c.JupyterHub.tornado_settings = {}
-    configure_proxied_hub(c, Settings(), https=has_https(environment), **where)
+    configure_proxied_hub(c, Settings(), front=Front(https=has_https(environment), port=443), **where)
     assert c.JupyterHub.tornado_settings == {
         "cookie_options": {"secure": True},
         "headers": {"Strict-Transport-Security": "max-age=31536000"},
     }
     c.JupyterHub.tornado_settings = {}
-    configure_proxied_hub(c, Settings(), https=has_https({}), **where)
+    configure_proxied_hub(c, Settings(), front=Front(https=False, port=8000), **where)
     assert c.JupyterHub.tornado_settings == {}

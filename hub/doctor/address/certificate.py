@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,9 +36,25 @@ def readable_by(path: Path, user: int = USER) -> bool:
 
 
 def expires(folder: Path) -> datetime:
-    """Return the end of the certificate's validity; raises `CertificateError` if it has expired or clients refuse it.
+    """Return the end of the certificate's validity; raises `CertificateError` if it ended or clients refuse it."""
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(_read(folder)["notAfter"])), UTC)
 
-    Python shows the dates of a certificate only to a client, so this connects a client with a server in memory.
+
+def uncovered(folder: Path, domain: str, *, users: bool) -> list[str]:
+    """Return the names that the certificate lacks: the hub's, and with ``users`` all names below it.
+
+    Raises `CertificateError` if the certificate has expired or clients refuse it.
+    """
+    pairs: Any = _read(folder).get("subjectAltName", ())
+    covered = {str(name).lower() for kind, name in pairs if kind == "DNS"}
+    lacks = [] if {domain, f"*.{domain.partition('.')[2]}"} & covered else [domain]
+    return [*lacks, *([f"*.{domain}"] if users and f"*.{domain}" not in covered else [])]
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """Return the certificate; raises `CertificateError` if it has expired or clients refuse it.
+
+    Python shows the content of a certificate only to a client, so this connects a client with a server in memory.
     """
     client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client_context.check_hostname = False
@@ -53,8 +69,7 @@ def expires(folder: Path) -> datetime:
         expired = isinstance(exc, ssl.SSLCertVerificationError) and exc.verify_code == EXPIRED
         what = "has expired" if expired else f"is refused by clients ({exc})"
         raise CertificateError(f"{folder / CERTIFICATE} {what}. Put a new certificate there.") from exc
-    certificate = client.getpeercert() or {}
-    return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), UTC)
+    return dict(client.getpeercert() or {})
 
 
 def _shake_hands(client: ssl.SSLObject, server: ssl.SSLObject) -> None:

@@ -5,8 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from hub.doctor.certificate import CERTIFICATE, KEY, USER, CertificateError, check_pair, expires, readable_by
+from hub.doctor.address.certificate import (
+    CERTIFICATE,
+    KEY,
+    USER,
+    CertificateError,
+    check_pair,
+    expires,
+    readable_by,
+    uncovered,
+)
 from hub.doctor.finding import Finding, fault, ok, warning
+from spawner_config.origins.hosts import DEFAULT_DOMAIN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,11 +31,16 @@ def check_tls(deployment: Deployment) -> Finding:
     """Judge the folder of FARANDOLE_TLS_FOLDER; it is needed only with the profile `tls`."""
     if "tls" not in deployment.profiles:
         return ok(CHECK, "not needed, since COMPOSE_PROFILES does not have tls")
-    return judge_folder(deployment.path("FARANDOLE_TLS_FOLDER"))
+    users = deployment.get("FARANDOLE_ORIGINS") != "one"
+    domain = deployment.get("FARANDOLE_DOMAIN") or (DEFAULT_DOMAIN if users else "")
+    return judge_folder(deployment.path("FARANDOLE_TLS_FOLDER"), domain=domain, users=users)
 
 
-def judge_folder(folder: Path, user: int = USER) -> Finding:
-    """Judge the folder for the container, whose user has the id ``user`` and sees nothing outside of the folder."""
+def judge_folder(folder: Path, user: int = USER, *, domain: str = "", users: bool = False) -> Finding:
+    """Judge the folder for the container, whose user has the id ``user`` and sees nothing outside of the folder.
+
+    The certificate must be for ``domain`` if it is given, and for the hosts of ``users`` below it.
+    """
     paths = (folder, folder / CERTIFICATE, folder / KEY)
     mend = f"sudo chown -R {user} {folder} && sudo chmod -R u+rX {folder}"
     try:
@@ -42,17 +57,24 @@ def judge_folder(folder: Path, user: int = USER) -> Finding:
         )
     if unreadable:
         return fault(CHECK, f"User id {user} of the container may not read {', '.join(map(str, unreadable))}.", mend)
-    return _judge_pair(folder)
+    return _judge_pair(folder, domain, users=users)
 
 
-def _judge_pair(folder: Path) -> Finding:
+def _judge_pair(folder: Path, domain: str, *, users: bool) -> Finding:
     try:
         check_pair(folder)
         end = expires(folder)
+        lacks = uncovered(folder, domain, users=users) if domain else []
     except CertificateError as exc:
         if isinstance(exc.__cause__, PermissionError):
             return warning(CHECK, f"You may not read {folder}: the key cannot be checked.", "Run this as root.")
         return fault(CHECK, str(exc), "Then restart the service: docker compose up -d")
+    if lacks:
+        return fault(
+            CHECK,
+            f"{folder / CERTIFICATE} is not for {' and '.join(lacks)}.",
+            "Get a certificate for the hub's host and all names below it (a wildcard), or set COMPOSE_PROFILES=caddy.",
+        )
     if end - datetime.now(UTC) < SOON:
         return warning(CHECK, f"{folder / CERTIFICATE} ends on {end:%Y-%m-%d}.", "Replace it before that day.")
     return ok(CHECK, f"{folder / CERTIFICATE} is valid until {end:%Y-%m-%d}")

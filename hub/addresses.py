@@ -1,0 +1,48 @@
+"""HTTP sessions that connect to another address than that of a URL's host, as browsers do for names below localhost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class AddressAdapter(HTTPAdapter):
+    """Connects to ``address_of(host)``, with the URL's host in the header ``Host`` and in the TLS handshake."""
+
+    def __init__(self, address_of: Callable[[str], str]) -> None:
+        """Keep the function that maps the host of a URL to an address, or to the same host."""
+        super().__init__()
+        self._address_of = address_of
+
+    def get_connection_with_tls_context(self, request: Any, verify: Any, proxies: Any = None, cert: Any = None) -> Any:  # noqa: ARG002
+        """Return a connection to the address of the request's host."""
+        place, tls = self.build_connection_pool_key_attributes(request, verify, cert)
+        name = str(place["host"])
+        names = {"server_hostname": name, "assert_hostname": name} if place["scheme"] == "https" else {}
+        return self.poolmanager.connection_from_host(
+            **{**place, "host": self._address_of(name)}, pool_kwargs={**tls, **names}
+        )
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        """Send a request."""
+        request.headers["Host"] = urlsplit(str(request.url)).netloc
+        try:
+            return super().send(request, *args, **options)
+        finally:
+            # With this header, requests would choose the cookies of a redirect by it and not by the new URL.
+            del request.headers["Host"]
+
+
+def session_to(address_of: Callable[[str], str]) -> requests.Session:
+    """Return an HTTP session that connects to ``address_of(host)``; it ignores the proxy of the environment."""
+    session = requests.Session()
+    session.trust_env = False
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, AddressAdapter(address_of))
+    return session

@@ -1,0 +1,1 @@
+"""The address of the hub: its names, and its certificate."""

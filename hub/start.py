@@ -1,0 +1,17 @@
+"""`python hub/start.py -f CONFIG`: run the hub; takes the arguments of the command `jupyterhub`."""
+
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Run the hub until it is stopped."""
+    # In place of this folder, whose modules are those of the package `hub`.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    from spawner_config.origins.application import FarandoleHub
+
+    FarandoleHub.launch_instance()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The hub as an application that serves its pages on its own host only.
+
+JupyterHub answers on every host. A login on the host of a user would set the hub's cookie there, for the user's own
+pages to use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.app import JupyterHub
+from tornado.routing import Matcher
+from tornado.web import RequestHandler
+
+if TYPE_CHECKING:
+    from tornado.httputil import HTTPServerRequest
+
+SAFE = {"GET", "HEAD"}
+MISDIRECTED = 421
+FORWARDED = "X-Forwarded-For"
+"""Every proxy adds it; servers, services, health checks and the proxy itself reach the hub's own port without it."""
+INTERNAL = ("api/", "health", "error/", "metrics")
+"""What is asked for at the hub's own port, below the hub's prefix."""
+
+
+class FarandoleHub(JupyterHub):  # type: ignore[misc]
+    """JupyterHub, whose handlers get only the requests for its own host if users have hosts of their own."""
+
+    def init_tornado_application(self) -> None:
+        """Create the application, with a first rule for all that is not for the hub."""
+        super().init_tornado_application()
+        if self.subdomain_host:
+            rule = (Misdirected(self.domain, self.subdomain_host, self.hub_prefix), OwnHostHandler)
+            self.tornado_application.add_handlers(".*", [(*rule, {"own": self.subdomain_host})])
+
+
+class Misdirected(Matcher):
+    """Matches the requests that no handler of the hub may get.
+
+    - A request for another host, unless it comes to the hub's own port and asks for what only programs ask for there.
+    - A request that changes something, from a page of another origin, which browsers name in ``Origin``: such a page
+      may have set the hub's cookies, since a host can set cookies for the hosts above it. Requests with a token are
+      admitted, since no browser adds it by itself.
+    """
+
+    def __init__(self, domain: str, own: str, prefix: str) -> None:
+        self._domain = domain
+        self._own = own
+        self._internal = tuple(f"{prefix}{path}" for path in INTERNAL)
+
+    def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
+        """Return the arguments of the handler, None if the request is for the hub."""
+        if request.host_name != self._domain:
+            return None if FORWARDED not in request.headers and request.path.startswith(self._internal) else {}
+        if request.method in SAFE or "Authorization" in request.headers:
+            return None
+        return None if request.headers.get("Origin", self._own) == self._own else {}
+
+
+class OwnHostHandler(RequestHandler):
+    """Redirects to the hub's own host, with the path, and refuses all that changes something."""
+
+    def initialize(self, own: str) -> None:
+        """Keep the hub's own address."""
+        self._own = own
+
+    def check_xsrf_cookie(self) -> None:
+        """Check nothing: no request is obeyed."""
+
+    def prepare(self) -> None:
+        """Answer every request."""
+        if self.request.method in SAFE and (self.request.uri or "").startswith("/"):
+            self.redirect(f"{self._own}{self.request.uri}")
+            return
+        self.set_status(MISDIRECTED)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        page = self.request.headers.get("Origin", self.request.host)
+        self.finish(f"This hub is at {self._own} and accepts no such request at or from {page}. Open {self._own}\n")

@@ -1,0 +1,58 @@
+"""The question of Caddy, before it gets a certificate for a host: is it the hub's, or that of an existing user?"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub import orm
+from tornado.web import RequestHandler
+
+from spawner_config.origins.application import FORWARDED
+from spawner_config.origins.hosts import HASHED, PLAIN, host_label
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from spawner_config.settings import Settings
+
+PATH = "/api/farandole/certificate"
+
+
+class CertificateHandler(RequestHandler):
+    """``GET ?domain=HOST&token=TOKEN`` answers 204 for a host of this hub, else 404.
+
+    The answer tells who has an account: it needs the token that hub, proxy and Caddy share, and is not given through
+    the proxy.
+    """
+
+    def initialize(self, domain: str, *, users: bool) -> None:
+        """Keep the hub's host, and whether its users have hosts."""
+        self._domain = domain
+        self._users = users
+
+    def get(self) -> None:
+        """Answer the question."""
+        expected = os.environ.get("CONFIGPROXY_AUTH_TOKEN", "")
+        given = self.get_query_argument("token", "")
+        allowed = bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
+        host = self.get_query_argument("domain", "").lower()
+        known = host == self._domain or (self._users and is_users_host(self.settings["db"], host, self._domain))
+        self.set_status(204 if allowed and known and FORWARDED not in self.request.headers else 404)
+
+
+def admit_certificates(c: Any, settings: Settings) -> None:
+    """Let Caddy ask the hub."""
+    rule = (PATH, CertificateHandler, {"domain": settings.public_domain, "users": not settings.one_origin})
+    c.JupyterHub.extra_handlers = [*(c.JupyterHub.get("extra_handlers") or []), rule]
+
+
+def is_users_host(db: Session, host: str, domain: str) -> bool:
+    """Return whether a host below ``domain`` is that of a user of the hub."""
+    label, _, rest = host.partition(".")
+    if rest != domain:
+        return False
+    if HASHED.fullmatch(label):
+        return any(host_label(name) == label for (name,) in db.query(orm.User.name))
+    return PLAIN.fullmatch(label) is not None and orm.User.find(db, label) is not None

@@ -1,0 +1,95 @@
+"""Sets up an origin for each user, or one origin for all if FARANDOLE_ORIGINS says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub import orm
+from jupyterhub.app import JupyterHub
+from jupyterhub.utils import maybe_future
+from tornado.web import HTTPError
+
+from spawner_config.origins.application import FarandoleHub
+from spawner_config.origins.hosts import DANGER, PublicAddress, same_host, subdomain_hook
+from spawner_config.refusals import refused_start
+from spawner_config.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spawner_config.settings import Settings
+
+TEMPLATES = Path(__file__).with_name("templates")
+REMEDY = (
+    "Set FARANDOLE_DOMAIN to a name that leads to this hub, as must all names below it (hub.example.org and "
+    "*.hub.example.org)"
+)
+
+
+def configure_origins(c: Any, settings: Settings, *, https: bool, port: int, reached_by: str = "") -> None:
+    """Set up the hub's address and the hosts of its users; raises `SettingsError`.
+
+    ``port`` is the port at which browsers reach the hub. ``reached_by`` is the setting that lets other machines reach
+    it; an empty string if only this machine does.
+    """
+    c.JupyterHub.template_paths = [*(c.JupyterHub.get("template_paths") or []), str(TEMPLATES)]
+    if settings.one_origin:
+        c.JupyterHub.template_vars = {**(c.JupyterHub.get("template_vars") or {}), "one_origin": DANGER}
+        return
+    check_domain(settings, reached_by)
+    _check_application()
+    scheme = "https" if https else "http"
+    c.JupyterHub.subdomain_host = PublicAddress(scheme=scheme, domain=settings.public_domain, port=port).url
+    c.JupyterHub.subdomain_hook = subdomain_hook
+    # Browsers take such cookies over HTTPS only; no other host can set them.
+    c.JupyterHub.cookie_host_prefix_enabled = https
+    c.Authenticator.post_auth_hook = refuse_login_with_taken_host
+    c.Spawner.pre_spawn_hook = check_host_first(c.Spawner.get("pre_spawn_hook"))
+
+
+def check_domain(settings: Settings, reached_by: str) -> None:
+    """Raise `SettingsError` if other machines reach the hub by a setting, and users have no hosts there."""
+    if reached_by and not (settings.domain or settings.one_origin):
+        raise SettingsError(
+            f"FARANDOLE_DOMAIN is not set, and {reached_by} lets other machines reach the hub. {REMEDY}: then the "
+            "pages of each user have a separate origin. Or set FARANDOLE_ORIGINS=one for a single origin: then a page "
+            "of any user can act as the user who opens it, for example as an administrator."
+        )
+
+
+def _check_application() -> None:
+    """Raise `SettingsError` if another application than `FarandoleHub` reads the configuration to run a hub."""
+    if JupyterHub.initialized() and not isinstance(JupyterHub.instance(), FarandoleHub):
+        raise SettingsError(
+            "The command `jupyterhub` would serve the hub on the hosts of its users too. Start `python hub/start.py` "
+            "with the same arguments instead, or set FARANDOLE_ORIGINS=one."
+        )
+
+
+def holder_of_host(db: Any, name: str) -> str | None:
+    """Return the other user of the hub who has the host of ``name``; None if there is none."""
+    return same_host(name, (other for (other,) in db.query(orm.User.name)))
+
+
+def refuse_login_with_taken_host(_authenticator: Any, handler: Any, model: dict[str, Any]) -> dict[str, Any]:
+    """Return the login (for ``c.Authenticator.post_auth_hook``); raises HTTPError 403 if another user has the host."""
+    if holder_of_host(handler.db, model["name"]) is not None:
+        raise HTTPError(403, "Another user has the host that belongs to this user name. Choose another user name.")
+    return model
+
+
+def check_host_first(hook: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """Return a ``pre_spawn_hook`` that refuses a server on the host of another user, and then calls ``hook``."""
+
+    async def checked(spawner: Any) -> None:
+        if (other := holder_of_host(spawner.db, spawner.user.name)) is not None:
+            raise refused_start(
+                f"The users {spawner.user.name!r} and {other!r} have the same host. The administrator must delete one "
+                "of them at /hub/admin.",
+                reason="host",
+            )
+        if hook is not None:
+            await maybe_future(hook(spawner))
+
+    return checked

@@ -1,0 +1,139 @@
+"""A page from one user's own server, opened by another user, tries to take what is not its user's.
+
+It needs a hub over HTTP or HTTPS, and a browser whose names lead to it: the tests of all deployments use it.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import expect
+
+from tests.clients.hosts import url_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+    from tests.clients.kernel import RemoteKernel
+
+EVE = "eve"
+SOURCES = Path(__file__).with_name("probe")
+CONFIG = """import sys
+sys.path.insert(0, {home!r})
+c.ServerApp.jpserver_extensions = {{"evil": True}}
+"""
+INSTALL = """
+import json
+from pathlib import Path
+for name, text in json.loads({files!r}).items():
+    path = Path.home() / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text.replace("HOME", str(Path.home())))
+"""
+SECONDS = 240
+
+
+def install(kernel: RemoteKernel) -> None:
+    """Add the hostile pages to the server of a kernel, which has them after its next start."""
+    files = {name: (SOURCES / name).read_text(encoding="utf-8") for name in ("evil.py", "page.html")}
+    files[".jupyter/jupyter_server_config.py"] = CONFIG.format(home="HOME")
+    kernel.execute(INSTALL.format(files=json.dumps(files)), deadline=60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Victim:
+    """A user with a running server, whose browser opens the page of `EVE`."""
+
+    name: str
+    password: str
+
+
+class OriginProbe:
+    """The hub with the address ``url``; ``password`` is that of `EVE`, whose server runs."""
+
+    def __init__(self, url: str, password: str) -> None:
+        self.url = url
+        self.password = password
+        self.page_url = url_of(url, f"/user/{EVE}/evil/page")
+
+    def where(self, victim: Victim) -> dict[str, str]:
+        """Return what the page knows."""
+        server = urlsplit(url_of(self.url, f"/user/{victim.name}/"))
+        return {
+            "hub": self.url,
+            "victim": f"{server.scheme}://{server.netloc}",
+            "user": victim.name,
+            "eve": EVE,
+            "password": self.password,
+        }
+
+    def steal(self, page: Page, victim: Victim, *names: str) -> dict[str, list[str]]:
+        """Open the page as the victim and return what each attempt has stolen."""
+        page.goto(self.page_url)
+        expect(page.get_by_text("A page of eve's.")).to_be_visible()
+        stolen: dict[str, list[str]] = page.evaluate(
+            "([where, names]) => probe(where, names)", [self.where(victim), list(names) or None]
+        )
+        return {name: loot for name, loot in stolen.items() if loot}
+
+    def user_of(self, page: Page) -> str:
+        """Return who is logged in at the hub."""
+        page.goto(f"{self.url}/hub/home")
+        return str(page.evaluate("window.jhdata.user"))
+
+    @contextmanager
+    def logged_in(self, chromium: Browser, victim: Victim, **options: Any) -> Iterator[tuple[BrowserContext, Page]]:
+        """Log in as the victim."""
+        with chromium.new_context(**options) as context:
+            context.set_default_timeout(SECONDS * 1000)
+            page = context.new_page()
+            page.goto(f"{self.url}/hub/login")
+            page.get_by_label("Username:").fill(victim.name)
+            page.get_by_label("Password:", exact=True).fill(victim.password)
+            page.get_by_role("button", name="Sign in").click()
+            page.wait_for_url(lambda url: "/hub/login" not in url)
+            yield context, page
+
+    def start_server(self, chromium: Browser, user: Victim, profile: str, **options: Any) -> None:
+        """Start a user's server with the spawn page."""
+        with self.logged_in(chromium, user, **options) as (_, page):
+            page.goto(f"{self.url}/hub/spawn/{user.name}")
+            page.locator(f"input[type=radio][value={profile}]").check()
+            page.get_by_role("button", name="Start", exact=True).click()
+            page.wait_for_url(f"{url_of(self.url, f'/user/{user.name}/lab')}**")
+
+    def assert_nothing_is_stolen(self, chromium: Browser, victim: Victim, **options: Any) -> None:
+        """Run all attempts; the victim can work before and after."""
+        with self.logged_in(chromium, victim, **options) as (context, page):
+            assert self.steal(page, victim) == {}
+            self._assert_normal_use(page, victim)
+            self._assert_no_login_on_a_users_host(page)
+            page.goto(self.page_url)
+            page.evaluate("domain => bomb(domain)", urlsplit(self.url).hostname)
+            # The hub refuses the victim's requests then. That steals nothing, and ends with the cookies.
+            assert self.steal(page, victim, "hub_tokens", "server_tokens", "iframes") == {}
+            for number in range(60):
+                context.clear_cookies(name=f"bomb{number}")
+            self._assert_normal_use(page, victim)
+
+    def _assert_normal_use(self, page: Page, victim: Victim) -> None:
+        assert self.user_of(page) == victim.name
+        page.goto(f"{self.url}/hub/user-redirect/lab")
+        page.wait_for_url(f"{url_of(self.url, f'/user/{victim.name}/lab')}**")
+        expect(page.locator("#jp-top-panel, #top-panel-wrapper, #jp-main-dock-panel").first).to_be_visible()
+
+    def _assert_no_login_on_a_users_host(self, page: Page) -> None:
+        host = urlsplit(self.page_url)
+        eves = f"{host.scheme}://{host.netloc}"
+        page.goto(f"{eves}/hub/login")
+        assert page.url.startswith(f"{self.url}/hub/")
+        answer = page.request.post(f"{eves}/hub/login", form={"username": EVE, "password": self.password})
+        assert answer.status == 421
+        assert "set-cookie" not in answer.headers

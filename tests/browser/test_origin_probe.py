@@ -1,0 +1,114 @@
+"""A hostile user's page takes nothing of the user or administrator who opens it; with one origin it takes tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hub.process import local_session
+from spawner_config.settings import ROOT
+from tests.browser.origin_probe import EVE, OriginProbe, Victim, install
+from tests.clients.hosts import url_of
+from tests.clients.kernel import RemoteKernel
+from tests.hub import run_hub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+    from tests.hub import RunningHub
+
+ADMIN = "root-of-all"
+ADMIN_PASSWORD = "the administrator's password, 32 or more"
+CONFIG = f"""
+load_subconfig({str(ROOT / "hub" / "jupyterhub_config.py")!r})
+c = get_config()
+c.Authenticator.admin_users = {{{ADMIN!r}}}
+c.SharedPasswordAuthenticator.admin_password = {ADMIN_PASSWORD!r}
+"""
+
+
+def prepared(hub: RunningHub) -> OriginProbe:
+    """Start the servers of all, and add the hostile pages to eve's."""
+    eve = hub.browser(EVE)
+    address = eve.start_notebook("lean")
+    with RemoteKernel(address, eve.make_token(), "scratch.ipynb") as kernel:
+        install(kernel)
+    eve.stop_notebook()
+    eve.start_notebook("lean")
+    hub.start_notebook("grace", "lean")
+    hub.browser(ADMIN, ADMIN_PASSWORD).start_notebook("lean")
+    return OriginProbe(hub.url, hub.password)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "jupyterhub_config.py"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory, config: Path) -> Iterator[RunningHub]:
+    with run_hub(tmp_path_factory.mktemp("hub"), config=config) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def probe(hub: RunningHub) -> OriginProbe:
+    return prepared(hub)
+
+
+@pytest.fixture
+def victims(hub: RunningHub) -> dict[str, Victim]:
+    return {
+        "user": Victim(name="grace", password=hub.password),
+        "administrator": Victim(name=ADMIN, password=ADMIN_PASSWORD),
+    }
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("who", ["user", "administrator"])
+def test_a_page_of_another_user_steals_nothing(
+    probe: OriginProbe, victims: dict[str, Victim], chromium: Browser, who: str
+) -> None:
+    probe.assert_nothing_is_stolen(chromium, victims[who])
+
+
+@pytest.mark.timeout(600)
+def test_with_one_origin_it_steals_tokens(
+    tmp_path_factory: pytest.TempPathFactory, config: Path, chromium: Browser
+) -> None:
+    with run_hub(tmp_path_factory.mktemp("one"), config=config, one_origin=True) as hub:
+        probe = prepared(hub)
+        tokens: set[str] = set()
+        for victim in (
+            Victim(name="grace", password=hub.password),
+            Victim(name=ADMIN, password=ADMIN_PASSWORD),
+        ):
+            with probe.logged_in(chromium, victim) as (_, page):
+                stolen = probe.steal(page, victim, "hub_tokens", "server_tokens", "iframes", "service_workers")
+                tokens |= {*stolen["hub_tokens"], *stolen["server_tokens"]}
+                assert stolen["service_workers"]
+        # The probe finds what there is to find: a token of each, with which eve's programs act as its user.
+        users = {hub.api(token, "GET", "/hub/api/user").json().get("name") for token in tokens}
+        assert users >= {"grace", ADMIN}
+
+
+def test_the_address_of_a_culled_server_and_of_this_machine_lead_to_the_right_page(
+    probe: OriginProbe, victims: dict[str, Victim], hub: RunningHub, chromium: Browser
+) -> None:
+    victim = replace(victims["user"], name="emmy")
+    port = hub.process.settings.port
+    with probe.logged_in(chromium, victim) as (_, page):
+        page.goto(url_of(hub.url, "/user/emmy/lab/tree/a.ipynb"))
+        assert page.url.startswith(f"{hub.url}/hub/user/emmy/lab/tree/a.ipynb")
+        page.goto(f"http://127.0.0.1:{port}/hub/home")
+        assert page.url == f"{hub.url}/hub/home"
+    for path in ("/hub/login", "/user/emmy/lab", "/"):
+        answer = local_session().get(f"http://127.0.0.1:{port}{path}", allow_redirects=False, timeout=10)
+        assert (answer.status_code, answer.headers["Location"]) == (302, f"{hub.url}{path}")

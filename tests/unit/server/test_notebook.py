@@ -1,0 +1,32 @@
+"""Farandole's extension for notebook servers keeps the visitor's token out of JupyterLab's page."""
+
+from types import SimpleNamespace
+
+import pytest
+from farandole.server.notebook import hide_token
+
+
+class Provider:
+    """JupyterHub's identity provider."""
+
+    def page_config_hook(self, _handler, page_config):
+        page_config["hubUser"], page_config["token"] = "ada", "secret"
+        return page_config
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_the_page_has_all_but_the_token(copied):
+    provider = Provider()
+    settings = {"page_config_hook": provider.page_config_hook} if copied else {}
+    hide_token(SimpleNamespace(identity_provider=provider, web_app=SimpleNamespace(settings=settings)))
+    # JupyterHub's extension may read it now.
+    settings["page_config_hook"] = settings["page_config_hook"] if copied else provider.page_config_hook
+    shared = {"appName": "JupyterLab"}
+    assert settings["page_config_hook"](None, shared) == {"appName": "JupyterLab", "hubUser": "ada", "token": ""}
+    assert "secret" not in shared.values()
+
+
+def test_without_a_hub_nothing_changes():
+    settings = {}
+    hide_token(SimpleNamespace(identity_provider=object(), web_app=SimpleNamespace(settings=settings)))
+    assert settings == {}

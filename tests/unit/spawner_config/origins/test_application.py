@@ -1,0 +1,124 @@
+"""The guard of the hub: what reaches its handlers, and what is only redirected or refused."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.web import RequestHandler
+
+from spawner_config.origins.application import FarandoleHub
+
+OWN = "http://hub.localhost:8000"
+THROUGH_THE_PROXY = {"X-Forwarded-For": "10.0.0.7"}
+
+
+class Anything(RequestHandler):
+    """Stands for all handlers of the hub."""
+
+    def check_xsrf_cookie(self):
+        pass
+
+    def get(self):
+        self.set_cookie("jupyterhub-hub-login", "secret")
+        self.finish("the hub")
+
+    post = put = delete = get
+
+
+@asynccontextmanager
+async def hub(subdomain_host=OWN):
+    application = FarandoleHub(subdomain_host=subdomain_host)
+    application.handlers = [("/.*", Anything)]
+    application.tornado_settings = {"xsrf_cookies": True}
+    application.init_tornado_application()
+    listener, port = bind_unused_port()
+    server = HTTPServer(application.tornado_application, xheaders=True)
+    server.add_socket(listener)
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+            yield session
+    finally:
+        server.stop()
+        await server.close_all_connections()
+
+
+async def ask(session, method, path, host, *, proxied=True, **headers):
+    sent = {"Host": host, **(THROUGH_THE_PROXY if proxied else {}), **headers}
+    async with session.request(method, path, headers=sent, allow_redirects=False) as answer:
+        return answer.status, answer.headers.get("Location"), await answer.text(), answer.headers.get("Set-Cookie")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["ada.hub.localhost:8000", "127.0.0.1:8000", "hub", "proxy:8000", "evil.test", "hub.localhost.", "localhost"],
+)
+async def test_another_host_only_leads_to_the_hubs_own(host):
+    async with hub() as session:
+        for path in ("/hub/login", "/user/ada/lab?a=b%20c", "/hub/api/user", "/hub/home", "/"):
+            status, location, text, cookie = await ask(session, "GET", path, host)
+            assert (status, location, text, cookie) == (302, OWN + path, "", None)
+        assert (await ask(session, "HEAD", "/hub/login", host))[:2] == (302, f"{OWN}/hub/login")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+async def test_another_host_refuses_what_changes_something(method):
+    async with hub() as session:
+        status, _, text, cookie = await ask(session, method, "/hub/login", "ada.hub.localhost:8000")
+        assert (status, cookie) == (421, None)
+        assert f"Open {OWN}" in text
+
+
+@pytest.mark.parametrize("host", ["hub.localhost:8000", "HUB.localhost", "hub.localhost:80"])
+async def test_its_own_host_reaches_the_hub(host):
+    async with hub() as session:
+        for method in ("GET", "POST", "DELETE"):
+            assert (await ask(session, method, "/hub/login", host))[2] == "the hub"
+
+
+@pytest.mark.parametrize("host", ["hub:8081", "hub-api:8081", "10.0.0.3:8081", "127.0.0.1:40123"])
+async def test_programs_reach_the_api_at_the_hubs_own_port(host):
+    async with hub() as session:
+        for path in ("/hub/api/users/ada/activity", "/hub/health", "/hub/error/503?url=%2F", "/hub/metrics"):
+            assert (await ask(session, "GET", path, host, proxied=False))[2] == "the hub"
+        assert (await ask(session, "POST", "/hub/api/oauth2/token", host, proxied=False))[2] == "the hub"
+        # No page, and no login: the cookie would be for all ports of this host.
+        assert (await ask(session, "GET", "/hub/login", host, proxied=False))[1] == f"{OWN}/hub/login"
+        assert (await ask(session, "POST", "/hub/login", host, proxied=False))[0] == 421
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://ada.hub.localhost:8000", "null", "http://hub.localhost:9000", "https://x.org"]
+)
+async def test_a_page_of_another_origin_changes_nothing(origin):
+    async with hub() as session:
+        status, _, text, _ = await ask(session, "POST", "/hub/login", "hub.localhost:8000", Origin=origin)
+        assert status == 421
+        assert origin in text
+        assert (await ask(session, "GET", "/hub/login", "hub.localhost:8000", Origin=origin))[2] == "the hub"
+        token = {"Authorization": "token abc", "Origin": origin}
+        assert (await ask(session, "POST", "/hub/api/users", "hub.localhost:8000", **token))[2] == "the hub"
+
+
+async def test_the_hubs_own_pages_change_something():
+    async with hub() as session:
+        assert (await ask(session, "POST", "/hub/login", "hub.localhost:8000", Origin=OWN))[2] == "the hub"
+
+
+async def test_no_path_leads_elsewhere():
+    async with hub() as session:
+        host, port = session._base_url.host, session._base_url.port
+        for target in ("@evil.test/", "http://evil.test/hub/login"):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(f"GET {target} HTTP/1.1\r\nHost: ada.hub.localhost\r\nConnection: close\r\n\r\n".encode())
+            answer = (await reader.read()).decode()
+            writer.close()
+            assert "evil" not in answer
+            assert "302" not in answer.splitlines()[0]
+
+
+async def test_with_one_origin_every_host_reaches_the_hub():
+    async with hub(subdomain_host="") as session:
+        assert (await ask(session, "POST", "/hub/login", "10.0.0.5:8000"))[2] == "the hub"

@@ -1,0 +1,106 @@
+"""JupyterHub with all its handlers and the configuration of the local deployment, without proxy and servers."""
+
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from jupyterhub import orm
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+
+from hub.process import CONFIG
+from spawner_config.access.logins import TEMPLATES as ACCOUNTS
+from spawner_config.origins.application import FarandoleHub
+from spawner_config.origins.hosts import host_label
+
+OWN = "hub.localhost:8000"
+PROXIED = {"X-Forwarded-For": "10.0.0.7"}
+
+
+@asynccontextmanager
+async def running(application):
+    await application.initialize(["-f", str(CONFIG)])
+    listener, port = bind_unused_port()
+    server = HTTPServer(application.tornado_application, xheaders=True)
+    server.add_socket(listener)
+    try:
+        jar = aiohttp.DummyCookieJar()
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", cookie_jar=jar) as session:
+            yield session
+    finally:
+        server.stop()
+        await server.close_all_connections()
+        application.db.close()
+
+
+@pytest.fixture
+def application(monkeypatch, tmp_path):
+    monkeypatch.setenv("FARANDOLE_STATE", str(tmp_path))
+    monkeypatch.delenv("FARANDOLE_DOMAIN", raising=False)
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "unused")
+    return FarandoleHub(log_level=30)
+
+
+async def ask(session, method, path, host=OWN, **options):
+    headers = {"Host": host, **PROXIED, **options.pop("headers", {})}
+    async with session.request(method, path, headers=headers, allow_redirects=False, **options) as answer:
+        cookies = {name: morsel.value for name, morsel in answer.cookies.items()}
+        return answer.status, answer.headers, await answer.text(), cookies
+
+
+async def test_the_login_is_on_the_hubs_own_host_only(application, tmp_path):
+    async with running(application) as session:
+        for host in ("ada.hub.localhost:8000", "127.0.0.1:8000"):
+            status, headers, text, cookies = await ask(session, "GET", "/hub/login?next=/hub/home", host)
+            assert (status, headers["Location"]) == (302, f"http://{OWN}/hub/login?next=/hub/home")
+            assert (text, cookies) == ("", {})
+        status, _, text, cookies = await ask(session, "GET", "/hub/login")
+        assert (status, "Password:" in text) == (200, True)
+        password = (tmp_path / "password").read_text().strip()
+        form = {"username": "ada", "password": password, "_xsrf": cookies["_xsrf"]}
+        sent = {"Cookie": f"_xsrf={cookies['_xsrf']}", "Origin": f"http://{OWN}"}
+        assert (await ask(session, "POST", "/hub/login", "ada.hub.localhost:8000", data=form, headers=sent))[0] == 421
+        foreign = {**sent, "Origin": "http://eve.hub.localhost:8000"}
+        assert (await ask(session, "POST", "/hub/login", data=form, headers=foreign))[0] == 421
+        status, headers, _, cookies = await ask(session, "POST", "/hub/login", data=form, headers=sent)
+        assert status == 302
+        [login] = [value for value in headers.getall("Set-Cookie") if value.startswith("jupyterhub-hub-login=")]
+        # Only the hub's host gets it.
+        assert "domain" not in login.lower()
+
+
+async def test_servers_have_the_hosts_of_their_users(application):
+    async with running(application) as session:
+        for name in ("ada", "Ada Lovelace"):
+            application.db.add(orm_user := orm.User(name=name))
+            application.db.commit()
+            user = application.users.add(orm_user)
+            assert user.server_url("main-w0").startswith(f"http://{host_label(name)}.{OWN}/user/")
+            assert user.proxy_spec == f"{host_label(name)}.hub.localhost/user/{user.escaped_name}/"
+            status, headers, _, _ = await ask(
+                session, "GET", f"/user/{user.escaped_name}/lab?x=1", f"{host_label(name)}.hub.localhost:8000"
+            )
+            assert (status, headers["Location"]) == (302, f"http://{OWN}/user/{user.escaped_name}/lab?x=1")
+        _, headers, _, _ = await ask(session, "GET", "/user/ada/lab?x=1")
+        assert headers["Location"].startswith(f"http://{OWN}/hub/user/ada/lab")
+
+
+async def test_programs_reach_the_api_at_the_hubs_own_port(application):
+    async with running(application) as session:
+        for path in ("/hub/api", "/hub/health", "/hub/error/503?url=%2Fuser%2Fada"):
+            async with session.get(path.replace("api", "api/"), headers={"Host": "hub:8081"}) as answer:
+                assert answer.status in (200, 503), path
+        async with session.get("/hub/login", headers={"Host": "hub:8081"}, allow_redirects=False) as answer:
+            assert answer.headers["Location"] == f"http://{OWN}/hub/login"
+
+
+async def test_one_origin_is_named_on_the_administrators_page(application, monkeypatch):
+    monkeypatch.setenv("FARANDOLE_ORIGINS", "one")
+    async with running(application) as session:
+        assert application.subdomain_host == ""
+        assert (await ask(session, "GET", "/hub/login", "10.0.0.5:8000"))[0] == 200
+        pages = application.tornado_settings["jinja2_env_sync"]
+        given = {"static_url": lambda *_, **__: "", "base_url": "/hub/", "accounts": [], **application.template_vars}
+        assert "act as the user who opens it" in pages.get_template("admin.html").render(given)
+        pages.loader.loaders[1].searchpath.insert(0, str(ACCOUNTS))
+        assert "act as the user who opens it" in pages.get_template("accounts.html").render(given)

@@ -14,7 +14,7 @@ from spawner_config.lifecycle.cascade_stop import stop_workers
 from spawner_config.lifecycle.idle import IdleLimits, configure_idle
 from spawner_config.limits.bodies import limit_bodies
 from spawner_config.limits.servers import NamedServerLimit
-from spawner_config.limits.tokens import limit_tokens
+from spawner_config.limits.tokens import TokenLimit
 from spawner_config.profiles.profiles import read_profiles
 from spawner_config.roles import server_token_scopes
 from spawner_config.settings import Settings, SettingsError, ensure_state, exit_on_bad_settings
@@ -42,7 +42,7 @@ c.JupyterHub.cookie_secret_file = str(settings.state / "cookie_secret")
 c.JupyterHub.allow_named_servers = True
 c.JupyterHub.named_server_limit_per_user = NamedServerLimit(profile_set.limits)
 limit_bodies()
-limit_tokens()
+TokenLimit(profile_set.limits).enforce()
 c.JupyterHub.extra_handlers = [*HANDLERS]
 c.JupyterHub.tornado_settings = {
     # A request for a server returns at once; /progress streams the events of its start.

@@ -3,41 +3,64 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub import orm
 from sqlalchemy import delete, event, func, select
 from sqlalchemy.orm import object_session
 from tornado.web import HTTPError
 
-TOKENS_PER_USER = 100
-"""More than a user's servers, browsers and programs need; the hub still lists them in some hundredths of a second."""
+if TYPE_CHECKING:
+    from spawner_config.profiles.limits import Limits
+
+SPARE_TOKENS = 100
+"""For a user's browsers, programs and scripts."""
+TOKENS_PER_SERVER = 4
+"""A server has a token, a worker another one for its drivers, and each browser that opens a server makes one."""
 LONGEST = 4096
 """The length of a token's note and scopes together; SQLite does not enforce the lengths of columns."""
 
 
-def limit_tokens() -> None:
-    """Refuse further tokens of a user who has `TOKENS_PER_USER` of them, and tokens longer than `LONGEST`.
+class TokenLimit:
+    """Refuses further tokens of a user who has `most` of them, and tokens longer than `LONGEST`.
 
     JupyterHub has no setting for it. It makes tokens in three places, for API requests, servers and logins at servers,
     and sets their user in the same way.
     """
-    if not event.contains(orm.APIToken.user, "set", _check):
-        event.listen(orm.APIToken.user, "set", _check)
 
+    def __init__(self, limits: Limits) -> None:
+        """Derive the number from the limits of the profiles."""
+        self.most = SPARE_TOKENS + TOKENS_PER_SERVER * (limits.workers_per_user + limits.notebooks_per_user)
 
-def _check(token: orm.APIToken, user: orm.User | None, _before: Any, _event: Any) -> None:
-    session = object_session(user)
-    if user is None or session is None:
-        return
-    # The new token is in the session, but not complete yet.
-    with session.no_autoflush:
-        reason = _too_long(token) or _too_many(session, user)
-    if reason:
-        session.expunge(token)
-        # SQLAlchemy has added the token to the user's list before it called this function.
-        session.expire(user, ["api_tokens"])
-        raise HTTPError(400, reason)
+    def enforce(self) -> None:
+        """Check each new token from now on."""
+        event.listen(orm.APIToken.user, "set", self.check)
+
+    def check(self, token: orm.APIToken, user: orm.User | None, _before: Any, _event: Any) -> None:
+        """Raise HTTPError 400 for a token that would be too long or one too many."""
+        session = object_session(user)
+        if user is None or session is None:
+            return
+        # The new token is in the session, but not complete yet.
+        with session.no_autoflush:
+            reason = _too_long(token) or self._too_many(session, user)
+        if reason:
+            session.expunge(token)
+            # SQLAlchemy has added the token to the user's list before it called this function.
+            session.expire(user, ["api_tokens"])
+            raise HTTPError(400, reason)
+
+    def _too_many(self, session: Any, user: orm.User) -> str | None:
+        if _count(session, user) < self.most:
+            return None
+        # The hub itself does this once an hour.
+        session.execute(delete(orm.APIToken).where(orm.APIToken.user == user, orm.APIToken.expires_at < orm.utcnow()))
+        if _count(session, user) < self.most:
+            return None
+        return (
+            f"{user.name} has {self.most} tokens, the most that this hub allows for each user. Delete some at "
+            "/hub/token, then try again."
+        )
 
 
 def _too_long(token: orm.APIToken) -> str | None:
@@ -45,19 +68,6 @@ def _too_long(token: orm.APIToken) -> str | None:
     if length <= LONGEST:
         return None
     return f"The note and the scopes of a token may have {LONGEST} characters, and these have {length}. Shorten them."
-
-
-def _too_many(session: Any, user: orm.User) -> str | None:
-    if _count(session, user) < TOKENS_PER_USER:
-        return None
-    # The hub itself does this once an hour.
-    session.execute(delete(orm.APIToken).where(orm.APIToken.user == user, orm.APIToken.expires_at < orm.utcnow()))
-    if _count(session, user) < TOKENS_PER_USER:
-        return None
-    return (
-        f"{user.name} has {TOKENS_PER_USER} tokens, the most that this hub allows for each user. Delete some at "
-        "/hub/token, then try again."
-    )
 
 
 def _count(session: Any, user: orm.User) -> int:

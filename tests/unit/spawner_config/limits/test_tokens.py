@@ -10,23 +10,24 @@ from jupyterhub import orm, roles
 from sqlalchemy import event
 from tornado.web import HTTPError
 
-from spawner_config.limits import tokens
-from spawner_config.limits.tokens import limit_tokens
+from spawner_config.limits.tokens import TokenLimit
+from spawner_config.profiles.limits import Limits
 
 FEW = 5
 
 
 @pytest.fixture
-def db(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(tokens, "TOKENS_PER_USER", FEW)
+def db() -> Iterator[Any]:
     session = orm.new_session_factory("sqlite:///:memory:")()
     session.add(orm.OAuthClient(identifier="jupyterhub"))
     for role in roles.get_default_roles():
         roles.create_role(session, role, commit=False)
     session.commit()
-    limit_tokens()
+    limit = TokenLimit(Limits())
+    limit.most = FEW
+    limit.enforce()
     yield session
-    event.remove(orm.APIToken.user, "set", tokens._check)
+    event.remove(orm.APIToken.user, "set", limit.check)
     session.close()
 
 
@@ -36,6 +37,11 @@ def user(db: Any, name: str) -> orm.User:
     db.commit()
     roles.assign_default_roles(db, found)
     return found
+
+
+@pytest.mark.parametrize(("workers", "notebooks", "most"), [(1, 1, 108), (16, 3, 176), (256, 4, 1140)])
+def test_a_user_with_many_workers_may_have_more_tokens(workers: int, notebooks: int, most: int) -> None:
+    assert TokenLimit(Limits(workers_per_user=workers, notebooks_per_user=notebooks)).most == most
 
 
 def test_the_number_of_tokens_of_a_user_is_limited(db: Any) -> None:
@@ -68,6 +74,6 @@ def test_expired_tokens_make_room(db: Any, monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(FEW):
         mallory.new_api_token(expires_in=10)
     now = orm.utcnow()
-    monkeypatch.setattr(tokens.orm, "utcnow", lambda: now.replace(year=now.year + 1))
+    monkeypatch.setattr(orm, "utcnow", lambda: now.replace(year=now.year + 1))
     assert mallory.new_api_token()
     assert db.query(orm.APIToken).count() == 1

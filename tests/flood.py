@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 import aiohttp
 
+from farandole.driver.workers.addresses import LocalhostResolver
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
@@ -47,10 +49,10 @@ class Flood:
     async def _run(self, duration: float) -> None:
         end = time.monotonic() + duration
         timeout = aiohttp.ClientTimeout(total=60)
-        connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+        many, one = (aiohttp.TCPConnector(limit=limit, resolver=LocalhostResolver()) for limit in (CONNECTIONS, 1))
         async with (
-            aiohttp.ClientSession(connector=connector, timeout=timeout) as attacker,
-            aiohttp.ClientSession(timeout=timeout) as other,
+            aiohttp.ClientSession(connector=many, timeout=timeout) as attacker,
+            aiohttp.ClientSession(connector=one, timeout=timeout) as other,
         ):
             attacks = [self._attack(attacker, self._requests(number), end) for number in range(CONNECTIONS)]
             await asyncio.gather(self._probe(other, end), *attacks)

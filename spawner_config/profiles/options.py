@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 NOTEBOOK_MODULE = "jupyterhub.singleuser"
 WORKER_MODULE = "farandole.server.worker"
+NOTEBOOK_BODY = 64_000_000
+"""The largest body of a request to a notebook server, which reads it before it knows the sender; Jupyter's default is
+512 MB. JupyterLab uploads files in pieces of 1 MB, and saves a notebook with its outputs in one request."""
+NOTEBOOK_ARGS = [f"--ServerApp.{limit}={NOTEBOOK_BODY}" for limit in ("max_body_size", "max_buffer_size")]
 LEAN_SERVER_APP = "jupyter_server.serverapp.ServerApp"
 WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "together", "backend")
 BACKENDS = ("", "horovod", "torch", "none")
@@ -94,7 +98,9 @@ def _plan_notebook(profile_set: ProfileSet, options: dict[str, Any], others: int
         "FARANDOLE_PROFILES": json.dumps([each.public() for each in profile_set.profiles]),
         "FARANDOLE_LIMITS": json.dumps(profile_set.limits.model_dump()),
     }
-    return ServerPlan(module=NOTEBOOK_MODULE, profile=profile, environment={**profile.variables(), **own}, args=[])
+    return ServerPlan(
+        module=NOTEBOOK_MODULE, profile=profile, environment={**profile.variables(), **own}, args=NOTEBOOK_ARGS
+    )
 
 
 def _refuse_unknown(options: dict[str, Any], known: tuple[str, ...]) -> None:

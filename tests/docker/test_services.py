@@ -133,6 +133,7 @@ def test_a_hub_for_others_without_https_does_not_start(tmp_path: Path) -> None:
     try:
         stack.compose("up", "-d", check=False)
         wait_until(lambda: "The hub does not start. FARANDOLE_BIND is '0.0.0.0'" in stack.logs(), AGAIN_SECONDS)
+        assert "FARANDOLE_DOMAIN is not set, and FARANDOLE_BIND=0.0.0.0 lets" in stack.logs()
     finally:
         stack.down()
 

@@ -15,6 +15,7 @@ from jupyter_server.services.kernels.connection.base import deserialize_msg_from
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
+from spawner_config.profiles.options import NOTEBOOK_ARGS
 from tests.strange import limited_memory
 
 PROTOCOL = "v1.kernel.websocket.jupyter.org"
@@ -22,7 +23,7 @@ INVALID = 1007
 TOKEN = "the-token"
 SECONDS = 60
 ARGUMENTS = {
-    "notebook": ["--ServerApp.jpserver_extensions={'farandole.server.notebook': True}"],
+    "notebook": ["--ServerApp.jpserver_extensions={'farandole.server.notebook': True}", *NOTEBOOK_ARGS],
     "worker": WORKER_ARGS,
 }
 
@@ -174,10 +175,11 @@ async def test_a_strange_world_is_refused_by_a_worker(tmp_path, monkeypatch, bod
                 assert answer.status in {400, 404}
 
 
-async def test_a_worker_reads_no_large_body_of_an_unknown_sender(tmp_path, monkeypatch):
-    async with running_kernel("worker", tmp_path, monkeypatch) as kernel, asyncio.timeout(SECONDS):
+@pytest.mark.parametrize(("server", "size"), [("worker", 10_000_001), ("notebook", 64_000_001)])
+async def test_a_server_reads_no_large_body_of_an_unknown_sender(server, size, tmp_path, monkeypatch):
+    async with running_kernel(server, tmp_path, monkeypatch) as kernel, asyncio.timeout(SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", kernel.port)
-        writer.write(b"POST /farandole/rendezvous HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n")
+        writer.write(f"POST /api/contents HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode())
         assert b" 400 " in await reader.readline()
         writer.close()
         await kernel.assert_works()

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from images.notebook.start import copy_notebooks
+from spawner_config.access.transport import check_transport
 from spawner_config.local import kept_port
 from spawner_config.origins.compose import is_loopback
-from spawner_config.settings import Settings, SettingsError, ensure_password, exit_on_bad_settings
+from spawner_config.origins.configure import check_domain
+from spawner_config.settings import Settings, SettingsError, check_together, ensure_password, exit_on_bad_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,3 +74,22 @@ def test_a_port_is_kept_while_nobody_else_has_it(tmp_path):
         other = kept_port(path)
         assert other != port
     assert kept_port(path) == other
+
+
+def test_a_hub_for_others_learns_all_that_is_missing_at_once() -> None:
+    def check(environ: dict[str, str]) -> None:
+        settings = Settings.from_environment(environ)
+        check_together(lambda: check_transport(environ), lambda: check_domain(settings, "FARANDOLE_BIND=0.0.0.0"))
+
+    https, domain = "FARANDOLE_BIND is '0.0.0.0' and there is no HTTPS", "FARANDOLE_DOMAIN is not set"
+    bind, insecure = {"FARANDOLE_BIND": "0.0.0.0"}, {"FARANDOLE_HTTP": "insecure"}
+    for given, wanted in (
+        (bind, [https, domain]),
+        ({**bind, **insecure}, [domain]),
+        ({**bind, "FARANDOLE_DOMAIN": "hub.example.org"}, [https]),
+        ({**bind, "FARANDOLE_ORIGINS": "one"}, [https]),
+    ):
+        with pytest.raises(SettingsError) as caught:
+            check(given)
+        assert [line.split(":")[0].split(", and FAR")[0] for line in str(caught.value).splitlines()] == wanted
+    check({**bind, **insecure, "FARANDOLE_ORIGINS": "one"})

@@ -11,7 +11,7 @@ from tornado.web import HTTPError
 from spawner_config.form import options_form, options_from_form
 from spawner_config.gpus.model import GpuRequest
 from spawner_config.gpus.pool import GpuPool
-from spawner_config.profiles.options import OptionsHook, plan_server
+from spawner_config.profiles.options import NOTEBOOK_ARGS, OptionsHook, plan_server
 from spawner_config.profiles.profiles import parse_profiles
 from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES, is_worker, server_token_scopes
 
@@ -59,7 +59,7 @@ def test_a_worker_keeps_the_backend_for_whoever_attaches_its_cluster() -> None:
 
 def test_a_notebook_server_learns_the_profiles_and_limits() -> None:
     plan = plan_server(CATALOGUE, "", {})
-    assert plan.args == []
+    assert plan.args == NOTEBOOK_ARGS
     assert [each["name"] for each in json.loads(plan.environment["FARANDOLE_PROFILES"])] == ["cpu", "pair"]
     assert json.loads(plan.environment["FARANDOLE_LIMITS"])["workers_per_user"] == 2
 
@@ -121,7 +121,7 @@ def test_a_second_start_forgets_the_first_ones_options() -> None:
     assert (server.mem_limit, server.cpu_limit, server.environment["OMP_NUM_THREADS"]) == ("1G", 2, "2")
     hook(server, {"profile": "cpu"})
     assert (server.mem_limit, server.cpu_limit) == (None, None)
-    assert server.args == ["--flag"]
+    assert server.args == ["--flag", *NOTEBOOK_ARGS]
     assert server.environment["PATH"] == "/bin"
     assert "OMP_NUM_THREADS" not in server.environment
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import aiohttp
-
 from farandole.driver.workers.addresses import LocalhostResolver
 
 if TYPE_CHECKING:

@@ -27,6 +27,8 @@ class Proxy:
         if host == "hub.localhost" and request.path.startswith("/hub/api/user"):
             servers = {"main-w0": {"ready": True, "url": URL}}
             return web.json_response({"name": "ada", "servers": servers})
+        if host == "hub.localhost" and request.path.startswith("/hub/api/farandole/users/ada/servers/"):
+            return web.json_response({"token": "for one worker"})
         if host == "ada.hub.localhost" and request.path == "/user/ada/main-w0/api/kernels/k/channels":
             socket = web.WebSocketResponse()
             await socket.prepare(request)

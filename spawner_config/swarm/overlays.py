@@ -42,7 +42,7 @@ class UserOverlays(UserNetworks):
         }
 
     def _connect_services(self, network: dict[str, Any]) -> None:
-        # The swarm answers the request for a network before it has given the network its addresses.
+        # A swarm allocates the addresses of a network after it has answered the request for it.
         end = time.monotonic() + ADDRESS_SECONDS
         while not network["IPAM"]["Config"]:
             if time.monotonic() > end:

@@ -110,7 +110,7 @@ def open_in_notebook(page: Page) -> None:
 
 
 def _picked(page: Page, *names: str | re.Pattern[str]) -> bool:
-    """Click through a menu; return whether it had all these items: a page that is loading still fills its menus."""
+    """Click these items of a menu; return whether all were found, since menus are incomplete during loading."""
     try:
         for name in names:
             page.locator(".lm-MenuBar-itemLabel, .lm-Menu-itemLabel").get_by_text(name).click(timeout=MENU_MS)

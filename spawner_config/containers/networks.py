@@ -133,7 +133,7 @@ class UserNetworks:
         return [network for network in networks if network["Name"].startswith(self.name_of(""))]
 
     def _ensure(self, name: str) -> None:
-        self._connect_services(self._inspect(name) or self._create(name))
+        self._connect_services(self._allocated(self._inspect(name) or self._create(name)))
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
         try:
@@ -175,6 +175,10 @@ class UserNetworks:
             "options": options if self._internet else {**options, NO_ADDRESS_OPTION: "true"},
             "ipam": IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet))]),
         }
+
+    def _allocated(self, network: dict[str, Any]) -> dict[str, Any]:
+        """Return a network as it is once it has addresses; an engine gives them to a bridge when it creates it."""
+        return network
 
     def _endpoint(self, container: str, network: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - others need it
         """Return the options of a service's connection to a network, for the engine's client."""

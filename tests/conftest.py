@@ -31,7 +31,7 @@ CHROMIUM_ARGUMENTS = [
 
 
 def pytest_sessionstart() -> None:
-    # For ranks without a hub, as in `calm` for those of hubs.
+    # For local ranks; `calm` sets it for the ranks of a hub.
     os.environ["HOROVOD_CYCLE_TIME"] = CYCLE_MS
     # A shell's background processes ignore SIGINT, and the tests that press Ctrl-C inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PROFILES = ROOT / "hub" / "profiles.toml"
 CYCLE_MS = "5"
-"""Horovod's cycle time in tests: with its default of 1 ms, each rank that waits uses a tenth of a core."""
+"""Horovod's cycle time in tests. With the default of 1 ms, an idle rank uses a tenth of a core."""
 START_DEADLINE = 120.0
 
 
@@ -116,7 +116,7 @@ def _tail(path: Path, lines: int = 40) -> str:
 
 
 def calm(profiles: str) -> str:
-    """Return the repository's profiles with `CYCLE_MS`, except the one that has variables."""
+    """Return the profiles with a cycle time of `CYCLE_MS`; a profile that sets variables stays as it is."""
     environment = f'environment = {{ HOROVOD_CYCLE_TIME = "{CYCLE_MS}" }}'
     return re.sub(r"(?m)^(ranks = \d+)\n\n", rf"\1\n{environment}\n\n", profiles)
 

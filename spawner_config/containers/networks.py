@@ -137,7 +137,7 @@ class UserNetworks:
     def _ensure(self, name: str, user: str) -> None:
         network = self._inspect(name) or self._create(name, user)
         check_owner("network", name, (network["Labels"] or {}).get(OWNER_LABEL), user)
-        self._connect_services(network)
+        self._connect_services(self._allocated(network))
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
         try:
@@ -179,6 +179,10 @@ class UserNetworks:
             "options": options if self._internet else {**options, NO_ADDRESS_OPTION: "true"},
             "ipam": IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet))]),
         }
+
+    def _allocated(self, network: dict[str, Any]) -> dict[str, Any]:
+        """Return a network as it is once it has addresses; an engine gives them to a bridge when it creates it."""
+        return network
 
     def _endpoint(self, container: str, network: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - others need it
         """Return the options of a service's connection to a network, for the engine's client."""

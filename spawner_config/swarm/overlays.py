@@ -41,23 +41,23 @@ class UserOverlays(UserNetworks):
             "ipam": IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet), iprange=str(servers))]),
         }
 
-    def _connect_services(self, network: dict[str, Any]) -> None:
-        # The swarm answers the request for a network before it has given the network its addresses.
+    def _allocated(self, network: dict[str, Any]) -> dict[str, Any]:
+        # A swarm allocates the addresses of a network after it has answered the request for it.
         end = time.monotonic() + ADDRESS_SECONDS
-        while not network["IPAM"]["Config"]:
-            if time.monotonic() > end:
-                raise NetworkError(
-                    f"The swarm has given {network['Name']} no addresses. Remove it with `docker network rm`, and set "
-                    "FARANDOLE_SUBNETS to a range of addresses that nothing else uses."
-                )
+        while not network["IPAM"]["Config"] and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
             network = self._client.inspect_network(network["Id"])
-        super()._connect_services(network)
+        return network
 
     def _endpoint(self, container: str, network: dict[str, Any]) -> dict[str, Any]:
-        subnet = IPv4Network(network["IPAM"]["Config"][0]["Subnet"])
+        pools = network["IPAM"]["Config"]
+        if not pools:
+            raise NetworkError(
+                f"The swarm has given {network['Name']} no addresses. Remove it with `docker network rm`, and set "
+                "FARANDOLE_SUBNETS to a range of addresses that nothing else uses."
+            )
         # Counted from the end, below the broadcast address.
-        address = subnet[-2 - list(self._services).index(container)]
+        address = IPv4Network(pools[0]["Subnet"])[-2 - list(self._services).index(container)]
         return {**super()._endpoint(container, network), "ipv4_address": str(address)}
 
     def _has_servers(self, network: dict[str, Any]) -> bool:

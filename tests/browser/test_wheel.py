@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from playwright.sync_api import expect
 
 from hub.process import wait_until
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
+MENU_MS = 5000
 END_SECONDS = 20
 
 
@@ -86,7 +88,9 @@ def test_the_panel_is_there_and_inserts_a_training_cell(page: Page) -> None:
     expect(page.locator(".jp-Notebook")).to_contain_text("%cluster start --local --ranks 2")
     expect(page.locator(".jp-Notebook")).to_contain_text("%%distributed_train")
     # A server that is stopped while a kernel starts may never end.
-    expect(page.locator(".jp-Notebook-ExecutionIndicator")).to_have_attribute("data-status", "idle")
+    expect(page.locator(".jp-Notebook-ExecutionIndicator")).to_have_attribute(
+        "data-status", "idle", timeout=DEADLINE * 1000
+    )
     if "/notebooks/" in page.url:
         assert_told_on_the_page_of_files(page)
 
@@ -102,5 +106,15 @@ def assert_told_on_the_page_of_files(page: Page) -> None:
 
 def open_in_notebook(page: Page) -> None:
     """Show the panel from the menu: Notebook 7 has no side bar."""
-    for name in ("View", "Left Sidebar", re.compile("Farandole")):
-        page.locator(".lm-MenuBar-itemLabel, .lm-Menu-itemLabel").get_by_text(name).click()
+    wait_until(lambda: _picked(page, "View", "Left Sidebar", re.compile("Farandole")), DEADLINE)
+
+
+def _picked(page: Page, *names: str | re.Pattern[str]) -> bool:
+    """Click these items of a menu; return whether all were found, since menus are incomplete during loading."""
+    try:
+        for name in names:
+            page.locator(".lm-MenuBar-itemLabel, .lm-Menu-itemLabel").get_by_text(name).click(timeout=MENU_MS)
+    except PlaywrightTimeoutError:
+        page.keyboard.press("Escape")
+        return False
+    return True

@@ -167,7 +167,7 @@ class Actions:
         return self._monitor.workers
 
     async def _settled(self, name: str) -> None:
-        """Wait while an action that is done refreshes its result, which the snapshot lacks until then."""
+        """Wait until a completed action has refreshed the snapshot with its result."""
         action = self._monitor.snapshot.pending.get(name)
         if (task := self._tasks.get(name)) is not None and (action is None or not action.kind):
             await asyncio.wait([task])

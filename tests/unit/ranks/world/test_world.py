@@ -105,7 +105,7 @@ def test_who_could_form_a_world_and_who_could_not_meet_in_the_next_one(world, mo
         # The first rank waits for a while; the second arrives immediately.
         monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=SECONDS))
         world.form()
-        # No rank leaves before both are there: a rank that leaves cuts connections that its peer is still opening.
+        # Both ranks must have formed the world before one leaves: leaving cuts connections that the other still opens.
         assert (dist.get_world_size(), other.stdout.readline()) == (2, "2\n")
     finally:
         world.leave()

@@ -469,7 +469,7 @@ async def test_a_stop_right_after_a_start_stops_workers_that_the_snapshot_lacks(
     monkeypatch.setattr(hub, "register", register_late)
     monkeypatch.setattr(ClusterMonitor, "_ask_hub", ask_late)
     await server.ask("POST", "clusters", 202, json=START)
-    # The next refresh is the one that follows the start.
+    # Holds the refresh that follows the start.
     refreshed.clear()
     answered.set()
     async with asyncio.timeout(DEADLINE):

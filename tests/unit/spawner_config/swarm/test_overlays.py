@@ -90,7 +90,11 @@ async def test_a_network_that_gets_no_addresses_is_named_with_the_remedy(monkeyp
     networks = make(engine)
     with pytest.raises(NetworkError, match=f"given {NETWORK} no addresses. Remove it with `docker network rm`"):
         await networks.hold("ada", "")
+    # A hub that starts does not wait for such a network.
+    monkeypatch.setattr(overlays, "ADDRESS_SECONDS", 60.0)
+    looks = engine.without_addresses
     networks.rejoin()
+    assert looks - engine.without_addresses == 1
     assert f"cannot be connected to {NETWORK}: The swarm has given" in caplog.text
 
 

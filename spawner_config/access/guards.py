@@ -27,10 +27,14 @@ class GuardedAuthenticator(Authenticator):  # type: ignore[misc]
         check_slug(self.db, user.name)
         return await super().refresh_user(user, handler, **options)
 
-    async def pre_spawn_start(self, _user: Any, spawner: Any) -> None:
-        """Mark the token of the server; JupyterHub calls this once it has made it."""
+    def pre_spawn_start(self, _user: Any, spawner: Any) -> None:
+        """Mark the token of the server; JupyterHub calls this once it has made it.
+
+        Not a coroutine: JupyterHub would answer the request for a server before it reads the options, and a wrong option
+        would not be the answer.
+        """
         mark_token(spawner)
 
-    async def post_spawn_stop(self, user: Any, spawner: Any) -> None:
+    def post_spawn_stop(self, user: Any, spawner: Any) -> None:
         """Delete the tokens of the server, also if a restart of the hub came in between."""
         delete_tokens(user.db, spawner)

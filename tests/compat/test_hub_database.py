@@ -54,7 +54,7 @@ def test_users_servers_and_tokens_are_unchanged(old_hub: RunningHub) -> None:
 
 def test_the_servers_start_again_with_the_same_options(old_hub: RunningHub) -> None:
     old_hub.start_notebook("ada", "cpu-2")
-    assert old_hub.environment_of("ada", "")["FARANDOLE_HUB_URL"] == old_hub.url
+    assert old_hub.environment_of("ada", "")["FARANDOLE_HUB_URL"] == old_hub.url.replace("hub.localhost", "127.0.0.1")
     token = old_hub.token_for("ada")
     old_hub.start_worker(token, "ada", "digits-w0", cluster="digits", workers=2, backend="torch", together=2)
     environment = old_hub.environment_of("ada", "digits-w0")

@@ -37,7 +37,7 @@ demo: setup ## start a hub, log in, run the first notebook on two workers, stop 
 up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE move it
 	@$(BIN)/python -m hub.up
 
-test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-lab-modules ## run all tests that need no container engine
+test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
 	$(BIN)/npm --prefix $(LAB) test
 	$(BIN)/python -m tests.lanes -m "$(SELECT)" $(PYTEST_ARGS)
 

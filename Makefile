@@ -104,8 +104,8 @@ bench-carry: setup $(VENV)/stamp-test ## measure the set-up of an empty machine;
 bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clusters of up to 256 workers and 1,024 ranks
 	$(BIN)/python bench/run.py --only scale --repeats 1
 
-clean: ## remove what these targets made in the checkout (the wheel cache and .farandole/ stay)
-	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension extension/farandole/notebook/static .mypy_cache .ruff_cache .pytest_cache tests/artifacts build/docs
+clean: ## remove what these targets made in the checkout (the wheel cache, bundles in dist/ and .farandole/ stay)
+	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension extension/farandole/notebook/static .mypy_cache .ruff_cache .pytest_cache tests/artifacts build bench/results.json
 
 # --- set-up, one stamp for each step ---
 

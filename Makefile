@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
-# Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them, with SELECT=release.
+# Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them.
 SELECT := not release
 LAB := extension/labextension
 WIRE := extension/farandole/server/panel/wire.py

@@ -169,12 +169,12 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         """
         async for event in super().progress():
             yield event
-        told = ""
+        shown = ""
         while True:
-            if self.wait_for_gpus and self._waits_for != told:
-                told = self._waits_for
-                message = f"Waiting for a place in the swarm: {told}" if told else "Place found, starting"
-                yield {"progress": 10 if told else 50, "message": message, "queue": int(bool(told))}
+            if self.wait_for_gpus and self._waits_for != shown:
+                shown = self._waits_for
+                message = f"Waiting for a place in the swarm: {shown}" if shown else "Place found, starting"
+                yield {"progress": 10 if shown else 50, "message": message, "queue": int(bool(shown))}
             await asyncio.sleep(POLL_SECONDS)
 
     async def _create_service(self, node: str | None) -> Any:

@@ -68,7 +68,7 @@ class State:
 
     @property
     def last(self) -> Snapshot:
-        """The copy that `restore` uses; hold it while another thread reads it."""
+        """The copy that `restore` uses; acquire it while another thread reads it."""
         return self._snapshots.last
 
     def commit(self) -> None:

@@ -178,17 +178,17 @@ def test_later_commits_use_the_buffers_of_earlier_ones() -> None:
     assert buffers[2] == buffers[4] != buffers[3] == buffers[5]
 
 
-def test_a_copy_that_is_held_does_not_change() -> None:
+def test_a_copy_in_use_does_not_change() -> None:
     snapshots, tensor = Snapshots(), torch.zeros(3)
-    held = snapshots.take({"x": tensor})
-    held.hold()
+    copy = snapshots.take({"x": tensor})
+    copy.acquire()
     for number in range(1, 5):
         snapshots.take({"x": tensor.fill_(number)})
-    assert held.state["x"].tolist() == [0, 0, 0]
+    assert copy.state["x"].tolist() == [0, 0, 0]
     assert snapshots.last.state["x"].tolist() == [4, 4, 4]
-    held.release()
+    copy.release()
     seen = {id(snapshots.take({"x": tensor.fill_(number)})) for number in range(5, 11)}
-    assert id(held) in seen
+    assert id(copy) in seen
 
 
 def test_an_interrupted_copy_leaves_the_last_one_whole() -> None:

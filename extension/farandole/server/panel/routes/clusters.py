@@ -50,8 +50,8 @@ class PanelHandler(APIHandler):
         """Write why the request was refused."""
         error = kwargs.get("exc_info", (None, None))[1]
         if isinstance(error, FarandoleError):
-            told = problem(error)
-            self.answer(told, STATUS.get(told["code"], 409))
+            refusal = problem(error)
+            self.answer(refusal, STATUS.get(refusal["code"], 409))
         else:
             super().write_error(status_code, **kwargs)
 

@@ -4,6 +4,7 @@ import ast
 import graphlib
 import inspect
 import logging
+from collections import Counter
 from pathlib import Path
 
 import farandole
@@ -27,7 +28,9 @@ ALLOWED = {
     "farandole.server.worker": ("farandole.server.journal", "farandole.server.activity"),
     "farandole.server.panel": ("farandole.driver", "farandole.runs", "farandole.server.worker"),
 }
+PRODUCT = ("extension", "spawner_config", "hub", "images", "docs", "bench")
 MOST_MODULES = 14
+MOST_LINES = 400
 
 
 def modules_below(folder, package):
@@ -86,14 +89,24 @@ def test_no_module_imports_itself_by_way_of_others(package):
         pytest.fail(f"circle of imports: {' -> '.join(exc.args[1])}")
 
 
-@pytest.mark.parametrize("top", ["extension", "spawner_config", "hub", "images"])
-def test_no_folder_has_more_modules_than_a_reader_keeps_in_mind(top):
-    counts = {}
+def product_modules(top):
+    """Yield the modules below a folder, in both languages, without tests and what a build writes."""
     for path in (ROOT / top).rglob("*"):
         product = not {"node_modules", "test", "lib"} & set(path.relative_to(ROOT).parts)
-        if product and path.suffix in {".py", ".ts", ".tsx"} and path.name != "__init__.py":
-            counts[path.parent] = counts.get(path.parent, 0) + 1
+        if product and path.suffix in {".py", ".ts", ".tsx"} and path.name not in {"__init__.py", "wire.ts"}:
+            yield path
+
+
+@pytest.mark.parametrize("top", PRODUCT)
+def test_no_folder_has_more_modules_than_a_reader_keeps_in_mind(top):
+    counts = Counter(path.parent for path in product_modules(top))
     assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+@pytest.mark.parametrize("top", PRODUCT)
+def test_no_module_is_longer_than_a_reader_wants_to_scroll(top):
+    counts = {str(path): len(path.read_text(encoding="utf-8").splitlines()) for path in product_modules(top)}
+    assert {path: count for path, count in counts.items() if count > MOST_LINES} == {}
 
 
 def test_the_hub_and_kernels_do_not_know_the_cluster():

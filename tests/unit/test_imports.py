@@ -4,6 +4,7 @@ import ast
 import graphlib
 import inspect
 import logging
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -14,21 +15,11 @@ from jupyter_server.base.handlers import APIHandler
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(farandole.__file__).parent
-SPAWNERS = ROOT / "spawner_config"
-EVERYWHERE = ("farandole.protocol", "farandole.exceptions")
-# Each folder imports itself, the modules above and these; the longest matching name applies.
-ALLOWED = {
-    "farandole": ("farandole.",),
-    "farandole.runs": (),
-    "farandole.driver": ("farandole.runs", "farandole.server.worker.args", "farandole.server.worker.lifeline"),
-    "farandole.notebook": ("farandole.driver", "farandole.runs"),
-    "farandole.ranks": ("farandole.runs",),
-    "farandole.server": ("farandole.server.panel.load",),
-    "farandole.server.journal": (),
-    "farandole.server.worker": ("farandole.server.journal", "farandole.server.activity"),
-    "farandole.server.panel": ("farandole.driver", "farandole.runs", "farandole.server.worker"),
-}
 PRODUCT = ("extension", "spawner_config", "hub", "images", "docs", "bench")
+OURS = {"farandole", "tests", *PRODUCT}
+EVERYWHERE = ("farandole.protocol", "farandole.exceptions", "farandole.__version__")
+ENTRY_POINTS = {"farandole", "farandole.server", "farandole.server.notebook"}
+PICTURE = re.compile(r"^(\w[\w/, ]*?) +-> (.+)$", re.MULTILINE)
 MOST_MODULES = 14
 MOST_LINES = 400
 
@@ -40,7 +31,27 @@ def modules_below(folder, package):
         yield name.removesuffix(".__init__"), path
 
 
-MODULES = {**dict(modules_below(PACKAGE, "farandole")), **dict(modules_below(SPAWNERS, "spawner_config"))}
+MODULES = dict(modules_below(PACKAGE, "farandole"))
+for top in PRODUCT[1:]:
+    MODULES.update(modules_below(ROOT / top, top))
+
+
+def dotted(place):
+    """Return the dotted name of a place in the picture: below the package, or else below the checkout."""
+    name = place.strip().replace("/", ".")
+    return name if name.split(".")[0] in OURS else f"farandole.{name}"
+
+
+def allowed_imports():
+    """Return what each room of the picture imports."""
+    rooms = {}
+    for left, right in PICTURE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
+        targets = () if right == "nothing" else tuple(map(dotted, right.split(",")))
+        rooms.update(dict.fromkeys(map(dotted, left.split(",")), targets))
+    return rooms
+
+
+ALLOWED = allowed_imports()
 
 
 def imports_of(path):
@@ -60,24 +71,41 @@ def module_of(name):
     return name or None
 
 
+def is_below(name, *rooms):
+    return any(f"{name}.".startswith(f"{room}.") for room in rooms)
+
+
 def room_of(module):
-    return max((room for room in ALLOWED if f"{module}.".startswith(f"{room}.")), key=len)
+    rooms = [room for room in ALLOWED if is_below(module, room)]
+    assert rooms, f"the picture in CONTRIBUTING.md lacks the folder of {module}"
+    return max(rooms, key=len)
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("farandole")])
-def test_imports_point_one_way(module):
-    room = room_of(module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0])
-    allowed = (*EVERYWHERE, room, *ALLOWED[room]) if module not in EVERYWHERE else ()
-    ours = [name for name in imports_of(MODULES[module]) if name.split(".")[0] == "farandole"]
-    assert [name for name in ours if not name.startswith(allowed)] == []
+@pytest.mark.parametrize("module", sorted(MODULES.keys() - ENTRY_POINTS))
+def test_imports_follow_the_picture(module):
+    room = None if module in EVERYWHERE else room_of(module)
+    allowed = (*EVERYWHERE, room, *ALLOWED[room]) if room else ()
+    ours = [name for name in imports_of(MODULES[module]) if name.split(".")[0] in OURS]
+    assert [name for name in ours if not is_below(name, *allowed)] == []
 
 
-@pytest.mark.parametrize("package", ["farandole", "spawner_config"])
-def test_no_module_imports_itself_by_way_of_others(package):
+def test_every_arrow_of_the_picture_stands_for_an_import():
+    found = {room: set() for room in ALLOWED}
+    for module in MODULES.keys() - ENTRY_POINTS - set(EVERYWHERE):
+        found[room_of(module)].update(imports_of(MODULES[module]))
+    unused = [
+        (room, target)
+        for room, targets in ALLOWED.items()
+        for target in targets
+        if not any(is_below(name, target) for name in found[room])
+    ]
+    assert unused == []
+
+
+def test_no_module_imports_itself_by_way_of_others():
     graph = {
         module: {found for name in imports_of(path) if (found := module_of(name)) not in {None, module}}
         for module, path in MODULES.items()
-        if module.startswith(package)
     }
     # The public names are imported on demand, see `farandole.__getattr__`.
     graph.pop("farandole", None)

@@ -59,7 +59,7 @@ def cluster(tmp_path):
 
 
 @pytest.mark.parametrize("detach", [False, True])
-def test_a_scale_waits_for_the_cell_whose_run_is_begun(cluster, detach):
+def test_a_scale_waits_for_the_cell_whose_run_is_being_created(cluster, detach):
     ranks, scales = list(cluster.ranks), []
 
     def scale():
@@ -79,7 +79,7 @@ def test_a_scale_waits_for_the_cell_whose_run_is_begun(cluster, detach):
 
 
 @pytest.mark.parametrize("detach", [False, True])
-def test_a_run_is_watched_before_its_cell_begins(cluster, detach):
+def test_a_run_is_watched_before_its_cell_starts(cluster, detach):
     """A watch that came later would miss the first reports: TensorBoard's event files would lack them."""
     threads = []
 

@@ -48,7 +48,7 @@ def test_a_record_without_a_new_step_keeps_the_step_time() -> None:
     assert [progress.record()["step_seconds"] for _ in range(2)] == [0.5, 0.5]
 
 
-def test_alone_it_shows_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_run_it_prints_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(track(range(3), "count")) == [0, 1, 2]
     shown = capsys.readouterr().err
     assert shown.endswith("\n")

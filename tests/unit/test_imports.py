@@ -102,7 +102,7 @@ def test_every_arrow_of_the_picture_stands_for_an_import():
     assert unused == []
 
 
-def test_no_module_imports_itself_by_way_of_others():
+def test_no_module_imports_itself_indirectly():
     graph = {
         module: {found for name in imports_of(path) if (found := module_of(name)) not in {None, module}}
         for module, path in MODULES.items()
@@ -126,7 +126,7 @@ def product_modules(top):
 
 
 @pytest.mark.parametrize("top", PRODUCT)
-def test_no_folder_has_more_modules_than_a_reader_keeps_in_mind(top):
+def test_no_folder_has_too_many_modules(top):
     counts = Counter(path.parent for path in product_modules(top))
     assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
 

@@ -22,7 +22,7 @@ def test_the_page_lists_the_messages_of_the_code() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "The messages have changed: run `make errors`."
 
 
-def test_all_errors_for_users_are_there() -> None:
+def test_all_errors_for_users_are_listed() -> None:
     found = {error for folder, error, _ in ENTRIES if folder == "extension/farandole"}
     assert found >= {
         "ClusterExistsError",

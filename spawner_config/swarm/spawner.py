@@ -292,6 +292,7 @@ def _no_place(reason: str) -> SpawnException:
 
 
 def _not_started(end: str, node: str = "") -> SpawnException:
+    """Return the error for a server that the swarm could not start."""
     where = f" on {node}" if node else ""
     return refused_start(
         f"The swarm could not start this server{where} ({end}). If an image is missing, the administrator must load it "

@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}
-# Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them, with SELECT=release.
+# Tests with the marker `release` are soaks, rebuilds and load tests. Only `make release` runs them.
 SELECT := not release
 LAB := extension/labextension
 WIRE := extension/farandole/server/panel/wire.py
@@ -37,7 +37,7 @@ demo: setup ## start a hub, log in, run the first notebook on two workers, stop 
 up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE move it
 	@$(BIN)/python -m hub.up
 
-test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-lab-modules ## run all tests that need no container engine
+test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
 	$(BIN)/npm --prefix $(LAB) test
 	$(BIN)/python -m tests.lanes -m "$(SELECT)" $(PYTEST_ARGS)
 
@@ -104,8 +104,8 @@ bench-carry: setup $(VENV)/stamp-test ## measure the set-up of an empty machine;
 bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clusters of up to 256 workers and 1,024 ranks
 	$(BIN)/python bench/run.py --only scale --repeats 1
 
-clean: ## remove what these targets made in the checkout (the wheel cache and .farandole/ stay)
-	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension extension/farandole/notebook/static .mypy_cache .ruff_cache .pytest_cache tests/artifacts build/docs
+clean: ## remove what these targets made in the checkout (the wheel cache, bundles in dist/ and .farandole/ stay)
+	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension extension/farandole/notebook/static .mypy_cache .ruff_cache .pytest_cache tests/artifacts build bench/results.json
 
 # --- set-up, one stamp for each step ---
 

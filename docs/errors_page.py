@@ -13,10 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from docs.messages import (
-    MOST_CALLERS,
     Function,
     Module,
-    Names,
     Texts,
     assigned_to,
     filled,
@@ -24,6 +22,7 @@ from docs.messages import (
     has_words,
     is_function,
     name_of,
+    variants,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +43,8 @@ PARTS = {
 """Headings of the page, with the folder of each."""
 
 OTHERS = {
+    "AttributeError": ("AttributeError", "Raised when an object has no attribute of a name."),
+    "FileNotFoundError": ("FileNotFoundError", "Raised when a file of Farandole is missing."),
     "HTTPError": ("HTTPError", "Raised when the hub or a server refuses a request. The browser shows the message."),
     "LookupError": ("LookupError", "Raised when a name is not in a list of choices."),
     "SystemExit": ("SystemExit", "Raised when a program ends. The message is the last line that it prints."),
@@ -55,7 +56,7 @@ OTHERS = {
     "warning": ("Warnings", "Reported by `make doctor` when the hub works, but not as well as it can."),
 }
 """Errors of other packages, and functions that make errors or findings: heading and description of each."""
-SHARED = ("extension/farandole/exceptions.py", "spawner_config/settings.py")
+SHARED = ("farandole.exceptions", "spawner_config.settings")
 """Modules whose errors are raised in other folders."""
 INTERNAL = {"DamagedError"}
 """Exceptions that the code handles itself."""
@@ -71,6 +72,19 @@ description."""
 MODEL_OF = {"ServerSettings": "Variables"}
 """Base classes that inherit from one of `MODELS`."""
 
+MAKERS = {
+    "_no_gpu": ("refused_start", "{message}"),
+    "_require": ("ProfileError", "{key} must be {wanted}."),
+}
+"""Functions that make or raise an error of their arguments: the error, and the message of each call."""
+MESSAGES = {
+    "Table._sentence": "ProfileError",
+    "Variables._sentence": "SettingsError",
+    "_death": "RankDiedError",
+    "ended": "NoClusterError",
+}
+"""Functions that return, and attributes that hold, whole messages of errors that are made elsewhere."""
+
 Errors = dict[str, tuple[str, str]]
 
 
@@ -80,6 +94,16 @@ class Entry:
 
     message: str
     when: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """An entry of the page, with heading and description of its error, and its place in the code."""
+
+    error: tuple[str, str]
+    entry: Entry
+    path: Path
+    line: int
 
 
 def main() -> None:
@@ -95,20 +119,35 @@ def page() -> str:
 
 def collect(folder: str) -> dict[tuple[str, str], set[Entry]]:
     """Return the messages of all errors that the code in a folder makes, by heading and description of the error."""
-    modules = _modules(folder)
-    errors = {**OTHERS, **_defined([*(Module.read(ROOT / path) for path in SHARED), *modules])}
-    names = Names.shared([module for part in PARTS.values() for module in _modules(part)])
-    found = defaultdict(set)
+    entries = defaultdict(set)
+    for found in find(folder):
+        entries[found.error].add(found.entry)
+    return entries
+
+
+@cache
+def find(folder: str) -> list[Found]:
+    """Return the messages of all errors that the code in a folder makes."""
+    modules = [module for module in program().values() if module.path.is_relative_to(ROOT / folder)]
+    shared = {**OTHERS, **_defined([*(program()[name] for name in SHARED), *modules])}
+    found = []
     for module in modules:
-        own = {**errors, **_defined([module])}
-        for name, entry in (*_entries(module, own, names.within(module)), *_fields(module, names.within(module))):
-            found[own[name]].add(entry)
+        errors = {**shared, **_defined([module])}
+        for node, name, entry in (*_made(module), *_fields(module), *_elsewhere(module)):
+            if name in errors and has_words(entry.message):
+                found.append(Found(errors[name], entry, module.path, node.lineno))
     return found
 
 
 @cache
-def _modules(folder: str) -> list[Module]:
-    return [Module.read(path) for path in sorted((ROOT / folder).rglob("*.py"))]
+def program() -> dict[str, Module]:
+    """Return all modules, by dotted name."""
+    modules: dict[str, Module] = {}
+    for folder in PARTS.values():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            names = [name for name in path.relative_to(ROOT).with_suffix("").parts if name != "__init__"]
+            modules[".".join(names).removeprefix("extension.")] = Module.read(path, modules)
+    return modules
 
 
 def _part(heading: str, folder: str) -> str:
@@ -134,52 +173,82 @@ def _defined(modules: Iterable[Module]) -> Errors:
     return {node.name: (node.name, first_sentence(node)) for node in errors}
 
 
-def _entries(module: Module, errors: Errors, names: Names) -> Iterator[tuple[str, Entry]]:
-    for call, around in _calls(module.tree):
-        function = next((node for node in reversed(around) if is_function(node)), None)
-        for name in _made(call, function):
-            if name in errors:
-                for message in filter(has_words, _messages(name, call, Texts(names, function))):
-                    yield name, Entry(message, _when(module, around))
+def _made(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
+    """Yield the messages of the errors that calls make."""
+    for call, around in _nodes(module.tree):
+        function = _function(around)
+        if isinstance(call, ast.Call) and (function is None or function.name not in MAKERS):
+            for name in _errors(call, around, module):
+                for message in _messages(name, call, module, Texts(module, function)):
+                    yield call, MAKERS.get(name, (name,))[0], Entry(message, _when(module, around))
 
 
-def _fields(module: Module, names: Names) -> Iterator[tuple[str, Entry]]:
+def _elsewhere(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
+    """Yield the messages in the functions and attributes of `MESSAGES`."""
+    for node, around in _nodes(module.tree):
+        match node:
+            case ast.Return(value=ast.expr() as value):
+                name, values = ".".join(one.name for one in around), [value]
+            case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.BoolOp(values=values)):
+                pass
+            case ast.Assign(targets=[ast.Attribute(attr=name)], value=value):
+                values = [value]
+            case _:
+                continue
+        for value in values if name in MESSAGES else []:
+            for message in Texts(module, _function(around)).of_all([value]):
+                yield node, MESSAGES[name], Entry(message, _when(module, around))
+
+
+def _fields(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
     """Yield the messages of the fields of pydantic models, which the base classes of the models make."""
     for node in module.tree.body:
-        bases = {name_of(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
-        for base in sorted({MODEL_OF.get(name, name) for name in bases} & set(MODELS)):
+        if (base := _model(node)) is not None:
             error, message = MODELS[base]
-            for key, wanted in _described(node, names, prefix="FARANDOLE_" if base == "Variables" else ""):
-                yield error, Entry(message.format(key=key, wanted=wanted), first_sentence(node))
+            for key, wanted in _described(node, module, prefix="FARANDOLE_" if base == "Variables" else ""):
+                yield node, error, Entry(message.format(key=key, wanted=wanted), first_sentence(node))
 
 
-def _described(model: ast.ClassDef, names: Names, prefix: str) -> Iterator[tuple[str, str]]:
+def _model(node: ast.AST) -> str | None:
+    """Return which class of `MODELS` a class inherits from."""
+    bases = {name_of(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
+    return next(iter({MODEL_OF.get(name, name) for name in bases} & set(MODELS)), None)
+
+
+def _described(model: ast.ClassDef, module: Module, prefix: str) -> Iterator[tuple[str, str]]:
     """Yield the key and the description of each field of a model that has one."""
     for field in model.body:
         if isinstance(field, ast.AnnAssign) and isinstance(field.value, ast.Call):
-            said = {keyword.arg: Texts(names, None).of(keyword.value)[0] for keyword in field.value.keywords}
+            said = {keyword.arg: Texts(module, None).of(keyword.value)[0] for keyword in field.value.keywords}
             key = name_of(field.target)
             if "description" in said:
                 yield said.get("alias") or (prefix + key.upper() if prefix else key), said["description"]
 
 
-def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, list[ast.AST]]]:
-    """Yield all calls, each with the classes and functions around it, the outermost first."""
+def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
+    """Yield all nodes, each with the classes and functions around it, the outermost first."""
     todo: list[tuple[ast.AST, list[ast.AST]]] = [(tree, [])]
     while todo:
         node, around = todo.pop()
-        if isinstance(node, ast.Call):
-            yield node, around
+        yield node, around
         if is_function(node) or isinstance(node, ast.ClassDef):
             around = [*around, node]
         todo += [(child, around) for child in ast.iter_child_nodes(node)]
 
 
-def _made(call: ast.Call, function: Function | None) -> list[str]:
-    """Return the names of the classes that a call may instantiate; a local variable may be one of two classes."""
+def _function(around: list[ast.AST]) -> Function | None:
+    """Return the innermost function around a node."""
+    return next((node for node in reversed(around) if is_function(node)), None)
+
+
+def _errors(call: ast.Call, around: list[ast.AST], module: Module) -> list[str]:
+    """Return the names of the errors that a call may make; a local variable may be one of two classes."""
     match call.func:
+        case ast.Name(id="ValueError"):
+            return [MODELS[base][0] for base in filter(None, map(_model, around))]
         case ast.Name(id=name):
-            choices = [node for node in assigned_to(name, function) if isinstance(node, ast.IfExp)]
+            values = assigned_to(name, _function(around) or module.tree)
+            choices = [node for node in values if isinstance(node, ast.IfExp)]
             return [name_of(part) for choice in choices for part in (choice.body, choice.orelse)] or [name]
         case ast.Attribute(value=ast.Name(id="web"), attr=name):
             return [name]
@@ -187,8 +256,13 @@ def _made(call: ast.Call, function: Function | None) -> list[str]:
             return []
 
 
-def _messages(name: str, call: ast.Call, texts: Texts) -> list[str]:
+def _messages(name: str, call: ast.Call, module: Module, texts: Texts) -> list[str]:
     """Return the messages that a call may give its error."""
+    if name in MAKERS:
+        _, maker = module.function(name)
+        names = [arg.arg for arg in maker.args.args]
+        values = variants(map(texts.of, call.args))
+        return [MAKERS[name][1].format(**dict(zip(names, each, strict=False))) for each in values]
     if name in MESSAGE_ARGUMENTS:
         return texts.of_all(call.args[MESSAGE_ARGUMENTS[name]])
     for place, arg in enumerate(call.args[:2]):
@@ -205,17 +279,19 @@ def _is_sentence(texts: list[str]) -> bool:
 
 
 def _when(module: Module, around: list[ast.AST]) -> str:
-    """Return the first sentence of the docstring of the function, or of the nearest caller that has one."""
+    """Return the first sentence of the docstring of the function, of its only caller, or of what is around it."""
     functions = [node for node in reversed(around) if is_function(node)]
     nodes = [*functions, *_callers(module, functions), *reversed(around), module.tree]
     return next(filter(None, map(first_sentence, nodes)), "").replace("|", r"\|")
 
 
 def _callers(module: Module, functions: list[Function]) -> list[Function]:
-    """Return the direct and indirect callers of functions within a module, the nearest first."""
+    """Return the direct and indirect callers of functions within a module, as long as each has only one."""
     found = list(functions)
-    for _ in range(MOST_CALLERS):
-        found += [one for function in found for one in module.callers.get(function.name, []) if one not in found]
+    for function in found:
+        match module.callers.get(function.name, []):
+            case [caller] if caller not in found:
+                found.append(caller)
     return found[len(functions) :]
 
 

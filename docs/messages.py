@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,23 +17,48 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 MOST_VARIANTS = 8
 """The maximum of texts for one expression; each conditional part doubles them."""
-MOST_CALLERS = 4
 WORD = re.compile(r"[A-Za-z]{2,}")
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 CONVERSIONS = {"repr", "str", "sorted", "list", "tuple", "round", "max", "min", "int", "float", "filter", "map"}
 """Functions that change only the form of a value."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Module:
-    """The syntax tree of one file."""
+    """The syntax tree of one file, and the modules that it may import from, by dotted name."""
 
     tree: ast.Module
+    path: Path = Path()
+    others: Mapping[str, Module] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def read(cls, path: Path) -> Module:
+    def read(cls, path: Path, others: Mapping[str, Module]) -> Module:
         """Parse a file."""
-        return cls(ast.parse(path.read_text(encoding="utf-8")))
+        return cls(ast.parse(path.read_text(encoding="utf-8")), path, others)
+
+    def function(self, name: str) -> tuple[Module, Function] | None:
+        """Return a function or method that this module defines or imports, with the module that defines it."""
+        if name in self.functions:
+            return self, self.functions[name]
+        home, original = self._imported(name)
+        return home.function(original) if home else None
+
+    def constant(self, name: str) -> tuple[Module, ast.expr] | None:
+        """Return the value of a constant that this module defines or imports, with the module that defines it."""
+        if name in self.constants:
+            return self, self.constants[name]
+        home, original = self._imported(name)
+        return home.constant(original) if home else None
+
+    def _imported(self, name: str) -> tuple[Module | None, str]:
+        home, original = self.imports.get(name, ("", ""))
+        return self.others.get(home), original
+
+    @cached_property
+    def imports(self) -> dict[str, tuple[str, str]]:
+        """The module and the original name of each imported name."""
+        nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom) and node.module]
+        return {alias.asname or alias.name: (node.module, alias.name) for node in nodes for alias in node.names}
 
     @cached_property
     def functions(self) -> dict[str, Function]:
@@ -65,60 +91,45 @@ class Module:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Names:
-    """The functions and constants that names refer to, in a module or elsewhere."""
-
-    functions: dict[str, Function] = field(default_factory=dict)
-    constants: dict[str, ast.expr] = field(default_factory=dict)
-
-    @classmethod
-    def shared(cls, modules: Iterable[Module]) -> Names:
-        """Return the names that have a single meaning in all modules."""
-        modules = list(modules)
-        return cls(
-            functions=_unambiguous(module.functions for module in modules),
-            constants=_unambiguous(module.constants for module in modules),
-        )
-
-    def within(self, module: Module) -> Names:
-        """Return the names as a module sees them."""
-        return Names(functions={**self.functions, **module.functions}, constants={**self.constants, **module.constants})
-
-
 class Texts:
     """The texts that expressions of one function may have, with the names of unknown values in braces."""
 
-    def __init__(self, names: Names, function: Function | None, open_names: frozenset[str] = frozenset()) -> None:
-        self._names = names
+    def __init__(self, module: Module, function: Function | None, open_names: frozenset[str] = frozenset()) -> None:
+        self._module = module
         self._function = function
         self._open = open_names
 
     def of_all(self, nodes: list[ast.expr]) -> list[str]:
         """Return the texts that several expressions make, with a space between two of them."""
-        texts = (" ".join(parts) for parts in product(*map(self.of, nodes)))
-        return [" ".join(text.split()) for text in texts][:MOST_VARIANTS]
+        texts = (" ".join(parts) for parts in variants(map(self.of, nodes)))
+        return [" ".join(text.split()) for text in texts]
 
     def of(self, node: ast.expr) -> list[str]:
         """Return all texts that an expression may have."""
         match node:
             case ast.JoinedStr(values=values):
-                found = _joined([self.of(value) for value in values])
-            case ast.FormattedValue(value=value):
+                found = ["".join(parts) for parts in variants(map(self.of, values))]
+            case (
+                ast.FormattedValue(value=value)
+                | ast.Call(func=ast.Name(id="str"), args=[value])
+                | ast.Await(value=value)
+            ):
                 found = self.of(value)
-            case ast.BinOp(left=left, op=ast.Add(), right=right):
-                found = _joined([self.of(left), self.of(right)])
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=" " | "\n"), attr="join"), args=[inner]) if (
+                isinstance(inner, ast.Name | ast.Tuple)
+            ):
+                found = self.of(inner)
+            case ast.Tuple(elts=values):
+                found = self.of_all(values)
+            case ast.BinOp(left=left, op=ast.Add(), right=right) if not is_number(right):
+                found = ["".join(parts) for parts in variants([self.of(left), self.of(right)])]
             case ast.IfExp(body=body, orelse=other):
                 found = [*self.of(body), *self.of(other)]
-            case ast.Constant(value=str() | int() | float() as value):
+            case ast.Constant(value=str() | int() | float() as value) if not isinstance(value, bool):
                 found = [f"{value:g}" if isinstance(value, float) else str(value)]
             case _:
                 found = self._of_name(node)
         return found or [placeholder(node)]
-
-    def _of_constant(self, name: str, open_names: frozenset[str]) -> list[str]:
-        value = self._names.constants.get(name)
-        return Texts(self._names, None, open_names).of(value) if value is not None else []
 
     def _of_name(self, node: ast.expr) -> list[str]:
         """Return the texts of a variable, a constant or a function's result; an empty list for other expressions."""
@@ -128,25 +139,44 @@ class Texts:
         inner = frozenset({*self._open, name})
         match node:
             case ast.Name():
-                assigned = _with_words(Texts(self._names, self._function, inner), assigned_to(name, self._function))
-                return assigned or self._of_constant(name, inner)
-            case ast.Call(func=ast.Name()) if name in self._names.functions:
-                function = self._names.functions[name]
-                return _with_words(Texts(self._names, function, inner), _returned(function))
+                assigned = assigned_to(name, self._function or self._module.tree)
+                found = _with_words(Texts(self._module, self._function, inner), assigned)
+                return found or self._of_constant(name, inner)
+            case ast.Call(func=ast.Name() | ast.Attribute(value=ast.Name(id="self"))):
+                return self._of_result(name, inner)
+            case _:
+                return []
+
+    def _of_constant(self, name: str, open_names: frozenset[str]) -> list[str]:
+        match self._module.constant(name):
+            case (home, value):
+                return Texts(home, None, open_names).of(value)
+            case _:
+                return []
+
+    def _of_result(self, name: str, open_names: frozenset[str]) -> list[str]:
+        match self._module.function(name):
+            case (home, function):
+                return _with_words(Texts(home, function, open_names), returned(function))
             case _:
                 return []
 
 
-def assigned_to(name: str, function: Function | None) -> list[ast.expr]:
-    """Return the expressions that a function assigns to a name."""
-    nodes = ast.walk(function) if function is not None else ()
-    assignments = (node for node in nodes if isinstance(node, ast.Assign))
-    return [node.value for node in assignments if any(name_of(target) == name for target in node.targets)]
+def assigned_to(name: str, scope: Function | ast.Module) -> list[ast.expr]:
+    """Return the expressions that a function or a module assigns to a name."""
+    parts = [scope] if is_function(scope) else [node for node in scope.body if isinstance(node, ast.Assign | ast.If)]
+    nodes = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Assign | ast.NamedExpr)]
+    return [node.value for node in nodes if name in map(name_of, getattr(node, "targets", None) or [node.target])]
 
 
 def is_text(node: ast.expr) -> bool:
     """Return whether an expression is a text or a number; the text may contain values."""
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and node.value is not None)
+
+
+def is_number(node: ast.expr) -> bool:
+    """Return whether an expression is a literal number."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
 def has_words(text: str) -> bool:
@@ -174,6 +204,8 @@ def _short(node: ast.expr) -> str:
             short = name.strip("_")
         case ast.Call(func=ast.Name(id="len"), args=[value]):
             short = f"number of {_short(value)}"
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as sign, right=right) if is_number(right):
+            short = f"{_short(left)} {'+' if isinstance(sign, ast.Add) else '-'} {right.value}"
         case _:
             inner = _inner(node)
             short = _short(inner) if inner is not None else "..."
@@ -185,7 +217,9 @@ def _inner(node: ast.expr) -> ast.expr | None:
     match node:
         case ast.Call(func=ast.Attribute(attr="join" | "get"), args=[inner, *_]):
             pass
-        case ast.Call(func=ast.Attribute(value=inner, attr="strip" | "rstrip" | "lower")):
+        case ast.Call(func=ast.Attribute(value=inner, attr="strip" | "rstrip" | "lower" | "decode")):
+            pass
+        case ast.Call(func=ast.Name(id="getattr"), args=[_, inner, *_]):
             pass
         case ast.Call(func=ast.Name(id=name), args=[*_, inner]) if name in CONVERSIONS:
             pass
@@ -193,7 +227,9 @@ def _inner(node: ast.expr) -> ast.expr | None:
             pass
         case ast.GeneratorExp(elt=inner) | ast.ListComp(elt=inner):
             pass
-        case ast.Subscript(value=inner) | ast.Await(value=inner) | ast.FormattedValue(value=inner):
+        case ast.Subscript(slice=ast.Constant(value=str()) as inner) | ast.Subscript(value=inner):
+            pass
+        case ast.Await(value=inner) | ast.FormattedValue(value=inner) | ast.Starred(value=inner):
             pass
         case _:
             inner = None
@@ -218,8 +254,11 @@ def first_sentence(node: ast.AST) -> str:
     return re.split(r"(?<=[.])\s+(?=[A-Z])", paragraph)[0]
 
 
-def _joined(parts: list[list[str]]) -> list[str]:
-    return ["".join(texts) for texts in product(*parts)][:MOST_VARIANTS]
+def variants(parts: Iterable[list[str]]) -> list[tuple[str, ...]]:
+    """Return all combinations of the texts of some parts; if there are too many, only that of the longest texts."""
+    parts = list(parts)
+    few = prod(map(len, parts)) <= MOST_VARIANTS
+    return list(product(*parts)) if few else [tuple(max(texts, key=len) for texts in parts)]
 
 
 def _with_words(texts: Texts, values: Iterable[ast.expr]) -> list[str]:
@@ -227,14 +266,7 @@ def _with_words(texts: Texts, values: Iterable[ast.expr]) -> list[str]:
     return found if all(map(has_words, found)) else []
 
 
-def _returned(function: Function) -> Iterator[ast.expr]:
-    returns = (node.value for node in ast.walk(function) if isinstance(node, ast.Return))
-    return (value for value in returns if value is not None)
-
-
-def _unambiguous(tables: Iterable[dict]) -> dict:
-    found = defaultdict(dict)
-    for table in tables:
-        for name, value in table.items():
-            found[name][ast.dump(value)] = value
-    return {name: next(iter(values.values())) for name, values in found.items() if len(values) == 1}
+def returned(function: Function) -> list[ast.expr]:
+    """Return the expressions that a function returns, without None."""
+    values = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
+    return [value for value in values if not (isinstance(value, ast.Constant) and value.value is None)]

@@ -39,11 +39,11 @@ import json, sys
 from pathlib import Path
 from farandole import Cluster, Elastic
 from farandole.runs.store import RunStore
-told = json.loads(sys.stdin.readline())
-where = {"hub_url": told["hub"], "token": told["token"], "store": RunStore(Path(told["store"]))}
-elastic = None if told["elastic"] is None else Elastic(**told["elastic"])
-cluster = Cluster.start(2, name=told["cluster"], backend=told["backend"], **where)
-cluster.train(told["code"], name="long", elastic=elastic)
+task = json.loads(sys.stdin.readline())
+where = {"hub_url": task["hub"], "token": task["token"], "store": RunStore(Path(task["store"]))}
+elastic = None if task["elastic"] is None else Elastic(**task["elastic"])
+cluster = Cluster.start(2, name=task["cluster"], backend=task["backend"], **where)
+cluster.train(task["code"], name="long", elastic=elastic)
 """
 PATIENCE = 60
 
@@ -81,8 +81,8 @@ def assert_none_left_out(store, run, epochs=EPOCHS):
     assert run.status is Status.FINISHED
     for result in run.results.values():
         assert Counter(result["seen"]) == dict.fromkeys(range(248), epochs)
-    told, kept = run.dataframe(), store.load_run(run.id)
-    assert len(told) == len(kept) == len(kept.drop_duplicates(["rank", "time"]))
+    live, kept = run.dataframe(), store.load_run(run.id)
+    assert len(live) == len(kept) == len(kept.drop_duplicates(["rank", "time"]))
     # The cell reports after its commits, and at a commit ranks may leave for a larger world.
     parted = {int(step) for notice in run.notices for step in re.findall(r"from step (\d+)", notice)}
     assert set(range(1, 31 * epochs + 1)) - set(kept[kept["rank"] == 0]["step"]) <= parted
@@ -99,10 +99,10 @@ class Lost:
         self.store = RunStore(folder / "runs")
         self.where = {"hub_url": hub.url, "token": hub.token_for("lost"), "progress": print}
         self.name = name
-        told = {"hub": hub.url, "token": self.where["token"], "store": str(self.store.folder), "code": code}
-        told |= {"cluster": name, "backend": backend, "elastic": options}
+        task = {"hub": hub.url, "token": self.where["token"], "store": str(self.store.folder), "code": code}
+        task |= {"cluster": name, "backend": backend, "elastic": options}
         self._driver = subprocess.Popen([sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, text=True)
-        self._driver.stdin.write(json.dumps(told) + "\n")
+        self._driver.stdin.write(json.dumps(task) + "\n")
         self._driver.stdin.flush()
         try:
             wait_until(all_have(self.store, 20), 2 * PATIENCE)

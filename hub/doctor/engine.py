@@ -37,7 +37,7 @@ class SocketEngine:
         self.path = path
 
     def get(self, path: str, **query: Any) -> Any:
-        """See `Engine`."""
+        """Send a GET request to the engine and return its answer; raises `EngineError` if there is none."""
         values = "&".join(f"{key}={quote(json.dumps(value))}" for key, value in query.items())
         connection = _Connection(self.path)
         try:

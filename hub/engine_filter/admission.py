@@ -172,12 +172,14 @@ class Admission:
         return await self._ours("network", name, f"/networks/{_name(name)}")
 
     async def _users_network(self, name: str) -> dict[str, Any]:
+        """Return a network that users' containers may join."""
         found = await self._network(name)
         if is_service(found["Labels"]):
             raise RefusedError(f"The network {name!r} is only for the parts of the hub.")
         return found
 
     async def _ours(self, kind: str, name: str, path: str) -> dict[str, Any]:
+        """Return an object of the engine that belongs to the hub."""
         found = await self._engine.inspect(path)
         where = {"container": "Config", "service": "Spec"}
         labels = (found[where[kind]] if kind in where else found)["Labels"]
@@ -201,6 +203,7 @@ class Admission:
             }
 
     async def _check_volume(self, name: str) -> None:
+        """Refuse a volume that users' servers may not have."""
         if self._rules.shares_volume(name):
             return
         try:
@@ -214,10 +217,12 @@ class Admission:
             raise RefusedError(f"The volume {name!r} is only for the parts of the hub.")
 
     def _check_swarm(self) -> None:
+        """Refuse requests about services unless the hub runs on a swarm."""
         if not self._rules.swarm:
             raise RefusedError("FARANDOLE_DEPLOYMENT is not swarm: the hub has no services.")
 
     async def _check_image_user(self, image: str) -> None:
+        """Refuse an image that runs as root."""
         found = await self._engine.inspect(f"/images/{image}/json")
         name = (found["Config"].get("User") or "root").partition(":")[0]
         if name == "root" or not name.strip("+-0"):
@@ -225,6 +230,7 @@ class Admission:
 
 
 def _name(text: str) -> str:
+    """Return a name or an id; refuse other text."""
     if not NAME.fullmatch(text):
         raise RefusedError(f"{text!r} is neither a name nor an id.")
     return text

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 def _within_subnets(rules: Rules, kind: type[IPv4Address | IPv4Network]) -> Check:
+    """An address, or a range of addresses, in FARANDOLE_SUBNETS."""
+
     def check(where: str, value: Any) -> str:
         try:
             found = kind(text(where, value))

@@ -31,7 +31,7 @@ class Rules(Variables):
     # The hyphen of `prefix` distinguishes the hub's names from ids, which the engine accepts in place of names.
     # The length: the name of a user's network, which begins with it, must fit into one label of a domain name.
     name: str = Field(
-        "farandole", pattern="^[a-z][a-z0-9_.-]{0,26}$", description="at most 27 lower-case letters, digits and hyphens"
+        "farandole", pattern="^[a-z][a-z0-9_.-]{0,26}$", description="a-z, then up to 26 of a-z, 0-9, '_', '.' and '-'"
     )
     images: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
         ("farandole-notebook*",),

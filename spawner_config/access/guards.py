@@ -30,8 +30,8 @@ class GuardedAuthenticator(Authenticator):  # type: ignore[misc]
     def pre_spawn_start(self, _user: Any, spawner: Any) -> None:
         """Mark the token of the server; JupyterHub calls this once it has made it.
 
-        Not a coroutine: JupyterHub would answer the request for a server before it reads the options, and a wrong option
-        would not be the answer.
+        Not a coroutine: JupyterHub would answer the request for a server before it has read the options, and a wrong
+        option would not be refused.
         """
         mark_token(spawner)
 

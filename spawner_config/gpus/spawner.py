@@ -141,14 +141,14 @@ class GpuSpawner(BurstSpawner):
         """
         async for event in super().progress():
             yield event
-        told: tuple[int, str] | None = None
+        shown: tuple[int, str] | None = None
         async for _ in self.gpu_pool.changes():
             place = self.gpu_pool.place(self.key)
-            if place and place != told:
+            if place and place != shown:
                 yield {"progress": 10, "message": place[1], "queue": place[0]}
-            elif told and not place:
+            elif shown and not place:
                 yield {"progress": 50, "message": "GPU found, starting", "queue": 0}
-            told = place
+            shown = place
 
     async def _take_gpus(self) -> None:
         await self._request_form()

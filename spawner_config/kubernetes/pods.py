@@ -285,12 +285,12 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the events of the pod, and ``queue`` while it waits; the hub closes this generator at the end."""
         await self._start_watching_events()
-        told: set[str] = set()
+        shown: set[str] = set()
         waits, percent = False, 0.0
         while True:
             for event in self.events:
-                if event["metadata"]["uid"] not in told:
-                    told.add(event["metadata"]["uid"])
+                if event["metadata"]["uid"] not in shown:
+                    shown.add(event["metadata"]["uid"])
                     percent += (90 - percent) / 3
                     yield {"progress": int(percent), "message": event["message"]}
             if self.in_queue != waits:

@@ -104,6 +104,7 @@ def _plan_notebook(profile_set: ProfileSet, options: dict[str, Any], others: int
 
 
 def _refuse_unknown(options: dict[str, Any], known: tuple[str, ...]) -> None:
+    """Raise `OptionsError` for an unknown option, or one of a wrong type."""
     for key in options:
         if key not in known:
             raise OptionsError(f"There is no server option {key!r} here. Known options: {', '.join(known)}.")

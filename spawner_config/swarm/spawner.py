@@ -175,12 +175,12 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         """
         async for event in super().progress():
             yield event
-        told = ""
+        shown = ""
         while True:
-            if self.wait_for_gpus and self._waits_for != told:
-                told = self._waits_for
-                message = f"Waiting for a place in the swarm: {told}" if told else "Place found, starting"
-                yield {"progress": 10 if told else 50, "message": message, "queue": int(bool(told))}
+            if self.wait_for_gpus and self._waits_for != shown:
+                shown = self._waits_for
+                message = f"Waiting for a place in the swarm: {shown}" if shown else "Place found, starting"
+                yield {"progress": 10 if shown else 50, "message": message, "queue": int(bool(shown))}
             await asyncio.sleep(POLL_SECONDS)
 
     async def _create_service(self, node: str | None) -> Any:
@@ -299,6 +299,7 @@ def _no_place(reason: str) -> SpawnException:
 
 
 def _not_started(end: str, node: str = "") -> SpawnException:
+    """Return the error for a server that the swarm could not start."""
     where = f" on {node}" if node else ""
     return refused_start(
         f"The swarm could not start this server{where} ({end}). If an image is missing, the administrator must load it "

@@ -4,6 +4,8 @@ import ast
 import graphlib
 import inspect
 import logging
+import re
+from collections import Counter
 from pathlib import Path
 
 import farandole
@@ -13,22 +15,20 @@ from jupyter_server.base.handlers import APIHandler
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(farandole.__file__).parent
-SPAWNERS = ROOT / "spawner_config"
-# What all processes share; each of these imports only those before it.
-EVERYWHERE = ("farandole.protocol", "farandole.exceptions", "farandole.reading", "farandole.frames")
-# Each folder imports itself, the modules above and these; the longest matching name applies.
-ALLOWED = {
-    "farandole": ("farandole.",),
-    "farandole.runs": (),
-    "farandole.driver": ("farandole.runs", "farandole.server.worker.args", "farandole.server.worker.lifeline"),
-    "farandole.notebook": ("farandole.driver", "farandole.runs"),
-    "farandole.ranks": ("farandole.runs",),
-    "farandole.server": ("farandole.server.panel.load",),
-    "farandole.server.journal": (),
-    "farandole.server.worker": ("farandole.server.journal", "farandole.server.activity"),
-    "farandole.server.panel": ("farandole.driver", "farandole.runs", "farandole.server.worker"),
-}
+PRODUCT = ("extension", "spawner_config", "hub", "images", "docs", "bench")
+OURS = {"farandole", "tests", *PRODUCT}
+# What all may import; each of these modules only those before it.
+EVERYWHERE = (
+    "farandole.protocol",
+    "farandole.exceptions",
+    "farandole.__version__",
+    "farandole.reading",
+    "farandole.frames",
+)
+ENTRY_POINTS = {"farandole", "farandole.server", "farandole.server.notebook"}
+PICTURE = re.compile(r"^(\w[\w/, ]*?) +-> (.+)$", re.MULTILINE)
 MOST_MODULES = 14
+MOST_LINES = 400
 
 
 def modules_below(folder, package):
@@ -38,7 +38,27 @@ def modules_below(folder, package):
         yield name.removesuffix(".__init__"), path
 
 
-MODULES = {**dict(modules_below(PACKAGE, "farandole")), **dict(modules_below(SPAWNERS, "spawner_config"))}
+MODULES = dict(modules_below(PACKAGE, "farandole"))
+for top in PRODUCT[1:]:
+    MODULES.update(modules_below(ROOT / top, top))
+
+
+def dotted(place):
+    """Return the dotted name of a place in the picture: below the package, or else below the checkout."""
+    name = place.strip().replace("/", ".")
+    return name if name.split(".")[0] in OURS else f"farandole.{name}"
+
+
+def allowed_imports():
+    """Return what each room of the picture imports."""
+    rooms = {}
+    for left, right in PICTURE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
+        targets = () if right == "nothing" else tuple(map(dotted, right.split(",")))
+        rooms.update(dict.fromkeys(map(dotted, left.split(",")), targets))
+    return rooms
+
+
+ALLOWED = allowed_imports()
 
 
 def imports_of(path):
@@ -58,25 +78,42 @@ def module_of(name):
     return name or None
 
 
+def is_below(name, *rooms):
+    return any(f"{name}.".startswith(f"{room}.") for room in rooms)
+
+
 def room_of(module):
-    return max((room for room in ALLOWED if f"{module}.".startswith(f"{room}.")), key=len)
+    rooms = [room for room in ALLOWED if is_below(module, room)]
+    assert rooms, f"the picture in CONTRIBUTING.md lacks the folder of {module}"
+    return max(rooms, key=len)
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("farandole")])
-def test_imports_point_one_way(module):
-    room = room_of(module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0])
+@pytest.mark.parametrize("module", sorted(MODULES.keys() - ENTRY_POINTS))
+def test_imports_follow_the_picture(module):
+    room = None if module in EVERYWHERE else room_of(module)
     shared = EVERYWHERE[: EVERYWHERE.index(module)] if module in EVERYWHERE else EVERYWHERE
-    allowed = shared if module in EVERYWHERE else (*shared, room, *ALLOWED[room])
-    ours = [name for name in imports_of(MODULES[module]) if name.split(".")[0] == "farandole"]
-    assert [name for name in ours if not name.startswith(allowed)] == []
+    allowed = (*shared, room, *ALLOWED[room]) if room else shared
+    ours = [name for name in imports_of(MODULES[module]) if name.split(".")[0] in OURS]
+    assert [name for name in ours if not is_below(name, *allowed)] == []
 
 
-@pytest.mark.parametrize("package", ["farandole", "spawner_config"])
-def test_no_module_imports_itself_by_way_of_others(package):
+def test_every_arrow_of_the_picture_stands_for_an_import():
+    found = {room: set() for room in ALLOWED}
+    for module in MODULES.keys() - ENTRY_POINTS - set(EVERYWHERE):
+        found[room_of(module)].update(imports_of(MODULES[module]))
+    unused = [
+        (room, target)
+        for room, targets in ALLOWED.items()
+        for target in targets
+        if not any(is_below(name, target) for name in found[room])
+    ]
+    assert unused == []
+
+
+def test_no_module_imports_itself_indirectly():
     graph = {
         module: {found for name in imports_of(path) if (found := module_of(name)) not in {None, module}}
         for module, path in MODULES.items()
-        if module.startswith(package)
     }
     # The public names are imported on demand, see `farandole.__getattr__`.
     graph.pop("farandole", None)
@@ -88,14 +125,24 @@ def test_no_module_imports_itself_by_way_of_others(package):
         pytest.fail(f"circle of imports: {' -> '.join(exc.args[1])}")
 
 
-@pytest.mark.parametrize("top", ["extension", "spawner_config", "hub", "images"])
-def test_no_folder_has_more_modules_than_a_reader_keeps_in_mind(top):
-    counts = {}
+def product_modules(top):
+    """Yield the modules below a folder, in both languages, without tests and what a build writes."""
     for path in (ROOT / top).rglob("*"):
         product = not {"node_modules", "test", "lib"} & set(path.relative_to(ROOT).parts)
-        if product and path.suffix in {".py", ".ts", ".tsx"} and path.name != "__init__.py":
-            counts[path.parent] = counts.get(path.parent, 0) + 1
+        if product and path.suffix in {".py", ".ts", ".tsx"} and path.name not in {"__init__.py", "wire.ts"}:
+            yield path
+
+
+@pytest.mark.parametrize("top", PRODUCT)
+def test_no_folder_has_too_many_modules(top):
+    counts = Counter(path.parent for path in product_modules(top))
     assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+@pytest.mark.parametrize("top", PRODUCT)
+def test_no_module_is_longer_than_a_reader_wants_to_scroll(top):
+    counts = {str(path): len(path.read_text(encoding="utf-8").splitlines()) for path in product_modules(top)}
+    assert {path: count for path, count in counts.items() if count > MOST_LINES} == {}
 
 
 def test_the_hub_and_kernels_do_not_know_the_cluster():

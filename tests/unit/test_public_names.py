@@ -25,7 +25,7 @@ NAMES = [
 ]
 
 
-def test_the_public_names_are_these():
+def test_the_public_names_are_unchanged():
     assert farandole.__all__ == NAMES
     assert dir(farandole) == NAMES
 
@@ -35,7 +35,7 @@ def test_each_has_a_docstring(name):
     assert getattr(farandole, name).__doc__
 
 
-def test_any_other_name_is_an_attribute_error():
+def test_any_other_name_raises_an_attribute_error():
     with pytest.raises(AttributeError, match="'farandole' has no attribute 'nope'"):
         _ = farandole.nope
 

@@ -338,11 +338,13 @@ class Cluster:
         return self
 
     def _check(self, ranks: Sequence[int] | None) -> None:
+        """Raise UsageError for a rank that the cluster does not have."""
         for rank in ranks or ():
             if not 0 <= rank < self.size:
                 raise UsageError(f"there is no rank {rank}: cluster {self.name!r} has the ranks 0-{self.size - 1}")
 
     def _refuse_while_busy(self) -> None:
+        """Raise UsageError while a cell or a change of size is in progress."""
         if self._core.busy and self._control.wanted is not None:
             raise UsageError(
                 f"cluster {self.name!r} is being scaled to {self._control.wanted} workers from the panel; run the cell "

@@ -236,6 +236,7 @@ class FarandoleMagics(Magics):
         self._cluster().interrupt()
 
     def _cluster(self) -> Cluster:
+        """Return the cluster of the magics; raise NoClusterError if there is none."""
         if self.cluster is not None and self.cluster.ended:
             raise NoClusterError(self._release())
         if self.cluster is None:

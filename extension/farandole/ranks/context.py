@@ -90,6 +90,7 @@ def device() -> torch.device:
 
 
 def _number(variable: str, *, default: int) -> int:
+    """Return the number in an environment variable."""
     text = os.environ.get(variable, "")
     if not text:
         return default

@@ -81,6 +81,7 @@ def _shake_hands(client: ssl.SSLObject, server: ssl.SSLObject) -> None:
 
 
 def _serving(folder: Path) -> ssl.SSLContext:
+    """Return the TLS context of a server with the certificate; raises `CertificateError`."""
     certificate, key = folder / CERTIFICATE, folder / KEY
     for path in (certificate, key):
         _check_readable(path)

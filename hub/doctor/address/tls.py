@@ -42,12 +42,12 @@ def judge_folder(folder: Path, user: int = USER, *, domain: str = "", users: boo
     The certificate must be for ``domain`` if it is given, and for the hosts of ``users`` below it.
     """
     paths = (folder, folder / CERTIFICATE, folder / KEY)
-    mend = f"sudo chown -R {user} {folder} && sudo chmod -R u+rX {folder}"
+    remedy = f"sudo chown -R {user} {folder} && sudo chmod -R u+rX {folder}"
     try:
         outside = [path for path in paths[1:] if not path.resolve().is_relative_to(folder.resolve())]
         unreadable = [path for path in paths if not readable_by(path, user)]
     except FileNotFoundError as exc:
-        return fault(CHECK, f"There is no {exc.filename}.", f"Put {CERTIFICATE} and {KEY} into {folder}, then: {mend}")
+        return fault(CHECK, f"There is no {exc.filename}.", f"Put {CERTIFICATE} and {KEY} in {folder}, then: {remedy}")
     except PermissionError as exc:
         return warning(CHECK, f"You may not read {exc.filename}.", "Run this as root.")
     if outside:
@@ -56,7 +56,7 @@ def judge_folder(folder: Path, user: int = USER, *, domain: str = "", users: boo
             CHECK, f"{names} is a link out of its folder, which the container cannot follow.", "Copy the file."
         )
     if unreadable:
-        return fault(CHECK, f"User id {user} of the container may not read {', '.join(map(str, unreadable))}.", mend)
+        return fault(CHECK, f"User id {user} of the container may not read {', '.join(map(str, unreadable))}.", remedy)
     return _judge_pair(folder, domain, users=users)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from docs.errors_page import PAGE, PARTS, collect, page
-from docs.messages import Module, Names, Texts
+from docs.errors_page import PAGE, PARTS, ROOT, collect, find, page, program
+from docs.messages import Module, Texts, name_of
 
 ENTRIES = [
     (folder, error, entry.message)
@@ -17,12 +19,58 @@ ENTRIES = [
     for entry in entries
 ]
 
+PASSED_ON = "its message is that of another error, which the page lists"
+ELSEWHERE = "`MAKERS` and `MESSAGES` in docs/errors_page.py name the place of its messages"
+PART = "its message is a part of another one, in the place of a name such as {exc}"
+HANDLED = "the code handles it"
+BUG = "only a wrong program raises it"
+NOT_FOR_USERS = {
+    "extension/farandole/driver/cells/transfer.py": {"raise TransferError(str(exc))": PASSED_ON},
+    "extension/farandole/driver/control/mailbox.py": {"raise FarandoleError(error)": PASSED_ON},
+    "extension/farandole/driver/core/core.py": {"raise NoClusterError(self.ended)": ELSEWHERE},
+    "extension/farandole/notebook/magics.py": {
+        "raise NoClusterError(self._release())": ELSEWHERE,
+        "raise UsageError(str(exc))": "IPython writes its message",
+    },
+    "extension/farandole/ranks/checkpoints/files.py": {
+        "raise DamagedError(": "a damaged checkpoint is skipped with a notice in the output",
+        "raise OSError(0": "a checkpoint that cannot be written is a notice in the output",
+        "raise _cause(exc)": "a checkpoint that cannot be written is a notice in the output",
+    },
+    "extension/farandole/ranks/checkpoints/memory_checkpoint.py": {"raise PermissionError(": HANDLED},
+    "extension/farandole/ranks/preflight/links.py": {
+        "raise ConnectionError(": "a row of `%cluster check` shows it",
+        "raise TimeoutError(": "a row of `%cluster check` shows it",
+    },
+    "extension/farandole/ranks/training/shard.py": {"raise AttributeError(name)": HANDLED},
+    "hub/doctor/finding.py": {"raise ValueError(": BUG},
+    "hub/engine_filter/body.py": {"raise ValueError(": PART},
+    "hub/engine_filter/engine.py": {"raise EngineError(": "the client gets the engine's answer"},
+    "hub/process.py": {"raise TimeoutError(": HANDLED},
+    "spawner_config/containers/addresses.py": {"raise ValueError(": PART},
+    "spawner_config/containers/images.py": {"raise requests.Timeout(": PART},
+    "spawner_config/containers/network_spawner.py": {"raise refused_start(str(exc)": PASSED_ON},
+    "spawner_config/database.py": {"raise ArgumentError(": HANDLED},
+    "spawner_config/gpus/spawner.py": {"raise _no_gpu(str(exc))": PASSED_ON},
+    "spawner_config/models.py": {
+        'raise ProfileError(f"{table}: {exc}")': PASSED_ON,
+        "raise self.error(self._sentence(": ELSEWHERE,
+    },
+    "spawner_config/profiles/options.py": {'raise HTTPError(400, "%s", exc': PASSED_ON},
+    "spawner_config/profiles/profiles.py": {
+        'raise ProfileError(f"{path}: {exc}")': PASSED_ON,
+        'raise ProfileError(f"{key} must be {wanted}.")': ELSEWHERE,
+    },
+    "spawner_config/swarm/spawner.py": {"raise refused_start(str(exc)": PASSED_ON},
+}
+"""The raises that have no message on the page: file, beginning of the line, reason."""
+
 
 def test_the_page_lists_the_messages_of_the_code() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "The messages have changed: run `make errors`."
 
 
-def test_all_errors_for_users_are_there() -> None:
+def test_all_errors_for_users_are_listed() -> None:
     found = {error for folder, error, _ in ENTRIES if folder == "extension/farandole"}
     assert found >= {
         "ClusterExistsError",
@@ -44,6 +92,66 @@ def test_all_errors_for_users_are_there() -> None:
     assert len(ENTRIES) > 350
 
 
+def raises_without_a_message() -> Iterator[tuple[str, str]]:
+    """Yield file and line of each ``raise`` with a call whose message is not on the page."""
+    listed = {(found.path, found.line) for folder in PARTS.values() for found in find(folder)}
+
+    def is_listed(path: Path, node: ast.AST) -> bool:
+        return any((path, line) in listed for line in range(node.lineno, node.end_lineno + 1))
+
+    for module in program().values():
+        lines = module.path.read_text(encoding="utf-8").splitlines()
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and not is_listed(module.path, node):
+                # The message may be in the function that returns the error.
+                made = module.function(name_of(node.exc.func))
+                if made is None or not is_listed(made[0].path, made[1]):
+                    yield str(module.path.relative_to(ROOT)), lines[node.lineno - 1].strip()
+
+
+def test_each_raise_has_a_message_on_the_page_or_a_reason_why_not() -> None:
+    known = {(path, line) for path, begins in NOT_FOR_USERS.items() for line in begins}
+    missing, used = [], set()
+    for path, line in raises_without_a_message():
+        reasons = {(path, begin) for begin in NOT_FOR_USERS.get(path, {}) if line.startswith(begin)}
+        used |= reasons
+        missing += [] if reasons else [f"{path}: {line}"]
+    assert not missing, "List these messages (docs/errors_page.py), or add them to NOT_FOR_USERS with a reason."
+    assert used == known, "These have a message on the page, or are gone: remove them from NOT_FOR_USERS."
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "its process is gone",
+        "The image {image} has version {label}",
+        "The engine has not removed this server's last container",
+        "The engine could not give this server GPU {ids}",
+        "The engine on this host cannot give GPUs",
+        "not available now",
+        "The server ended while it started ({words})",
+        "A quota of this hub is used up",
+        "Kubernetes refuses this server",
+        "There is no volume claim",
+        "The server's container cannot be created",
+        "is not a manager of a swarm",
+        "was stopped from the panel",
+        "gpu_class must be in a profile with gpus",
+        "name must be different for each profile",
+        "unknown key {key}",
+        "This state has no part {name}",
+        "the dashboard is not built",
+    ],
+)
+def test_messages_that_are_made_far_from_their_raise_are_there(words: str) -> None:
+    assert any(words in message for _, _, message in ENTRIES)
+
+
+def test_when_is_what_the_code_does() -> None:
+    said = [entry.when for folder in PARTS.values() for entries in collect(folder).values() for entry in entries]
+    assert not [when for when in said if not when or when.startswith("See ")]
+
+
 def test_each_message_is_a_sentence() -> None:
     for _, error, message in ENTRIES:
         assert message == " ".join(message.split()), error
@@ -57,7 +165,7 @@ def texts(code: str) -> list[str]:
     module = Module(tree)
     [function] = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "f"]
     [call] = [node.exc for node in ast.walk(function) if isinstance(node, ast.Raise)]
-    return Texts(Names.shared([]).within(module), function).of_all(call.args)
+    return Texts(module, function).of_all(call.args)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +177,10 @@ def texts(code: str) -> list[str]:
         ("def f(a):\n    why = f'for {a}'\n    raise E(f'not {why}')", ["not for {a}"]),
         ("def g(b):\n    return f'what {b} says'\ndef f(a):\n    raise E(g(a))", ["what {b} says"]),
         ("def f(a):\n    raise E(f'one of {\", \".join(sorted(a))}')", ["one of {a}"]),
+        ("def f(a, b):\n    raise E(f'{a + 1} of {b - 1}')", ["{a + 1} of {b - 1}"]),
+        ("def g(b):\n    if b:\n        return None\n    return 'too few'\ndef f(a):\n    raise E(g(a))", ["too few"]),
+        ("def f(a):\n    if why := f'not {a}':\n        raise E(why)", ["not {a}"]),
+        ("def f(a):\n    why = ('no engine.', 'Start it.')\n    raise E(' '.join(why))", ["no engine. Start it."]),
     ],
 )
 def test_messages_are_found_in_code(code: str, found: list[str]) -> None:

@@ -23,13 +23,13 @@ async def failure():
     raise ValueError("boom")
 
 
-def test_a_result_and_an_error_come_back(loop):
+def test_a_result_and_an_error_are_returned(loop):
     assert loop.call(value(3)) == 3
     with pytest.raises(ValueError, match="boom"):
         loop.call(failure())
 
 
-def test_the_pump_runs_here_while_the_work_goes_on_and_once_after(loop):
+def test_the_pump_runs_in_this_thread_during_the_work_and_once_after_it(loop):
     pumped = []
     gate = asyncio.Event()
 

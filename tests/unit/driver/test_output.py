@@ -36,12 +36,12 @@ def test_text_that_names_no_ranks_is_refused_with_an_example(text):
         parse_ranks(text)
 
 
-def test_a_backward_span_is_refused_with_the_right_one():
+def test_a_reversed_span_is_refused_with_the_correct_one():
     with pytest.raises(UsageError, match=r"'3-1'.*runs backwards; write `1-3`"):
         parse_ranks("0,3-1")
 
 
-def test_what_all_ranks_say_is_shown_once_and_at_once():
+def test_output_of_all_ranks_is_shown_once_and_immediately():
     folder = Folder([0, 1, 2])
     say(folder, 0, "a\nb\n")
     say(folder, 2, "a\nb\n")
@@ -50,14 +50,14 @@ def test_what_all_ranks_say_is_shown_once_and_at_once():
     assert shown(folder.take(0.0)) == [((0, 1, 2), "a\nb\n")]
 
 
-def test_what_few_say_waits_for_the_others_and_is_shown_without_them():
+def test_output_of_few_ranks_waits_for_the_others_and_is_shown_without_them():
     folder = Folder([0, 1, 2])
     say(folder, 0, "only here\n")
     assert folder.take(HOLD_SECONDS / 2) == []
     assert shown(folder.take(HOLD_SECONDS)) == [((0,), "only here\n")]
 
 
-def test_different_output_comes_in_runs_of_one_rank():
+def test_different_output_is_grouped_by_rank():
     folder = Folder([0, 1])
     for step in range(3):
         say(folder, 0, f"zero {step}\n")
@@ -68,7 +68,7 @@ def test_different_output_comes_in_runs_of_one_rank():
     ]
 
 
-def test_common_lines_meet_around_a_line_of_one_rank():
+def test_common_lines_are_folded_around_a_line_of_one_rank():
     folder = Folder([0, 1])
     say(folder, 0, "start\nsaved by 0\nend\n")
     say(folder, 1, "start\nend\n")
@@ -94,7 +94,7 @@ def test_a_partial_line_is_shown_at_the_end():
     assert shown(folder.take(0.0, flush=True)) == [((0, 1), "no newline\n")]
 
 
-def test_a_carriage_return_keeps_what_was_written_last():
+def test_a_carriage_return_keeps_the_last_text():
     folder = Folder([0])
     say(folder, 0, "10 %\r50 %\r")
     say(folder, 0, "100 %\n")
@@ -107,7 +107,7 @@ def test_windows_line_ends_lose_no_text():
     assert shown(folder.take(0.0)) == [((0,), "one\ntwo\n")]
 
 
-def test_the_streams_are_kept_apart():
+def test_the_streams_are_separate():
     folder = Folder([0])
     say(folder, 0, "out\n")
     say(folder, 0, "err\n", name="stderr")
@@ -117,7 +117,7 @@ def test_the_streams_are_kept_apart():
     ]
 
 
-def test_equal_rich_output_is_shown_once_and_different_output_apart():
+def test_equal_rich_output_is_shown_once_and_different_output_separately():
     folder = Folder([0, 1])
     same, other = {"text/plain": "1"}, {"text/plain": "2"}
     for rank, bundle in [(0, same), (1, same), (0, same), (1, other)]:
@@ -137,7 +137,7 @@ def test_rich_output_does_not_overtake_text():
     assert [block.text or "bundle" for block in folder.take(0.0)] == ["before\n", "bundle", "after\n"]
 
 
-def test_much_text_is_cut_and_counted():
+def test_long_text_is_truncated_and_counted():
     folder = Folder([0, 1], limit=10)
     say(folder, 0, "123456\n")
     say(folder, 1, "abcdefgh\n")
@@ -156,7 +156,7 @@ def test_no_line_is_lost_when_many_ranks_differ():
         assert text == "".join(line for of, line in said if of == rank)
 
 
-def test_a_span_beyond_any_cluster_is_refused_before_it_is_counted_out():
+def test_a_huge_span_is_refused_before_it_is_expanded():
     with pytest.raises(UsageError, match="no cluster has so many"):
         parse_ranks("0-99999999999")
 
@@ -175,7 +175,7 @@ def test_rich_output_counts_towards_the_limit():
     assert folder.dropped > 2000
 
 
-def test_a_rank_that_came_later_is_shown_as_well():
+def test_a_rank_that_joined_later_is_shown_too():
     folder = Folder([0])
     say(folder, 1, "new\n")
     assert shown(folder.take(0.0, flush=True)) == [((1,), "new\n")]
@@ -217,7 +217,7 @@ def lines_of(blocks):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_lines_come_as_the_plain_rules_say(seed):
+def test_lines_follow_the_folding_rules(seed):
     draw = random.Random(seed)
     ranks = draw.sample(range(9), draw.randint(1, 6))
     folder, plain = Folder(ranks), PlainFolder(ranks)
@@ -231,7 +231,7 @@ def test_lines_come_as_the_plain_rules_say(seed):
     assert lines_of(folder.take(now, flush=True)) == plain.take(now, flush=True)
 
 
-def test_many_ranks_that_all_say_something_else_are_shown_soon():
+def test_different_output_of_many_ranks_is_shown_soon():
     folder = Folder(range(4000))
     for rank in range(4000):
         say(folder, rank, f"I am {rank}\nand so are we\n")

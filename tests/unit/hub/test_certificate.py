@@ -56,7 +56,7 @@ def serve(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_good_pair_says_until_when(tmp_path: Path) -> None:
+def test_the_end_of_a_valid_certificate_is_printed(tmp_path: Path) -> None:
     make_pair(tmp_path, days=30)
     check_pair(tmp_path)
     left = expires(tmp_path) - dt.datetime.now(dt.UTC)
@@ -92,7 +92,7 @@ def test_a_certificate_without_the_hosts_of_users_is_served_with_a_warning(tmp_p
     assert not serve(make_pair(tmp_path)).stderr
 
 
-def test_an_expired_one_is_served_with_a_warning(tmp_path: Path) -> None:
+def test_an_expired_certificate_is_served_with_a_warning(tmp_path: Path) -> None:
     make_pair(tmp_path, days=-1)
     check_pair(tmp_path)
     with pytest.raises(CertificateError, match="has expired"):
@@ -102,27 +102,27 @@ def test_an_expired_one_is_served_with_a_warning(tmp_path: Path) -> None:
     assert "has expired" in done.stderr
 
 
-def test_a_key_of_another_certificate(tmp_path: Path) -> None:
+def test_a_key_of_another_certificate_is_named(tmp_path: Path) -> None:
     make_pair(tmp_path)
     (make_pair(tmp_path / "other") / "tls.key").replace(tmp_path / "tls.key")
     with pytest.raises(CertificateError, match="is not the key of"):
         check_pair(tmp_path)
 
 
-def test_a_key_with_a_passphrase_asks_nobody(tmp_path: Path) -> None:
+def test_a_key_with_a_passphrase_does_not_prompt(tmp_path: Path) -> None:
     make_pair(tmp_path, passphrase=b"secret")
     with pytest.raises(CertificateError, match="has a passphrase"):
         check_pair(tmp_path)
 
 
-def test_what_is_no_certificate(tmp_path: Path) -> None:
+def test_an_invalid_certificate_is_named(tmp_path: Path) -> None:
     make_pair(tmp_path)
     (tmp_path / "tls.crt").write_text("hello")
     with pytest.raises(CertificateError, match="not a certificate and its key in PEM form"):
         check_pair(tmp_path)
 
 
-def test_what_is_not_there_ends_the_container_with_one_clear_line(tmp_path: Path) -> None:
+def test_a_missing_file_ends_the_container_with_one_clear_line(tmp_path: Path) -> None:
     make_pair(tmp_path)
     (tmp_path / "tls.key").unlink()
     done = serve(tmp_path)
@@ -133,7 +133,7 @@ def test_what_is_not_there_ends_the_container_with_one_clear_line(tmp_path: Path
 
 
 @pytest.mark.parametrize(("mode", "readable"), [(0o600, False), (0o640, False), (0o644, True)])
-def test_whether_another_user_can_read_it(tmp_path: Path, mode: int, readable: bool) -> None:
+def test_whether_another_user_can_read_a_file(tmp_path: Path, mode: int, readable: bool) -> None:
     key = make_pair(tmp_path) / "tls.key"
     key.chmod(mode)
     assert readable_by(key, user=key.stat().st_uid)

@@ -22,7 +22,7 @@ TRUSTED = {"caddy": {"NET_BIND_SERVICE"}, "postgres": {"CHOWN", "DAC_OVERRIDE", 
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_service_is_watched_and_can_do_no_more_than_it_must(name: str) -> None:
+def test_every_service_has_a_health_check_and_minimal_rights(name: str) -> None:
     service = SERVICES[name]
     assert service["healthcheck"]["test"]
     assert service["restart"] == "unless-stopped"
@@ -31,13 +31,13 @@ def test_every_service_is_watched_and_can_do_no_more_than_it_must(name: str) -> 
     assert service["security_opt"] == ["no-new-privileges:true"]
 
 
-def test_images_of_others_are_of_a_minor_version() -> None:
+def test_third_party_images_are_pinned_to_a_minor_version() -> None:
     images = {name: service["image"] for name, service in SERVICES.items() if "farandole" not in service["image"]}
     assert set(images) == OTHERS
     assert [image for image in images.values() if not re.fullmatch(r"[a-z]+:[0-9]+\.[0-9.]+", image)] == []
 
 
-def test_the_hub_waits_for_what_it_needs_and_for_the_database_where_there_is_one() -> None:
+def test_the_hub_waits_for_its_dependencies_and_for_the_database_if_there_is_one() -> None:
     needs = SERVICES["hub"]["depends_on"]
     assert {need["condition"] for need in needs.values()} == {"service_healthy"}
     assert [name for name, need in needs.items() if not need.get("required", True)] == ["postgres"]

@@ -69,7 +69,7 @@ class Answers:
 # --- output ---
 
 
-def test_a_remedy_belongs_to_every_complaint_and_keeps_its_lines() -> None:
+def test_every_complaint_has_a_remedy_and_keeps_its_lines() -> None:
     text = warning("mtu", "too large " * 20, "first command\nsecond command").text()
     assert text.splitlines()[-2:] == [" " * 23 + "-> first command", " " * 23 + "-> second command"]
     assert all(len(line) <= 118 for line in text.splitlines())
@@ -77,7 +77,7 @@ def test_a_remedy_belongs_to_every_complaint_and_keeps_its_lines() -> None:
         warning("mtu", "too large", "")
 
 
-def test_it_needs_no_package(tmp_path: Path) -> None:
+def test_the_doctor_needs_no_package(tmp_path: Path) -> None:
     write_doctor(tmp_path / "doctor")
     deployment(tmp_path, FARANDOLE_ENGINE_SOCKET=str(tmp_path / "nowhere.sock"))
     environment = {"PATH": os.environ["PATH"]}
@@ -98,24 +98,24 @@ def test_the_defaults_are_those_of_the_compose_file() -> None:
     assert {key: found.get(key) for key in DEFAULTS} == DEFAULTS
 
 
-def test_a_file_of_settings(tmp_path: Path) -> None:
+def test_the_file_of_settings_is_read(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text("# A=no\nA=1 # one\nexport B = 'x # y'\nC=\nD=\"z\" # last\nE=a#b\nnonsense\n")
     assert read_env_file(path) == {"A": "1", "B": "x # y", "C": "", "D": "z", "E": "a#b"}
 
 
-def test_the_environment_goes_before_the_file_and_empty_is_the_default(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file_and_empty_is_the_default(tmp_path: Path) -> None:
     deployment(tmp_path, FARANDOLE_PORT="8001", FARANDOLE_BIND="")
     ours = Deployment.read(tmp_path, {"FARANDOLE_PORT": "8002", "COMPOSE_PROFILES": "tls, postgres"})
     assert (ours.get("FARANDOLE_PORT"), ours.get("FARANDOLE_BIND")) == ("8002", "127.0.0.1")
     assert ours.profiles == {"tls", "postgres"}
 
 
-def test_good_settings(tmp_path: Path) -> None:
+def test_valid_settings_have_no_fault(tmp_path: Path) -> None:
     assert bad(check_settings(deployment(tmp_path))) == []
 
 
-def test_no_file_of_settings(tmp_path: Path) -> None:
+def test_a_missing_file_of_settings_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "docker-compose.yml").write_text(COMPOSE)
     [finding] = check_settings(Deployment.read(tmp_path, {}))
     assert finding.level is Level.FAULT
@@ -144,13 +144,13 @@ def test_no_file_of_settings(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_setting_that_cannot_work_is_one_fault(tmp_path: Path, settings: dict[str, str], words: str) -> None:
+def test_an_invalid_setting_is_one_fault(tmp_path: Path, settings: dict[str, str], words: str) -> None:
     [(level, found)] = bad(check_settings(deployment(tmp_path, **settings)))
     assert level is Level.FAULT
     assert re.search(words, found)
 
 
-def test_a_dollar_in_single_quotes_or_doubled_is_no_variable(tmp_path: Path) -> None:
+def test_a_quoted_or_doubled_dollar_is_not_a_variable(tmp_path: Path) -> None:
     assert bad(check_settings(deployment(tmp_path, FARANDOLE_ADMIN_PASSWORD="'before$HOMEbehind'"))) == []
     assert bad(check_settings(deployment(tmp_path, FARANDOLE_ADMIN_PASSWORD="before$$HOMEbehind"))) == []
 
@@ -162,7 +162,7 @@ def test_oauth_needs_its_own_settings_and_no_password(tmp_path: Path) -> None:
     assert all(words.startswith("FARANDOLE_OAUTH_") for words in found)
 
 
-def test_a_file_that_others_read_and_a_mistyped_setting_are_warnings(tmp_path: Path) -> None:
+def test_a_readable_file_and_a_mistyped_setting_are_warnings(tmp_path: Path) -> None:
     deployment(tmp_path)
     with (tmp_path / ".env").open("a") as file:
         file.write("FARANDOLE_PROT=8001\n")
@@ -176,7 +176,7 @@ def test_a_file_that_others_read_and_a_mistyped_setting_are_warnings(tmp_path: P
 # --- engine, compose, images ---
 
 
-def test_no_engine_and_no_permission_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_engine_and_a_missing_permission_are_distinguished(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="No engine answers") as missing:
         SocketEngine(tmp_path / "nowhere.sock").get("/version")
     assert "FARANDOLE_ENGINE_SOCKET" in missing.value.remedy
@@ -187,7 +187,7 @@ def test_no_engine_and_no_permission_are_told_apart(tmp_path: Path) -> None:
         SocketEngine(left_over).get("/version")
 
 
-def test_a_user_who_may_not_use_the_socket_is_told_the_group(tmp_path: Path) -> None:
+def test_a_user_without_access_to_the_socket_gets_the_name_of_the_group(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, socket, sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
@@ -229,7 +229,7 @@ MANAGER: dict[str, Any] = {"Swarm": {"ControlAvailable": True}}
         ({"Swarm": {"ControlAvailable": False}}, {"ApiVersion": "1.45"}, "docker swarm init"),
     ],
 )
-def test_a_hub_on_a_swarm_needs_one_of_its_managers(
+def test_a_hub_on_a_swarm_needs_a_manager(
     tmp_path: Path, info: dict[str, Any], version: dict[str, Any], words: str | None
 ) -> None:
     [found] = check_swarm(deployment(tmp_path, FARANDOLE_DEPLOYMENT="swarm"), info, version)
@@ -249,7 +249,7 @@ def labelled(version: str) -> dict[str, Any]:
     return {"Size": 1e9, "Config": {"Labels": {"org.opencontainers.image.version": version}}}
 
 
-def test_images_are_here_and_of_the_version(tmp_path: Path) -> None:
+def test_images_exist_and_have_the_right_version(tmp_path: Path) -> None:
     engine = Answers(
         **{
             "/images/farandole-hub:0.1.0/json": labelled("0.1.0"),
@@ -261,7 +261,7 @@ def test_images_are_here_and_of_the_version(tmp_path: Path) -> None:
     assert "farandole-notebook:0.1.0 has version 9" in found
 
 
-def test_images_that_are_missing_can_be_pulled_or_not(tmp_path: Path) -> None:
+def test_missing_images_can_be_pulled_or_not(tmp_path: Path) -> None:
     here = list(check_images(deployment(tmp_path, FARANDOLE_GPUS="0:a"), Answers()))
     assert [each.level for each in here] == [Level.FAULT] * 3
     assert "make images ACCELERATOR=cuda" in here[2].remedy
@@ -286,7 +286,7 @@ def test_images_that_are_missing_can_be_pulled_or_not(tmp_path: Path) -> None:
         (11e9, [], Level.OK),
     ],
 )
-def test_room_on_the_disk(free: float, missing: list[str], level: Level) -> None:
+def test_free_disk_space(free: float, missing: list[str], level: Level) -> None:
     assert judge_disk("/var/lib/docker", free, missing).level is level
 
 
@@ -298,7 +298,7 @@ def test_memory_and_cores(memory: float, cores: int, level: Level) -> None:
     assert check_memory({"MemTotal": int(memory), "NCPU": cores}).level is level
 
 
-def test_a_clock_that_nobody_sets() -> None:
+def test_an_unsynchronised_clock_is_a_warning() -> None:
     assert [judge_clock(error).level for error in (None, 20_000, 16_000_000)] == [Level.OK, Level.OK, Level.WARNING]
 
 
@@ -313,7 +313,7 @@ WITH_RUNTIME = {"Runtimes": {"nvidia": {}}}
 ON_A_SWARM = {"FARANDOLE_DEPLOYMENT": "swarm"}
 
 
-def test_what_nvidia_smi_lists() -> None:
+def test_nvidia_smi_output_is_parsed() -> None:
     assert parse_list(LISTED) == THERE
 
 
@@ -356,7 +356,7 @@ def container(name: str, project: str, port: int, address: str = "127.0.0.1") ->
     return {"Names": [f"/{name}"], "Labels": {"com.docker.compose.project": project}, "Ports": published}
 
 
-def test_a_port_of_our_own_container_of_another_and_of_a_program(tmp_path: Path) -> None:
+def test_ports_of_our_container_of_another_and_of_a_program(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -373,7 +373,7 @@ def test_a_port_of_our_own_container_of_another_and_of_a_program(tmp_path: Path)
     assert bad(check_ports(ours, None)) == []
 
 
-def test_an_address_that_the_machine_does_not_have(tmp_path: Path) -> None:
+def test_an_address_of_another_machine_is_a_fault(tmp_path: Path) -> None:
     [(level, found), _] = bad(check_ports(deployment(tmp_path, FARANDOLE_BIND="203.0.113.9"), None))
     assert level is Level.FAULT
     assert "not an address of this machine" in found
@@ -391,11 +391,11 @@ def test_a_hub_for_others_without_https_is_a_fault_until_the_administrator_allow
 
 
 @pytest.mark.parametrize("port", ["0", "http", "70000"])
-def test_what_is_no_port(tmp_path: Path, port: str) -> None:
+def test_an_invalid_port_is_a_fault(tmp_path: Path, port: str) -> None:
     assert "FARANDOLE_PORT is" in bad(check_ports(deployment(tmp_path, FARANDOLE_PORT=port), None))[0][1]
 
 
-def test_two_services_that_want_one_port(tmp_path: Path) -> None:
+def test_two_services_with_the_same_port(tmp_path: Path) -> None:
     found = bad(check_ports(deployment(tmp_path, COMPOSE_PROFILES="tls,caddy"), Answers(**{"/containers/json": []})))
     assert (Level.FAULT, "caddy and tls both want port 443.") in found
 
@@ -409,7 +409,7 @@ docker0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
 ETH0 = Route(interface="eth0", network=IPv4Network("0.0.0.0/0"))
 
 
-def test_the_routes_and_the_way_out(tmp_path: Path) -> None:
+def test_routes_and_uplinks_are_read(tmp_path: Path) -> None:
     (tmp_path / "route").write_text(TABLE)
     routes = read_routes(tmp_path / "route")
     assert routes == [ETH0, Route(interface="docker0", network=IPv4Network("172.17.0.0/16"))]
@@ -422,7 +422,7 @@ def network(name: str, subnet: str = "172.18.0.0/16", **more: Any) -> dict[str, 
     return {"Name": name, "Id": "0123456789abcdef", "IPAM": {"Config": [{"Subnet": subnet}]}, **more}
 
 
-def test_packets_that_the_way_out_does_not_carry(tmp_path: Path) -> None:
+def test_an_mtu_larger_than_that_of_the_uplink_is_a_warning(tmp_path: Path) -> None:
     uplinks = {"eth0": 9000, "wg0": 1400}
     finding = check_mtu(deployment(tmp_path), uplinks, [])
     assert finding.level is Level.WARNING
@@ -451,7 +451,7 @@ def test_packets_that_the_way_out_does_not_carry(tmp_path: Path) -> None:
         ([], [network("v6", "fd00::/64")], Level.OK, "not in use elsewhere"),
     ],
 )
-def test_addresses_that_are_somebody_elses(
+def test_used_addresses_are_named(
     tmp_path: Path, routes: list[Any], networks: list[Any], level: Level, words: str
 ) -> None:
     table = [Route(interface="tun0", network=IPv4Network(each)) if isinstance(each, str) else each for each in routes]
@@ -460,7 +460,7 @@ def test_addresses_that_are_somebody_elses(
 
 
 @pytest.mark.parametrize("subnets", ["10.213.0.1/16", "somewhere", "10.213.0.0/28"])
-def test_what_is_no_range(tmp_path: Path, subnets: str) -> None:
+def test_an_invalid_range_is_a_fault(tmp_path: Path, subnets: str) -> None:
     finding = check_subnets(deployment(tmp_path, FARANDOLE_SUBNETS=subnets), [], [])
     assert finding.level is Level.FAULT
 
@@ -610,7 +610,7 @@ def test_networks_with_ipv6_are_named(tmp_path: Path) -> None:
     assert check_ipv6(deployment(tmp_path), others).level is Level.OK
 
 
-def test_who_may_not_see_the_rules_is_told_them(tmp_path: Path) -> None:
+def test_rules_are_printed_to_a_user_who_may_not_list_them(tmp_path: Path) -> None:
     finding = judge_rules(deployment(tmp_path), None, None)
     assert finding.level is Level.WARNING
     assert "Run this as root" in finding.remedy
@@ -619,7 +619,7 @@ def test_who_may_not_see_the_rules_is_told_them(tmp_path: Path) -> None:
 # --- certificate ---
 
 
-def test_a_certificate_that_the_container_can_use(tmp_path: Path) -> None:
+def test_a_certificate_that_the_container_can_use_has_no_fault(tmp_path: Path) -> None:
     folder = make_pair(tmp_path / "tls")
     finding = judge_folder(folder, user=folder.stat().st_uid)
     assert finding.level is Level.OK
@@ -627,7 +627,7 @@ def test_a_certificate_that_the_container_can_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "tls.crt", "tls.key"])
-def test_what_the_containers_user_may_not_read(tmp_path: Path, name: str) -> None:
+def test_files_that_the_containers_user_may_not_read(tmp_path: Path, name: str) -> None:
     folder = make_pair(tmp_path / "tls")
     folder.chmod(0o755)
     (folder / "tls.key").chmod(0o644)
@@ -640,7 +640,7 @@ def test_what_the_containers_user_may_not_read(tmp_path: Path, name: str) -> Non
     assert "chown" in finding.remedy
 
 
-def test_a_link_that_leads_nowhere_in_the_container(tmp_path: Path) -> None:
+def test_a_link_that_is_broken_in_the_container(tmp_path: Path) -> None:
     folder = make_pair(tmp_path / "live")
     outside = (make_pair(tmp_path / "archive") / "tls.key").rename(tmp_path / "archive" / "key1.pem")
     (folder / "tls.key").unlink()
@@ -648,7 +648,7 @@ def test_a_link_that_leads_nowhere_in_the_container(tmp_path: Path) -> None:
     assert "is a link out of its folder" in judge_folder(folder, folder.stat().st_uid).found
 
 
-def test_a_certificate_that_ends_soon_or_is_missing(tmp_path: Path) -> None:
+def test_a_certificate_that_expires_soon_or_is_missing(tmp_path: Path) -> None:
     user = tmp_path.stat().st_uid
     assert judge_folder(make_pair(tmp_path / "soon", days=3), user).level is Level.WARNING
     assert judge_folder(make_pair(tmp_path / "ended", days=-1), user).level is Level.FAULT

@@ -137,9 +137,7 @@ async def create(client: Client, sent: dict[str, Any] | str) -> tuple[int, str]:
         return answer.status, (await answer.json()).get("message", "")
 
 
-async def test_a_server_of_ours_is_created_without_privileges_and_with_our_label(
-    client: Client, engine: FakeEngine
-) -> None:
+async def test_our_server_is_created_without_privileges_and_with_our_label(client: Client, engine: FakeEngine) -> None:
     assert (await create(client, body()))[0] == 200
     method, path, sent = engine.last
     assert (method, path) == ("POST", "/v1.41/containers/create?name=farandole-ann")
@@ -304,7 +302,7 @@ async def test_other_keys_of_a_container_are_checked(client: Client, changes: di
         "[" * 100_000,
     ],
 )
-async def test_json_that_two_readers_may_read_differently_is_refused(client: Client, raw: str) -> None:
+async def test_ambiguous_json_is_refused(client: Client, raw: str) -> None:
     assert (await create(client, raw))[0] == 403
 
 
@@ -313,14 +311,14 @@ def test_json_must_be_utf8() -> None:
         read_object('{"a": 1}'.encode("utf-16"))
 
 
-def test_gpus_are_asked_for_by_id_in_both_forms() -> None:
+def test_gpus_are_requested_by_id_in_both_forms() -> None:
     requests = [gpu(), {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=1"], "Count": 0, "Options": {}}]
     built = rebuild_container(RULES, body(DeviceRequests=requests))
     assert [request["DeviceIDs"] for request in built["HostConfig"]["DeviceRequests"]] == [["0"], ["nvidia.com/gpu=1"]]
     assert built["Env"] == ["A=1"]
 
 
-def test_what_is_lent_to_all_is_read_only() -> None:
+def test_shared_volumes_are_read_only() -> None:
     built = rebuild_container(
         RULES, body(Binds=["data-mnist:/data:rw"], Mounts=[mount(Source="farandole-new")]) | {"Volumes": {}}
     )
@@ -370,7 +368,7 @@ def test_what_is_lent_to_all_is_read_only() -> None:
         ("POST", "/auth"),
     ],
 )
-async def test_what_the_spawner_does_not_need_is_refused(
+async def test_requests_that_the_spawner_does_not_need_are_refused(
     client: Client, engine: FakeEngine, method: str, path: str
 ) -> None:
     async with client.request(method, path) as answer:
@@ -396,7 +394,7 @@ async def test_what_the_spawner_does_not_need_is_refused(
         "/containers/ours/json#x",
     ],
 )
-async def test_tricks_with_paths_end_at_the_filter(client: Client, engine: FakeEngine, path: str) -> None:
+async def test_path_tricks_do_not_pass_the_filter(client: Client, engine: FakeEngine, path: str) -> None:
     assert (await raw(client, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) in {400, 403, 404}
     assert not any("foreign" in sent or "debian" in sent for _, sent, _ in engine.requests)
     assert not any("ours" in sent for _, sent, _ in engine.requests)
@@ -419,7 +417,7 @@ async def raw(client: Client, request: str) -> int:
         "POST /containers/ours/start HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
     ],
 )
-async def test_no_connection_is_taken_over(client: Client, engine: FakeEngine, request_text: str) -> None:
+async def test_no_connection_is_hijacked(client: Client, engine: FakeEngine, request_text: str) -> None:
     assert await raw(client, request_text) in {400, 403, 404}
     assert engine.requests == []
 
@@ -439,7 +437,7 @@ ACTIONS += [("POST", "/wait"), ("DELETE", "")]
 
 
 @pytest.mark.parametrize(("method", "action"), ACTIONS)
-async def test_only_our_containers_are_touched_and_by_id(
+async def test_only_our_containers_can_be_used_and_by_id(
     client: Client, engine: FakeEngine, method: str, action: str
 ) -> None:
     async def status(name: str) -> int:
@@ -453,7 +451,7 @@ async def test_only_our_containers_are_touched_and_by_id(
     assert engine.last[:2] == (method, f"/v1.41/containers/{'c' * 64}{action}")
 
 
-async def test_the_list_of_containers_is_of_ours(client: Client, engine: FakeEngine) -> None:
+async def test_only_our_containers_are_listed(client: Client, engine: FakeEngine) -> None:
     async with client.get(
         "/containers/json", params={"all": "1", "filters": '{"label": ["farandole.user=ann"]}'}
     ) as got:
@@ -461,7 +459,7 @@ async def test_the_list_of_containers_is_of_ours(client: Client, engine: FakeEng
     assert "farandole.user%3Dann%22%2C%20%22farandole.hub%3Dfarandole" in engine.last[1]
 
 
-async def test_the_hub_is_connected_with_our_networks_only(client: Client, engine: FakeEngine) -> None:
+async def test_the_hub_is_connected_to_our_networks_only(client: Client, engine: FakeEngine) -> None:
     async def connect(network: str, name: str, **more: Any) -> int:
         sent = {"Container": name, **more}
         async with client.post(f"/networks/{network}/connect", json=sent) as answer:
@@ -500,7 +498,7 @@ async def test_networks_of_other_kinds_are_refused(client: Client, engine: FakeE
     assert engine.requests == []
 
 
-async def test_a_network_of_ours_is_created_and_removed(client: Client, engine: FakeEngine) -> None:
+async def test_our_network_is_created_and_removed(client: Client, engine: FakeEngine) -> None:
     ipam = {"Driver": "default", "Config": [{"Subnet": "10.213.1.0/26", "IPRange": None, "Gateway": None}]}
     async with client.post("/networks/create", json={"Name": "farandole-user-bo", "IPAM": ipam, "Options": None}):
         pass
@@ -534,7 +532,7 @@ async def test_volumes_are_ours_and_never_a_folder_of_the_host(client: Client, e
     assert engine.last[2] == {"Name": "farandole-home-bo", "Driver": "local", "Labels": OURS}
 
 
-async def test_a_pull_streams_and_carries_the_login(client: Client, engine: FakeEngine) -> None:
+async def test_a_pull_is_streamed_and_has_the_login(client: Client, engine: FakeEngine) -> None:
     query = {"fromImage": "host:5000/farandole-notebook", "tag": "0.1.0"}
     async with client.post("/images/create", params=query, headers={"X-Registry-Auth": "me"}) as answer:
         assert await answer.content.readany() == b"first"
@@ -548,7 +546,7 @@ async def test_images_are_inspected_by_digest_too(client: Client) -> None:
         assert answer.status == 404
 
 
-async def test_an_engine_that_is_down_is_named(tmp_path: Path) -> None:
+async def test_an_unreachable_engine_is_named(tmp_path: Path) -> None:
     server = TestServer(make_app(RULES, str(tmp_path / "none.sock")))
     async with TestClient(server) as client, client.get("/_ping") as answer:
         assert answer.status == 502
@@ -558,6 +556,6 @@ async def test_an_engine_that_is_down_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "environ", [{"FARANDOLE_NAME": "No Good"}, {"FARANDOLE_NAME": "n" * 28}, {"FARANDOLE_SUBNETS": "10.0.0.1/8"}]
 )
-def test_bad_settings_are_named(environ: dict[str, str]) -> None:
+def test_invalid_settings_are_named(environ: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match=next(iter(environ))):
         Rules.from_environment(environ)

@@ -99,7 +99,7 @@ def _json(body: dict[str, Any]) -> bytes:
     return json.dumps(body).encode()
 
 
-async def test_what_the_spawner_sends_is_admitted_as_it_is_but_for_the_network_by_its_id() -> None:
+async def test_requests_of_the_spawner_pass_unchanged_except_for_the_network_id() -> None:
     body = await admit(sent())
     task = body["TaskTemplate"]
     assert task["Networks"] == [{"Target": "net-id"}]
@@ -115,7 +115,7 @@ async def test_what_the_spawner_sends_is_admitted_as_it_is_but_for_the_network_b
     assert body["Labels"] == {**OURS, "farandole.server": "farandole-server-ada"}
 
 
-async def test_what_must_be_is_set_whatever_was_sent() -> None:
+async def test_required_fields_are_always_set() -> None:
     bare = changed("TaskTemplate.ContainerSpec", {"Image": IMAGE})
     bare.pop("Labels")
     bare.pop("EndpointSpec")
@@ -136,7 +136,7 @@ def gpu_count(value: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("asked", "extra"), [([gpu_count(2)], []), ([], ["NVIDIA_VISIBLE_DEVICES=void"])])
-async def test_who_asks_for_no_gpu_is_kept_from_all(asked: list[Any], extra: list[str]) -> None:
+async def test_a_service_without_gpus_sees_none(asked: list[Any], extra: list[str]) -> None:
     body = changed(RESERVED, asked)
     body["TaskTemplate"]["ContainerSpec"]["Env"] = ["A=1"]
     task = (await admit(body))["TaskTemplate"]
@@ -221,7 +221,7 @@ def volume(source: str, **options: str) -> list[dict[str, Any]]:
         ("mnist", HOMES.options("mnist", "farandole")),
     ],
 )
-async def test_a_volume_is_where_the_administrator_says_and_nowhere_else(source: str, options: dict[str, str]) -> None:
+async def test_a_volume_is_only_where_the_administrator_configured_it(source: str, options: dict[str, str]) -> None:
     with pytest.raises(RefusedError, match="only FARANDOLE_SWARM_HOMES sets"):
         await admit(changed(f"{C}.Mounts", volume(source, **options)))
 
@@ -255,7 +255,7 @@ def making(**changes: Any) -> dict[str, Any]:
     }
 
 
-async def test_the_whole_of_the_homes_is_for_the_command_that_makes_a_folder() -> None:
+async def test_only_the_command_that_makes_a_folder_mounts_all_homes() -> None:
     admission = Admission(RULES, FakeEngine())  # type: ignore[arg-type]
     call = Call(path="/containers/create", parts={}, query={}, body=_json(making()))
     body = (await admission.create_container(call)).body
@@ -296,18 +296,18 @@ HOME = "farandole-home-ada:/home/user"
         {"HostConfig": {"NetworkMode": "none"}},
     ],
 )
-def test_nothing_else_has_the_whole_of_the_homes(changes: dict[str, Any]) -> None:
+def test_no_other_container_mounts_all_homes(changes: dict[str, Any]) -> None:
     with pytest.raises(RefusedError, match="'farandole-homes' is only for creating a folder"):
         rebuild_container(RULES, making(**changes))
 
 
-async def test_no_service_has_the_whole_of_the_homes() -> None:
+async def test_no_service_mounts_all_homes() -> None:
     whole = volume("farandole-homes", **HOMES.options("farandole-homes", "farandole"))
     with pytest.raises(RefusedError, match="no server may have it"):
         await admit(changed(f"{C}.Mounts", whole))
 
 
-async def test_only_our_services_are_touched_and_by_id() -> None:
+async def test_only_our_services_can_be_used_and_by_id() -> None:
     admission = Admission(RULES, FakeEngine())  # type: ignore[arg-type]
 
     def call(name: str) -> Call:
@@ -325,14 +325,14 @@ async def listed(path: str, filters: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("more", ["", ',"farandole.hub"', ',"farandole.hub=other"', ',"farandole.hub=farandole"'])
-async def test_lists_are_of_ours(more: str) -> None:
+async def test_only_our_objects_are_listed(more: str) -> None:
     for path in ("/services", "/tasks", "/containers/json"):
         query = await listed(path, f'{{"label":["a=b"{more}]}}')
         assert query == {"filters": '{"label": ["a=b", "farandole.hub=farandole"]}'}
 
 
 @pytest.mark.parametrize("labels", ['{"farandole.hub":true}', "[1]", "true"])
-async def test_labels_of_another_form_are_refused(labels: str) -> None:
+async def test_labels_in_another_form_are_refused(labels: str) -> None:
     with pytest.raises(RefusedError, match="filters.label must be a"):
         await listed("/tasks", f'{{"label":{labels}}}')
 
@@ -352,7 +352,7 @@ async def test_labels_of_another_form_are_refused(labels: str) -> None:
         ("GET", "/tasks/abc/logs"),
     ],
 )
-def test_nothing_else_of_a_swarm_is_within_reach(method: str, path: str) -> None:
+def test_nothing_else_of_a_swarm_is_reachable(method: str, path: str) -> None:
     with pytest.raises(RefusedError, match="not among the requests"):
         find(method, path, b"")
 
@@ -387,7 +387,7 @@ def test_without_a_swarm_networks_are_bridges() -> None:
         rebuild_network(Rules(), overlay())
 
 
-def test_hub_and_proxy_may_name_their_address_among_the_users() -> None:
+def test_hub_and_proxy_may_choose_their_address_in_a_users_network() -> None:
     endpoint = {"Aliases": ["hub"], "IPAMConfig": {"IPv4Address": "10.213.0.126"}}
     assert rebuild_connect(RULES, {"Container": "c", "EndpointConfig": endpoint})["EndpointConfig"] == endpoint
     for address in ("10.0.0.1", "hub"):
@@ -395,7 +395,7 @@ def test_hub_and_proxy_may_name_their_address_among_the_users() -> None:
             rebuild_connect(RULES, {"EndpointConfig": {"IPAMConfig": {"IPv4Address": address}}})
 
 
-def test_the_deployment_is_one_of_two() -> None:
+def test_the_deployment_is_one_of_two_values() -> None:
     assert Rules.from_environment({"FARANDOLE_DEPLOYMENT": "swarm"}).swarm
     assert not Rules.from_environment({}).swarm
     with pytest.raises(SettingsError, match="FARANDOLE_DEPLOYMENT is 'swarn'"):

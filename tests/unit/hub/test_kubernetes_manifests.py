@@ -84,7 +84,7 @@ def reaches(one_end: str, other_end: str, port: int) -> bool:
         ("hub", "proxy", 8001),
     ],
 )
-def test_who_must_reach_whom_can(one_end: str, other_end: str, port: int) -> None:
+def test_required_connections_are_allowed(one_end: str, other_end: str, port: int) -> None:
     assert reaches(one_end, other_end, port)
 
 
@@ -102,7 +102,7 @@ def test_nobody_else_is_reached(one_end: str, other_end: str, port: int) -> None
     assert not reaches(one_end, other_end, port)
 
 
-def test_a_peer_that_names_namespaces_alone_admits_all_their_pods() -> None:
+def test_a_peer_with_only_namespaces_admits_all_their_pods() -> None:
     rule = {"ports": [{"port": 53}], "to": [{"namespaceSelector": {}}]}
     assert admits({"egress": [rule]}, "egress", SERVER, 53)
     assert not admits({"egress": [rule]}, "egress", SERVER, 54)
@@ -126,7 +126,7 @@ def test_without_a_policy_nothing_is_admitted() -> None:
         "127.0.0.1",
     ],
 )
-def test_the_way_to_the_internet_leads_to_no_private_address(address: str) -> None:
+def test_egress_to_the_internet_excludes_private_addresses(address: str) -> None:
     (rule,) = one("NetworkPolicy", "servers-to-the-internet")["spec"]["egress"]
     block = rule["to"][0]["ipBlock"]
     excepted = [ip_network(each) for each in block["except"]]
@@ -151,7 +151,7 @@ def test_a_flood_of_requests_fills_neither_memory_nor_the_nodes_disk(name: str) 
     assert all(volume["emptyDir"].get("sizeLimit") for volume in spec["volumes"] if "emptyDir" in volume)
 
 
-def test_the_hub_may_do_what_it_does_and_in_its_namespace_alone() -> None:
+def test_the_hub_has_only_the_rights_that_it_needs_in_its_own_namespace() -> None:
     allowed = {
         (group, resource): set(rule["verbs"])
         for rule in one("Role", "hub")["rules"]
@@ -178,7 +178,7 @@ def test_only_the_hub_has_a_token() -> None:
 
 
 @pytest.mark.parametrize("name", ["hub", "proxy"])
-def test_hub_and_proxy_can_do_no_more_than_they_must(name: str) -> None:
+def test_hub_and_proxy_have_minimal_rights(name: str) -> None:
     spec = pods()[name]["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] == 1000
@@ -196,14 +196,14 @@ def test_hub_and_proxy_can_do_no_more_than_they_must(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["hub", "proxy", "proxy-api"])
-def test_services_lead_to_a_port_of_a_pod(name: str) -> None:
+def test_services_target_a_port_of_a_pod(name: str) -> None:
     spec = one("Service", name)["spec"]
     (template,) = (pod for pod in pods().values() if spec["selector"].items() <= pod["metadata"]["labels"].items())
     ports = [port["name"] for container in template["spec"]["containers"] for port in container["ports"]]
     assert [port["targetPort"] for port in spec["ports"] if port["targetPort"] not in ports] == []
 
 
-def test_what_pods_refer_to_is_made() -> None:
+def test_objects_that_pods_refer_to_exist() -> None:
     made = {each["name"] for kind in ("secretGenerator", "configMapGenerator") for each in SITE[kind]}
     hub = pods()["hub"]["spec"]
     assert {each["secretRef"]["name"] for each in hub["containers"][0]["envFrom"]} == {"settings", "proxy-token"}
@@ -245,7 +245,7 @@ def test_hub_and_proxy_leave_a_dead_node_as_soon_as_users_pods() -> None:
         }
 
 
-def test_an_operators_copy_stays_out_of_repository_and_images() -> None:
+def test_an_operators_copy_is_excluded_from_repository_and_images() -> None:
     for name in (".gitignore", ".dockerignore"):
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         assert [line for line in lines if line.rstrip("/") == "hub/kubernetes/site"], name
@@ -278,7 +278,7 @@ def test_with_the_chart_users_pods_reach_what_they_do_with_the_manifests_and_not
         assert resources["resources"] == container["resources"]
 
 
-def test_with_the_chart_the_hub_may_make_the_policies_of_users() -> None:
+def test_with_the_chart_the_hub_may_create_the_policies_of_users() -> None:
     role, binding = read("chart-access.yaml")
     (policies_rule,) = role["rules"]
     assert policies_rule in one("Role", "hub")["rules"]

@@ -27,14 +27,14 @@ def test_every_edit_is_made(tmp_path: Path) -> None:
         assert edit.new in (tmp_path / edit.path).read_text()
 
 
-def test_a_source_that_is_not_the_expected_one_is_refused(tmp_path: Path) -> None:
+def test_an_unexpected_source_is_refused(tmp_path: Path) -> None:
     write_source(tmp_path)
     (tmp_path / "setup.py").write_text("something else")
     with pytest.raises(SystemExit, match=r"setup\.py"):
         RECIPE["apply_edits"](tmp_path)
 
 
-def test_another_build_has_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_build_has_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     plain = RECIPE["cache_folder"]()
     monkeypatch.setenv("HOROVOD_GPU", "CUDA")

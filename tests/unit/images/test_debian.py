@@ -54,7 +54,7 @@ def test_an_address_that_apt_cannot_use_is_refused_with_examples(address: str) -
         sources(address)
 
 
-def test_what_apt_reads_is_gathered_and_forgotten(tmp_path: Path) -> None:
+def test_apts_sources_are_collected_and_removed(tmp_path: Path) -> None:
     debian.gather(DATED, tmp_path / "debian")
     assert (tmp_path / "debian" / "sources.list").read_text() == sources(DATED)
     assert "/mnt/sources.list" in (tmp_path / "debian" / "apt.conf").read_text()
@@ -81,7 +81,7 @@ def test_a_long_list_of_differences_is_shortened() -> None:
     assert "and" not in complaint(HUB, {**record.packages, **dict.fromkeys(names[:20], "0-other")}).split()
 
 
-def test_a_build_takes_packages_anew_once_a_week() -> None:
+def test_a_build_updates_packages_once_a_week() -> None:
     assert week(datetime(2026, 11, 22, 23, 59, tzinfo=UTC)) == "2026-W47"
     assert week(datetime(2026, 11, 23, tzinfo=UTC)) == "2026-W48"
     assert week(datetime(2027, 1, 1, tzinfo=UTC)) == "2026-W53"
@@ -94,7 +94,7 @@ def test_the_week_reaches_the_stage_with_the_packages(image: Image) -> None:
 
 
 @pytest.mark.parametrize("image", [HUB, NOTEBOOK], ids=["hub", "notebook"])
-def test_no_step_takes_the_package_lists_of_an_earlier_one(image: Image) -> None:
+def test_no_step_uses_the_package_lists_of_an_earlier_one(image: Image) -> None:
     steps = re.split(r"(?m)^(?=[A-Z]+ )", image.dockerfile.read_text())
     installing = [step for step in steps if "apt-get install" in step]
     assert len(installing) >= 2
@@ -102,7 +102,7 @@ def test_no_step_takes_the_package_lists_of_an_earlier_one(image: Image) -> None
         assert "apt-get update" in step.partition("apt-get install")[0], step
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_record_survives_a_round_trip(tmp_path: Path) -> None:
     record = Record(moment=MOMENT, packages={"zlib1g": "1:1.2.13.dfsg-1", "tini": "0.19.0-1+b3"})
     path = tmp_path / "debian.txt"
     path.write_text(record.text())
@@ -122,7 +122,7 @@ def test_each_image_has_a_record_of_a_moment(image: Image) -> None:
     assert re.fullmatch(r"\d{8}T\d{6}Z", record.moment)
 
 
-def test_a_build_goes_on_with_other_packages_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_build_continues_with_other_packages_and_prints_them(capsys: pytest.CaptureFixture[str]) -> None:
     record = read_record(HUB.debian)
     check_debian(HUB, {**record.packages, "tini": "0-fixed"}, exact=False)
     said = capsys.readouterr().err

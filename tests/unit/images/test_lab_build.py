@@ -99,9 +99,7 @@ IN_LAB = {"css-loader", "style-loader", "react", "farandole-tooling", "d3-time",
 
 
 @pytest.mark.parametrize(("product", "others"), [("labextension", IN_LAB), ("notebook", {"preact"})])
-def test_the_bundles_contain_styles_components_and_charts_of_others_with_their_licences(
-    product: str, others: set[str]
-) -> None:
+def test_the_bundles_contain_third_party_code_with_its_licences(product: str, others: set[str]) -> None:
     licences = EXTENSION / "farandole" / product / "static" / "third-party-licenses.json"
     packages = json.loads(licences.read_text(encoding="utf-8"))["packages"]
     assert {"d3-scale", "d3-shape"} <= {package["name"] for package in packages} <= D3 | others

@@ -29,7 +29,7 @@ def shapes(picture):
     return [element.tag.rpartition("}")[2] for element in ET.fromstring(picture).iter()]
 
 
-def test_bundle_has_picture_table_and_text(run):
+def test_the_bundle_has_picture_table_and_text(run):
     for step in range(10):
         report(run, 0, step, loss=1.0 / (step + 1), accuracy=step / 10)
         report(run, 1, step, loss=2.0 / (step + 1), accuracy=step / 10)
@@ -62,7 +62,7 @@ def test_text_of_the_run_is_escaped(tmp_path):
     assert "script" not in shapes(bundle["image/svg+xml"])
 
 
-def test_gap_splits_the_line_and_is_marked(run):
+def test_a_gap_splits_the_line_and_is_marked(run):
     for step, value in enumerate([3.0, 2.0, math.nan, 1.0, 0.5]):
         report(run, 0, step, loss=value)
     picture = svg(run.series())
@@ -72,7 +72,7 @@ def test_gap_splits_the_line_and_is_marked(run):
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -5.0, 1e300, -1e-300, math.nan, math.inf, 1.7e308])
-def test_one_value_is_drawn_whatever_it_is(run, value):
+def test_a_single_value_is_always_drawn(run, value):
     report(run, 0, 3, loss=value)
     report(run, 1, 3, loss=value)
     picture = svg(run.series())
@@ -105,7 +105,7 @@ def test_durations():
     assert [duration(seconds) for seconds in (0, 65, 3725)] == ["0:00", "1:05", "1:02:05"]
 
 
-def test_a_run_as_last_value_is_shown(run):
+def test_a_run_as_last_value_is_displayed(run):
     shell = start_ipython() or get_ipython()
     show_runs(shell)
     report(run, 0, 0, loss=1.0)

@@ -129,7 +129,7 @@ def test_view_of_an_empty_run(tmp_path):
     assert (view["series"], view["ranks"], view["progress"], view["samples_per_second"]) == ([], [], [], None)
 
 
-def test_view_is_quick_with_a_long_run(tmp_path):
+def test_the_view_of_a_long_run_is_fast(tmp_path):
     run = example_run(tmp_path, size=8, steps=5_000)
     began = time.perf_counter()
     view_of(run, time.time(), per_rank=True)
@@ -139,7 +139,7 @@ def test_view_is_quick_with_a_long_run(tmp_path):
 # --- the widget in the kernel ---
 
 
-def test_refresh_is_limited_but_the_end_is_always_shown(tmp_path):
+def test_the_refresh_rate_is_limited_but_the_end_is_always_shown(tmp_path):
     run = example_run(tmp_path)
     dashboard = Dashboard(run)
     dashboard.refresh()
@@ -157,7 +157,7 @@ def test_lines_of_ranks_are_sent_on_demand(tmp_path):
     assert list(dashboard.view["series"][0]["ranks"]) == ["0", "1", "2", "3"]
 
 
-def test_stop_calls_back_once(tmp_path):
+def test_stop_calls_its_callback_once(tmp_path):
     calls = []
     dashboard = Dashboard(example_run(tmp_path), on_stop=lambda: calls.append(1))
     for message in ({"type": "other"}, {"type": "stop"}, {"type": "stop"}):
@@ -205,7 +205,7 @@ def test_page_grows_with_the_run(page, tmp_path):
     ("done", "left", "words"),
     [(15, 0.2, "65 % · 15 of 23 · a moment left"), (23, 0.0, "100 % · 23 of 23 · done"), (8, 75.0, "1:15 left")],
 )
-def test_page_says_done_only_when_all_is_done(page, tmp_path, done, left, words):
+def test_page_shows_done_only_when_everything_is_done(page, tmp_path, done, left, words):
     view = view_of(example_run(tmp_path), 0.0)
     view["progress"] = [{"name": "epoch 7", "done": done, "total": 23, "seconds_left": left}]
     page.set_content(page_html(view))
@@ -252,7 +252,7 @@ def test_page_stops_the_run_once(page, tmp_path):
     assert page.get_by_text("stopped by the user").is_visible()
 
 
-def test_page_takes_text_as_text(page, tmp_path):
+def test_page_escapes_text(page, tmp_path):
     run = example_run(tmp_path, name=EVIL)
     run.add_records(0, report_to_json(Report(rank=0, time=0.0, values={EVIL: 1.0})))
     run.add_log(0, EVIL + "\n")

@@ -91,13 +91,13 @@ def cluster(magics):
         ("line", "cluster", "interrupt"),
     ],
 )
-def test_without_a_cluster_each_magic_says_how_to_get_one(shell, kind, name, line):
+def test_without_a_cluster_each_magic_explains_how_to_get_one(shell, kind, name, line):
     shell.user_ns["x"] = 1
     with pytest.raises(NoClusterError, match=r"no cluster yet.*%cluster start --workers 2.*%cluster attach.*--local"):
         shell.run_cell_magic(name, line, "pass") if kind == "cell" else shell.run_line_magic(name, line)
 
 
-def test_a_cluster_that_was_stopped_from_outside_is_let_go(shell, magics, cluster):
+def test_a_cluster_that_was_stopped_from_outside_is_released(shell, magics, cluster):
     cluster.ended = "cluster 'main' was stopped from the panel"
     with pytest.raises(NoClusterError, match="was stopped from the panel"):
         shell.run_line_magic("cluster", "status")
@@ -176,7 +176,7 @@ def test_a_cell_runs_on_the_ranks_and_its_output_is_labelled(shell, cluster, cap
 
 
 @pytest.mark.parametrize("ranks", ["x", "3-1", "1,,2"])
-def test_ranks_that_make_no_sense_never_reach_the_cluster(shell, cluster, ranks):
+def test_invalid_ranks_never_reach_the_cluster(shell, cluster, ranks):
     with pytest.raises(UsageError, match=r"write"):
         shell.run_cell_magic("distributed", f"--ranks {ranks}", "pass")
     assert cluster.calls == []
@@ -230,7 +230,7 @@ def test_an_error_of_a_magic_stops_run_all(shell):
         ("--elastic --hung 90", Elastic(hung=90.0)),
     ],
 )
-def test_a_run_is_elastic_where_that_is_asked_for(shell, cluster, line, elastic):
+def test_a_run_is_elastic_on_request(shell, cluster, line, elastic):
     shell.run_cell_magic("distributed_train", line, "pass")
     assert cluster.calls == [("elastic", "pass", elastic)]
 
@@ -243,7 +243,7 @@ def test_a_run_is_elastic_where_that_is_asked_for(shell, cluster, line, elastic)
         ("--elastic --hung 0", "--hung 0 is not a valid time"),
     ],
 )
-def test_elastic_options_that_make_no_sense_are_refused(shell, cluster, line, message):
+def test_invalid_elastic_options_are_refused(shell, cluster, line, message):
     with pytest.raises(UsageError, match=message):
         shell.run_cell_magic("distributed_train", line, "pass")
     assert cluster.calls == []
@@ -259,6 +259,6 @@ def test_elastic_options_that_make_no_sense_are_refused(shell, cluster, line, me
         ("--name digits --resume first", "digits", "first"),
     ],
 )
-def test_a_run_goes_on_from_the_last_one_or_a_named_one(shell, cluster, line, name, resume):
+def test_a_run_resumes_the_last_one_or_a_named_one(shell, cluster, line, name, resume):
     shell.run_cell_magic("distributed_train", line, "pass")
     assert cluster.calls == [("train", "pass", name, resume)]

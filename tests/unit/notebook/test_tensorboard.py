@@ -31,7 +31,7 @@ def test_event_files_hold_every_report_of_every_rank(tmp_path):
     assert [(e.step, e.value) for e in events.Scalars("loss")] == [(step, step * 2.0) for step in range(50)]
 
 
-def test_folder_that_cannot_be_written_ends_the_event_files_only(tmp_path):
+def test_an_unwritable_folder_ends_only_the_event_files(tmp_path):
     (tmp_path / "runs").write_text("in the way")
     run = start(tmp_path)
     writer = TensorBoardWriter(run)
@@ -44,7 +44,7 @@ def test_folder_that_cannot_be_written_ends_the_event_files_only(tmp_path):
     run.finish(Status.FINISHED)
 
 
-def test_missing_tensorboard_is_told_before_the_run(monkeypatch):
+def test_a_missing_tensorboard_is_reported_before_the_run(monkeypatch):
     real = builtins.__import__
 
     def without(name, *args, **kwargs):

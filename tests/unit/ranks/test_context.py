@@ -3,20 +3,20 @@ from farandole.exceptions import UsageError
 from farandole.ranks import context
 
 
-def test_alone_is_rank_0_of_1() -> None:
+def test_a_single_process_is_rank_0_of_1() -> None:
     assert (context.rank(), context.size(), context.local_rank(), context.local_size()) == (0, 1, 0, 1)
     assert (context.backend(), context.worker(), context.cluster()) == ("none", "", "")
     assert str(context.device()).startswith(("cpu", "cuda"))
 
 
-def test_the_ranks_of_a_machine_are_those_of_the_node_where_nobody_counts_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_count_of_the_machine_its_ranks_are_those_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARANDOLE_LOCAL_SIZE", "2")
     assert context.machine_size() == 2
     monkeypatch.setenv("FARANDOLE_MACHINE_SIZE", "6")
     assert context.machine_size() == 6
 
 
-def test_the_environment_says_who_a_rank_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_identifies_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
     for name, value in zip(names, "3412", strict=True):
         monkeypatch.setenv(f"FARANDOLE_{name}", value)

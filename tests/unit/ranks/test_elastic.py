@@ -73,7 +73,7 @@ def test_outside_an_elastic_run_the_loop_is_called_once():
     assert calls == [state]
 
 
-def test_a_failed_collective_goes_back_to_the_last_commit_and_on_in_the_next_world(member):
+def test_after_a_failed_collective_the_loop_continues_from_the_last_commit_in_the_next_world(member):
     state, begun = make_state(), []
     former = form_when_it_waits(member)
 
@@ -93,7 +93,7 @@ def test_a_failed_collective_goes_back_to_the_last_commit_and_on_in_the_next_wor
     assert state.optimizer.param_groups[0]["params"][0].grad is None
 
 
-def test_an_error_of_the_users_own_passes(member):
+def test_an_error_of_the_users_code_is_raised(member):
     @elastic
     def train(_state):
         raise ValueError("boom")
@@ -102,7 +102,7 @@ def test_an_error_of_the_users_own_passes(member):
         train(make_state())
 
 
-def test_any_error_is_the_worlds_once_the_driver_says_it_is_broken(member):
+def test_any_error_is_blamed_on_the_world_once_it_is_marked_broken(member):
     tries = []
     former = form_when_it_waits(member)
 
@@ -119,7 +119,7 @@ def test_any_error_is_the_worlds_once_the_driver_says_it_is_broken(member):
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_an_interrupt_is_the_users_unless_the_driver_announced_it(member, ours):
+def test_an_interrupt_comes_from_the_user_unless_the_driver_announced_it(member, ours):
     tries = []
     former = form_when_it_waits(member) if ours else None
 
@@ -139,7 +139,7 @@ def test_an_interrupt_is_the_users_unless_the_driver_announced_it(member, ours):
             train(make_state())
 
 
-def test_an_interrupt_while_it_goes_back_has_it_begin_that_anew(member):
+def test_an_interrupt_during_a_restore_repeats_the_restore(member):
     class Slow:
         loads = 0
 
@@ -177,9 +177,9 @@ def test_a_second_loop_in_one_run_is_refused(member):
     assert train(state) == 0
 
 
-def test_where_no_rank_is_left_with_a_copy_new_ones_go_on_from_the_newest_checkpoint(member, tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr(run, "notice", told.append)
+def test_without_a_copy_new_ranks_continue_from_the_newest_checkpoint(member, tmp_path, monkeypatch):
+    notices = []
+    monkeypatch.setattr(run, "notice", notices.append)
     monkeypatch.setattr(reporter.current(), "run", "r")
     run.current().begin(str(tmp_path), "")
     earlier = make_state()
@@ -197,7 +197,7 @@ def test_where_no_rank_is_left_with_a_copy_new_ones_go_on_from_the_newest_checkp
     run.current().end()
     assert begun == [3]
     assert torch.equal(state.model.weight, earlier.model.weight)
-    assert told == ["resumed from the checkpoint of step 3: no other rank has a newer commit"]
+    assert notices == ["resumed from the checkpoint of step 3: no other rank has a newer commit"]
 
 
 def test_a_new_rank_that_fails_before_it_joins_leaves_the_copies_to_the_next_one(member, tmp_path, monkeypatch):
@@ -228,7 +228,7 @@ def test_a_new_rank_that_fails_before_it_joins_leaves_the_copies_to_the_next_one
     assert (joined.step, list(tmp_path.iterdir())) == (3, [])
 
 
-def test_ranks_part_at_the_commit_that_was_said_and_keep_its_state(member):
+def test_ranks_leave_at_the_announced_commit_and_keep_its_state(member):
     state, begun = make_state(), []
     former = form_when_it_waits(member)
 
@@ -248,7 +248,7 @@ def test_ranks_part_at_the_commit_that_was_said_and_keep_its_state(member):
     assert begun == [0, 3]
 
 
-def test_an_epoch_goes_on_in_its_middle_where_ranks_part(member):
+def test_an_epoch_continues_in_the_middle_after_ranks_leave(member):
     data = torch.utils.data.DataLoader(torch.arange(40), batch_size=4, shuffle=True)
     _, _, loader = prepare(loader=data)
     state = fd_state(loader, step=0, seen=[])
@@ -267,7 +267,7 @@ def test_an_epoch_goes_on_in_its_middle_where_ranks_part(member):
     assert (state.step, sorted(state.seen)) == (10, list(range(40)))
 
 
-def test_a_rank_that_parted_and_hears_nothing_lets_those_go_that_were_not_told(member, monkeypatch):
+def test_a_rank_that_left_without_the_others_releases_them(member, monkeypatch):
     sent, abandoned = [], []
     monkeypatch.setattr(membership, "PEERS_SECONDS", 0.05)
     monkeypatch.setattr(membership, "abandon_world", lambda: abandoned.append(len(sent)))
@@ -282,7 +282,7 @@ def test_a_rank_that_parted_and_hears_nothing_lets_those_go_that_were_not_told(m
     assert sent[1]["why"] == "rank 0 waited 0.05 s for the other ranks to leave the world"
 
 
-def test_a_rank_waits_through_the_night_for_a_driver_that_is_gone_and_then_gives_up(member, monkeypatch):
+def test_a_rank_waits_for_a_lost_driver_overnight_and_then_gives_up(member, monkeypatch):
     assert membership.WORLD_SECONDS >= 16 * 3600
     monkeypatch.setattr(membership, "WORLD_SECONDS", 0.05)
     with pytest.raises(
@@ -292,7 +292,7 @@ def test_a_rank_waits_through_the_night_for_a_driver_that_is_gone_and_then_gives
     assert not member.waits
 
 
-def test_a_new_rank_and_one_whose_world_failed_wait_without_a_second_word(member, monkeypatch):
+def test_a_new_rank_and_one_whose_world_failed_wait_without_another_message(member, monkeypatch):
     sent = []
     monkeypatch.setattr(membership, "PEERS_SECONDS", 0.05)
     monkeypatch.setattr(reporter, "send", sent.append)
@@ -307,7 +307,7 @@ def test_a_new_rank_and_one_whose_world_failed_wait_without_a_second_word(member
     assert [news["failed"] for news in sent if not news["formed"]] == [False, True]
 
 
-def test_a_commit_waits_for_the_word_where_to_part():
+def test_a_commit_waits_until_the_commit_to_leave_at_is_known():
     member, state = ElasticClient(), make_state()
     member.begin("none")
     state.on_commit(member.at_commit)
@@ -322,12 +322,12 @@ def test_a_commit_waits_for_the_word_where_to_part():
     assert state.step == 3
 
 
-def test_a_rank_that_does_not_wait_joins_nothing(member):
+def test_a_rank_that_does_not_wait_joins_no_world(member):
     with pytest.raises(DeadlineError, match="rank 0 does not wait for a world"):
         member.form(ALONE)
 
 
-def test_a_rank_says_whether_it_waits_for_a_world(member, monkeypatch):
+def test_a_rank_reports_whether_it_waits_for_a_world(member, monkeypatch):
     forms, may_end, state = threading.Event(), threading.Event(), make_state()
 
     def form(_environment):
@@ -347,7 +347,7 @@ def test_a_rank_says_whether_it_waits_for_a_world(member, monkeypatch):
     assert not control.waits()
 
 
-def test_rates_follow_with_those_that_a_scheduler_begins_from():
+def test_learning_rates_and_initial_rates_of_schedulers_are_scaled():
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
@@ -374,7 +374,7 @@ def warm_then_cosine(optimizer):
 
 
 @pytest.mark.parametrize("schedule", [one_cycle, cosine, triangle, warm_then_cosine])
-def test_a_schedule_goes_on_with_the_new_rates(schedule):
+def test_a_schedule_continues_with_the_new_rates(schedule):
     rates = {}
     for factor in (1.0, 0.5):
         optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1, momentum=0.9)
@@ -396,7 +396,7 @@ def test_a_schedule_goes_on_with_the_new_rates(schedule):
         ({"lr_rule": "square"}, "no learning-rate rule 'square'; choose one of none, linear"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options, message):
+def test_impossible_options_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         Elastic(**options)
 

@@ -28,7 +28,7 @@ def _run(store: RunStore, steps: tuple[int, ...] = (), *, name: str = "", cwd: s
     return run
 
 
-def test_a_run_tells_its_checkpoints_oldest_first(store: RunStore) -> None:
+def test_a_run_lists_its_checkpoints_oldest_first(store: RunStore) -> None:
     run = _run(store, (9, 10, 2))
     assert [(found.step, found.time, found.bytes) for found in run.checkpoints] == [
         (9, 1000, 90),
@@ -38,7 +38,7 @@ def test_a_run_tells_its_checkpoints_oldest_first(store: RunStore) -> None:
     assert store.load(run.id).checkpoints == run.checkpoints
 
 
-def test_one_that_a_killed_writer_had_put_aside_counts_unless_it_was_replaced(store: RunStore) -> None:
+def test_a_checkpoint_set_aside_by_a_killed_writer_counts_unless_it_was_replaced(store: RunStore) -> None:
     run = _run(store, (3, 6))
     folder = run.folder / "checkpoints"
     (folder / "step-6").rename(folder / ".step-6.old")
@@ -48,7 +48,7 @@ def test_one_that_a_killed_writer_had_put_aside_counts_unless_it_was_replaced(st
     assert [found.path.name for found in run.checkpoints] == ["step-3", "step-6"]
 
 
-def test_what_cannot_be_read_is_no_checkpoint(store: RunStore) -> None:
+def test_unreadable_files_are_not_checkpoints(store: RunStore) -> None:
     run = _run(store, (1, 2, 3))
     folder = run.folder / "checkpoints"
     (folder / "step-1" / "manifest.json").unlink()
@@ -58,14 +58,14 @@ def test_what_cannot_be_read_is_no_checkpoint(store: RunStore) -> None:
     assert checkpoints_of(folder / "nowhere") == ()
 
 
-def test_a_run_is_chosen_by_id_beginning_or_name(store: RunStore) -> None:
+def test_a_run_is_found_by_id_prefix_or_name(store: RunStore) -> None:
     run = _run(store, (1,), name="digits")
     _run(store, name="digits")  # A newer run without a checkpoint.
     for key in (run.id, "digits"):
         assert store.to_resume(key).id == run.id
 
 
-def test_without_a_key_it_is_the_last_one_of_the_name_or_the_folder(store: RunStore) -> None:
+def test_without_a_key_it_is_the_last_run_with_the_name_or_in_the_folder(store: RunStore) -> None:
     named = _run(store, (1,), name="digits", cwd="/there")
     here = _run(store, (1,), name="other")
     _run(store)
@@ -74,7 +74,7 @@ def test_without_a_key_it_is_the_last_one_of_the_name_or_the_folder(store: RunSt
     assert store.to_resume("", cwd=Path("/here")).id == here.id
 
 
-def test_where_there_is_no_checkpoint_the_error_says_what_to_do(store: RunStore) -> None:
+def test_without_a_checkpoint_the_error_names_the_remedy(store: RunStore) -> None:
     run = _run(store)
     with pytest.raises(UsageError, match=f"run {run.id} has no checkpoint.*fd.checkpoint"):
         store.to_resume(run.id)
@@ -86,7 +86,7 @@ def test_where_there_is_no_checkpoint_the_error_says_what_to_do(store: RunStore)
         store.to_resume("nope")
 
 
-def test_a_run_says_what_it_went_on_from_and_takes_notices_of_ranks(store: RunStore) -> None:
+def test_a_run_records_what_it_resumed_and_the_notices_of_ranks(store: RunStore) -> None:
     run = store.create(code="pass", backend="torch", size=1, workers=["w0"], resumed_from="20260101-000000-abcd")
     run.add_records(0, {"kind": Kind.NOTICE, "rank": 0, "time": 1.0, "text": "the disk is full"})
     run.finish(Status.FINISHED)

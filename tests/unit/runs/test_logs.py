@@ -4,7 +4,7 @@ from farandole.runs import logs
 from farandole.runs.logs import RankLogs
 
 
-def test_the_tail_is_whole_lines_across_pieces():
+def test_the_tail_has_complete_lines_across_pieces():
     kept = RankLogs()
     for piece in ("one\ntw", "o\nthr", "ee"):
         kept.add(1, piece)
@@ -16,7 +16,7 @@ def test_a_silent_rank_has_an_empty_log():
     assert RankLogs().tail(3, 5) == ""
 
 
-def test_old_output_goes_and_each_rank_has_its_own_measure(monkeypatch):
+def test_old_output_is_dropped_and_each_rank_has_its_own_limit(monkeypatch):
     monkeypatch.setattr(logs, "KEPT_CHARACTERS", 100)
     kept = RankLogs()
     kept.add(0, "quiet rank\n")
@@ -28,7 +28,7 @@ def test_old_output_goes_and_each_rank_has_its_own_measure(monkeypatch):
     assert 10 <= len(lines) <= 12
 
 
-def test_one_piece_larger_than_the_measure_is_kept(monkeypatch):
+def test_one_piece_larger_than_the_limit_is_kept(monkeypatch):
     monkeypatch.setattr(logs, "KEPT_CHARACTERS", 10)
     kept = RankLogs()
     kept.add(0, "a long last word before the end")

@@ -12,7 +12,7 @@ def test_a_script_has_no_origin():
     assert origin() == Origin()
 
 
-def test_a_kernel_knows_notebook_kernel_and_cell(monkeypatch):
+def test_the_origin_has_notebook_kernel_and_cell(monkeypatch):
     monkeypatch.setenv("JPY_SESSION_NAME", "/home/ada/digits.ipynb")
     manager, client = start_new_kernel(startup_timeout=DEADLINE)
     try:

@@ -27,7 +27,7 @@ def report(run, rank, step=None, epoch=None, **values):
     run.add_records(rank, json.loads(json.dumps(record)))
 
 
-def test_series_is_mean_over_ranks_with_spread(run):
+def test_a_series_is_the_mean_over_ranks_with_spread(run):
     for step in range(3):
         report(run, 0, step=step, loss=1.0)
         report(run, 1, step=step, loss=3.0)
@@ -37,7 +37,7 @@ def test_series_is_mean_over_ranks_with_spread(run):
     assert [p.mean for p in series.ranks[1]] == [3.0] * 3
 
 
-def test_long_series_is_shortened_for_the_screen_but_kept_whole(run):
+def test_a_long_series_is_shortened_on_the_screen_only(run):
     for step in range(10_000):
         report(run, 0, step=step, loss=float(step))
     (series,) = run.series()
@@ -46,7 +46,7 @@ def test_long_series_is_shortened_for_the_screen_but_kept_whole(run):
     assert len(run.dataframe()) == 10_000
 
 
-def test_ranks_of_different_length_line_up(run):
+def test_series_of_different_length_are_aligned(run):
     for step in range(1000):
         report(run, 0, step=step, loss=1.0)
     for step in range(10):
@@ -56,7 +56,7 @@ def test_ranks_of_different_length_line_up(run):
     assert series.points[-1].mean == 1.0
 
 
-def test_nan_and_infinity_are_kept_counted_and_leave_a_gap(run):
+def test_nan_and_infinity_are_kept_and_counted_and_leave_a_gap(run):
     for step, value in enumerate([1.0, math.nan, math.inf, 2.0]):
         report(run, 0, step=step, loss=value)
     (series,) = run.series()
@@ -67,7 +67,7 @@ def test_nan_and_infinity_are_kept_counted_and_leave_a_gap(run):
     assert values[2] == math.inf
 
 
-def test_dataframe_has_one_row_a_report(run):
+def test_dataframe_has_one_row_per_report(run):
     report(run, 0, step=1, epoch=0, loss=0.5)
     report(run, 0, epoch=1, accuracy=0.9)
     report(run, 1, loss=0.25)
@@ -94,7 +94,7 @@ def test_dataframe_without_reports_is_empty(run):
         ([(5, None), (6, None), (3, None)], [5, 6, 3]),
     ],
 )
-def test_axis_goes_on_where_steps_start_again_with_an_epoch(places, expected):
+def test_the_axis_continues_if_steps_restart_with_an_epoch(places, expected):
     axis = Axis()
     assert [axis.place(step, epoch) for step, epoch in places] == expected
 
@@ -117,7 +117,7 @@ def test_result_is_that_of_the_lowest_rank(run):
     assert run.results == {0: 7, 1: {"a": 1}}
 
 
-def test_ranks_tell_the_latest_news(run):
+def test_ranks_show_their_latest_values(run):
     run.add_records(1, {"kind": "usage", "rank": 1, "time": 0.0, "cpu_percent": 90.0, "memory_bytes": 5})
     run.add_records(1, {"kind": "progress", "rank": 1, "time": 0.0, "name": "", "done": 1, "total": 2, "samples": 3})
     run.set_rank_state(1, "dead")
@@ -140,7 +140,7 @@ def test_listener_gets_reports(run):
     assert [(r.rank, r.step, r.values) for r in seen] == [(1, 3, {"loss": 1.0})]
 
 
-def test_finish_only_once(run):
+def test_a_run_finishes_only_once(run):
     run.finish(Status.FAILED, "boom")
     run.finish(Status.FINISHED)
     assert (run.status, run.error) == (Status.FAILED, "boom")
@@ -158,7 +158,7 @@ class SlowSink(Nowhere):
         assert self.may_close.wait(DEADLINE)
 
 
-def test_who_waits_for_a_run_finds_its_end_in_its_files(tmp_path):
+def test_after_waiting_for_a_run_its_files_have_its_end(tmp_path):
     sink = SlowSink()
     run = Run(RunInfo(id="r", folder=tmp_path), "pass", sink)
     with ThreadPoolExecutor() as pool:
@@ -178,7 +178,7 @@ def test_unknown_kinds_are_ignored(run):
     assert run.series() == []
 
 
-def test_ranks_of_an_elastic_run_change_places(run):
+def test_ranks_of_an_elastic_run_change_workers(run):
     run.assign_ranks(["c-w1"])
     assert [(view.worker, view.state) for view in run.ranks()] == [("c-w1", "running"), ("c-w1", "dead")]
     run.assign_ranks(["c-w1", "c-w0", "c-w2"])
@@ -188,7 +188,7 @@ def test_ranks_of_an_elastic_run_change_places(run):
     assert (run.size, run.info.workers) == (3, ("c-w1", "c-w0", "c-w2"))
 
 
-def test_series_can_be_had_without_the_lines_of_the_ranks(run):
+def test_series_are_available_without_lines_per_rank(run):
     for step in range(1000):
         report(run, 0, step=step, loss=step / 7)
         # Rank 1 reports seldom: its buckets are narrower than those of rank 0.

@@ -50,7 +50,7 @@ def test_run_is_readable_without_our_code(store):
     assert (run.folder / "logs/rank-1.log").read_text() == "hello\n"
 
 
-def test_load_gives_the_run_back(store):
+def test_load_returns_the_run(store):
     run = create(store, name="x")
     for step in range(5):
         report(run, 0, step, float(step))
@@ -65,7 +65,7 @@ def test_load_gives_the_run_back(store):
     assert load_run(run.id, store.folder)["loss"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_reports_reach_the_disk_within_a_second_by_themselves(store):
+def test_reports_reach_the_disk_within_a_second(store):
     run = create(store)
     report(run, 0, 1, 0.5)
     path = run.folder / "metrics/rank-0.jsonl"
@@ -114,7 +114,7 @@ def test_kill_of_the_driver_loses_at_most_a_second_and_the_run_is_lost(store):
     assert len(store.load_run(earlier.id)) == 1
 
 
-def test_driver_is_gone_only_when_it_is():
+def test_only_a_dead_driver_counts_as_gone():
     me = this_process()
     assert not driver_is_gone(me)
     assert driver_is_gone({**me, "started": me["started"] - 60})
@@ -122,7 +122,7 @@ def test_driver_is_gone_only_when_it_is():
     assert not driver_is_gone({**me, "host": "elsewhere", "pid": 1})
 
 
-def test_list_is_newest_first_and_leaves_bad_folders_out(store):
+def test_list_is_newest_first_and_skips_bad_folders(store):
     runs = [create(store) for _ in range(3)]
     for run in runs:
         run.finish(Status.FINISHED)
@@ -137,11 +137,11 @@ def test_list_is_newest_first_and_leaves_bad_folders_out(store):
     assert [info.id for info in listed] == [run.id for run in reversed(runs)]
 
 
-def test_list_of_a_store_that_is_not_there_is_empty(store):
+def test_list_of_a_missing_store_is_empty(store):
     assert store.list() == []
 
 
-def test_find_by_id_beginning_and_name(store):
+def test_find_by_id_prefix_and_name(store):
     first, second = create(store, name="a"), create(store, name="a")
     for run in (first, second):
         run.finish(Status.FINISHED)
@@ -151,14 +151,14 @@ def test_find_by_id_beginning_and_name(store):
 
 
 @pytest.mark.parametrize("key", ["nothing", "", "../runs"])
-def test_find_says_what_there_is(store, key):
+def test_find_lists_the_existing_runs(store, key):
     run = create(store)
     run.finish(Status.FINISHED)
     with pytest.raises(RunNotFoundError, match=run.id):
         store.find(key)
 
 
-def test_find_refuses_an_ambiguous_beginning(store):
+def test_find_refuses_an_ambiguous_prefix(store):
     for _ in range(2):
         create(store).finish(Status.FINISHED)
     with pytest.raises(RunNotFoundError, match="2 runs begin with '2'"):
@@ -170,7 +170,7 @@ def test_find_in_an_empty_store_names_the_folder(store):
         store.find("x")
 
 
-def test_folder_that_cannot_be_written_is_told_once_and_nothing_is_lost(store, tmp_path):
+def test_an_unwritable_folder_is_reported_once_and_nothing_is_lost(store, tmp_path):
     (tmp_path / "runs").write_text("a file in place of the folder")
     run = create(store)
     for step in range(10):
@@ -186,22 +186,22 @@ def test_folder_that_cannot_be_written_is_told_once_and_nothing_is_lost(store, t
     assert store.load(run.id).notices == run.notices
 
 
-def test_folder_that_works_again_after_the_end_is_still_written(tmp_path):
+def test_a_folder_that_works_again_after_the_end_is_still_written(tmp_path):
     blocker = tmp_path / "r"
     blocker.write_text("")
-    told = []
+    notices = []
     files = RunFiles(blocker, retry_seconds=0.05)
-    files.start(told.append)
+    files.start(notices.append)
     files.append({"metrics/rank-0.jsonl": "{}\n"})
     files.close()
     blocker.unlink()
     deadline = time.monotonic() + 5
-    while len(told) < 2 and time.monotonic() < deadline:
+    while len(notices) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     assert (blocker / "metrics/rank-0.jsonl").read_text() == "{}\n"
 
 
-def test_full_disk_goes_on_in_the_middle_of_a_line(tmp_path):
+def test_after_a_full_disk_writing_continues_in_the_middle_of_a_line(tmp_path):
     """A child under a file size limit gets EFBIG within a line; once the limit is lifted, the file is complete."""
     script = """
 import resource, signal, sys
@@ -209,11 +209,11 @@ from pathlib import Path
 from farandole.runs.writer import RunFiles
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
-told = []
+notices = []
 files = RunFiles(Path(sys.argv[1]))
 files.append({"metrics/rank-0.jsonl": "".join(f"line {n}\\n" for n in range(50))})
-files.start(told.append)
-assert len(told) == 1 and "File too large" in told[0], told
+files.start(notices.append)
+assert len(notices) == 1 and "File too large" in notices[0], notices
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 files.append({"metrics/rank-0.jsonl": "last\\n"})
 files.close()
@@ -223,7 +223,7 @@ files.close()
     assert lines == [*(f"line {n}" for n in range(50)), "last"]
 
 
-def test_a_file_is_made_once_for_all_that_was_told_before_it_is_written(tmp_path):
+def test_a_file_is_created_once_for_all_earlier_messages(tmp_path):
     made = []
 
     def text(number):
@@ -267,7 +267,7 @@ def test_strict_json_has_no_nan():
     assert json.loads(text, parse_constant=pytest.fail)["a"] == ["NaN", "-Infinity", 1.5]
 
 
-def test_git_commit_is_noted(store, tmp_path):
+def test_the_git_commit_is_recorded(store, tmp_path):
     def git(*words):
         subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=tmp_path, check=True)
 
@@ -308,7 +308,7 @@ def lose_bytes(run):
 
 
 @pytest.mark.parametrize("faults", [(), (tear,), (tear, lose_positions), (lose_bytes,)])
-def test_a_run_that_is_told_again_is_continued_without_doubling(store, faults):
+def test_a_replayed_run_continues_without_duplicates(store, faults):
     run = create(store, name="again")
     for step in range(3):
         say(run, 0, step)
@@ -376,7 +376,7 @@ def test_positions_that_do_not_fit_the_files_are_removed(store):
     assert not (run.folder / POSITIONS).exists()
 
 
-def test_a_folder_that_cannot_be_read_for_a_moment_costs_no_file(store, monkeypatch):
+def test_a_temporarily_unreadable_folder_loses_no_file(store, monkeypatch):
     """Positions without the size of a file would have the next driver cut that file to nothing."""
     run = create(store)
     say(run, 0, 0)
@@ -403,7 +403,7 @@ def test_output_that_no_journal_holds_survives_the_next_driver(store):
     run.let_go()
 
 
-def test_the_progress_of_messages_that_are_known_is_still_shown(store):
+def test_the_progress_of_known_messages_is_still_shown(store):
     run = create(store)
     progress = {"kind": "progress", "name": "epoch", "done": 1, "total": 2, "time": 1.0}
     run.add_records(0, progress, position=("k", 1))
@@ -413,7 +413,7 @@ def test_the_progress_of_messages_that_are_known_is_still_shown(store):
     assert again.ranks()[0].progress == {"epoch": progress}
 
 
-def test_a_run_that_is_told_again_elsewhere_is_written_whole(store, tmp_path):
+def test_a_run_replayed_into_another_store_is_written_completely(store, tmp_path):
     run, other = create(store), RunStore(tmp_path / "other")
     run.let_go()
     again = other.resume(json.loads(run.info.to_json()), run.code)
@@ -423,7 +423,7 @@ def test_a_run_that_is_told_again_elsewhere_is_written_whole(store, tmp_path):
     assert (other.folder / run.id / "code.py").read_text() == run.code
 
 
-def test_a_run_that_somebody_else_leads_is_not_written(store, tmp_path):
+def test_a_run_led_by_another_driver_is_not_written(store, tmp_path):
     run, other = create(store), RunStore(tmp_path / "other")
     again = other.follow(json.loads(run.info.to_json()), run.code)
     report(again, 0, 0, 0.5)
@@ -434,7 +434,7 @@ def test_a_run_that_somebody_else_leads_is_not_written(store, tmp_path):
 
 
 @pytest.mark.parametrize(("status", "error"), [(Status.FAILED, RankError), (Status.INTERRUPTED, RankError)])
-def test_waiting_for_a_run_raises_as_its_cell_would(store, status, error):
+def test_waiting_for_a_run_raises_the_error_of_its_cell(store, status, error):
     run = create(store)
     with pytest.raises(DeadlineError, match="it continues"):
         run.wait(0.01)
@@ -444,7 +444,7 @@ def test_waiting_for_a_run_raises_as_its_cell_would(store, status, error):
             waited.wait(5)
 
 
-def test_waiting_for_a_run_that_is_led_elsewhere_says_what_to_do(store):
+def test_waiting_for_a_run_led_elsewhere_names_the_remedy(store):
     run = create(store)
     with pytest.raises(UsageError, match="%cluster attach"):
         store.load(run.id).wait()

@@ -15,7 +15,7 @@ def bars(tmp_path, *records):
     return [bar["name"] for bar in progress(run.ranks())]
 
 
-def test_a_finished_loop_makes_room_for_the_next(tmp_path):
+def test_a_finished_loop_is_replaced_by_the_next(tmp_path):
     assert bars(tmp_path, ("epoch 1", 5, 5, 1.0), ("epoch 2", 1, 5, 2.0)) == ["epoch 2"]
 
 
@@ -27,7 +27,7 @@ def test_nested_loops_show_both(tmp_path):
     assert bars(tmp_path, ("epochs", 1, 5, 1.0), ("batches", 3, 9, 2.0)) == ["epochs", "batches"]
 
 
-def test_a_loop_that_was_left_early_goes_after_a_while(tmp_path):
+def test_a_loop_that_ended_early_disappears_after_a_while(tmp_path):
     assert bars(tmp_path, ("search", 3, 100, 1.0), ("train", 3, 9, 60.0)) == ["train"]
 
 

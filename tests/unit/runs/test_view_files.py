@@ -28,7 +28,7 @@ def read(run, name):
     return json.loads((run.folder / name).read_text(encoding="utf-8"))
 
 
-def test_at_the_end_it_is_what_the_dashboard_shows(tmp_path):
+def test_the_last_view_equals_the_dashboard(tmp_path):
     run = created(tmp_path)
     for step in range(3 * POINTS):
         for rank in range(2):
@@ -43,7 +43,7 @@ def test_at_the_end_it_is_what_the_dashboard_shows(tmp_path):
     assert len(lines[0]["x"]) <= POINTS
 
 
-def test_while_a_run_goes_on_it_follows(tmp_path):
+def test_the_view_follows_an_active_run(tmp_path):
     run = created(tmp_path)
     report(run, 0, 1, loss=0.5)
     give_up = time.monotonic() + DEADLINE
@@ -72,7 +72,7 @@ def until(condition):
         time.sleep(0.02)
 
 
-def test_a_view_that_fails_costs_the_run_nothing_and_is_told_once(tmp_path, breaks_at_the_second_series):
+def test_a_failed_view_does_not_affect_the_run_and_is_reported_once(tmp_path, breaks_at_the_second_series):
     run = created(tmp_path)
     report(run, 0, 1, loss=0.5)
     until(lambda: (run.folder / VIEW).exists() and read(run, VIEW)["series"])
@@ -91,7 +91,7 @@ def test_a_view_that_fails_costs_the_run_nothing_and_is_told_once(tmp_path, brea
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), KeyboardInterrupt()])
-def test_a_last_view_that_fails_costs_the_run_nothing(tmp_path, monkeypatch, error):
+def test_a_failed_last_view_does_not_affect_the_run(tmp_path, monkeypatch, error):
     run = created(tmp_path)
 
     def view(*_, **__):
@@ -135,7 +135,7 @@ def clock(monkeypatch):
     return Clock
 
 
-def test_it_is_written_again_only_with_news_and_not_too_often(tmp_path, clock):
+def test_it_is_rewritten_only_after_changes_and_not_too_often(tmp_path, clock):
     run, files = created(tmp_path), Files()
     run.finish(Status.FINISHED)
     views = ViewFiles(run, files)
@@ -153,7 +153,7 @@ def test_it_is_written_again_only_with_news_and_not_too_often(tmp_path, clock):
     assert files.written[5:] == [VIEW, LINES]
 
 
-def test_what_takes_long_is_done_seldom(tmp_path, clock, monkeypatch):
+def test_slow_writes_are_rare(tmp_path, clock, monkeypatch):
     def slow(run, now, **options):
         clock.now += 0.2
         return view_of(run, now, **options)

@@ -41,7 +41,7 @@ def age(manager, settings):
     return utcnow() - last_use(manager, settings)
 
 
-def test_a_silent_execution_is_use_until_it_ends(manager, settings):
+def test_a_silent_execution_counts_as_activity_until_it_ends(manager, settings):
     assert age(manager, settings) >= timedelta(hours=2)
     manager.note_status("rank", CELL, "busy")
     assert manager.busy
@@ -70,21 +70,21 @@ def test_the_end_of_another_request_is_not_the_end_of_the_cell(manager, other):
     assert manager.busy
 
 
-def test_an_end_that_was_lost_is_made_good_by_the_next(manager):
+def test_a_lost_end_is_corrected_by_the_next_one(manager):
     manager.note_status("rank", CELL, "busy")
     for state in ("busy", "idle"):
         manager.note_status("rank", {**CELL, "msg_id": "next"}, state)
     assert not manager.busy
 
 
-def test_what_a_dead_process_began_does_not_count(manager, process):
+def test_executions_of_a_dead_process_do_not_count(manager, process):
     manager.note_status("rank", CELL, "busy")
     process.kill()
     process.wait()
     assert not manager.busy
 
 
-def test_an_observer_that_lags_hides_no_cell_and_one_that_goes_leaves_it_to_the_server(manager):
+def test_a_slow_observer_hides_no_cell_and_after_its_end_the_server_decides(manager):
     manager.note_status("rank", CELL, "busy", observer="socket")
     for state in ("busy", "idle"):
         manager.note_status("rank", {**CELL, "msg_id": "before"}, state)
@@ -95,7 +95,7 @@ def test_an_observer_that_lags_hides_no_cell_and_one_that_goes_leaves_it_to_the_
     assert not manager.busy
 
 
-def test_saving_a_file_is_use_and_a_request_is_not(manager, settings):
+def test_saving_a_file_is_activity_and_a_request_is_not(manager, settings):
     settings[SAVED] = utcnow()
     assert age(manager, settings) < timedelta(minutes=1)
     del settings[SAVED]
@@ -132,7 +132,7 @@ async def until(happened):
 
 
 @pytest.mark.parametrize(("pause", "reports"), [(1, 0), (100, 1)])
-async def test_after_a_pause_the_hub_hears_of_work_at_once(manager, pause, reports):
+async def test_after_a_pause_activity_is_reported_to_the_hub_immediately(manager, pause, reports):
     told = asyncio.Event()
     count = []
 
@@ -152,7 +152,7 @@ async def test_after_a_pause_the_hub_hears_of_work_at_once(manager, pause, repor
     assert count == [True] * reports
 
 
-async def test_a_hub_that_is_away_breaks_nothing():
+async def test_an_unreachable_hub_breaks_nothing():
     async def notify():
         raise TimeoutError
 
@@ -161,7 +161,7 @@ async def test_a_hub_that_is_away_breaks_nothing():
     await report.task
 
 
-def test_a_server_without_a_hub_is_left_as_it_is(manager, monkeypatch):
+def test_a_server_without_a_hub_is_unchanged(manager, monkeypatch):
     monkeypatch.delenv("JUPYTERHUB_ACTIVITY_URL", raising=False)
     web_app = SimpleNamespace(settings={}, last_activity="its own")
     report_activity(SimpleNamespace(kernel_manager=manager, web_app=web_app))
@@ -172,7 +172,7 @@ def test_a_server_without_a_hub_is_left_as_it_is(manager, monkeypatch):
     ("given", "used"),
     [([], ActivityKernelManager), (["--ServerApp.kernel_manager_class=" + OTHER], MappingKernelManager)],
 )
-def test_a_notebook_server_gets_the_manager_unless_it_was_told_otherwise(tmp_path, monkeypatch, given, used):
+def test_a_notebook_server_gets_the_manager_unless_configured_otherwise(tmp_path, monkeypatch, given, used):
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("JUPYTER_NO_CONFIG", "1")
     extensions = {"farandole.server.notebook": True}

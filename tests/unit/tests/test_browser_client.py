@@ -57,34 +57,34 @@ def hub(*progress: tuple[int, str]) -> Iterator[str]:
         server.server_close()
 
 
-def test_a_start_that_the_hub_cleans_up_before_is_waited_for() -> None:
+def test_a_start_waits_for_the_hubs_cleanup() -> None:
     with hub(NOT_STARTING, NOT_STARTING, READY) as url:
         assert Browser(url, "ada", "secret").start_notebook() == f"{url}/user/ada"
 
 
-def test_the_reason_of_a_start_that_failed_is_told() -> None:
+def test_the_reason_of_a_failed_start_is_raised() -> None:
     with hub(NOT_STARTING, FAILED) as url, pytest.raises(BrowserError, match="did not start: no room"):
         Browser(url, "ada", "secret").start_notebook()
 
 
-def test_a_hub_that_never_tells_is_given_up_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_without_progress_is_given_up_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.clients.browser.STOP_DEADLINE", 0.5)
     with hub(NOT_STARTING) as url, pytest.raises(BrowserError, match="HTTP 400.*ada is not starting"):
         Browser(url, "ada", "secret").start_notebook()
 
 
 @pytest.mark.parametrize("answer", [(403, "no scope"), (200, "")], ids=["refused", "closed"])
-def test_a_progress_that_cannot_be_read_is_no_bare_error_of_the_library(answer: tuple[int, str]) -> None:
+def test_unreadable_progress_does_not_raise_an_error_of_the_library(answer: tuple[int, str]) -> None:
     with hub(answer) as url, pytest.raises(BrowserError, match="no scope|closed the progress"):
         Browser(url, "ada", "secret").start_notebook()
 
 
-def test_a_hub_that_takes_a_connection_and_says_nothing_is_not_well_yet() -> None:
+def test_a_hub_that_accepts_a_connection_without_an_answer_is_not_ready() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert not is_healthy(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2)
 
 
-def test_a_port_where_nothing_listens_is_not_well_yet() -> None:
+def test_a_port_without_a_listener_is_not_ready() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert not is_healthy(f"http://127.0.0.1:{port}")

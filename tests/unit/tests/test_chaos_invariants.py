@@ -52,7 +52,7 @@ def edit_lines(path, change):
     path.write_text("".join(change(lines)))
 
 
-def test_a_good_run_is_good(folder, lives):
+def test_an_undamaged_run_has_no_problem(folder, lives):
     assert broken(folder, lives) == []
 
 
@@ -78,7 +78,7 @@ def test_a_run_with_a_clear_reason_may_have_failed(folder, lives):
     assert broken(folder, lives) == []
 
 
-def test_a_torn_record_is_found(folder, lives):
+def test_a_damaged_run_json_is_found(folder, lives):
     path = folder / "run.json"
     path.write_text(path.read_text()[:100])
     [problem] = broken(folder, lives)
@@ -86,7 +86,7 @@ def test_a_torn_record_is_found(folder, lives):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_torn_line_is_found_in_the_middle_and_at_the_end(folder, lives, rank):
+def test_an_incomplete_line_is_found_in_the_middle_and_at_the_end(folder, lives, rank):
     path = folder / f"metrics/rank-{rank}.jsonl"
     edit_lines(path, lambda lines: [*lines[:4], lines[4][:20] + "\n", *lines[5:]])
     assert f"metrics/rank-{rank}.jsonl:5 is damaged" in broken(folder, lives)[0]
@@ -99,7 +99,7 @@ def test_a_missing_report_is_found(folder, lives):
     assert broken(folder, lives) == ["2 reports of process 1 (last rank 1) are missing, of steps 7 to 8"]
 
 
-def test_what_a_killed_process_said_last_may_be_missing_and_no_more(folder, lives):
+def test_only_the_last_output_of_a_killed_process_may_be_missing(folder, lives):
     killed = Life(steps=lives[1].steps, ended=False)
     edit_lines(folder / "metrics/rank-1.jsonl", lambda lines: lines[: -int(QUEUED_SECONDS)])
     edit_lines(folder / "logs/rank-1.log", lambda lines: lines[: -int(QUEUED_SECONDS)])
@@ -108,12 +108,12 @@ def test_what_a_killed_process_said_last_may_be_missing_and_no_more(folder, live
     assert "reports of process 1 (last rank 1) are missing" in broken(folder, [lives[0], killed])[0]
 
 
-def test_a_report_that_is_there_twice_is_found(folder, lives):
+def test_a_duplicate_report_is_found(folder, lives):
     edit_lines(folder / "metrics/rank-0.jsonl", lambda lines: [*lines, lines[3]])
     assert broken(folder, lives) == ["rank 0's report of 1004.5 is there 2 times"]
 
 
-def test_logs_are_looked_at_line_by_line(folder, lives):
+def test_logs_are_checked_line_by_line(folder, lives):
     path = folder / "logs/rank-0.log"
     whole = path.read_text()
     edit_lines(path, lambda lines: [*lines, lines[3]])
@@ -131,7 +131,7 @@ def test_a_damaged_checkpoint_is_found(folder, lives):
     assert f"the checkpoint step-{STEPS} is damaged" in problem
 
 
-def test_what_is_left_of_a_checkpoint_is_found(folder, lives):
+def test_remains_of_a_checkpoint_are_found(folder, lives):
     (folder / "checkpoints/.step-40.new").mkdir()
     assert broken(folder, lives) == [".step-40.new is left of a checkpoint"]
     shutil.rmtree(folder / "checkpoints")
@@ -139,13 +139,13 @@ def test_what_is_left_of_a_checkpoint_is_found(folder, lives):
 
 
 @pytest.mark.parametrize("seen", [[*range(SAMPLES), 3, 3], list(range(1, SAMPLES)) * 2])
-def test_samples_that_were_left_out_or_taken_again_are_found(folder, lives, seen):
+def test_skipped_and_repeated_samples_are_found(folder, lives, seen):
     edit_record(folder, results={"0": {"step": STEPS, "seen": seen}})
     [problem] = broken(folder, lives)
     assert "rank 0 has seen samples" in problem
 
 
-def test_a_journal_is_read_on_from_where_it_was_read_to(tmp_path):
+def test_reading_a_journal_continues_where_it_stopped(tmp_path):
     lines = [json.dumps(vars(step(number, 0))) for number in (1, 2)]
     journals, path = Journals(tmp_path), tmp_path / "journal-w0-1"
     path.write_text(f"{lines[0]}\n{lines[1][:20]}")
@@ -157,7 +157,7 @@ def test_a_journal_is_read_on_from_where_it_was_read_to(tmp_path):
     assert journals.read() == [Life(steps=[step(1, 0), step(2, 0)], ended=True)]
 
 
-def test_what_a_fault_cost_is_read_from_the_steps():
+def test_the_cost_of_a_fault_is_read_from_the_steps():
     steps = [step(number, 0) for number in (1, 2, 3)]
     again = [Step(**{**vars(step(number, 0)), "at": 1010.0 + number}) for number in (2, 3, 4)]
     assert steps_lost(steps) == 0

@@ -30,17 +30,17 @@ def test_some_faults_may_cost_no_rank(ranks, kind):
     assert "('w1', 99)" in problem
 
 
-def test_a_rank_that_is_killed_is_another_process_then(ranks):
+def test_a_killed_rank_is_a_new_process(ranks):
     assert list(exceeded(hit("rank"), ranks, [ranks[0], replace(ranks[1], pid=99)], LOST)) == []
 
 
-def test_a_stopped_rank_may_hold_the_others_up_for_a_minute(ranks):
+def test_a_stopped_rank_may_delay_the_others_for_a_minute(ranks):
     assert list(exceeded(hit("stop", 45.0), ranks, ranks, LOST)) == []
     [problem] = exceeded(hit("stop", 75.0), ranks, ranks, LOST)
     assert "nobody trained for 75 s after fault 0: stop" in problem
 
 
-def test_a_cut_that_nobody_notices_is_none(ranks):
+def test_a_cut_without_an_effect_is_reported(ranks):
     assert list(exceeded(hit("cut", 12.0), ranks, ranks, ())) == []
     assert list(exceeded(hit("cut", 1.0), ranks, ranks, LOST)) == []
     [problem] = exceeded(hit("cut", 1.0), ranks, ranks, ("rank 1 answers again",))
@@ -50,5 +50,5 @@ def test_a_cut_that_nobody_notices_is_none(ranks):
 @pytest.mark.parametrize(
     ("given_up", "runs", "fine"), [(0, 1, True), (1, 1, False), (1, 2, True), (2, 10, False), (2, 20, True)]
 )
-def test_few_runs_may_be_given_up_and_never_all(given_up, runs, fine):
+def test_only_few_runs_may_be_given_up_and_never_all(given_up, runs, fine):
     assert (list(too_many(given_up, runs)) == []) == fine

@@ -27,7 +27,7 @@ def taker():
         ("one", ["memory.max", "memory.swap.max"], {"memory.max": str(SIZE), "memory.swap.max": "0"}),
     ],
 )
-def test_what_the_kernel_calls_a_limit_is_set_and_no_more(tmp_path, place, names, written):
+def test_only_the_kernels_memory_limits_are_set(tmp_path, place, names, written):
     (group := tmp_path / place).mkdir(parents=True)
     for name in names:
         (group / name).touch()
@@ -35,7 +35,7 @@ def test_what_the_kernel_calls_a_limit_is_set_and_no_more(tmp_path, place, names
     assert {path.name: path.read_text() for path in group.iterdir()} == written | {"cgroup.procs": "42"}
 
 
-def test_where_nothing_limits_memory_it_is_said(tmp_path):
+def test_a_missing_memory_controller_is_reported(tmp_path):
     assert not MemoryLimit.possible(root=tmp_path)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(RuntimeError, match="no memory controller"):
@@ -43,7 +43,7 @@ def test_where_nothing_limits_memory_it_is_said(tmp_path):
 
 
 @pytest.mark.skipif(not MemoryLimit.possible(), reason="only root can limit memory")
-def test_who_takes_more_is_killed_and_the_limit_is_gone(taker):
+def test_a_process_beyond_its_limit_is_killed_and_the_limit_is_removed(taker):
     limit = MemoryLimit(f"farandole-test-{os.getpid()}")
     limit.set(taker.pid)
     taker.communicate("now\n", timeout=60)

@@ -63,7 +63,7 @@ def cut_of(connection):
     return cut
 
 
-def test_a_cut_is_marked_and_mended(programs, connection):
+def test_a_cut_is_marked_and_restored(programs, connection):
     programs.add("iptables")
     cut = cut_of(connection)
     cut.make()
@@ -74,7 +74,7 @@ def test_a_cut_is_marked_and_mended(programs, connection):
     assert [call.replace("-D", "-I") for call in programs.calls("iptables")[2:]] == made
 
 
-def test_a_cut_that_fails_half_way_can_be_mended(programs, connection):
+def test_a_partly_failed_cut_can_be_restored(programs, connection):
     programs.add("iptables")
     (programs.folder / "iptables.fails").write_text("2")
     cut = cut_of(connection)
@@ -91,7 +91,7 @@ def test_a_cut_that_hits_no_connection_is_refused(programs, connection):
         cut.make()
 
 
-def test_what_a_killed_soak_has_cut_is_mended_and_nothing_else(programs):
+def test_only_cuts_of_killed_soaks_are_restored(programs):
     programs.add("iptables")
     ours = f"INPUT -i lo -p tcp -m tcp --sport 1 --dport 2 -m comment --comment {MARK} -j DROP"
     rules = ["-P INPUT ACCEPT", f"-A {ours}", '-A INPUT -m comment --comment "of somebody else" -j DROP']
@@ -100,20 +100,20 @@ def test_what_a_killed_soak_has_cut_is_mended_and_nothing_else(programs):
     assert programs.calls("iptables") == ["iptables -w -S INPUT", f"iptables -w -D {ours}"]
 
 
-def test_a_volume_is_a_folder_where_nothing_can_be_mounted(programs, tmp_path):
+def test_a_volume_is_a_folder_if_nothing_can_be_mounted(programs, tmp_path):
     with Volume.open(tmp_path / "volume") as volume:
         assert not volume.small
         assert volume.folder.is_dir()
 
 
-def test_a_volume_that_is_still_in_use_is_unmounted_all_the_same(programs, tmp_path):
+def test_a_volume_in_use_is_unmounted_anyway(programs, tmp_path):
     programs.add("mount", "umount")
     with Volume.open(tmp_path / "volume") as volume:
         assert volume.small
     assert programs.calls("umount") == [f"umount -l {tmp_path / 'volume'}"]
 
 
-def test_a_volume_is_filled_although_others_write_to_it_meanwhile(monkeypatch, tmp_path):
+def test_a_volume_is_filled_while_others_write_to_it(monkeypatch, tmp_path):
     (tmp_path / "volume").mkdir()
     volume, said = Volume(tmp_path / "volume", small=True), iter([OSError(errno.ENOSPC, "full"), None, None])
 

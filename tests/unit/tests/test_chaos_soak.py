@@ -120,7 +120,7 @@ def soaked(site, faults, tmp_path):
     return soak(site, faults, workers=WORKERS, kept=tmp_path, say=said.append, patience=PATIENCE), said
 
 
-def test_all_faults_hit_one_run_where_it_outlives_them(tmp_path, faults):
+def test_all_faults_hit_one_run_if_it_survives_them(tmp_path, faults):
     report, said = soaked(site := Pretended(tmp_path), faults, tmp_path)
     assert (report.problems, report.given_up, site.kept) == ([], [], [])
     assert [hit.fault for hit in report.hits] == faults
@@ -128,7 +128,7 @@ def test_all_faults_hit_one_run_where_it_outlives_them(tmp_path, faults):
     assert "3 faults, 0 runs given up, 0 problems" in summary(report)
 
 
-def test_a_disk_is_kept_full_until_somebody_is_told(tmp_path):
+def test_a_disk_is_kept_full_until_a_notice_appears(tmp_path):
     faults = schedule(1, 1, ["disk"], ["torch"], WORKERS)
     report, _ = soaked(site := Pretended(tmp_path), faults, tmp_path)
     assert (report.problems, [hit.fault for hit in report.hits]) == ([], faults)
@@ -136,7 +136,7 @@ def test_a_disk_is_kept_full_until_somebody_is_told(tmp_path):
     assert set(site.held) == {"disk"}
 
 
-def test_a_run_that_stands_still_is_a_problem_and_the_next_faults_hit_another(tmp_path, faults):
+def test_a_hung_run_is_a_problem_and_the_next_faults_hit_another(tmp_path, faults):
     report, said = soaked(site := Pretended(tmp_path, stands_still=1), faults, tmp_path)
     assert report.problems == [f"chaos-0: not all ranks train again after {faults[1]} (for 3 s)"]
     assert [hit.fault for hit in report.hits] == faults
@@ -153,7 +153,7 @@ def test_a_run_may_be_given_up_for_a_clear_reason(tmp_path, faults):
     assert f"given up: chaos-0: failed: {REASON}" in summary(report)
 
 
-def test_a_rank_that_dies_before_it_is_hit_is_looked_for_again(tmp_path, faults):
+def test_a_rank_that_dies_before_its_fault_is_looked_up_again(tmp_path, faults):
     report, _ = soaked(Pretended(tmp_path, dies=1), faults, tmp_path)
     assert report.problems == []
     assert [hit.fault for hit in report.hits] == faults
@@ -174,7 +174,7 @@ def test_a_soak_whose_runs_are_all_given_up_has_failed(tmp_path, faults):
     assert report.problems == ["1 of 1 runs were given up"]
 
 
-def test_what_a_run_leaves_behind_is_a_problem(tmp_path, faults):
+def test_remains_of_a_run_are_a_problem(tmp_path, faults):
     report, _ = soaked(Pretended(tmp_path, leaves=["process 7"]), faults, tmp_path)
     assert report.problems == ["chaos-0: left behind: process 7"]
     assert "PROBLEM chaos-0: left behind: process 7" in summary(report)

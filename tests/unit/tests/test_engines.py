@@ -19,7 +19,7 @@ def daemon(folder: Path, code: str) -> Daemon:
     return Daemon(name="serve", folder=folder, command=(sys.executable, "-c", code, str(folder)))
 
 
-def test_a_daemon_is_known_again_and_ended_by_its_id(tmp_path: Path) -> None:
+def test_a_daemon_is_recognised_and_ended_by_its_id(tmp_path: Path) -> None:
     code = "import pathlib, sys, time; pathlib.Path(sys.argv[1], 'ready').touch(); time.sleep(600)"
     daemon(tmp_path, code).start((tmp_path / "ready").exists)
     later = daemon(tmp_path, code)
@@ -29,24 +29,24 @@ def test_a_daemon_is_known_again_and_ended_by_its_id(tmp_path: Path) -> None:
     assert not later.stop()
 
 
-def test_a_daemon_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_daemon_that_ends_immediately_is_reported_with_its_last_output(tmp_path: Path) -> None:
     failing = daemon(tmp_path, "raise SystemExit('no such bridge')")
     with pytest.raises(SetUpError, match="ended with status 1.*\nno such bridge"):
         failing.start(lambda: False)
 
 
-def test_what_has_its_id_by_chance_is_left_alone(tmp_path: Path) -> None:
+def test_a_process_with_a_reused_id_is_left_alone(tmp_path: Path) -> None:
     stranger = daemon(tmp_path, "")
     (tmp_path / "serve.started").write_text(str(os.getppid()))
     assert not stranger.stop()
 
 
-def test_a_daemon_whose_starter_was_killed_before_it_wrote_the_id_is_not_known(tmp_path: Path) -> None:
+def test_a_daemon_without_a_recorded_id_is_not_recognised(tmp_path: Path) -> None:
     (tmp_path / "serve.started").touch()
     assert daemon(tmp_path, "").pid() is None
 
 
-def test_ids_of_killed_daemons_are_forgotten_though_others_have_them_now(tmp_path: Path) -> None:
+def test_ids_of_killed_daemons_are_forgotten_even_if_reused(tmp_path: Path) -> None:
     files = [tmp_path / "dockerd.pid", tmp_path / "containerd.pid"]
     forget_killed(*files)
     for text in (str(os.getpid()), "", "9999999"):
@@ -56,7 +56,7 @@ def test_ids_of_killed_daemons_are_forgotten_though_others_have_them_now(tmp_pat
         assert not any(file.exists() for file in files)
 
 
-def test_a_containerd_that_lives_is_kept(tmp_path: Path) -> None:
+def test_a_live_containerd_is_kept(tmp_path: Path) -> None:
     program = tmp_path / "containerd"
     program.symlink_to("/bin/sleep")
     with subprocess.Popen([program, "600"]) as living:
@@ -71,20 +71,20 @@ def test_a_containerd_that_lives_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["tcp://10.0.0.1:2375", "unix:///run/user/1000/docker.sock"])
-def test_another_engine_than_this_machines_is_refused(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_of_another_machine_is_refused(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     with pytest.raises(SetUpError, match=f"DOCKER_HOST is {host}, .*Unset DOCKER_HOST"):
         check_local()
 
 
-def test_this_machines_engine_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_of_this_machine_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///var/run/docker.sock")
     check_local()
     monkeypatch.delenv("DOCKER_HOST")
     check_local()
 
 
-def test_a_lock_is_waited_for_and_falls_free_with_its_holder(tmp_path: Path) -> None:
+def test_a_lock_is_waited_for_and_released_with_its_holder(tmp_path: Path) -> None:
     hold = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); "
     command = [sys.executable, "-c", f"{hold}time.sleep(600)", str(tmp_path / "engine.lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
@@ -99,6 +99,6 @@ def test_a_lock_is_waited_for_and_falls_free_with_its_holder(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("among", [HTTP, HTTPS])
-def test_a_port_is_one_that_no_client_gets_by_chance(among: range) -> None:
+def test_ports_are_outside_the_ephemeral_range(among: range) -> None:
     assert quiet_port(among) in among
     assert among.stop <= 32768

@@ -29,7 +29,7 @@ def commands(folder: Path) -> Commands:
     )
 
 
-def test_each_daemon_is_known_by_its_folder_and_runs_inside(tmp_path: Path) -> None:
+def test_each_daemon_is_recognised_by_its_folder_and_runs_inside_the_network(tmp_path: Path) -> None:
     daemons = commands(tmp_path).all()
     assert [daemon.name for daemon in daemons][:2] == ["etcd", "kube-apiserver"]
     assert len({daemon.name for daemon in daemons}) == len(daemons) == 7
@@ -38,7 +38,7 @@ def test_each_daemon_is_known_by_its_folder_and_runs_inside(tmp_path: Path) -> N
         assert any(str(tmp_path) in word for word in daemon.command)
 
 
-def test_the_pause_image_holds_one_program_that_may_be_run(tmp_path: Path) -> None:
+def test_the_pause_image_contains_one_executable_program(tmp_path: Path) -> None:
     (tmp_path / "pause").write_bytes(b"program")
     pause.write_image(tmp_path / "image.tar", "some/pause:1", tmp_path / "pause")
     with tarfile.open(tmp_path / "image.tar") as image:
@@ -57,7 +57,7 @@ def read(archive: tarfile.TarFile, name: str) -> bytes:
     return file.read()
 
 
-def test_only_our_pods_networks_are_forgotten(tmp_path: Path) -> None:
+def test_only_our_pods_networks_are_removed(tmp_path: Path) -> None:
     ours = [f"{settings.NETWORK}-abc-eth0", "cni-loopback-abc-lo"]
     others = ["k8s-def-eth0", "cni-loopback-def-lo"]
     for name in (*ours, *others):
@@ -72,7 +72,7 @@ def test_the_kubelet_keeps_all_pods_in_our_control_group(tmp_path: Path) -> None
     assert found["authentication"]["anonymous"] == {"enabled": False}
 
 
-def test_a_kubeconfig_is_for_its_holder_alone(tmp_path: Path) -> None:
+def test_a_kubeconfig_is_readable_by_its_holder_only(tmp_path: Path) -> None:
     keys = Keys(folder=tmp_path / "keys")
     keys.make_authority()
     keys.make("admin", "/O=system:masters/CN=admin")
@@ -82,7 +82,7 @@ def test_a_kubeconfig_is_for_its_holder_alone(tmp_path: Path) -> None:
     assert set(json.loads(path.read_text())["users"][0]["user"]) == {"client-certificate-data", "client-key-data"}
 
 
-def test_what_is_kept_is_made_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_files_are_made_once_and_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debian, "CACHE", tmp_path)
 
     def fail(part: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_is_kept_is_made_once_and_whole(tmp_path: Path, monkeypatch: pytest
     assert [path.name for path in tmp_path.iterdir()] == ["programs"]
 
 
-def test_of_daemons_that_left_nothing_nothing_is_taken_away(tmp_path: Path) -> None:
+def test_without_remains_of_daemons_nothing_is_removed(tmp_path: Path) -> None:
     left = Remains(name="farandole-unit-test", folder=tmp_path, containerd=tmp_path / "containerd.sock")
     left.end_containers()
     left.unmount()

@@ -13,7 +13,7 @@ def test_each_lane_names_files_that_exist():
     assert [path for path in (*paths, *ELSEWHERE) if not Path(ROOT, path).exists()] == []
 
 
-def test_the_last_lane_leaves_out_what_the_others_run_and_nothing_else():
+def test_the_last_lane_runs_all_tests_of_no_other_lane():
     *named, (root, *ignored) = lanes().values()
     assert root == "tests"
     assert {path.removeprefix("--ignore=") for path in ignored} == {path for paths in named for path in paths} | {
@@ -24,5 +24,5 @@ def test_the_last_lane_leaves_out_what_the_others_run_and_nothing_else():
 @pytest.mark.parametrize(
     ("statuses", "together"), [([0, 0], 0), ([0, 5], 0), ([5, 5], 5), ([0, 1, 5], 1), ([0, 2], 2), ([0, -9], -9)]
 )
-def test_one_lane_that_fails_fails_all(statuses, together):
+def test_one_failed_lane_fails_all(statuses, together):
     assert worst(statuses) == together

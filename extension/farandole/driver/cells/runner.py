@@ -286,6 +286,7 @@ class CellRunner:
             raise RankError("the cell ended on no rank, so its outcome is unknown; run it again")
 
     def _raise_for(self, replies: Sequence[Reply]) -> None:
+        """Raise the error of a cell that failed or was stopped."""
         if self._core.group.interrupted:
             raise RankError("the cell was stopped on all ranks")
         if any(reply.status != "ok" for reply in replies):

@@ -79,6 +79,7 @@ class ControlService:
         }
 
     async def _scale(self, request: Mapping[str, Any]) -> None:
+        """Scale the cluster to the number of workers in a request."""
         workers = int(request["workers"])
         if workers < 1:
             raise UsageError(f"a cluster needs at least 1 worker, not {workers}; stop it instead")
@@ -96,6 +97,7 @@ class ControlService:
                 self._scale_request = None
 
     async def _stop(self, _request: Mapping[str, Any]) -> None:
+        """Stop the cluster and its running cell; cells that wait or start later end with an error."""
         core = self._core
         core.check_not_ended()
         self._progress(f"cluster {core.name!r} is being stopped from the panel")
@@ -111,6 +113,7 @@ class ControlService:
                 raise
 
     async def _stop_run(self, request: Mapping[str, Any]) -> None:
+        """Stop the run of a request."""
         run = str(request["run"])
         if run not in self._runner.going:
             raise UsageError(f"run {run} is not in progress here")

@@ -242,6 +242,7 @@ class RankKernel:
         buffers: list[bytes] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> str:
+        """Send a message to the kernel; raise DeadlineError while it is not connected."""
         if not self._connection.opened:
             raise DeadlineError(
                 f"rank {self.rank} on worker {self.worker.name} is not connected; attach the cluster again"

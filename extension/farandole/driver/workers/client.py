@@ -166,12 +166,14 @@ class HubClient:
             return exc.status == 400
 
     def _unreachable(self, exc: Exception) -> HubUnreachableError:
+        """Return the error for a hub that does not answer a request, or stops sending."""
         return HubUnreachableError(
             f"no hub answers at {self.url} ({exc}). Check the address, or use `--local` to work without a hub."
         )
 
     @asynccontextmanager
     async def _request(self, method: str, path: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request to the hub's API and yield the answer; raises `HubError` if the hub refuses it."""
         url = f"{self.url}hub/api/{path}"
         headers = {**self.address.headers, "Authorization": f"token {self.token}"}
         options.setdefault("timeout", REQUEST_TIMEOUT)
@@ -197,6 +199,7 @@ def _own_address(answer: aiohttp.ClientResponse) -> str:
 
 
 def _refusal(request: str, status: int, reason: str, retry_after: str) -> HubError:
+    """Return the error for a request that the hub refuses."""
     if status in {401, 403}:
         return PermissionDeniedError(
             f"the hub refused the token ({status} {reason}). It has expired or lacks a scope: restart your notebook "

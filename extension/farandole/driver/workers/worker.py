@@ -239,6 +239,7 @@ class Worker:
         return answer
 
     async def _request(self, method: str, path: str, *, missing_ok: bool = False, **options: Any) -> Any:
+        """Send a request to the worker and return its JSON answer; raises `WorkerStartError` if it fails."""
         try:
             async with self._session.request(
                 method,

@@ -192,7 +192,7 @@ class Checkpoints:
         if context.rank() != 0:
             return
         snapshot = state.last
-        snapshot.hold()
+        snapshot.acquire()
         kept = {name: part for name, part in snapshot.state.items() if name != "rng"}
         content = Content(
             step=_step(kept), state=kept, rngs=rngs, seed=torch.initial_seed(), run=reporter.current().run

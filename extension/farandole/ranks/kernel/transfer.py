@@ -88,6 +88,7 @@ def _on_open(_comm: Any, message: dict[str, Any]) -> None:
 
 
 def _assign(data: bytes, names: list[str] | None) -> None:
+    """Assign pushed values in the user's namespace; raise TransferError if they cannot be unpickled."""
     import cloudpickle
 
     try:
@@ -111,6 +112,7 @@ def _find(name: str, namespace: dict[str, Any]) -> Any:
 
 
 def _namespace() -> dict[str, Any]:
+    """Return the user's variables."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()

@@ -43,9 +43,9 @@ class Progress:
         self.ended = False
         self._counts_samples = False
         self._clock = clock
-        self._started = clock()
-        self._shown = self._started
+        self._started = self._shown = clock()
         self._shown_done = 0
+        self._step_seconds: float | None = None
 
     def add(self, item: object) -> None:
         """Count one finished item."""
@@ -60,11 +60,15 @@ class Progress:
         return self._clock() - self._shown >= SECONDS_BETWEEN
 
     def record(self) -> dict[str, Any]:
-        """Return a progress record; ``step_seconds`` is the mean duration of a step since the last record."""
+        """Return a progress record.
+
+        ``step_seconds`` is the mean duration of a step since the last record. Without a new step it keeps its value:
+        a loop's last record often follows another one at once.
+        """
         now = self._clock()
         elapsed = max(now - self._started, 1e-9)
         steps = self.done - self._shown_done
-        step_seconds = (now - self._shown) / steps if steps else None
+        self._step_seconds = (now - self._shown) / steps if steps else self._step_seconds
         self._shown, self._shown_done = now, self.done
         return {
             "kind": Kind.PROGRESS,
@@ -76,7 +80,7 @@ class Progress:
             "samples": self.samples,
             "rate": self.done / elapsed,
             "samples_per_second": self.samples / elapsed if self._counts_samples else None,
-            "step_seconds": step_seconds,
+            "step_seconds": self._step_seconds,
         }
 
 

@@ -16,23 +16,23 @@ class Snapshot:
 
     def __init__(self) -> None:
         self.state: Any = None
-        self._holders = 0
+        self._readers = 0
         self._lock = threading.Lock()
 
     @property
-    def held(self) -> bool:
+    def in_use(self) -> bool:
         """True while a reader, possibly in another thread, needs the copy unchanged."""
-        return self._holders > 0
+        return self._readers > 0
 
-    def hold(self) -> None:
+    def acquire(self) -> None:
         """Keep the copy unchanged until `release`."""
         with self._lock:
-            self._holders += 1
+            self._readers += 1
 
     def release(self) -> None:
         """Allow the copy to be overwritten."""
         with self._lock:
-            self._holders -= 1
+            self._readers -= 1
 
     def take(self, state: Any) -> None:
         """Copy ``state`` into this snapshot."""
@@ -45,7 +45,7 @@ class Snapshots:
     """The last copy of a state, and buffers for the next one.
 
     - A copy never overwrites the last one, so an interrupt during a copy leaves the last one complete.
-    - A copy never overwrites one that is held by a reader.
+    - A copy never overwrites one that a reader has acquired.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Snapshots:
 
     def _free_slot(self) -> Snapshot:
         for slot in self._slots:
-            if slot is not self._last and not slot.held:
+            if slot is not self._last and not slot.in_use:
                 return slot
         self._slots.append(Snapshot())
         return self._slots[-1]

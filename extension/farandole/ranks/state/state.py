@@ -68,7 +68,7 @@ class State:
 
     @property
     def last(self) -> Snapshot:
-        """The copy that `restore` uses; hold it while another thread reads it."""
+        """The copy that `restore` uses; acquire it while another thread reads it."""
         return self._snapshots.last
 
     def commit(self) -> None:
@@ -132,12 +132,14 @@ class State:
         self.keep()
 
     def __getattr__(self, name: str) -> Any:
+        """Return a value or a part of this name."""
         for found in (self.__dict__.get("_values", {}), self.__dict__.get("_parts", {})):
             if name in found:
                 return found[name]
         raise AttributeError(f"This state has no {name!r}; it has {_list({*self._parts, *self._values})}.")
 
     def __setattr__(self, name: str, value: Any) -> None:
+        """Replace a value or a part of this name."""
         if name.startswith("_"):
             super().__setattr__(name, value)
             return

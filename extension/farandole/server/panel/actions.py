@@ -153,6 +153,7 @@ class Actions:
         return error
 
     def _members(self, name: str) -> Sequence[str]:
+        """Return the names of a cluster's workers; raise RefusedError if there is no such cluster."""
         status = self._monitor.snapshot.driver_status(name)
         members = self._monitor.snapshot.members(name) or (status.workers if status else ())
         if not members:
@@ -160,6 +161,7 @@ class Actions:
         return members
 
     def _source(self) -> HubWorkers:
+        """Return the source of workers; raise RefusedError if there is no hub."""
         if self._monitor.workers is None:
             raise RefusedError(
                 "no_hub", "there is no JupyterHub here. Start local ranks with `%cluster start --local`."

@@ -282,10 +282,7 @@ class RunPage(TypedDict):
 
 
 class LogRequest(TypedDict):
-    """A log from a byte offset on: the log of ``rank`` in ``run``, or of ``worker``.
-
-    In a subscription, a negative offset counts from the end.
-    """
+    """The log of a run's rank or of a worker, from a byte on; in a subscription, a negative one counts from the end."""
 
     run: str | None
     rank: int | None
@@ -294,10 +291,7 @@ class LogRequest(TypedDict):
 
 
 class LogPart(LogRequest):
-    """A chunk of a log; the next one begins at byte ``next``.
-
-    ``size`` is the current length of the log. ``offset`` is larger than requested if the beginning is not kept.
-    """
+    """A log's bytes ``offset`` to ``next``, of ``size``; they begin later than requested if some are not kept."""
 
     next: int
     size: int
@@ -339,10 +333,7 @@ class ScaleCluster(TypedDict):
 
 
 class Watch(TypedDict):
-    """All subscriptions of a page beside clusters, resources and runs; replaces the previous ones.
-
-    ``seen``: the panel is visible, so hub and workers are polled often.
-    """
+    """A page's further subscriptions; they replace earlier ones. ``seen``: the panel is visible; polls are frequent."""
 
     kind: Literal["watch"]
     seen: bool

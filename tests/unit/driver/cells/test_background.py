@@ -59,7 +59,7 @@ async def waited(background, **options):
     return await asyncio.to_thread(background.wait, lambda _block: None, **options)
 
 
-async def test_a_run_that_goes_well(run):
+async def test_a_run_that_succeeds(run):
     background, cell = await begun(run)
     assert run.status is Status.RUNNING
     with pytest.raises(DeadlineError, match=r"within 0.2 s; it continues"):
@@ -69,7 +69,7 @@ async def test_a_run_that_goes_well(run):
     assert run.status is Status.FINISHED
 
 
-async def test_a_run_that_fails_raises_what_its_cell_would(run):
+async def test_a_failed_run_raises_the_error_of_its_cell(run):
     background, cell = await begun(run)
     cell.status = "error"
     cell.end.set()
@@ -78,7 +78,7 @@ async def test_a_run_that_fails_raises_what_its_cell_would(run):
     assert (run.status, run.error) == (Status.FAILED, "the cell failed on rank 0")
 
 
-async def test_output_waits_until_it_is_shown_and_comes_once(run):
+async def test_output_is_kept_until_it_is_shown_and_shown_once(run):
     background, cell = await begun(run)
     cell.end.set()
     await waited(background, timeout=30)
@@ -89,14 +89,14 @@ async def test_output_waits_until_it_is_shown_and_comes_once(run):
     assert shown(other) == "hello\n"
 
 
-async def test_a_run_that_had_ended_before_keeps_its_time(run):
+async def test_a_run_that_has_already_ended_keeps_its_end_time(run):
     background, cell = await begun(run, ended=run.started + 5)
     cell.end.set()
     await waited(background, timeout=30)
     assert run.info.seconds == pytest.approx(5)
 
 
-async def test_who_lets_go_leaves_the_run_as_it_is(run):
+async def test_a_driver_that_releases_a_run_does_not_change_it(run):
     background, _ = await begun(run)
     await background.let_go()
     assert json.loads((run.folder / "run.json").read_text())["status"] == "running"
@@ -104,7 +104,7 @@ async def test_who_lets_go_leaves_the_run_as_it_is(run):
         await waited(background, timeout=30)
 
 
-async def test_who_watches_sees_it_go_on_and_end(run):
+async def test_a_watcher_sees_the_run_continue_and_end(run):
     background, cell = await begun(run)
     seen = []
     background.watch(lambda watched: lambda: seen.append(watched.status))
@@ -116,14 +116,14 @@ async def test_who_watches_sees_it_go_on_and_end(run):
     assert (seen[0], seen[-1]) == (Status.RUNNING, Status.FINISHED)
 
 
-def test_the_list_says_which_runs_no_cell_waits_for(run):
+def test_the_list_shows_runs_that_no_cell_waits_for(run):
     assert [row[2] for row in RunList([run.info], detached={run.id}).rows()] == ["running (detached)"]
     assert [row[2] for row in RunList([run.info]).rows()] == ["running"]
     run.finish(Status.FINISHED)
     assert [row[2] for row in RunList([run.info], detached={run.id}).rows()] == ["finished"]
 
 
-async def test_a_slow_volume_does_not_hold_the_loop_up_at_the_end(run, monkeypatch):
+async def test_a_slow_volume_does_not_block_the_loop_at_the_end(run, monkeypatch):
     may_end, writes = threading.Event(), threading.Event()
     close = run._sink.close
 

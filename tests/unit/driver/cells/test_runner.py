@@ -1,11 +1,14 @@
 """A training cell holds its cluster from the request to the last reply."""
 
+import _thread
 import asyncio
 import threading
+import time
 from concurrent.futures import wait
 
 import pytest
-from farandole.driver.cells.runner import CellRunner, TrainRequest
+from farandole.driver.cells.runner import NOT_BEGUN, CellRunner, TrainRequest
+from farandole.driver.core import core
 from farandole.driver.core.core import ClusterCore
 from farandole.driver.loop import LoopThread
 from farandole.driver.workers.worker import WorkerOptions
@@ -50,16 +53,31 @@ class Cluster:
     def ranks(self):
         return self.core.group.kernels
 
+    def end_cells(self):
+        """Let the cells of all ranks end, also those that have not begun."""
+        for rank in self.ranks:
+            self.loop.loop.call_soon_threadsafe(rank.over.set)
+
+    def interrupt(self):
+        """Interrupt the cell that waits in the main thread, and return once its work is cancelled."""
+        _thread.interrupt_main()
+        give_up = time.monotonic() + 30
+        while not any(task.cancelling() for task in asyncio.all_tasks(self.loop.loop)):
+            assert time.monotonic() < give_up, "the interrupt did not cancel the cell"
+            time.sleep(0.01)
+
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(tmp_path, monkeypatch):
+    # An interrupt waits this long for a cell that is about to begin; here none begins.
+    monkeypatch.setattr(core, "BEGIN_SECONDS", 0.1)
     cluster = Cluster(tmp_path)
     yield cluster
     cluster.loop.close()
 
 
 @pytest.mark.parametrize("detach", [False, True])
-def test_a_scale_waits_for_the_cell_whose_run_is_begun(cluster, detach):
+def test_a_scale_waits_for_the_cell_whose_run_is_being_created(cluster, detach):
     ranks, scales = list(cluster.ranks), []
 
     def scale():
@@ -79,7 +97,7 @@ def test_a_scale_waits_for_the_cell_whose_run_is_begun(cluster, detach):
 
 
 @pytest.mark.parametrize("detach", [False, True])
-def test_a_run_is_watched_before_its_cell_begins(cluster, detach):
+def test_a_run_is_watched_before_its_cell_starts(cluster, detach):
     """A watch that came later would miss the first reports: TensorBoard's event files would lack them."""
     threads = []
 
@@ -87,8 +105,7 @@ def test_a_run_is_watched_before_its_cell_begins(cluster, detach):
         assert run.status is Status.RUNNING
         assert not cluster.core.group.busy
         threads.append(threading.current_thread())
-        for rank in cluster.ranks:
-            cluster.loop.loop.call_soon_threadsafe(rank.over.set)
+        cluster.end_cells()
         return ignore
 
     cluster.training.train(TrainRequest(code="x"), watch=watch, detach=detach).wait(60)
@@ -104,4 +121,32 @@ def test_a_run_that_cannot_be_watched_ends(cluster, detach):
         cluster.training.train(TrainRequest(code="x"), watch=watch, detach=detach)
     [run] = cluster.store.list()
     assert run.status.ended
+    assert not cluster.core.busy
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_an_interrupt_while_a_run_is_being_created_ends_the_run(cluster, detach):
+    """The thread that creates the run on a slow volume cannot be stopped."""
+    cluster.store.meanwhile = cluster.interrupt
+    with pytest.raises(KeyboardInterrupt):
+        cluster.training.train(TrainRequest(code="x"), detach=detach)
+    [run] = cluster.store.list()
+    assert (run.status, run.error) == (Status.INTERRUPTED, NOT_BEGUN)
+    assert cluster.training.going == []
+    assert not cluster.core.busy
+
+    cluster.store.meanwhile = ignore
+    cluster.end_cells()
+    assert cluster.training.train(TrainRequest(code="x")).status is Status.FINISHED
+
+
+@pytest.mark.parametrize(("detach", "error"), [(False, "KeyboardInterrupt"), (True, NOT_BEGUN)])
+def test_an_interrupt_while_the_watch_begins_ends_the_run(cluster, detach, error):
+    def watch(run):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster.training.train(TrainRequest(code="x"), watch=watch, detach=detach)
+    [run] = cluster.store.list()
+    assert (run.status, run.error) == (Status.INTERRUPTED, error)
     assert not cluster.core.busy

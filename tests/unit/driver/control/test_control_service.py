@@ -44,14 +44,14 @@ class Cluster:
         async with asyncio.timeout(DEADLINE):
             await asyncio.wait([task])
 
-    async def sign(self, wanted):
+    async def status(self, wanted):
         async with asyncio.timeout(DEADLINE):
             while not (found := driver_statuses(self.folder)) or not wanted(found[0]):
                 await asyncio.sleep(0.02)
         return found[0]
 
     async def asked(self, do, **what):
-        here = await self.sign(lambda _: True)
+        here = await self.status(lambda _: True)
         return asyncio.create_task(ask(here, do, seconds=DEADLINE, **what))
 
 
@@ -64,11 +64,11 @@ async def cluster(tmp_path):
         await cluster.leading.end()
 
 
-async def test_a_stop_ends_what_waits_for_the_cell(cluster):
+async def test_a_stop_ends_requests_that_wait_for_the_cell(cluster):
     await cluster.start()
     async with cluster.cell() as cell:
         scale = await cluster.asked("scale", workers=3)
-        await cluster.sign(lambda sign: sign.wanted == 3)
+        await cluster.status(lambda status: status.wanted == 3)
         await (await cluster.asked("stop"))
     with pytest.raises(NoClusterError, match="was stopped from the panel"):
         async with cluster.core.cell(lambda _: None):
@@ -80,7 +80,7 @@ async def test_a_stop_ends_what_waits_for_the_cell(cluster):
     assert cluster.hub.there == set()
 
 
-async def test_a_stop_breaks_off_a_start_of_more_workers(cluster):
+async def test_a_stop_cancels_a_start_of_more_workers(cluster):
     await cluster.start()
     cluster.hub.may_start.clear()
     cluster.hub.starting.clear()
@@ -92,7 +92,7 @@ async def test_a_stop_breaks_off_a_start_of_more_workers(cluster):
     assert cluster.hub.there == set()
 
 
-async def test_a_cell_that_comes_while_the_cluster_is_stopped_starts_nothing(cluster):
+async def test_a_cell_during_the_stop_of_the_cluster_starts_nothing(cluster):
     await cluster.start()
     cluster.core.handles[0].kernels[0].mark_dead("killed")
     cluster.hub.may_stop.clear()
@@ -105,7 +105,7 @@ async def test_a_cell_that_comes_while_the_cluster_is_stopped_starts_nothing(clu
     assert cluster.hub.asked == [["c-w0"]]
 
 
-async def test_who_lets_go_of_a_cluster_waits_until_it_is_stopped(cluster):
+async def test_releasing_a_cluster_waits_until_it_is_stopped(cluster):
     await cluster.start(2)
     cluster.hub.may_stop.clear()
     stop = await cluster.asked("stop")
@@ -117,50 +117,50 @@ async def test_who_lets_go_of_a_cluster_waits_until_it_is_stopped(cluster):
     stop.cancel()
 
 
-async def test_a_cluster_that_cannot_be_stopped_is_still_there(cluster):
+async def test_a_cluster_that_cannot_be_stopped_still_exists(cluster):
     await cluster.start()
     cluster.hub.trouble = HubError("the hub is full")
     with pytest.raises(Exception, match="the hub is full"):
         await (await cluster.asked("stop"))
     assert cluster.core.ended == ""
-    assert (await cluster.sign(lambda sign: sign.error == "the hub is full")).workers == ("c-w0",)
+    assert (await cluster.status(lambda status: status.error == "the hub is full")).workers == ("c-w0",)
     cluster.hub.trouble = None
     await (await cluster.asked("stop"))
     assert cluster.hub.there == set()
 
 
-async def test_the_last_size_that_was_asked_for_is_the_one(cluster):
+async def test_the_last_requested_size_wins(cluster):
     await cluster.start()
     async with cluster.cell():
         scales = []
         for workers in (8, 5, 2):
             scales.append(await cluster.asked("scale", workers=workers))
-            await cluster.sign(lambda sign, workers=workers: sign.wanted == workers)
+            await cluster.status(lambda status, workers=workers: status.wanted == workers)
         cluster.core.handles[0].kernels[0].over.set()
     await asyncio.gather(*scales)
     assert cluster.hub.asked == [["c-w0"], ["c-w1"]]
-    assert (await cluster.sign(lambda sign: sign.wanted is None)).workers == ("c-w0", "c-w1")
+    assert (await cluster.status(lambda status: status.wanted is None)).workers == ("c-w0", "c-w1")
 
 
 async def test_a_cluster_is_led_from_its_first_worker_on(cluster):
     cluster.hub.may_start.clear()
     start = asyncio.create_task(cluster.start(2))
-    sign = await cluster.sign(lambda sign: sign.workers)
-    assert (sign.workers, sign.ranks, sign.backend, sign.busy) == (("c-w0", "c-w1"), (), "none", True)
+    status = await cluster.status(lambda status: status.workers)
+    assert (status.workers, status.ranks, status.backend, status.busy) == (("c-w0", "c-w1"), (), "none", True)
     with pytest.raises(DeadlineError, match="is still handling the request"):
-        await ask(sign, "scale", workers=3, seconds=0)
+        await ask(status, "scale", workers=3, seconds=0)
     cluster.hub.may_start.set()
     await start
-    await cluster.sign(lambda sign: len(sign.ranks) == 3 and sign.wanted is None)
+    await cluster.status(lambda status: len(status.ranks) == 3 and status.wanted is None)
     assert cluster.hub.asked == [["c-w0", "c-w1"], ["c-w2"]]
 
 
-async def test_a_cluster_that_starts_can_be_stopped(cluster):
+async def test_a_starting_cluster_can_be_stopped(cluster):
     cluster.hub.may_start.clear()
     start = asyncio.create_task(cluster.start(2))
-    await cluster.sign(lambda sign: sign.workers)
+    await cluster.status(lambda status: status.workers)
     scale = await cluster.asked("scale", workers=3)
-    await cluster.sign(lambda sign: sign.wanted)
+    await cluster.status(lambda status: status.wanted)
     await (await cluster.asked("stop"))
     for task in (start, scale):
         with pytest.raises(Exception, match="was stopped from the panel"):
@@ -168,12 +168,12 @@ async def test_a_cluster_that_starts_can_be_stopped(cluster):
     assert cluster.hub.there == set()
 
 
-async def test_a_cluster_that_does_not_start_is_not_scaled(cluster):
+async def test_a_cluster_that_fails_to_start_is_not_scaled(cluster):
     cluster.hub.may_start.clear()
     start = asyncio.create_task(cluster.start(2))
-    await cluster.sign(lambda sign: sign.workers)
+    await cluster.status(lambda status: status.workers)
     scale = await cluster.asked("scale", workers=3)
-    await cluster.sign(lambda sign: sign.wanted)
+    await cluster.status(lambda status: status.wanted)
     start.cancel()
     with pytest.raises(Exception, match="has not started"):
         await scale

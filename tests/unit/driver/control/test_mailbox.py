@@ -69,9 +69,9 @@ def core(tmp_path):
 @asynccontextmanager
 async def led(core):
     """Lead the cluster; yields a function that returns the status once it meets a condition."""
-    store, told = core.training.store.folder, []
+    store, messages = core.training.store.folder, []
     leading = ControlService(
-        core, core.training, local=False, origin=Origin(notebook="/home/n.ipynb"), progress=told.append
+        core, core.training, local=False, origin=Origin(notebook="/home/n.ipynb"), progress=messages.append
     )
     await leading.begin()
 
@@ -88,7 +88,7 @@ async def led(core):
     assert not (store / MAILBOXES).exists()
 
 
-async def test_the_sign_says_what_is_led_and_how_it_is(core):
+async def test_the_status_file_describes_the_cluster(core):
     async with led(core) as sign:
         first = await sign()
         assert (first.cluster, first.backend, first.notebook) == ("c", "torch", "/home/n.ipynb")
@@ -98,7 +98,7 @@ async def test_the_sign_says_what_is_led_and_how_it_is(core):
         await sign(lambda now: now.ranks == (("c-w0", 0, False),) and now.runs == ("r",))
 
 
-async def test_scaling_is_wanted_until_it_is_done(core):
+async def test_the_wanted_size_is_shown_until_scaling_is_done(core):
     async with led(core) as sign:
         with pytest.raises(DeadlineError, match="is still handling the request"):
             await ask(await sign(), "scale", workers=3, seconds=0)
@@ -110,7 +110,7 @@ async def test_scaling_is_wanted_until_it_is_done(core):
         assert core.scaled == 4
 
 
-async def test_why_it_cannot_be_scaled_is_answered_and_stays_on_the_sign(core):
+async def test_the_reason_of_a_failed_scale_is_answered_and_stays_in_the_status(core):
     core.may_scale.set()
     core.refusal = ClusterExistsError("worker c-w1 is there already")
     async with led(core) as sign:
@@ -123,7 +123,7 @@ async def test_why_it_cannot_be_scaled_is_answered_and_stays_on_the_sign(core):
 
 
 @pytest.mark.parametrize(
-    ("request_", "told"),
+    ("request_", "message"),
     [
         ({"do": "scale", "workers": 0}, "at least 1 worker, not 0"),
         ({"do": "scale", "workers": "many"}, "does not understand"),
@@ -131,13 +131,13 @@ async def test_why_it_cannot_be_scaled_is_answered_and_stays_on_the_sign(core):
         ({"do": "stop_run", "run": "other"}, "run other is not in progress here"),
     ],
 )
-async def test_what_cannot_be_done_is_answered(core, request_, told):
+async def test_an_impossible_request_gets_an_answer(core, request_, message):
     async with led(core) as sign:
-        with pytest.raises(FarandoleError, match=told):
+        with pytest.raises(FarandoleError, match=message):
             await ask(await sign(), **request_)
 
 
-async def test_what_nobody_can_read_holds_up_no_other(core):
+async def test_an_unreadable_request_does_not_delay_others(core):
     core.may_scale.set()
     async with led(core) as sign:
         folder = (await sign()).folder
@@ -152,7 +152,7 @@ async def test_what_nobody_can_read_holds_up_no_other(core):
         assert all("does not understand" in json.loads(answer.read_bytes())["error"] for answer in answers)
 
 
-def test_what_was_asked_first_is_taken_first(tmp_path):
+def test_requests_are_served_in_order(tmp_path):
     for time, name in ((3, "a"), (1, "c"), (2, "b")):
         (tmp_path / f"ask-{name}.json").write_text(name)
         os.utime(tmp_path / f"ask-{name}.json", (time, time))
@@ -166,7 +166,7 @@ async def test_a_run_is_stopped_by_its_driver(core):
         assert core.calls == ["interrupt"]
 
 
-async def test_a_cluster_that_was_stopped_from_outside_says_so(core):
+async def test_a_cluster_reports_that_it_was_stopped_from_outside(core):
     core.busy = True
     async with led(core) as sign:
         await ask(await sign(), "stop")
@@ -176,7 +176,7 @@ async def test_a_cluster_that_was_stopped_from_outside_says_so(core):
             await ask(await sign(), "stop")
 
 
-async def test_a_request_that_nobody_takes_is_taken_back(core, monkeypatch, tmp_path):
+async def test_a_request_without_a_reader_is_withdrawn(core, monkeypatch, tmp_path):
     monkeypatch.setattr(mailbox, "ANSWER_SECONDS", 0.3)
     async with led(core) as sign:
         old = await sign()
@@ -185,7 +185,7 @@ async def test_a_request_that_nobody_takes_is_taken_back(core, monkeypatch, tmp_
     assert not old.folder.exists()
 
 
-async def test_the_mailboxes_of_drivers_that_are_gone_are_cleared_away(tmp_path):
+async def test_mailboxes_of_ended_drivers_are_removed(tmp_path):
     here, far = this_process(), {**this_process(), "host": "other"}
     for name, driver in (("gone", {**here, "started": 1.0}), ("far", far), ("far-gone", far)):
         folder = tmp_path / MAILBOXES / name
@@ -206,7 +206,7 @@ async def test_the_mailboxes_of_drivers_that_are_gone_are_cleared_away(tmp_path)
     assert sorted(path.name for path in (tmp_path / MAILBOXES).iterdir()) == ["far", "half", "torn"]
 
 
-async def test_a_driver_keeps_its_sign_fresh(core, monkeypatch):
+async def test_a_driver_refreshes_its_status(core, monkeypatch):
     monkeypatch.setattr(mailbox, "TOUCH_SECONDS", 0.0)
     async with led(core) as sign:
         path = (await sign()).folder / "desk.json"
@@ -219,7 +219,7 @@ async def test_a_driver_keeps_its_sign_fresh(core, monkeypatch):
                 await asyncio.sleep(0.02)
 
 
-async def test_a_store_that_cannot_be_written_leaves_the_driver_alone(tmp_path):
+async def test_an_unwritable_store_does_not_affect_the_driver(tmp_path):
     (tmp_path / MAILBOXES).write_text("in the way")
     serving = asyncio.create_task(Mailbox(tmp_path, dict, {}).serve())
     done, _ = await asyncio.wait([serving], timeout=2 * mailbox.POLL_SECONDS)
@@ -232,7 +232,7 @@ async def test_a_store_that_cannot_be_written_leaves_the_driver_alone(tmp_path):
     await asyncio.wait([serving])
 
 
-async def test_what_is_just_being_written_does_not_bring_a_removed_mailbox_back(tmp_path, monkeypatch):
+async def test_a_write_in_progress_does_not_recreate_a_removed_mailbox(tmp_path, monkeypatch):
     writing, go, done = (threading.Event() for _ in range(3))
     write = mailbox.write_atomically
 
@@ -252,7 +252,7 @@ async def test_what_is_just_being_written_does_not_bring_a_removed_mailbox_back(
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_answers_do_not_pile_up(core, monkeypatch):
+async def test_old_answers_are_removed(core, monkeypatch):
     monkeypatch.setattr(mailbox, "POLL_SECONDS", 0.01)
     core.may_scale.set()
     async with led(core) as sign:

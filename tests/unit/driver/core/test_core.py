@@ -40,7 +40,7 @@ class Stopped:
         self.over.set()
 
 
-async def test_a_run_that_is_stopped_while_all_its_ranks_are_lost_was_stopped(core, tmp_path):
+async def test_a_run_stopped_without_ranks_counts_as_stopped(core, tmp_path):
     cell = Stopped()
     run = asyncio.create_task(core.lead(cell))
     await cell.begun.wait()
@@ -52,7 +52,7 @@ async def test_a_run_that_is_stopped_while_all_its_ranks_are_lost_was_stopped(co
         training._check_end(None, [])
 
 
-async def test_a_cell_that_is_stopped_before_its_ranks_have_it_is_stopped_once_they_have(core, monkeypatch):
+async def test_a_cell_stopped_before_it_reaches_its_ranks_is_stopped_when_it_does(core, monkeypatch):
     busy, stopped = [], []
 
     async def interrupt(*, together):
@@ -71,7 +71,7 @@ async def test_a_cell_that_is_stopped_before_its_ranks_have_it_is_stopped_once_t
     assert stopped == [["rank 0"]]
 
 
-async def test_a_run_that_ended_on_no_rank_has_not_finished(core, tmp_path):
+async def test_a_run_that_ended_on_no_rank_is_not_finished(core, tmp_path):
     training = CellRunner(core, None, RunStore(tmp_path), logs=None, progress=lambda _: None)
     with pytest.raises(RankError, match="ended on no rank"):
         training._check_end(None, [])
@@ -81,15 +81,15 @@ async def test_a_cluster_is_busy_while_a_cell_has_no_rank_yet(core):
     assert not core.busy
     async with core._cell:
         assert core.busy
-        mend = asyncio.create_task(core.check(lambda _: None))
-        done, _ = await asyncio.wait([mend], timeout=0.1)
+        check = asyncio.create_task(core.check(lambda _: None))
+        done, _ = await asyncio.wait([check], timeout=0.1)
         # A second check at the same time would start the same kernels.
         assert not done
-        mend.cancel()
+        check.cancel()
     assert not core.busy
 
 
-async def test_who_stops_a_run_may_begin_a_cell_at_once(core):
+async def test_a_cell_can_start_right_after_a_run_is_stopped(core):
     cell = Stopped()
 
     async def run():
@@ -129,7 +129,7 @@ class Cluster:
         return None
 
 
-async def test_a_scale_has_new_ranks_tried_again(core):
+async def test_a_scale_retries_new_ranks(core):
     cluster = Cluster(core, 2)
     cell = ElasticCell(
         cluster,

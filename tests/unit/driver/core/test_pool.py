@@ -82,7 +82,7 @@ async def test_a_worker_that_refuses_once_keeps_its_other_ranks():
     assert handles.all[0].worker.stopped == ["old-1"]
 
 
-async def test_workers_that_are_gone_are_replaced_together():
+async def test_lost_workers_are_replaced_together():
     servers = [Server("c-w0", refuses=99, present=False), Server("c-w1"), Server("c-w2", refuses=99, present=False)]
     handles = Staffed(*servers)
     for kernel in handles.kernels:
@@ -93,7 +93,7 @@ async def test_workers_that_are_gone_are_replaced_together():
     assert all(kernel.alive for kernel in handles.kernels)
 
 
-async def test_a_worker_that_is_slow_holds_no_other_up():
+async def test_a_slow_worker_does_not_delay_others():
     slow, quick = Server("c-w0"), Server("c-w1")
     slow.gate.clear()
     handles = Staffed(slow, quick)
@@ -109,7 +109,7 @@ async def test_a_worker_that_is_slow_holds_no_other_up():
     assert ids(handles.all[0]) == ["new-0", "new-1"]
 
 
-async def test_a_worker_without_room_is_told_of_once_the_others_are_whole():
+async def test_a_worker_without_room_is_reported_after_the_others_are_complete():
     handles = Staffed(Server("c-w0", full=True), Server("c-w1", refuses=99, present=False))
     for kernel in handles.kernels:
         kernel.mark_dead("killed")
@@ -149,7 +149,7 @@ class Unconnected(WorkerPool):
         return RankKernel(worker, f"new-{slot}", slot=slot)
 
 
-async def test_hundreds_of_new_workers_are_asked_a_few_at_a_time_and_come_in_order():
+async def test_hundreds_of_new_workers_are_identified_a_few_at_a_time_and_in_order():
     source, names = Many(), [f"c-w{index}" for index in range(100)]
     handles = Unconnected("c", source, hear=lambda *_: None, on_notice=lambda _: None)
     await handles.start(names, lambda _: None)
@@ -199,7 +199,7 @@ class Starting(WorkerPool):
         return self.opened[-1]
 
 
-async def test_a_start_that_fails_leaves_no_connection_open():
+async def test_a_failed_start_leaves_no_connection_open():
     handles = Starting(Server("c-w0"), Server("c-w1"), Server("c-w2"))
     before = asyncio.all_tasks()
     with pytest.raises(WorkerStartError, match="it has died"):

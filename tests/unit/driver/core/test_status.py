@@ -21,7 +21,7 @@ NOW = datetime(2026, 11, 21, 14, 5).astimezone()
         (60.0, 1440.0, "idle for 1 min, stopped at 2026-11-22 14:04 unless used"),
     ],
 )
-def test_an_idle_workers_end_is_told(idle_seconds, idle_minutes, words):
+def test_the_end_of_an_idle_worker_is_announced(idle_seconds, idle_minutes, words):
     look = WorkerInfo(
         worker="c-w0",
         ranks=1,

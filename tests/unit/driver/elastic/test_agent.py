@@ -114,7 +114,7 @@ async def test_no_rank_leaves_its_loop_before_all_are_connected():
     assert len(await run) == 3
 
 
-async def test_a_rank_that_was_not_told_when_to_leave_its_loop_is_gathered():
+async def test_a_rank_without_the_message_to_leave_its_loop_is_gathered():
     host = FakeHost(2, Elastic(), leave=0.1)
     members = host.agent.membership
     for rank in host.ranks:

@@ -43,7 +43,7 @@ async def test_ranks_that_form_no_world_in_time_are_gathered_and_not_killed():
     assert len(await run) == 2
 
 
-async def test_failed_attempts_to_form_a_world_are_no_failures_of_the_run():
+async def test_failed_attempts_to_form_a_world_are_not_failures_of_the_run():
     host = FakeHost(3, Elastic(), refuses=6, replacement=60)
     run = host.run()
     await until(lambda: host.agent.membership.world)
@@ -55,12 +55,12 @@ async def test_failed_attempts_to_form_a_world_are_no_failures_of_the_run():
     assert len(await run) == 2
 
 
-async def test_a_rank_that_alone_was_told_to_form_a_world_is_gathered():
+async def test_a_rank_that_alone_received_the_new_world_is_gathered():
     host = FakeHost(3, Elastic(), refuses=1)
-    told = host.ranks[0]
+    informed = host.ranks[0]
     run = host.run()
     await until(lambda: host.agent.membership.world)
-    told.waits = False
+    informed.waits = False
     host.ranks[2].mark_dead("killed")
     await until(lambda: host.notices)
     assert host.worlds == [["c-w0", "c-w1"]]

@@ -40,8 +40,8 @@ async def test_a_request_of_the_user_starts_new_attempts():
     await until(lambda: fresh in host.agent.membership.joining)
     fresh.end("ok")
     await until(lambda: len(host.notices) == 3)
-    told = "a new rank could not join, its cell ended before it reached the loop; "
-    assert host.notices == [*[f"{told}trying again"] * 2, f"{told}no more attempts"]
+    failure = "a new rank could not join, its cell ended before it reached the loop; "
+    assert host.notices == [*[f"{failure}trying again"] * 2, f"{failure}no more attempts"]
     fresh.cell = asyncio.get_running_loop().create_future()
     host.agent.retry_new_ranks()
     await until(lambda: fresh in host.agent.membership.joining)

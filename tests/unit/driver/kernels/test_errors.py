@@ -41,7 +41,7 @@ def test_one_rank_that_failed_is_named_with_its_worker():
     assert error.ranks == (2,)
 
 
-def test_a_rank_that_was_stopped_for_anothers_error_comes_after_it():
+def test_a_rank_stopped_because_of_an_error_is_listed_after_it():
     error = rank_error([died(0, UNANSWERED), failed(1), fine(2)])
     assert type(error) is RankDiedError
     assert str(error).startswith("the cell failed on rank 1 (worker c-w0): ValueError: boom\nrank 0 (worker c-w0): ")
@@ -50,7 +50,7 @@ def test_a_rank_that_was_stopped_for_anothers_error_comes_after_it():
     assert str(rank_error([died(0, UNANSWERED), fine(1)])).startswith("the cell failed on rank 0 ")
 
 
-def test_different_errors_come_in_the_order_of_time():
+def test_different_errors_are_ordered_by_time():
     error = rank_error([failed(0, "KeyError", "'late'", ended=2.0), failed(1, ended=1.0)])
     assert str(error).index("ValueError") < str(error).index("KeyError")
     assert error.traceback.index("rank 1") < error.traceback.index("rank 0")
@@ -65,7 +65,7 @@ def test_different_errors_come_in_the_order_of_time():
         ("RuntimeError", "[gloo/transport/tcp/pair.cc:547] Connection closed by peer"),
     ],
 )
-def test_released_ranks_are_told_apart_from_the_cause(ename, evalue):
+def test_released_ranks_are_distinguished_from_the_cause(ename, evalue):
     error = rank_error([failed(0, ename, evalue, ended=0.5), failed(1, ended=1.0), failed(2, ename, evalue)])
     assert str(error).splitlines() == [
         "the cell failed on rank 1 (worker c-w0): ValueError: boom",
@@ -75,12 +75,12 @@ def test_released_ranks_are_told_apart_from_the_cause(ename, evalue):
     assert error.ranks == (1,)
 
 
-def test_consequences_are_shown_where_nothing_else_is():
+def test_consequences_are_shown_if_there_is_no_other_error():
     error = rank_error([failed(0, "HorovodInternalError", "lost"), failed(1, "HorovodInternalError", "lost")])
     assert str(error) == "the cell failed on ranks 0-1: HorovodInternalError: lost"
 
 
-def test_a_death_comes_first_with_rank_worker_cause_and_remedy():
+def test_a_death_is_listed_first_with_rank_worker_cause_and_remedy():
     error = rank_error([failed(0), died(3), failed(1, "HorovodInternalError", "lost")])
     assert isinstance(error, RankDiedError)
     first, second, third = str(error).splitlines()

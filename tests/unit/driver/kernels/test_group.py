@@ -48,7 +48,7 @@ class Rank(RankKernel):
             await asyncio.sleep(0.01)
 
 
-async def test_a_worker_that_cannot_be_reached_holds_no_other_rank_up():
+async def test_an_unreachable_worker_does_not_delay_other_ranks():
     group = RankGroup()
     group.assign_ranks([Rank(Unreachable(), "a", slot=0), Rank(Prompt(), "b", slot=0)])
     cell = asyncio.create_task(group.run(Cell(code="pass", sink=lambda *_: None), group.kernels, together=False))
@@ -82,7 +82,7 @@ class Leaver(Rank):
         return Reply(rank=self.rank, worker=self.worker.name, status="ok", ended=time.monotonic())
 
 
-async def test_hundreds_of_ranks_are_let_go_once_each_when_one_fails():
+async def test_hundreds_of_ranks_are_released_once_each_if_one_fails():
     group = RankGroup()
     group.assign_ranks([Leaver(Counted(), str(rank), slot=0) for rank in range(400)])
     cell = asyncio.create_task(group.run(Cell(code="pass", sink=lambda *_: None), group.kernels, together=True))
@@ -111,7 +111,7 @@ class Joining(Leaver):
         return "a subshell"
 
 
-async def test_a_rank_that_runs_the_cell_and_is_not_yet_in_the_group_is_released_too():
+async def test_a_rank_that_is_not_yet_in_the_group_is_released_too():
     group = RankGroup()
     joining = Joining(Late(), "new", slot=0)
     cell = group.begin(joining, joining.execute("pass"))

@@ -83,7 +83,7 @@ def always(*messages):
     return lambda header, content: messages
 
 
-async def test_the_token_travels_in_a_header_and_not_in_the_address():
+async def test_the_token_is_in_a_header_and_not_in_the_address():
     async with connected(always(OK, IDLE)) as (_, fake):
         assert fake.headers["Authorization"] == "token secret"
 
@@ -112,7 +112,7 @@ async def test_an_error_is_a_reply():
     assert (reply.status, reply.ename, reply.evalue, reply.traceback) == ("error", "ValueError", "boom", ("line",))
 
 
-async def test_an_evaluated_expression_comes_back_as_its_json():
+async def test_an_evaluated_expression_returns_json():
     value = {"status": "ok", "data": {"text/plain": repr(json.dumps({"a": [1, "é'"]}))}}
     reply = ("shell", "execute_reply", {"status": "ok", "user_expressions": {"value": value}})
     async with connected(always(reply, IDLE)) as (kernel, fake):
@@ -129,7 +129,7 @@ async def test_an_expression_that_fails_is_an_error():
     assert (result.status, result.ename, result.value) == ("error", "KeyError", None)
 
 
-async def test_a_death_ends_what_runs_with_its_cause_and_all_that_follows():
+async def test_a_death_ends_the_current_and_all_later_requests_with_its_cause():
     death = ("iopub", "status", {"execution_state": "dead", "cause": "killed by signal 9 (SIGKILL)"})
     async with connected(always(death)) as (kernel, _):
         reply = await kernel.execute("crash()")
@@ -144,25 +144,25 @@ async def test_a_lost_connection_is_a_death():
     assert (reply.status, reply.evalue) == ("dead", "lost: its worker ended or cannot be reached")
 
 
-async def test_a_death_is_told_once_and_a_close_is_none():
-    told = []
-    async with connected(always(("", "close", {})), on_death=lambda: told.append("dead")) as (kernel, _):
+async def test_a_death_is_reported_once_and_a_close_is_not_a_death():
+    deaths = []
+    async with connected(always(("", "close", {})), on_death=lambda: deaths.append("dead")) as (kernel, _):
         await kernel.execute("pass")
         await kernel.kill()
-        assert told == ["dead"]
-    async with connected(always(), on_death=lambda: told.append("closed")) as (kernel, _):
+        assert deaths == ["dead"]
+    async with connected(always(), on_death=lambda: deaths.append("closed")) as (kernel, _):
         await kernel.close()
         assert not kernel.alive
-    assert told == ["dead"]
+    assert deaths == ["dead"]
 
 
-async def test_how_long_it_was_idle_counts_from_before_it_was_attached():
+async def test_idle_time_includes_the_time_before_the_attach():
     async with connected(always(), idle_seconds=100.0) as (kernel, _):
         kernel.mark_dead("lost")
         assert 100 <= kernel.idle_seconds < 160
 
 
-async def test_records_and_their_buffers_reach_the_driver():
+async def test_messages_and_their_buffers_reach_the_driver():
     seen = []
     records = {"run": "r", "rank": 3, "records": [{"kind": "value"}]}
     comm = ("iopub", "comm_msg", {"comm_id": COMM_TARGET, "data": records}, [b"blob"])
@@ -173,7 +173,7 @@ async def test_records_and_their_buffers_reach_the_driver():
     assert (rank, data, [bytes(buffer) for buffer in buffers]) == (3, records, [b"blob"])
 
 
-async def test_output_of_somebody_elses_execution_is_not_taken():
+async def test_output_of_another_clients_execution_is_ignored():
     async with connected(always()) as (kernel, fake):
         work = asyncio.create_task(kernel.execute("slow()"))
         while not fake.requests:
@@ -187,7 +187,7 @@ async def test_output_of_somebody_elses_execution_is_not_taken():
         assert (await work).status == "ok"
 
 
-async def test_a_pushed_value_travels_as_one_buffer():
+async def test_a_pushed_value_is_sent_as_one_buffer():
     async with connected(always()) as (kernel, fake):
         await kernel.push("farandole.push", {"key": "k"}, b"\x00blob")
         while not fake.requests:
@@ -201,7 +201,7 @@ async def test_a_pushed_value_travels_as_one_buffer():
     )
 
 
-async def test_a_subshell_is_asked_for_on_the_control_channel_and_used():
+async def test_a_subshell_is_requested_on_the_control_channel_and_used():
     def answer(header, content):
         if header["msg_type"] == "create_subshell_request":
             return [("control", "create_subshell_reply", {"status": "ok", "subshell_id": "s1"})]
@@ -213,7 +213,7 @@ async def test_a_subshell_is_asked_for_on_the_control_channel_and_used():
     assert (first, second, header["subshell_id"]) == ("control", "shell", "s1")
 
 
-async def test_interrupt_and_kill_go_through_the_worker():
+async def test_interrupt_and_kill_use_the_workers_api():
     async with connected(always()) as (kernel, fake):
         await kernel.interrupt()
         await kernel.kill()
@@ -221,7 +221,7 @@ async def test_interrupt_and_kill_go_through_the_worker():
         assert kernel.death == "stopped, because it did not answer an interrupt"
 
 
-async def test_a_kernel_that_is_not_there_and_one_that_is_not_connected_are_named():
+async def test_errors_name_missing_and_disconnected_kernels():
     async with connected(always()) as (kernel, _):
         missing = RankKernel(kernel.worker, "nope", slot=1)
         missing.rank = 1
@@ -330,7 +330,7 @@ async def gone():
     return False
 
 
-async def test_a_record_that_gives_no_sign_of_life_is_broken_off(monkeypatch):
+async def test_a_silent_journal_stream_is_closed(monkeypatch):
     async def record(request):
         answer = web.StreamResponse()
         await answer.prepare(request)
@@ -348,7 +348,7 @@ async def test_a_record_that_gives_no_sign_of_life_is_broken_off(monkeypatch):
             await anext(frames)
 
 
-async def test_a_broken_connection_is_mended_and_what_was_missed_comes_from_the_record_once():
+async def test_a_broken_connection_is_reopened_and_missed_messages_come_once_from_the_journal():
     async with recorded_run(there) as (kernel, fake, seen, cell):
         first = fake.socket
         await fake.say("iopub", "stream", {"name": "stdout", "text": "2"}, live=False)
@@ -361,7 +361,7 @@ async def test_a_broken_connection_is_mended_and_what_was_missed_comes_from_the_
 
 
 @pytest.mark.parametrize("refusal", [503, 200], ids=["refuses", "shows a page"])
-async def test_a_proxy_that_restarts_is_waited_for(refusal):
+async def test_a_driver_waits_for_a_restarting_proxy(refusal):
     async with recorded_run(nobody_knows) as (_kernel, fake, _seen, cell):
         fake.refusing, fake.refusal = 5, refusal
         await fake.say("shell", "execute_reply", {"status": "ok"}, live=False)
@@ -371,7 +371,7 @@ async def test_a_proxy_that_restarts_is_waited_for(refusal):
 
 
 @pytest.mark.parametrize("presence", [gone, there])
-async def test_a_worker_that_is_refused_and_gone_is_dead(presence):
+async def test_a_worker_that_refuses_and_is_gone_is_dead(presence):
     async with recorded_run(presence) as (_kernel, fake, _, cell):
         fake.refusing = 1000
         await fake.socket.close()
@@ -379,7 +379,7 @@ async def test_a_worker_that_is_refused_and_gone_is_dead(presence):
         assert (reply.status, reply.evalue) == ("dead", "lost: its worker ended or cannot be reached")
 
 
-async def test_a_server_that_hangs_while_a_connection_is_opened_again_is_asked_again(monkeypatch):
+async def test_a_server_that_hangs_during_a_reconnect_is_retried(monkeypatch):
     monkeypatch.setattr(workers, "OPEN_SECONDS", 0.2)
     async with recorded_run(there) as (kernel, fake, _, _cell):
         fake.silent = True
@@ -392,7 +392,7 @@ async def test_a_server_that_hangs_while_a_connection_is_opened_again_is_asked_a
         assert kernel.alive
 
 
-async def test_a_worker_that_answers_but_opens_no_connection_is_given_up(monkeypatch):
+async def test_a_worker_that_answers_but_accepts_no_connection_is_given_up(monkeypatch):
     monkeypatch.setattr(connection, "LOST_SECONDS", 1.0)
     async with recorded_run(there) as (kernel, fake, _, _cell):
         fake.closed = True
@@ -401,7 +401,7 @@ async def test_a_worker_that_answers_but_opens_no_connection_is_given_up(monkeyp
         assert kernel.death == "lost: its worker answers, but opened no channel to its kernel for 1 s"
 
 
-async def test_a_sign_of_life_comes_on_the_control_channel():
+async def test_heartbeats_use_the_control_channel():
     async with connected(always(("control", "kernel_info_reply", {"status": "ok"}))) as (kernel, fake):
         assert (await kernel.ping()).status == "ok"
         assert not kernel.busy
@@ -410,7 +410,7 @@ async def test_a_sign_of_life_comes_on_the_control_channel():
     ]
 
 
-async def test_a_late_message_of_the_run_before_makes_no_message_of_this_one_seem_known():
+async def test_a_late_message_of_an_earlier_run_does_not_hide_messages_of_this_one():
     async with recorded_run(None) as (kernel, fake, seen, _cell):
         late = [{"msg_type": "stream"}, {"msg_id": "before"}, {RECORD_NUMBER: 50, RECORD_RUN: "q"}, {"text": "late"}]
         await fake.socket.send_bytes(serialize_msg_to_ws_v1([json.dumps(part).encode() for part in late], "iopub"))
@@ -419,7 +419,7 @@ async def test_a_late_message_of_the_run_before_makes_no_message_of_this_one_see
         assert (seen, kernel.last_number) == (["0", "1", "2"], 3)
 
 
-async def test_whoever_waits_for_a_broken_connection_learns_whether_the_rank_lives():
+async def test_waiting_for_a_broken_connection_returns_whether_the_rank_is_alive():
     async with recorded_run(there) as (kernel, fake, _, cell):
         fake.refusing = 1000
         await fake.socket.close()
@@ -430,7 +430,7 @@ async def test_whoever_waits_for_a_broken_connection_learns_whether_the_rank_liv
         assert (await cell).status == "dead"
 
 
-async def test_a_kernel_that_died_meanwhile_has_its_last_words_and_cause_on_record():
+async def test_the_journal_has_the_last_output_and_the_cause_of_a_kernels_death():
     async with recorded_run(there) as (_kernel, fake, seen, cell):
         fake.kernels = []
         await fake.say("iopub", "stream", {"name": "stdout", "text": "last"}, live=False)
@@ -442,7 +442,7 @@ async def test_a_kernel_that_died_meanwhile_has_its_last_words_and_cause_on_reco
         assert seen == ["0", "1", "last"]
 
 
-async def test_a_request_that_is_on_no_record_ends_with_an_error_and_the_kernel_lives():
+async def test_a_request_without_a_journal_fails_and_the_kernel_stays_alive():
     async with recorded_run(there) as (kernel, fake, _, _cell):
         lost = asyncio.create_task(kernel.execute("unrecorded()"))
         await until(lambda: len(fake.requests) == 3)

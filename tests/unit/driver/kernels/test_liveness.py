@@ -35,54 +35,54 @@ async def until(condition):
             await asyncio.sleep(0.005)
 
 
-async def watched(ranks, told, **options):
-    return asyncio.create_task(Liveness(lambda: ranks, told.append, seconds=0.06, **options).run())
+async def watched(ranks, notices, **options):
+    return asyncio.create_task(Liveness(lambda: ranks, notices.append, seconds=0.06, **options).run())
 
 
-async def test_a_silent_rank_is_told_of_once_and_again_when_it_answers():
-    ranks, told = [Rank(0), Rank(1)], []
+async def test_a_silent_rank_is_reported_once_and_again_when_it_answers():
+    ranks, notices = [Rank(0), Rank(1)], []
     ranks[1].answers.clear()
-    watch = await watched(ranks, told)
-    await until(lambda: told)
+    watch = await watched(ranks, notices)
+    await until(lambda: notices)
     asked = ranks[0].asked
     # The silent rank does not delay the other one, and is reported only once.
     await until(lambda: ranks[0].asked > asked + 5)
-    [silent] = told
+    [silent] = notices
     assert silent.startswith("rank 1 (worker c-w1) has not answered for 0.06 s: it hangs, its process is stopped, or ")
     assert ranks[1].asked == 1
     ranks[1].answers.set()
-    await until(lambda: len(told) == 2)
-    assert told[1] == "rank 1 (worker c-w1) answers again"
+    await until(lambda: len(notices) == 2)
+    assert notices[1] == "rank 1 (worker c-w1) answers again"
     assert all(rank.alive for rank in ranks)
     watch.cancel()
 
 
-async def test_a_rank_that_is_given_up_is_told_of_before():
-    rank, told, given_up = Rank(0), [], []
+async def test_a_rank_is_reported_before_it_is_given_up():
+    rank, notices, given_up = Rank(0), [], []
     rank.answers.clear()
-    watch = await watched([rank], told, give_up=lambda one: given_up.append((one, len(told))))
+    watch = await watched([rank], notices, give_up=lambda one: given_up.append((one, len(notices))))
     await until(lambda: given_up)
     assert given_up[0] == (rank, 1)
     watch.cancel()
 
 
-async def test_a_silence_is_told_of_soon_after_half_the_time():
-    rank, told = Rank(0), []
-    watch = asyncio.create_task(Liveness(lambda: [rank], told.append, seconds=6, give_up=lambda _: None).run())
+async def test_a_silence_is_reported_soon_after_half_the_time():
+    rank, notices = Rank(0), []
+    watch = asyncio.create_task(Liveness(lambda: [rank], notices.append, seconds=6, give_up=lambda _: None).run())
     # Checks at every third of the time would report up to a third too late. Timers fire in order, even under load.
     await asyncio.sleep(1.9)
     for _ in range(5):
         await asyncio.sleep(0)
     assert rank.asked == 1
-    assert told == []
+    assert notices == []
     watch.cancel()
 
 
-async def test_whoever_cannot_be_reached_is_not_asked():
-    rank, other, told = Rank(0), Rank(1), []
+async def test_unreachable_ranks_are_not_checked():
+    rank, other, notices = Rank(0), Rank(1), []
     rank.here = False
-    watch = await watched([rank, other], told)
+    watch = await watched([rank, other], notices)
     await until(lambda: other.asked > 5)
     assert rank.asked == 0
-    assert told == []
+    assert notices == []
     watch.cancel()

@@ -30,7 +30,7 @@ def test_a_stub_has_its_functions_signature(name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_stub_passes_all_its_arguments_on(name):
+def test_a_stub_passes_on_all_its_arguments(name):
     arguments = tuple(range(len(inspect.signature(FUNCTIONS[name]).parameters)))
     assert STUBS[name](*arguments) == RankCall(name, arguments)
 

@@ -122,62 +122,62 @@ def left(run):
     return sorted(path.name for path in (run.folder / LEFT_RECORDS).glob("*"))
 
 
-def assert_told(store, run):
+def assert_complete(store, run):
     for rank in range(2):
         assert (run.folder / "logs" / f"rank-{rank}.log").read_text() == "line 0\nline 1\nline 2\n"
     frame = store.load_run(run.id)
     assert [frame[frame["rank"] == rank]["step"].to_list() for rank in range(2)] == [[0, 1, 2], [0, 1, 2]]
 
 
-def test_a_run_is_told_to_its_end_by_what_was_left_beside_it(store, run, tmp_path):
+def test_a_run_is_completed_from_the_journals_in_its_folder(store, run, tmp_path):
     leave(tmp_path, run, 0, 1)
     assert store.find("long").status is Status.LOST
-    [told] = complete(store)
-    assert (told.id, told.status, told.results) == (run.id, Status.FINISHED, {0: 0, 1: 1})
+    [restored] = complete(store)
+    assert (restored.id, restored.status, restored.results) == (run.id, Status.FINISHED, {0: 0, 1: 1})
     info = store.find("long")
-    assert (info.status, info.results, info.ended) == (Status.FINISHED, {0: 0, 1: 1}, told.ended)
-    assert_told(store, run)
+    assert (info.status, info.results, info.ended) == (Status.FINISHED, {0: 0, 1: 1}, restored.ended)
+    assert_complete(store, run)
     assert not (run.folder / LEFT_RECORDS).exists()
     assert complete(store) == []
 
 
-def test_it_fails_as_its_cell_would(store, run, tmp_path):
+def test_it_fails_like_its_cell(store, run, tmp_path):
     leave(tmp_path, run, 0)
     leave(tmp_path / "other", run, 1, reply=LATE)
-    [told] = complete(store)
-    assert told.status is Status.FAILED
-    assert "rank 1 (worker local): ValueError: late" in told.error
-    assert_told(store, run)
+    [restored] = complete(store)
+    assert restored.status is Status.FAILED
+    assert "rank 1 (worker local): ValueError: late" in restored.error
+    assert_complete(store, run)
 
 
-def test_a_rank_that_may_go_on_is_waited_for_unless_no_worker_is_there(store, run, tmp_path):
+def test_a_rank_that_may_continue_delays_the_end_while_a_worker_exists(store, run, tmp_path):
     leave(tmp_path, run, 0)
     assert complete(store) == complete(store, cluster="another") == []
     assert store.find("long").status is Status.LOST
-    [told] = complete(store, cluster="c")
-    assert "rank 1 (worker c-w1): its process is gone, lost" in told.error
-    assert len(told.dataframe()) == 4
+    [restored] = complete(store, cluster="c")
+    assert "rank 1 (worker c-w1): its process is gone, lost" in restored.error
+    assert len(restored.dataframe()) == 4
 
 
-def test_an_elastic_run_is_told_once_no_worker_is_there(store, run, tmp_path):
+def test_an_elastic_run_is_completed_once_no_worker_exists(store, run, tmp_path):
     leave(tmp_path, run, 0, 1, elastic=Elastic())
     assert complete(store) == []
-    [told] = complete(store, cluster="c")
-    assert (told.status, told.results) == (Status.FINISHED, {0: 0, 1: 1})
-    assert_told(store, run)
+    [restored] = complete(store, cluster="c")
+    assert (restored.status, restored.results) == (Status.FINISHED, {0: 0, 1: 1})
+    assert_complete(store, run)
 
 
-def test_a_run_of_a_driver_elsewhere_is_told_unless_that_has_taken_it_up_since(store, run, tmp_path):
+def test_a_run_of_another_host_is_completed_unless_its_driver_has_resumed_it(store, run, tmp_path):
     change(run, host="elsewhere")
     leave(tmp_path, run, 0, 1)
     newest = max(path.stat().st_mtime for path in (run.folder / LEFT_RECORDS).glob("*"))
     os.utime(run.folder / "run.json", (newest + 5, newest + 5))
     assert complete(store) == []
     os.utime(run.folder / "run.json", (newest - 5, newest - 5))
-    assert [told.status for told in complete(store)] == [Status.FINISHED]
+    assert [restored.status for restored in complete(store)] == [Status.FINISHED]
 
 
-def test_what_was_left_of_a_run_that_a_driver_has_ended_goes(store, run, tmp_path):
+def test_journals_of_a_run_that_a_driver_has_ended_are_removed(store, run, tmp_path):
     leave(tmp_path, run, 0, 1)
     again = store.resume(json.loads(run.info.to_json()), "x")
     assert complete(store) == []
@@ -187,7 +187,7 @@ def test_what_was_left_of_a_run_that_a_driver_has_ended_goes(store, run, tmp_pat
     assert left(run) == []
 
 
-def test_a_run_that_another_process_tells_is_left_to_it(store, run, tmp_path):
+def test_a_run_that_another_process_completes_is_left_alone(store, run, tmp_path):
     leave(tmp_path, run, 0, 1)
     folder = os.open(run.folder / LEFT_RECORDS, os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)
@@ -196,7 +196,7 @@ def test_a_run_that_another_process_tells_is_left_to_it(store, run, tmp_path):
     assert len(complete(store)) == 1
 
 
-def test_a_record_that_cannot_be_read_costs_no_list_of_runs(store, run, tmp_path):
+def test_an_unreadable_journal_does_not_break_the_list_of_runs(store, run, tmp_path):
     leave(tmp_path, run, 0, 1)
     frames = run.folder / LEFT_RECORDS / "kernel-1.frames"
     frames.unlink()
@@ -206,7 +206,7 @@ def test_a_record_that_cannot_be_read_costs_no_list_of_runs(store, run, tmp_path
         assert complete(store) == []
 
 
-def test_nothing_is_left_where_a_driver_reads_or_has_ended_the_run(store, run, tmp_path):
+def test_no_journal_is_kept_if_a_driver_reads_or_has_ended_the_run(store, run, tmp_path):
     leave(tmp_path, run, 0, owner=Owner(has_driver=True))
     assert left(run) == []
     store.resume(json.loads(run.info.to_json()), "x").finish(Status.FINISHED)
@@ -214,7 +214,7 @@ def test_nothing_is_left_where_a_driver_reads_or_has_ended_the_run(store, run, t
     assert left(run) == []
 
 
-async def test_a_driver_that_goes_before_it_has_written_the_end_leaves_it(store, run, tmp_path):
+async def test_a_driver_that_ends_before_it_writes_the_end_leaves_the_journal(store, run, tmp_path):
     records, owner = Journals(tmp_path), Owner(has_driver=True)
     records.end(said(records, run, 0, owner=owner), completed=True)
     await records.persist_all()
@@ -225,7 +225,7 @@ async def test_a_driver_that_goes_before_it_has_written_the_end_leaves_it(store,
     assert left(run) == ["kernel-0.frames", "kernel-0.json"]
 
 
-async def test_a_driver_that_lets_go_of_a_rank_that_died_leaves_nothing(store, run, tmp_path):
+async def test_a_driver_that_releases_a_dead_rank_leaves_no_journal(store, run, tmp_path):
     records, owner = Journals(tmp_path), Owner(has_driver=True)
     records.end(said(records, run, 0, owner=owner, reply=None), completed=False)
     owner.has_driver = False
@@ -236,12 +236,12 @@ async def test_a_driver_that_lets_go_of_a_rank_that_died_leaves_nothing(store, r
     assert left(run) == ["kernel-0.frames", "kernel-0.json"]
 
 
-def test_records_are_left_before_whoever_stops_the_server_kills_it():
+def test_journals_are_saved_before_the_stopping_server_is_killed():
     kernels = KernelManager().shutdown_wait_time
     assert kernels + journals.PERSIST_SECONDS < LOCAL_STOP_SECONDS
 
 
-async def test_an_end_that_cannot_be_left_keeps_its_worker_for_a_day(store, run, tmp_path, monkeypatch):
+async def test_an_end_that_cannot_be_saved_keeps_its_worker_for_a_day(store, run, tmp_path, monkeypatch):
     (run.folder / "run.json").unlink()
     records = Journals(tmp_path)
     record = said(records, run, 0)
@@ -255,7 +255,7 @@ async def test_an_end_that_cannot_be_left_keeps_its_worker_for_a_day(store, run,
     assert not records.has_unread_end
 
 
-async def test_an_end_that_was_left_or_read_keeps_nobody(store, run, tmp_path):
+async def test_a_saved_or_read_end_keeps_no_worker(store, run, tmp_path):
     records = Journals(tmp_path)
     one = said(records, run, 0)
     records.end(one, completed=True)

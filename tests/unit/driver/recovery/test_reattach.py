@@ -56,7 +56,7 @@ def as_if_its_driver_was_killed(run):
     path.write_text(json.dumps(info))
 
 
-async def test_a_run_whose_end_is_known_is_no_news(store, run, worker, tmp_path):
+async def test_a_run_with_a_known_end_is_not_taken_over(store, run, worker, tmp_path):
     assert found(run, worker).is_news(store)
     assert found(run, worker, ended=5.0).is_news(store)
     run.finish(Status.FAILED, "why")
@@ -64,7 +64,7 @@ async def test_a_run_whose_end_is_known_is_no_news(store, run, worker, tmp_path)
     assert found(run, worker, ended=5.0).is_news(RunStore(tmp_path / "other"))
 
 
-async def test_a_driver_that_was_killed_a_moment_ago_does_not_lead(store, run, worker):
+async def test_a_recently_killed_driver_does_not_lead(store, run, worker):
     assert found(run, worker, led=True).is_led(store)
     assert not found(run, worker, led=False).is_led(store)
     as_if_its_driver_was_killed(run)
@@ -94,13 +94,13 @@ class Server:
         return WorkerJournal(kernels=("k",), records=(found(self.run, self, led=self.times < 0).journals[0][1],))
 
 
-async def test_a_driver_whose_connections_are_being_opened_again_leads(store, run):
+async def test_a_driver_that_is_reconnecting_leads(store, run):
     as_if_another_process_leads(run)
     assert await is_led(found(run, Server(run, times=2)), store, seconds=30)
     assert not await is_led(found(run, Server(run, times=1000)), store, seconds=0.1)
 
 
-async def test_what_this_process_began_or_a_dead_one_is_not_waited_for(store, run):
+async def test_runs_of_this_process_or_of_a_dead_one_are_not_waited_for(store, run):
     untouched = Server(run, times=2)
     assert not await is_led(found(run, untouched), store, seconds=30)
     as_if_its_driver_was_killed(run)
@@ -108,12 +108,12 @@ async def test_what_this_process_began_or_a_dead_one_is_not_waited_for(store, ru
     assert untouched.times == 2
 
 
-async def test_it_ended_when_its_last_rank_did(run, worker):
+async def test_a_run_ends_with_its_last_rank(run, worker):
     assert found(run, worker, ended=5.0).ended == 5.0
     assert found(run, worker).ended is None
 
 
-async def test_a_rank_on_no_record_is_dead_and_its_files_tell_what_it_said(store, run, worker):
+async def test_a_rank_without_a_journal_is_dead_and_its_files_keep_its_output(store, run, worker):
     half = found(run, worker, ranks=(0,))
     assert half.missing == [1]
     run.let_go()
@@ -144,8 +144,8 @@ class LongRecord(Worker):
 
     async def records(self):
         self.asked += 1
-        told = {"ended": None, "led": False, "count": self.said, "about": {}, "rank": 0}
-        return WorkerJournal(kernels=(), records=(JournalInfo(run="r", kernel="k", requests={}, **told),))
+        fields = {"ended": None, "led": False, "count": self.said, "about": {}, "rank": 0}
+        return WorkerJournal(kernels=(), records=(JournalInfo(run="r", kernel="k", requests={}, **fields),))
 
     async def follow(self, run, _kernel_id, after):
         for number in range(after + 1, self.said + 1):
@@ -159,39 +159,39 @@ class LongRecord(Worker):
 
 
 def reader_of(worker):
-    told = {"ended": None, "led": False, "count": 3, "about": {}}
-    record = JournalInfo(run="r", kernel="k", rank=0, requests={"c": Part.CELL, "d": Part.END}, **told)
+    fields = {"ended": None, "led": False, "count": 3, "about": {}}
+    record = JournalInfo(run="r", kernel="k", rank=0, requests={"c": Part.CELL, "d": Part.END}, **fields)
     return RunReader(RankKernel(worker, "k", slot=0), record, worker.name)
 
 
-async def test_of_a_rank_that_is_dead_all_is_read_that_comes_and_no_more_waited_for(monkeypatch):
+async def test_a_dead_ranks_journal_is_read_without_waiting_for_more(monkeypatch):
     monkeypatch.setattr(reattach, "LAST_WORDS_SECONDS", 0.5)
-    worker, heard = LongRecord(said=20), []
+    worker, output = LongRecord(said=20), []
     reader, seen = reader_of(worker), RankKernel(worker, "k", slot=0)
-    reading = asyncio.create_task(reader.read(lambda *said: heard.append(said[2]["text"]), seen))
+    reading = asyncio.create_task(reader.read(lambda *said: output.append(said[2]["text"]), seen))
     # The death is known over the websocket before the journal has been read.
     seen.mark_dead("killed by signal 9 (SIGKILL)")
     async with asyncio.timeout(60):
         reply = await reading
     assert (reply.status, reply.evalue) == ("dead", "killed by signal 9 (SIGKILL)")
-    assert heard == [f"{number}\n" for number in range(1, 21)]
+    assert output == [f"{number}\n" for number in range(1, 21)]
     assert not reader.kernel.alive
 
 
-async def test_what_a_worker_has_on_record_of_a_dead_rank_may_come_late(monkeypatch):
+async def test_a_dead_ranks_journal_may_arrive_late(monkeypatch):
     monkeypatch.setattr(reattach, "LAST_WORDS_SECONDS", 0.05)
-    worker, heard = LongRecord(said=3), []
+    worker, output = LongRecord(said=3), []
     worker.pause = 0.5
     seen = RankKernel(worker, "k", slot=0)
     seen.mark_dead("ended while the driver was not connected")
     async with asyncio.timeout(60):
-        reply = await reader_of(worker).read(lambda *said: heard.append(said[2]["text"]), seen)
+        reply = await reader_of(worker).read(lambda *said: output.append(said[2]["text"]), seen)
     assert reply.status == "dead"
-    assert heard == ["1\n", "2\n", "3\n"]
+    assert output == ["1\n", "2\n", "3\n"]
     assert worker.asked > 3
 
 
-async def test_a_rank_whose_end_was_heard_did_not_die_of_what_came_after(monkeypatch):
+async def test_a_rank_whose_end_was_received_did_not_die_later(monkeypatch):
     monkeypatch.setattr(reattach, "LAST_WORDS_SECONDS", 0.05)
     worker = LongRecord(said=1)
     worker.kind = "execute_reply"
@@ -201,7 +201,7 @@ async def test_a_rank_whose_end_was_heard_did_not_die_of_what_came_after(monkeyp
         assert (await reader_of(worker).read(lambda *_: None, seen)).status == "ok"
 
 
-async def test_a_rank_that_lives_may_be_silent(monkeypatch):
+async def test_a_live_rank_may_be_silent(monkeypatch):
     monkeypatch.setattr(reattach, "LAST_WORDS_SECONDS", 0.05)
     worker = LongRecord(said=1)
     reading = asyncio.create_task(reader_of(worker).read(lambda *_: None, RankKernel(worker, "k", slot=0)))

@@ -200,7 +200,7 @@ async def test_a_hub_of_an_earlier_version_has_no_tokens_for_workers(fake, worke
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_a_start_dropped_before_the_hub_has_answered_leaves_no_server(fake, workers, times):
+async def test_a_start_cancelled_before_the_hub_answers_leaves_no_server(fake, workers, times):
     fake.start_seconds = 0.3
     starting = asyncio.create_task(start(workers))
     while len(fake.asked) < 2:
@@ -216,15 +216,15 @@ async def test_a_start_dropped_before_the_hub_has_answered_leaves_no_server(fake
 
 
 async def test_started_workers_come_in_order_with_their_addresses(fake, workers):
-    told = []
-    started = await start(workers, progress=told.append)
+    messages = []
+    started = await start(workers, progress=messages.append)
     assert [worker.name for worker in started] == ["c-w0", "c-w1"]
     assert started[1].url.endswith("/user/ada/c-w1/")
     assert fake.asked["c-w0"] == {
         "user_options": {"role": "worker", "cluster": "c", "profile": "cpu", "ranks": 2},
         "display_name": "c-w0",
     }
-    assert sorted(told) == ["worker c-w0 is ready", "worker c-w1 is ready"]
+    assert sorted(messages) == ["worker c-w0 is ready", "worker c-w1 is ready"]
 
 
 async def test_the_cause_of_a_failed_start_is_reported_after_the_hubs_cleanup(fake, workers):
@@ -236,13 +236,13 @@ async def test_the_cause_of_a_failed_start_is_reported_after_the_hubs_cleanup(fa
 
 async def test_a_place_in_the_queue_is_shown_and_its_time_does_not_count(fake, workers):
     fake.events["c-w0"] = [{"message": "place 1", "queue": 1}, {"message": "GPU found", "queue": 0}, READY]
-    told = []
-    await start(workers, ["c-w0"], progress=told.append)
-    assert told == ["worker c-w0: place 1", "worker c-w0: GPU found", "worker c-w0 is ready"]
+    messages = []
+    await start(workers, ["c-w0"], progress=messages.append)
+    assert messages == ["worker c-w0: place 1", "worker c-w0: GPU found", "worker c-w0 is ready"]
 
     fake.events["c-w0"] = [{"message": "place 1", "queue": 1}, "hang"]
     fake.servers.clear()
-    waiting = asyncio.create_task(start(workers, ["c-w0"], timeout=0.05, progress=told.append))
+    waiting = asyncio.create_task(start(workers, ["c-w0"], timeout=0.05, progress=messages.append))
     done, _ = await asyncio.wait([waiting], timeout=0.5)
     assert not done
     waiting.cancel()
@@ -354,7 +354,7 @@ async def test_an_unknown_profile_is_the_hubs_error_with_its_reason(fake, worker
     assert (type(caught.value), caught.value.status) == (HubError, 400)
 
 
-async def test_a_taken_name_is_refused_and_its_owner_left_alone(fake, workers):
+async def test_a_used_name_is_refused_and_its_owner_is_unaffected(fake, workers):
     fake.servers["c-w1"] = {"ready": True, "url": "/user/ada/c-w1/"}
     with pytest.raises(ClusterExistsError, match=r"'c' exists already \(worker c-w1\).*%cluster attach c"):
         await start(workers)
@@ -418,10 +418,10 @@ async def test_a_worker_that_does_not_stop_is_named(fake, workers):
 async def test_an_error_of_the_cleanup_does_not_hide_the_cause_of_a_failed_start(fake, workers):
     fake.events["c-w0"] = [{"failed": True, "message": "no room"}]
     fake.busy_deletes = 1000
-    told = []
+    messages = []
     with pytest.raises(WorkerStartError, match="no room"):
-        await start(workers, ["c-w0"], progress=told.append)
-    assert "workers c-w0 may still exist" in told[-1]
+        await start(workers, ["c-w0"], progress=messages.append)
+    assert "workers c-w0 may still exist" in messages[-1]
 
 
 async def test_without_a_hub_the_remedy_is_local(monkeypatch):

@@ -24,7 +24,7 @@ def places(assignments):
     return [(s.rank, s.local_rank, s.local_size, s.cross_rank, s.cross_size) for s in assignments]
 
 
-def test_on_one_node_all_ranks_are_local_and_meet_on_loopback():
+def test_on_one_node_all_ranks_are_local_and_use_loopback():
     assignments = assign_ranks([info("c-w0", address=""), info("c-w1", address="127.0.1.1")])
     assert places(assignments) == [(0, 0, 2, 0, 1), (1, 1, 2, 0, 1)]
     assert [s.worker for s in assignments] == ["c-w0", "c-w1"]
@@ -101,7 +101,7 @@ def test_backend_none_needs_no_environment():
     assert backend.host is Host.NONE
 
 
-def test_the_default_is_the_first_that_all_workers_offer():
+def test_the_default_is_the_first_backend_that_all_workers_offer():
     assert choose_backend(None, [("horovod", "torch", "none"), ("torch", "none")]).name == "torch"
     assert choose_backend("none", [("horovod", "torch", "none")]).name == "none"
 

@@ -40,9 +40,9 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    told: list[str] = []
-    monkeypatch.setattr(run, "notice", told.append)
-    return told
+    messages: list[str] = []
+    monkeypatch.setattr(run, "notice", messages.append)
+    return messages
 
 
 def _training() -> State:
@@ -86,7 +86,7 @@ def _names(folder: str) -> list[str]:
     return sorted(path.name for path in Path(folder).iterdir())
 
 
-def test_a_resumed_loop_gives_the_losses_of_one_that_was_never_interrupted(tmp_path: Path) -> None:
+def test_a_resumed_loop_has_the_losses_of_an_uninterrupted_one(tmp_path: Path) -> None:
     expected = _losses(_training(), 23)
     first = _training()
     made = checkpoint(first, every=7, folder="c")
@@ -100,7 +100,7 @@ def test_a_resumed_loop_gives_the_losses_of_one_that_was_never_interrupted(tmp_p
     assert _losses(second, 9) == expected[14:]
 
 
-def test_the_newest_are_kept_and_the_oldest_go(tmp_path: Path) -> None:
+def test_the_newest_checkpoints_are_kept_and_the_oldest_removed(tmp_path: Path) -> None:
     state = make_state(nn.Linear(2, 2), step=0)
     made = checkpoint(state, every=2, keep=2)
     for step in range(1, 12):
@@ -114,7 +114,7 @@ def test_the_newest_are_kept_and_the_oldest_go(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith(".")] == []
 
 
-def test_on_a_machine_whose_clock_is_behind_the_newest_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_checkpoint_is_kept_even_if_the_clock_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     state = make_state(nn.Linear(2, 2), step=0)
     made = checkpoint(state, every=1, keep=1, folder="c")
     now = time.time()
@@ -126,7 +126,7 @@ def test_on_a_machine_whose_clock_is_behind_the_newest_is_kept_too(monkeypatch: 
     assert _steps(Path("c")) == [2]
 
 
-def test_save_writes_now_and_without_a_step_the_commits_are_counted() -> None:
+def test_save_writes_immediately_and_counts_commits_without_a_step() -> None:
     state = make_state(nn.Linear(2, 2))
     made = checkpoint(state, every="1h", folder="c")
     state.commit()
@@ -134,7 +134,7 @@ def test_save_writes_now_and_without_a_step_the_commits_are_counted() -> None:
     assert _steps(Path("c")) == [2]
 
 
-def test_a_time_is_kept_by_asking_at_few_commits() -> None:
+def test_an_interval_of_time_is_checked_at_few_commits() -> None:
     state = make_state(step=0)
     made = checkpoint(state, every="0.2s", folder="c", keep=50)
     patience = time.monotonic() + DEADLINE
@@ -210,7 +210,7 @@ def _use_a_missing_module(place: Path) -> None:
     ],
     ids=["tensors", "metadata", "outline", "no-outline", "no-manifest", "torn", "list", "no-text", "folder", "module"],
 )
-def test_a_damaged_checkpoint_is_passed_over_and_named(notices: list[str], damage: Any, says: str) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_named(notices: list[str], damage: Any, says: str) -> None:
     _three()
     damage(Path("c/step-3"))
     state = make_state(nn.Linear(3, 3), step=0)
@@ -221,7 +221,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(notices: list[str], damag
     assert notices[1:] == ["resumed from step 2, c, written by 1 ranks"]
 
 
-def test_where_all_are_damaged_or_there_are_none_nothing_is_resumed(notices: list[str]) -> None:
+def test_nothing_is_resumed_without_an_undamaged_checkpoint(notices: list[str]) -> None:
     _three()
     for place in Path("c").iterdir():
         (place / "manifest.json").unlink()
@@ -256,7 +256,7 @@ while True:
 """
 
 
-def test_killed_in_the_middle_of_writing_the_one_before_is_whole(notices: list[str]) -> None:
+def test_a_kill_during_a_write_leaves_the_previous_checkpoint_complete(notices: list[str]) -> None:
     delays = random.Random(5)
     for _ in range(6):
         before = max(_steps(Path("c")), default=0)
@@ -278,7 +278,7 @@ def test_killed_in_the_middle_of_writing_the_one_before_is_whole(notices: list[s
     assert [text for text in notices if "resumed" not in text] == []
 
 
-def test_what_a_killed_writer_left_is_cleared_away_or_put_back() -> None:
+def test_files_of_a_killed_writer_are_removed_or_restored() -> None:
     _three()
     Path("c/step-3").rename("c/.step-3.old")  # The writer was killed between its two renames.
     Path("c/.step-3.new").mkdir()
@@ -290,7 +290,7 @@ def test_what_a_killed_writer_left_is_cleared_away_or_put_back() -> None:
     assert files.read(Path("c/step-3")).step == 3
 
 
-def test_a_full_disk_is_told_of_and_tried_again(notices: list[str], tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_retried(notices: list[str], tmp_path: Path) -> None:
     state = make_state(nn.Linear(200, 200), step=1)
     made = checkpoint(state, every=1, folder="c")
     made.save()
@@ -307,9 +307,9 @@ def test_a_full_disk_is_told_of_and_tried_again(notices: list[str], tmp_path: Pa
         signal.signal(signal.SIGXFSZ, ignored)
     assert _steps(Path("c")) == [1]
     assert _names("c") == ["step-1"]
-    [told] = notices
-    assert f"checkpoint of step 2 could not be written to {tmp_path / 'c'}: File too large; " in told
-    assert "the training continues" in told
+    [notice] = notices
+    assert f"checkpoint of step 2 could not be written to {tmp_path / 'c'}: File too large; " in notice
+    assert "the training continues" in notice
     state.step = 3
     state.commit()
     made.wait()
@@ -327,7 +327,7 @@ def _fail_once(made: Checkpoints, state: State, notices: list[str]) -> None:
     assert len(notices) == 2
 
 
-def test_a_state_that_cannot_be_pickled_is_told_of(notices: list[str]) -> None:
+def test_a_state_that_cannot_be_pickled_is_reported(notices: list[str]) -> None:
     class Odd:
         def state_dict(self) -> dict[str, Any]:
             return {"lock": Unpicklable()}
@@ -353,7 +353,7 @@ class Unpicklable:
         raise TypeError("not this one")
 
 
-def test_a_slow_disk_makes_no_queue_and_the_copy_that_is_written_does_not_change(
+def test_a_slow_disk_queues_no_writes_and_the_written_copy_does_not_change(
     notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_go_on, writes = threading.Event(), []
@@ -382,7 +382,7 @@ def test_a_slow_disk_makes_no_queue_and_the_copy_that_is_written_does_not_change
     assert _steps(Path("c")) == [1, 9]
 
 
-def test_a_rank_that_was_not_there_gets_random_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_rank_gets_its_own_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     _three()
     drawn = []
     for rank in (0, 1, 2, 1, 0):
@@ -394,7 +394,7 @@ def test_a_rank_that_was_not_there_gets_random_numbers_of_its_own(monkeypatch: p
     assert len({number for numbers in drawn[:3] for number in numbers}) == 9
 
 
-def test_under_a_run_they_lie_in_its_folder_and_its_end_waits_for_them(tmp_path: Path) -> None:
+def test_a_runs_checkpoints_are_in_its_folder_and_its_end_waits_for_them(tmp_path: Path) -> None:
     run.current().begin(str(tmp_path / "run"), "")
     try:
         state = make_state(nn.Linear(500, 500), step=0)
@@ -406,7 +406,7 @@ def test_under_a_run_they_lie_in_its_folder_and_its_end_waits_for_them(tmp_path:
     assert [one.step for one in checkpoints_of(tmp_path / "run")] == [5]
 
 
-def test_a_run_that_was_to_resume_and_did_not_says_so(notices: list[str], tmp_path: Path) -> None:
+def test_a_run_reports_that_it_did_not_resume(notices: list[str], tmp_path: Path) -> None:
     _three(str(tmp_path / "old" / "checkpoints"))
     run.current().begin(str(tmp_path / "new"), str(tmp_path / "old"))
     run.current().end()
@@ -418,7 +418,7 @@ def test_a_run_that_was_to_resume_and_did_not_says_so(notices: list[str], tmp_pa
     assert notices[1:] == ["resumed from step 3, old, written by 1 ranks"]
 
 
-def test_a_rank_that_was_added_reads_what_the_run_resumed_by_itself(
+def test_a_new_rank_reads_the_checkpoint_that_the_run_resumed_from(
     notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three()
@@ -430,7 +430,7 @@ def test_a_rank_that_was_added_reads_what_the_run_resumed_by_itself(
     assert notices == []
 
 
-def test_catching_up_takes_the_newest_whole_one_of_this_run_that_is_ahead(
+def test_catching_up_uses_the_newest_complete_checkpoint_of_this_run(
     notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reporter.current(), "run", "mine")
@@ -452,7 +452,7 @@ def _caught_up() -> tuple[LoadedCheckpoint | None, int]:
     return caught, int(weight[0]) if len(weight) == 1 else 0
 
 
-def test_one_that_is_removed_while_it_is_read_is_no_damage_to_tell_of(
+def test_a_checkpoint_removed_during_a_read_is_not_reported_as_damaged(
     notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three()
@@ -469,7 +469,7 @@ def test_one_that_is_removed_while_it_is_read_is_no_damage_to_tell_of(
     assert [text for text in notices if "damaged" in text] == []
 
 
-def test_a_rank_that_is_added_needs_no_checkpoint_that_the_run_has_resumed_from(
+def test_a_new_rank_does_not_need_the_checkpoint_that_the_run_resumed_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     state = _training()
@@ -483,7 +483,7 @@ def test_a_rank_that_is_added_needs_no_checkpoint_that_the_run_has_resumed_from(
         checkpoint(state, resume=tmp_path / "gone")
 
 
-def test_what_ends_a_run_is_done_also_where_one_part_of_it_fails() -> None:
+def test_all_steps_at_the_end_of_a_run_are_done_even_if_one_fails() -> None:
     done: list[str] = []
     run.current().begin("", "")
     run.current().at_end(lambda: done.append("first"))
@@ -494,6 +494,6 @@ def test_what_ends_a_run_is_done_also_where_one_part_of_it_fails() -> None:
     assert done == ["first", "last"]
 
 
-def test_reading_a_place_that_is_none_says_what_is_missing(tmp_path: Path) -> None:
+def test_reading_a_wrong_path_names_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match=r"manifest\.json is missing"):
         files.read(tmp_path)

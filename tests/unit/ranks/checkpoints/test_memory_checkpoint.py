@@ -46,7 +46,7 @@ def test_another_process_finds_the_last_commit(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_copy_that_was_cut_short_leaves_the_one_before(tmp_path):
+def test_an_incomplete_copy_leaves_the_previous_one(tmp_path):
     kept(tmp_path, 3)
     for path in tmp_path.iterdir():
         if HEADER.unpack_from(path.read_bytes())[1] == 3:
@@ -54,7 +54,7 @@ def test_a_copy_that_was_cut_short_leaves_the_one_before(tmp_path):
     assert found(tmp_path) == (2, 2, 2.0, 3)
 
 
-def test_a_damaged_copy_and_one_of_another_run_are_none(tmp_path):
+def test_damaged_copies_and_copies_of_other_runs_are_ignored(tmp_path):
     kept(tmp_path, 1)
     kept(tmp_path, 2, run="other")
     [path] = tmp_path.glob("farandole-r-*")
@@ -64,7 +64,7 @@ def test_a_damaged_copy_and_one_of_another_run_are_none(tmp_path):
     assert found(tmp_path) == (0, 0, 0.0, None)
 
 
-def test_a_state_that_is_further_stays(tmp_path):
+def test_a_newer_state_is_kept(tmp_path):
     kept(tmp_path, 1)
     state = make_state(weight=5.0)
     state.commit()
@@ -72,7 +72,7 @@ def test_a_state_that_is_further_stays(tmp_path):
     assert state.model.weight[0, 0].item() == 5.0
 
 
-def test_a_commit_right_after_a_copy_is_left_out(tmp_path):
+def test_a_commit_right_after_a_copy_is_skipped(tmp_path):
     one, state = MemoryCheckpoint("r", tmp_path), make_state()
     state.commit()
     one.save(state, None)
@@ -82,14 +82,14 @@ def test_a_commit_right_after_a_copy_is_left_out(tmp_path):
     assert found(tmp_path)[0] == 1
 
 
-def test_copies_are_removed_with_their_run_and_others_stay(tmp_path):
+def test_copies_are_removed_with_their_run_and_others_are_kept(tmp_path):
     kept(tmp_path, 2)
     kept(tmp_path, 1, run="other")
     MemoryCheckpoint("r", tmp_path).remove()
     assert [path.name.split("-")[1] for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_a_copy_that_another_has_removed_gives_its_memory_back_at_the_next_commit(tmp_path):
+def test_the_memory_of_a_removed_copy_is_freed_at_the_next_commit(tmp_path):
     one, state = MemoryCheckpoint("r", tmp_path), make_state()
     state.commit()
     one.save(state, None)
@@ -109,7 +109,7 @@ def held(folder):
     return count
 
 
-def test_where_there_is_room_for_fewer_than_four_no_copy_stays(tmp_path, monkeypatch):
+def test_without_room_for_four_copies_none_is_kept(tmp_path, monkeypatch):
     statvfs, scarce = os.statvfs, []
 
     def free(path):
@@ -127,7 +127,7 @@ def test_where_there_is_room_for_fewer_than_four_no_copy_stays(tmp_path, monkeyp
     assert found(tmp_path)[0] == 3
 
 
-def test_where_the_memory_ends_in_the_middle_of_a_copy_the_run_goes_on(tmp_path):
+def test_the_run_continues_if_memory_ends_during_a_copy(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     one, state = MemoryCheckpoint("r", tmp_path), fd_state(large=torch.zeros(100_000))
@@ -141,7 +141,7 @@ def test_where_the_memory_ends_in_the_middle_of_a_copy_the_run_goes_on(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_several_copies_the_newest_alone_is_read_whole(tmp_path, monkeypatch):
+def test_only_the_newest_of_several_copies_is_read_completely(tmp_path, monkeypatch):
     kept(tmp_path, 2)
     read, whole = [], memory_checkpoint._read
     monkeypatch.setattr(memory_checkpoint, "_read", lambda path: read.append(path) or whole(path))
@@ -149,12 +149,12 @@ def test_of_several_copies_the_newest_alone_is_read_whole(tmp_path, monkeypatch)
     assert len(read) == 1
 
 
-def test_where_nothing_can_be_written_the_run_goes_on(tmp_path):
+def test_the_run_continues_if_nothing_can_be_written(tmp_path):
     kept(tmp_path / "missing", 2)
     assert found(tmp_path / "missing") == (0, 0, 0.0, None)
 
 
-def test_a_link_in_its_place_is_not_followed(tmp_path):
+def test_a_link_in_place_of_a_copy_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     folder = tmp_path / "shared"
@@ -166,7 +166,7 @@ def test_a_link_in_its_place_is_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize("turn", range(3))
-def test_a_kill_in_the_middle_leaves_a_whole_copy(tmp_path, turn):
+def test_a_kill_during_a_copy_leaves_a_complete_copy(tmp_path, turn):
     code = (
         "import os, sys, threading, torch\n"
         "from pathlib import Path\n"

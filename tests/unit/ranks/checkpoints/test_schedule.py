@@ -16,29 +16,29 @@ def _due(every: EverySeconds | EveryCommits, clock: list[float], seconds: list[f
     return met, due
 
 
-def test_a_number_of_commits() -> None:
+def test_an_interval_in_commits() -> None:
     assert _due(EveryCommits(3), [0.0], [1.0] * 10) == ([3, 6, 9], [3, 6, 9])
 
 
-def test_a_time_is_kept_closely_and_asked_for_seldom() -> None:
+def test_an_interval_of_time_is_exact_and_rarely_checked() -> None:
     clock = [100.0]
     met, due = _due(EverySeconds(10, lambda: clock[0]), clock, [0.01] * 5000)
     assert [round(commit / 100) for commit in due] == [10, 20, 30, 40]
     assert len(met) < 80
 
 
-def test_steps_that_become_slower_make_it_late_by_less_than_two_times() -> None:
+def test_slower_steps_delay_a_checkpoint_to_less_than_twice_the_interval() -> None:
     clock = [0.0]
     _, due = _due(EverySeconds(10, lambda: clock[0]), clock, [0.01] * 400 + [0.02] * 2000)
     assert due[0] <= 400 + 600 / 2 + 60
 
 
-def test_steps_longer_than_the_time_are_due_each() -> None:
+def test_each_step_longer_than_the_interval_is_due() -> None:
     clock = [0.0]
     assert _due(EverySeconds(1, lambda: clock[0]), clock, [5.0] * 4) == ([1, 2, 3, 4], [1, 2, 3, 4])
 
 
-def test_a_clock_that_stands_still_is_no_error() -> None:
+def test_a_stopped_clock_is_not_an_error() -> None:
     assert _due(EverySeconds(1, lambda: 0.0), [0.0], [0.0] * 3) == ([1, 2, 3], [])
 
 

@@ -26,7 +26,7 @@ def kernel(monkeypatch):
     return kernel
 
 
-async def test_a_cell_whose_reply_an_interrupt_kept_back_is_answered(kernel):
+async def test_a_cell_whose_reply_was_interrupted_is_answered(kernel):
     interrupts.install()
     parent = {"error": KeyboardInterrupt()}
     await kernel.shell_handlers[REQUEST]("stream", ["driver"], parent)
@@ -41,7 +41,7 @@ async def test_a_cell_that_is_not_interrupted_is_left_to_the_kernel(kernel):
     assert kernel.session.sent == []
 
 
-def test_it_is_installed_once_and_nowhere_outside_a_kernel(kernel, monkeypatch):
+def test_it_is_installed_once_and_only_in_a_kernel(kernel, monkeypatch):
     interrupts.install()
     first = kernel.shell_handlers[REQUEST]
     interrupts.install()

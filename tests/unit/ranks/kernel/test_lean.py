@@ -28,13 +28,13 @@ def lean():
     return stream
 
 
-def test_a_stream_that_holds_nothing_is_not_flushed():
+def test_an_empty_stream_is_not_flushed():
     stream = lean()
     stream.flush()
     assert stream.flushed == 0
 
 
-def test_what_is_written_is_flushed_once():
+def test_written_text_is_flushed_once():
     stream = lean()
     print("step", 1, file=stream, flush=True)
     stream.flush()
@@ -42,7 +42,7 @@ def test_what_is_written_is_flushed_once():
     assert stream.flushed == 1
 
 
-def test_what_was_written_before_is_flushed():
+def test_earlier_text_is_flushed():
     stream = Stream()
     stream.write("before")
     skip_empty_flushes(stream)
@@ -50,7 +50,7 @@ def test_what_was_written_before_is_flushed():
     assert stream.flushed == 1
 
 
-def test_another_threads_flush_in_mid_write_spares_no_flush():
+def test_a_flush_by_another_thread_during_a_write_replaces_no_flush():
     class Interrupted(Stream):
         def write(self, text):
             self.flush()
@@ -64,11 +64,11 @@ def test_another_threads_flush_in_mid_write_spares_no_flush():
     assert stream.flushed == before + 1
 
 
-def test_writing_tells_how_much():
+def test_write_returns_the_number_of_characters():
     assert lean().write("four") == 4
 
 
-def test_ipykernel_still_has_what_is_replaced():
+def test_ipykernel_still_has_the_replaced_method():
     from ipykernel.kernelbase import Kernel
 
     assert callable(Kernel._publish_execute_input)

@@ -95,7 +95,7 @@ def test_reports_alone_are_dropped() -> None:
     assert not reporter.current()._queue
 
 
-def test_a_report_becomes_a_record(line: Line) -> None:
+def test_a_report_becomes_a_message(line: Line) -> None:
     reporter.current().begin("r1")
     report(step=np.int64(3), epoch=torch.tensor(1), loss=math.nan, accuracy=torch.tensor(0.5))
     reporter.current().flush()
@@ -137,11 +137,11 @@ def test_the_thread_sends_without_a_flush() -> None:
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(1, 0.1), (200, 0.1), (400, 0.2), (1000, 0.5)])
-def test_hundreds_of_ranks_send_rarer(size: int, seconds: float) -> None:
+def test_hundreds_of_ranks_send_less_often(size: int, seconds: float) -> None:
     assert reporter.send_seconds(size) == seconds
 
 
-def test_what_hundreds_of_ranks_report_waits_longer_and_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_of_hundreds_of_ranks_wait_longer_and_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARANDOLE_SIZE", "600")
     came = []
     line = Reporter()
@@ -186,7 +186,7 @@ def test_a_result_is_plain_json(line: Line) -> None:
     assert line.records("result")[0]["value"] == {"a": [0, 1], "b": [1.5, None, "Infinity"], "3": True}
 
 
-def test_a_result_that_is_no_json_names_the_place() -> None:
+def test_an_error_names_the_place_of_a_value_that_is_not_json() -> None:
     with pytest.raises(ReportError, match=r"value\['a'\]\[1\] is a object"):
         to_plain({"a": [1, object()]}, "value")
 
@@ -210,13 +210,13 @@ def test_the_rank_side_imports_neither_torch_nor_the_driver() -> None:
 
 
 @pytest.mark.parametrize("name", ["time", "rank"])
-def test_the_names_of_a_reports_own_columns_are_refused(name):
+def test_names_of_built_in_columns_are_refused(name):
     with pytest.raises(ReportError, match=f"'{name}' is a column of every report"):
         report(**{name: 1.0})
 
 
 @pytest.mark.parametrize("key", ["step", "epoch"])
-def test_a_step_that_no_column_can_hold_is_refused(key):
+def test_a_step_that_is_too_large_for_its_column_is_refused(key):
     with pytest.raises(ReportError, match=f"{key} is larger than"):
         report(**{key: 10**400}, loss=1.0)
 

@@ -40,7 +40,15 @@ def test_rates_and_totals() -> None:
     assert bar(record) == "train: 1/10, 2.0 steps/s, 16 samples/s, 4 s left"
 
 
-def test_alone_it_shows_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_without_a_new_step_keeps_the_step_time() -> None:
+    seconds = itertools.count(0.0, 0.5)
+    progress = Progress("train", 1, clock=lambda: next(seconds))
+    assert progress.record()["step_seconds"] is None
+    progress.add(torch.zeros(8, 1))
+    assert [progress.record()["step_seconds"] for _ in range(2)] == [0.5, 0.5]
+
+
+def test_without_a_run_it_prints_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(track(range(3), "count")) == [0, 1, 2]
     shown = capsys.readouterr().err
     assert shown.endswith("\n")

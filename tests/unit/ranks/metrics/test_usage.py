@@ -12,7 +12,7 @@ from farandole import protocol
 from farandole.ranks.metrics import usage
 
 
-def test_a_sample_holds_what_this_process_uses():
+def test_a_sample_has_the_use_of_this_process():
     usage.sample(3)
     begun, used = time.monotonic(), time.process_time()
     while time.process_time() - used < 0.2:
@@ -31,13 +31,13 @@ def cuda(**functions):
     return SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True, **functions))
 
 
-def test_a_gpu_in_use_is_told(monkeypatch):
+def test_a_gpu_in_use_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", cuda(mem_get_info=lambda: (30, 100), utilization=lambda: 55))
     record = usage.sample(0)
     assert (record["gpu_memory_bytes"], record["gpu_memory_total_bytes"], record["gpu_percent"]) == (70, 100, 55.0)
 
 
-def test_without_nvml_the_memory_is_still_told(monkeypatch):
+def test_memory_is_reported_without_nvml(monkeypatch):
     def refuse():
         raise RuntimeError("NVML is not there")
 
@@ -47,6 +47,6 @@ def test_without_nvml_the_memory_is_still_told(monkeypatch):
     assert "gpu_percent" not in record
 
 
-def test_a_gpu_that_nobody_uses_is_not_woken(monkeypatch):
+def test_an_unused_gpu_is_not_woken(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)))
     assert "gpu_memory_bytes" not in usage.sample(0)

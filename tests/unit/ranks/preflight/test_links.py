@@ -32,7 +32,7 @@ def pair():
             yield near, far
 
 
-def test_both_ends_tell_what_came(pool):
+def test_both_ends_report_the_received_bytes(pool):
     port = links.open_listener("127.0.0.1")["port"]
     served = pool.submit(links.serve, SECONDS)
     dialled = links.dial("127.0.0.1", port, SECONDS)
@@ -51,11 +51,11 @@ def test_a_served_listener_is_closed(pool):
     assert "does not listen" in links.serve(SECONDS)["error"]
 
 
-def test_an_address_of_another_host_cannot_be_listened_at():
+def test_listening_at_an_address_of_another_host_fails():
     assert "assign" in links.open_listener("192.0.2.1")["error"]
 
 
-def test_a_listener_that_nobody_calls_gives_up(monkeypatch):
+def test_a_listener_without_a_peer_gives_up(monkeypatch):
     monkeypatch.setattr(links, "SECONDS", 0.1)
     links.open_listener("127.0.0.1")
     assert "timed out" in links.serve(SECONDS)["error"]
@@ -74,7 +74,7 @@ def test_the_latency_is_a_round_trip(pool):
         answering.result(DEADLINE)
 
 
-def test_the_bandwidth_is_what_arrives(pool):
+def test_the_bandwidth_counts_received_bytes(pool):
     """The rate is about 1 MB/s: data in the sender's buffers does not count."""
     enough = threading.Event()
 
@@ -89,7 +89,7 @@ def test_the_bandwidth_is_what_arrives(pool):
         sending.result(DEADLINE)
 
 
-def test_a_sender_ends_when_the_receiver_has_enough(pool):
+def test_a_sender_stops_when_the_receiver_does(pool):
     with pair() as (near, far):
         sending = pool.submit(links.send, near)
         assert links.receive(far, SECONDS) > 1e6
@@ -98,7 +98,7 @@ def test_a_sender_ends_when_the_receiver_has_enough(pool):
 
 
 @pytest.mark.parametrize("work", [links.ping, lambda peer: links.receive(peer, SECONDS)])
-def test_a_peer_that_goes_is_an_error(work):
+def test_a_peer_that_disconnects_is_an_error(work):
     with pair() as (near, far):
         far.close()
         with pytest.raises(OSError):

@@ -30,7 +30,7 @@ def test_a_package_that_is_not_installed_has_no_version(monkeypatch):
     assert machine.versions()["farandole-that-is-not"] == "none"
 
 
-def test_cuda_and_nccl_are_told_where_there_are_gpus(monkeypatch):
+def test_cuda_and_nccl_are_reported_if_there_are_gpus(monkeypatch):
     cuda = SimpleNamespace(is_available=lambda: True, nccl=SimpleNamespace(version=lambda: (2, 29, 1)))
     torch = SimpleNamespace(
         cuda=cuda, version=SimpleNamespace(cuda="13.0"), distributed=SimpleNamespace(is_nccl_available=lambda: True)
@@ -72,7 +72,7 @@ def test_without_limits_or_cgroups_the_hosts_memory_counts(tmp_path):
     assert machine.memory(tmp_path, tmp_path / "missing")[1] == psutil.virtual_memory().total
 
 
-def test_the_least_of_host_and_cgroup_is_told(tmp_path):
+def test_the_smaller_of_host_and_cgroup_memory_is_reported(tmp_path):
     cgroup(tmp_path, 10 * MIB, 9, 0)
     (tmp_path / "own").write_text("0::/\n")
     assert machine.memory(tmp_path, tmp_path / "own") == (MIB, 10 * MIB)
@@ -129,7 +129,7 @@ def test_only_faults_count_as_slowing_down(reasons, words):
 
 
 @pytest.mark.parametrize(("known", "slowed_by"), [("throttle", ["heat"]), ("event", ["heat"]), ("nothing", [])])
-def test_drivers_that_lack_a_field_still_tell_the_rest(nvidia_smi, known, slowed_by):
+def test_drivers_without_a_field_report_the_others(nvidia_smi, known, slowed_by):
     line, short = LINE.strip(), LINE.rpartition(",")[0]
     nvidia_smi(
         f"case $1 in *clocks_{known}_reasons*) echo '{line}' ;; *reasons*) echo 'not a valid field'; exit 2 ;; "
@@ -139,7 +139,7 @@ def test_drivers_that_lack_a_field_still_tell_the_rest(nvidia_smi, known, slowed
     assert (found["error"], [gpu["slowed_by"] for gpu in found["gpus"]]) == ("", [slowed_by])
 
 
-def test_a_driver_that_fails_or_hangs_is_told(nvidia_smi, monkeypatch):
+def test_a_driver_that_fails_or_hangs_is_reported(nvidia_smi, monkeypatch):
     nvidia_smi("echo 'No devices were found'; exit 6")
     assert gpus.describe()["error"] == "nvidia-smi failed: No devices were found"
     monkeypatch.setattr(gpus, "QUERY_SECONDS", 0.1)
@@ -147,7 +147,7 @@ def test_a_driver_that_fails_or_hangs_is_told(nvidia_smi, monkeypatch):
     assert gpus.describe()["error"] == "nvidia-smi has not answered within 0.1 s"
 
 
-def test_memory_that_torch_keeps_is_ones_own(monkeypatch):
+def test_memory_reserved_by_torch_counts_as_our_own(monkeypatch):
     cuda = SimpleNamespace(
         is_initialized=lambda: True, device_count=lambda: 2, memory_reserved=lambda device: 10 + device
     )

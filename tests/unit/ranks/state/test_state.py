@@ -40,7 +40,7 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def test_positional_parts_are_named_by_what_they_are() -> None:
+def test_positional_parts_are_named_by_their_type() -> None:
     model, optimizer = _training()
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     loader = _loader()
@@ -77,12 +77,12 @@ class Average:
         (lambda: make_state(_x=1), "'_x' is a reserved name"),
     ],
 )
-def test_what_cannot_belong_to_a_state_is_refused(make: Any, says: str) -> None:
+def test_invalid_parts_of_a_state_are_refused(make: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         make()
 
 
-def test_values_are_attributes_and_only_declared_ones() -> None:
+def test_values_are_attributes_and_must_be_declared() -> None:
     state = make_state(nn.Linear(1, 1), step=0, best=None)
     state.step += 2
     state.best = 0.5
@@ -95,7 +95,7 @@ def test_values_are_attributes_and_only_declared_ones() -> None:
         state.best = object()
 
 
-def test_a_part_may_be_replaced_by_one_alike() -> None:
+def test_a_part_may_be_replaced_by_one_of_the_same_type() -> None:
     state, other = make_state(nn.Linear(1, 1)), nn.Linear(1, 1)
     state.model = other
     assert state.model is other
@@ -103,7 +103,7 @@ def test_a_part_may_be_replaced_by_one_alike() -> None:
         state.optimizer = torch.optim.SGD(other.parameters(), lr=1)
 
 
-def test_restore_goes_back_to_the_last_commit_and_trains_on_alike() -> None:
+def test_restore_returns_to_the_last_commit_and_training_continues_equally() -> None:
     model, optimizer = _training()
     state = make_state(model, optimizer, step=0, history=[])
     _step(model, optimizer)
@@ -126,7 +126,7 @@ def test_restore_goes_back_to_the_last_commit_and_trains_on_alike() -> None:
         assert _same(go_on(), first)
 
 
-def test_without_a_commit_restore_goes_back_to_the_beginning() -> None:
+def test_without_a_commit_restore_returns_to_the_beginning() -> None:
     model, optimizer = _training()
     state = make_state(model, optimizer, step=0)
     begun = copied(state.state_dict())
@@ -147,7 +147,7 @@ def test_commits_are_counted_and_hooks_called_in_order_after_the_copy() -> None:
     assert seen == [("first", 1, 1), ("second", 1, 1), ("first", 2, 2), ("second", 2, 2)]
 
 
-def test_what_a_hook_raises_ends_the_commit_and_keeps_the_copy() -> None:
+def test_an_error_of_a_hook_ends_the_commit_and_keeps_the_copy() -> None:
     state = make_state(step=7)
 
     def refuse(_state: object) -> None:
@@ -178,20 +178,20 @@ def test_later_commits_use_the_buffers_of_earlier_ones() -> None:
     assert buffers[2] == buffers[4] != buffers[3] == buffers[5]
 
 
-def test_a_copy_that_is_held_does_not_change() -> None:
+def test_a_copy_in_use_does_not_change() -> None:
     snapshots, tensor = Snapshots(), torch.zeros(3)
-    held = snapshots.take({"x": tensor})
-    held.hold()
+    copy = snapshots.take({"x": tensor})
+    copy.acquire()
     for number in range(1, 5):
         snapshots.take({"x": tensor.fill_(number)})
-    assert held.state["x"].tolist() == [0, 0, 0]
+    assert copy.state["x"].tolist() == [0, 0, 0]
     assert snapshots.last.state["x"].tolist() == [4, 4, 4]
-    held.release()
+    copy.release()
     seen = {id(snapshots.take({"x": tensor.fill_(number)})) for number in range(5, 11)}
-    assert id(held) in seen
+    assert id(copy) in seen
 
 
-def test_an_interrupted_copy_leaves_the_last_one_whole() -> None:
+def test_an_interrupted_copy_leaves_the_previous_one_complete() -> None:
     snapshots, tensor = Snapshots(), torch.zeros(3)
 
     class Trap:
@@ -212,7 +212,7 @@ def test_a_wrapped_model_keeps_the_state_of_the_inner_one() -> None:
     assert set(compiled) == set(plain) == {"weight", "bias"}
 
 
-def test_a_state_of_other_parts_is_refused_by_name() -> None:
+def test_a_state_with_other_parts_is_refused_and_they_are_named() -> None:
     model, optimizer = _training()
     whole, model_only = make_state(model, optimizer), make_state(model)
     with pytest.raises(UsageError, match="has no 'optimizer'; it has 'model'"):
@@ -221,7 +221,7 @@ def test_a_state_of_other_parts_is_refused_by_name() -> None:
         model_only.load_state_dict(whole.state_dict())
 
 
-def test_parts_of_the_users_own_are_kept() -> None:
+def test_custom_parts_are_kept() -> None:
     average = Average()
     state = make_state(average=average)
     average.mean = torch.ones(2)
@@ -233,7 +233,7 @@ def test_parts_of_the_users_own_are_kept() -> None:
     assert average.mean.tolist() == [1, 1]
 
 
-def test_random_numbers_go_on_where_they_were() -> None:
+def test_random_numbers_continue_where_they_stopped() -> None:
     def draw() -> list[float]:
         return [random.random(), float(np.random.random()), float(torch.rand(1))]
 
@@ -244,7 +244,7 @@ def test_random_numbers_go_on_where_they_were() -> None:
     assert draw() == first
 
 
-def test_new_ranks_get_random_numbers_of_their_own() -> None:
+def test_new_ranks_get_their_own_random_numbers() -> None:
     def draw(number: int, rank: int) -> tuple[float, ...]:
         rng.seed(number, rank)
         return (random.random(), float(np.random.random()), float(torch.rand(1)))

@@ -61,7 +61,7 @@ def _stretch(
 
 @pytest.mark.parametrize("per_rank", [False, True], ids=["global", "per_rank"])
 @pytest.mark.parametrize("trial", range(20))
-def test_no_sample_is_trained_twice_or_left_out_over_changing_sizes(
+def test_no_sample_is_repeated_or_skipped_when_the_size_changes(
     monkeypatch: pytest.MonkeyPatch, trial: int, per_rank: bool
 ) -> None:
     choice = random.Random(trial)
@@ -84,7 +84,7 @@ def test_no_sample_is_trained_twice_or_left_out_over_changing_sizes(
     assert stretches > 1
 
 
-def test_another_batch_size_goes_on_in_the_same_order() -> None:
+def test_another_batch_size_continues_in_the_same_order() -> None:
     whole = [index for (batch,) in _make(50, 1) for index in batch.tolist()]
     first, second = _make(50, 8), _make(50, 5)
     begun = [index for batch, _ in _taken(first, 3) for index in batch]
@@ -93,7 +93,7 @@ def test_another_batch_size_goes_on_in_the_same_order() -> None:
     assert begun + rest == whole
 
 
-def test_after_cuts_the_batch_in_which_it_begins() -> None:
+def test_after_splits_the_batch_in_which_it_begins() -> None:
     batches = [[0, 1, 2], [3, 4, 5], [6]]
     assert after(batches, 0) == batches
     assert after(batches, 3) == [[3, 4, 5], [6]]
@@ -128,7 +128,7 @@ def _epochs(loader: ShardedLoader, state: Any, stop: int | None = None) -> list[
     return seen
 
 
-def test_a_restore_within_a_loop_ends_it_and_the_next_one_goes_on_there() -> None:
+def test_a_restore_within_a_loop_ends_it_and_the_next_loop_continues_there() -> None:
     loader = _make()
     state = make_state(nn.Linear(1, 1), loader)
     iteration = iter(loader)
@@ -142,7 +142,7 @@ def test_a_restore_within_a_loop_ends_it_and_the_next_one_goes_on_there() -> Non
     assert sorted(index for batch in first + again for index in batch) == list(range(50))
 
 
-def test_a_loop_that_is_closed_late_leaves_the_restored_position_alone() -> None:
+def test_a_loop_closed_late_does_not_change_the_restored_position() -> None:
     loader = _make()
     kept = iter(loader)  # The traceback of a failed step keeps the iterator like this.
     next(kept)
@@ -165,14 +165,14 @@ def test_set_epoch_keeps_the_position_in_the_epoch_that_it_names() -> None:
     assert loader.state_dict() == {"epoch": 5, "samples": 0, "seed": 3}
 
 
-def test_the_order_is_that_of_the_seed_the_position_was_taken_with() -> None:
+def test_the_order_follows_the_seed_of_the_position() -> None:
     first, other = _make(seed=3), _make(seed=4)
     other.load_state_dict(first.state_dict())
     assert [batch.tolist() for (batch,) in other] == [batch.tolist() for (batch,) in first]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_going_on_leaves_the_users_random_numbers_as_they_were(workers: int) -> None:
+def test_continuing_does_not_change_the_users_random_numbers(workers: int) -> None:
     loader = _make(num_workers=workers)
     torch.manual_seed(1)
     expected = torch.rand(1)

@@ -133,14 +133,14 @@ class OwnSampler(Sampler[int]):
     ],
     ids=["python-random", "weighted", "generator", "sampler-generator"],
 )
-def test_any_sampler_is_drawn_alike(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+def test_any_sampler_gives_the_same_samples_on_several_ranks(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     (alone,) = _epochs(monkeypatch, 1, lambda: ShardedLoader(make(), weight=Weights()))
     random.seed()
     together = _epochs(monkeypatch, 2, lambda: ShardedLoader(make(), weight=Weights()))
     assert _joined(together) == alone
 
 
-def test_drawing_leaves_the_users_random_numbers_alone() -> None:
+def test_drawing_does_not_change_the_users_random_numbers() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -191,7 +191,7 @@ class Stream(IterableDataset[int]):
         ),
     ],
 )
-def test_a_loader_that_cannot_be_shared_out(make: Any, says: str) -> None:
+def test_a_loader_that_cannot_be_sharded(make: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         prepare(None, None, make())
 
@@ -216,7 +216,7 @@ def test_gradients_are_scaled_only_while_a_weight_is_set() -> None:
     assert not weight._hooks
 
 
-def test_a_cell_may_be_run_again() -> None:
+def test_a_cell_can_be_run_again() -> None:
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1)
     once = prepare(model, optimizer, DataLoader(_numbers(4), 2))

@@ -35,7 +35,7 @@ def test_ranks_in_several_containers_share_the_machines_cores(machine):
     assert machine(1, 32) == 1
 
 
-def test_containers_with_cores_of_their_own_have_all_of_these(machine):
+def test_containers_with_dedicated_cores_use_all_of_them(machine):
     assert machine(1, 4, mine=4) == 4
 
 
@@ -51,7 +51,7 @@ def test_limits_of_version_1_count(machine, quota, threads):
     assert machine(1, 2, files=files, own="4:cpu,cpuacct:/docker/x\n") == threads
 
 
-def test_torch_gets_the_share_unless_the_environment_says_otherwise(machine, monkeypatch):
+def test_torch_gets_the_share_unless_the_environment_overrides_it(machine, monkeypatch):
     before = torch.get_num_threads()
     asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)

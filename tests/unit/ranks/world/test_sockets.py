@@ -41,7 +41,7 @@ def is_open(client, server):
     return server.recv(1) == b"x"
 
 
-def test_what_was_opened_is_cut_for_both_ends_and_the_rest_stays(connect):
+def test_tracked_sockets_are_cut_for_both_ends_and_others_stay(connect):
     before, sockets = connect(), OpenedSockets()
     with sockets.track():
         client, server = connect()
@@ -52,7 +52,7 @@ def test_what_was_opened_is_cut_for_both_ends_and_the_rest_stays(connect):
     assert is_open(*after)
 
 
-def test_a_connection_to_a_port_that_was_open_before_is_somebody_elses(listener):
+def test_a_connection_to_an_earlier_port_is_not_tracked(listener):
     sockets = OpenedSockets()
     with sockets.track():
         client = socket.create_connection(listener.getsockname(), timeout=5)
@@ -64,7 +64,7 @@ def test_a_connection_to_a_port_that_was_open_before_is_somebody_elses(listener)
         server.getpeername()
 
 
-def test_a_descriptor_that_was_given_to_another_socket_is_left_alone(connect):
+def test_a_reused_descriptor_is_not_cut(connect):
     sockets = OpenedSockets()
     with sockets.track():
         client, _ = connect()
@@ -74,7 +74,7 @@ def test_a_descriptor_that_was_given_to_another_socket_is_left_alone(connect):
     assert is_open(*other)
 
 
-def test_what_was_opened_so_far_is_cut_while_more_is_being_opened(connect):
+def test_sockets_can_be_cut_while_others_are_being_opened(connect):
     sockets = OpenedSockets()
     with sockets.track():
         first = connect()
@@ -86,7 +86,7 @@ def test_what_was_opened_so_far_is_cut_while_more_is_being_opened(connect):
     assert [end.recv(1) for end in second] == [b"", b""]
 
 
-def test_what_a_library_that_gave_up_left_open_is_cut_too(connect):
+def test_sockets_left_open_by_a_failed_library_are_cut_too(connect):
     sockets, opened = OpenedSockets(), []
 
     def form():
@@ -101,7 +101,7 @@ def test_what_a_library_that_gave_up_left_open_is_cut_too(connect):
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-def test_no_socket_changes_its_mode_whatever_the_default_is(connect, listener, blocking):
+def test_no_socket_changes_its_blocking_mode(connect, listener, blocking):
     before, sockets = connect(), OpenedSockets()
     with sockets.track():
         opened = connect()
@@ -129,7 +129,7 @@ def lose_all_that_comes(connection):
     connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(program)))
 
 
-def test_a_link_that_breaks_without_a_word_ends_those_who_wait_and_those_who_send(connect):
+def test_a_silently_broken_link_ends_receivers_and_senders(connect):
     sockets = OpenedSockets()
     with sockets.track():
         waiting, sending = connect(), connect()
@@ -144,7 +144,7 @@ def test_a_link_that_breaks_without_a_word_ends_those_who_wait_and_those_who_sen
     assert sending[0].recv(1) == b""
 
 
-def test_a_peer_that_is_stopped_or_slow_breaks_no_connection(connect):
+def test_a_stopped_or_slow_peer_breaks_no_connection(connect):
     sockets = OpenedSockets()
     with sockets.track():
         sending, stopped = connect()
@@ -163,7 +163,7 @@ def test_a_peer_that_is_stopped_or_slow_breaks_no_connection(connect):
     assert is_open(sending, stopped)
 
 
-def test_only_what_was_opened_is_probed(connect):
+def test_only_tracked_sockets_are_probed(connect):
     (before, _), sockets = connect(), OpenedSockets()
     with sockets.track():
         opened, _ = connect()
@@ -172,7 +172,7 @@ def test_only_what_was_opened_is_probed(connect):
     assert before.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
 
 
-def test_nothing_opened_is_nothing_cut():
+def test_without_tracked_sockets_nothing_is_cut():
     sockets = OpenedSockets()
     sockets.cut()
     with sockets.track():

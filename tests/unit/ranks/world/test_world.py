@@ -36,7 +36,7 @@ def world(monkeypatch):
     world.leave()
 
 
-def test_a_rank_that_waits_for_one_that_never_comes_is_let_go_and_can_try_again(world, monkeypatch):
+def test_a_rank_that_waits_for_a_missing_peer_is_released_and_can_retry(world, monkeypatch):
     ended, began = threading.Event(), time.monotonic()
 
     def press():
@@ -60,7 +60,7 @@ def test_a_rank_that_waits_for_one_that_never_comes_is_let_go_and_can_try_again(
     assert dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout == COLLECTIVE_TIMEOUT
 
 
-def test_a_rank_gives_up_a_world_that_nobody_comes_to(world, monkeypatch):
+def test_a_rank_gives_up_a_world_without_peers(world, monkeypatch):
     monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=1))
     began = time.monotonic()
     with pytest.raises(RuntimeError):
@@ -68,7 +68,7 @@ def test_a_rank_gives_up_a_world_that_nobody_comes_to(world, monkeypatch):
     assert time.monotonic() - began < SECONDS
 
 
-def test_a_rank_gives_up_soon_where_another_dies_after_they_have_met(world, monkeypatch):
+def test_a_rank_gives_up_soon_if_a_peer_dies_after_they_met(world, monkeypatch):
     monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=10 * SECONDS))
     world._meeting_point().set("met/1", "")
     began = time.monotonic()
@@ -96,7 +96,7 @@ except dist.DistError:
 """Rank 1, which failed to form a world before, while rank 0 did not."""
 
 
-def test_who_could_form_a_world_and_who_could_not_meet_in_the_next_one(world, monkeypatch):
+def test_ranks_that_formed_a_world_and_ranks_that_failed_form_the_next_one(world, monkeypatch):
     port = world.open_store("127.0.0.1")
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "FARANDOLE_RANK": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -112,14 +112,14 @@ def test_who_could_form_a_world_and_who_could_not_meet_in_the_next_one(world, mo
         other.communicate(timeout=SECONDS)
 
 
-def test_a_rank_that_is_owed_a_connection_gives_up_before_the_driver_takes_it_for_hung():
+def test_a_rank_without_its_connection_gives_up_before_the_driver_treats_it_as_hung():
     timeouts = ElasticTimeouts()
     gloo = 5 * CONNECT_TIMEOUT.total_seconds()
     assert gloo < timeouts.grace + timeouts.abandon + timeouts.interrupt
     assert gloo + MEETING_TIMEOUT.total_seconds() < timeouts.form
 
 
-def test_two_threads_that_leave_at_once_do_it_one_after_the_other(world, monkeypatch):
+def test_two_threads_leave_one_after_the_other(world, monkeypatch):
     there, asked, errors = [True], [], []
     second = threading.Event()
 

@@ -33,7 +33,7 @@ def copies(folder, *workers, run=RUN, modified=OLD):
         os.utime(path, (modified, modified))
 
 
-def test_old_copies_go_and_young_ones_wait_for_ranks_that_take_the_place_of_those_that_are_lost(tmp_path):
+def test_old_copies_are_removed_and_recent_ones_wait_for_replacement_ranks(tmp_path):
     copies(tmp_path, "c-w0")
     copies(tmp_path, "c-w1", modified=time.time() - cleanup.OLD_SECONDS / 2)
     other = tmp_path / "farandole-other"
@@ -43,7 +43,7 @@ def test_old_copies_go_and_young_ones_wait_for_ranks_that_take_the_place_of_thos
     assert names(tmp_path) == [f"farandole-{RUN}-c-w1-0", "farandole-other"]
 
 
-def test_an_old_copy_stays_while_its_rank_lives_which_commits_rarely(tmp_path, monkeypatch):
+def test_an_old_copy_of_a_live_rank_that_commits_rarely_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("FARANDOLE_WORKER", "c-w0")
     one, state = MemoryCheckpoint(RUN, tmp_path), fd_state(torch.nn.Linear(1, 1))
     state.commit()
@@ -72,7 +72,7 @@ def begin(store, run, kernel="k"):
     return store.get(run, kernel)
 
 
-def test_a_ranks_copies_go_with_its_run_and_those_of_others_stay(tmp_path, memory):
+def test_a_ranks_copies_are_removed_with_its_run_and_others_are_kept(tmp_path, memory):
     store = Journals(tmp_path)
     first, second = begin(store, RUN, "a"), begin(store, RUN, "b")
     state = fd_state(torch.nn.Linear(1, 1))
@@ -87,7 +87,7 @@ def test_a_ranks_copies_go_with_its_run_and_those_of_others_stay(tmp_path, memor
     assert names(memory) == [f"farandole-{RUN}-c-w10-0", "farandole-20260101-000000-beef-c-w1-0"]
 
 
-def test_copies_outlive_ranks_that_die_until_another_run_begins(tmp_path, memory):
+def test_copies_outlive_dead_ranks_until_another_run_begins(tmp_path, memory):
     store = Journals(tmp_path)
     store.end(begin(store, RUN, "a"), completed=False)
     copies(memory, "c-w1")
@@ -97,7 +97,7 @@ def test_copies_outlive_ranks_that_die_until_another_run_begins(tmp_path, memory
     assert names(memory) == []
 
 
-def test_a_new_rank_that_cannot_join_leaves_the_copies_of_the_dead_to_the_next(tmp_path, memory):
+def test_a_new_rank_that_cannot_join_keeps_the_copies_of_the_dead_ranks(tmp_path, memory):
     store = Journals(tmp_path)
     store.end(begin(store, RUN, "a"), completed=False)
     copies(memory, "c-w1")
@@ -105,7 +105,7 @@ def test_a_new_rank_that_cannot_join_leaves_the_copies_of_the_dead_to_the_next(t
     assert names(memory) == [f"farandole-{RUN}-c-w1-0"]
 
 
-async def test_copies_go_with_their_worker(tmp_path, memory):
+async def test_copies_are_removed_with_their_worker(tmp_path, memory):
     store = Journals(tmp_path)
     begin(store, RUN, "a").end()
     copies(memory, "c-w1")

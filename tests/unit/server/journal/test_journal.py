@@ -61,7 +61,7 @@ def texts(kept, after=0):
     return [content["text"] for _, content in told(kept, after)]
 
 
-def test_messages_are_numbered_from_one_and_read_from_anywhere(kept):
+def test_messages_are_numbered_from_one_and_readable_from_any_number(kept):
     for number in range(5):
         kept.add("iopub", "stream", printed(str(number)))
     assert [number for number, _ in told(kept)] == [1, 2, 3, 4, 5]
@@ -69,7 +69,7 @@ def test_messages_are_numbered_from_one_and_read_from_anywhere(kept):
     assert kept.read(5) == (b"", 5)
 
 
-def test_the_driver_gets_the_number_and_other_metadata_stay(kept):
+def test_the_driver_gets_the_number_and_other_metadata_are_kept(kept):
     frame = kept.add("iopub", "display_data", message("display_data", {}, metadata={"mine": 1}))
     channel, parts = deserialize_msg_from_ws_v1(frame)
     assert (channel, json.loads(parts[2])) == ("iopub", {"mine": 1, RECORD_NUMBER: 1, RECORD_RUN: "r"})
@@ -81,7 +81,7 @@ def test_buffers_are_kept(kept):
     assert deserialize_msg_from_ws_v1(frame)[1][4:] == [b"\x00blob"]
 
 
-def test_long_journals_are_read_in_parts_of_whole_messages(kept, monkeypatch):
+def test_long_journals_are_read_in_parts_of_complete_messages(kept, monkeypatch):
     monkeypatch.setattr(journal, "READ_BYTES", 1000)
     for number in range(50):
         kept.add("iopub", "stream", printed(str(number) * 100))
@@ -91,7 +91,7 @@ def test_long_journals_are_read_in_parts_of_whole_messages(kept, monkeypatch):
     assert len(texts(kept)) == 50
 
 
-def test_what_the_disk_does_not_take_waits_and_is_written_later(kept, monkeypatch):
+def test_messages_wait_while_the_disk_is_full_and_are_written_later(kept, monkeypatch):
     kept.add("iopub", "stream", printed("before"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", lambda *_: _raise())
@@ -106,7 +106,7 @@ def _raise():
     raise OSError(28, "No space left on device")
 
 
-def test_a_torn_write_is_made_whole(kept, monkeypatch):
+def test_a_partial_write_is_completed(kept, monkeypatch):
     pwrite = os.pwrite
     kept.add("iopub", "stream", printed("before"))
     with monkeypatch.context() as patch:
@@ -117,7 +117,7 @@ def test_a_torn_write_is_made_whole(kept, monkeypatch):
     assert texts(kept) == ["before", "torn", "after"]
 
 
-def test_beyond_its_bound_it_keeps_reports_and_the_end_and_says_so_once(kept):
+def test_beyond_its_limit_it_keeps_reports_and_the_end_with_one_notice(kept):
     kept.limit = 2000
     for number in range(30):
         kept.add("iopub", "stream", printed("x" * 100))
@@ -132,13 +132,13 @@ def test_beyond_its_bound_it_keeps_reports_and_the_end_and_says_so_once(kept):
     assert sum("records no more of it" in text for text in streams) == 1
 
 
-def test_what_is_not_kept_is_still_forwarded_without_a_number(kept):
+def test_messages_that_are_not_kept_are_forwarded_without_a_number(kept):
     kept.limit = 0
     _, parts = deserialize_msg_from_ws_v1(kept.add("iopub", "stream", printed("live")))
     assert (json.loads(parts[3])["text"], json.loads(parts[2])) == ("live", {})
 
 
-async def test_who_waits_is_told_of_news_and_of_the_end(kept):
+async def test_waiting_readers_wake_for_messages_and_for_the_end(kept):
     waiting = asyncio.create_task(kept.wait(0))
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -171,7 +171,7 @@ def test_a_message_belongs_to_the_run_of_its_request(store):
     assert store.of_message("other", "stream", printed("x")) is None
 
 
-def test_a_report_belongs_to_the_run_that_it_names_whoever_asked(store):
+def test_a_report_belongs_to_the_run_that_it_names(store):
     first, second = begin(store, "run-1"), begin(store, "run-2", request="begin-2")
     late = message("comm_msg", {"data": {"run": "run-1"}}, request="anything")
     assert store.of_message("k", "comm_msg", late) is first
@@ -180,7 +180,7 @@ def test_a_report_belongs_to_the_run_that_it_names_whoever_asked(store):
     assert store.of_message("k", "comm_msg", message("comm_msg", {"data": {"run": ""}})) is None
 
 
-def test_the_last_runs_are_kept_and_those_that_go_on(store):
+def test_the_last_runs_and_active_runs_are_kept(store):
     going = begin(store, "going", kernel="another")
     for number in range(10):
         begin(store, f"run-{number}", request=str(number)).end()
@@ -191,7 +191,7 @@ def test_the_last_runs_are_kept_and_those_that_go_on(store):
     assert not going.ended
 
 
-def test_the_listing_says_who_goes_on_and_who_is_led(store):
+def test_the_listing_shows_active_runs_and_runs_with_a_driver(store):
     one = begin(store, "run-1")
     one.owner.has_driver = False
     with one.reading():
@@ -202,7 +202,7 @@ def test_the_listing_says_who_goes_on_and_who_is_led(store):
     assert store.describe()[0]["ended"] > 0
 
 
-def test_all_journals_together_have_one_bound_and_ended_runs_make_room(store, monkeypatch):
+def test_all_journals_share_one_limit_and_ended_runs_are_removed_first(store, monkeypatch):
     monkeypatch.setattr(journals, "TOTAL_BYTES", 5000)
     old, new = begin(store, "old", kernel="a"), begin(store, "new", kernel="b")
     for one in (old, new):

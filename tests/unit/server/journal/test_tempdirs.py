@@ -23,7 +23,7 @@ def other(tmp_path):
         yield process, tmp_path / process.stdout.readline().strip()
 
 
-def test_a_killed_process_leaves_its_folder_until_the_next_one_begins(other, tmp_path):
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_process(other, tmp_path):
     process, folder = other
     (folder / "kernel-1").touch()
     make_tempdir("record", tmp_path)
@@ -38,14 +38,14 @@ def test_a_killed_process_leaves_its_folder_until_the_next_one_begins(other, tmp
     assert not folder.exists()
 
 
-def test_a_process_that_ends_takes_its_folder_along(other):
+def test_a_process_removes_its_folder_when_it_ends(other):
     process, folder = other
     assert folder.is_dir()
     process.communicate("")
     assert not folder.exists()
 
 
-def test_what_only_looks_like_one_stays(tmp_path):
+def test_folders_with_similar_names_are_kept(tmp_path):
     (tmp_path / "farandole-ipc-mine").mkdir()
     (tmp_path / "farandole-ipc-0-1-elsewhere").mkdir()
     make_tempdir("ipc", tmp_path)

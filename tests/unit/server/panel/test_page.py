@@ -51,7 +51,7 @@ async def until(happened):
             await asyncio.sleep(0.02)
 
 
-async def test_a_slow_page_gets_the_newest_and_nothing_waits_for_it(panel):
+async def test_a_slow_page_gets_the_newest_messages_and_delays_nothing(panel):
     slow = Slow()
     telling = asyncio.create_task(Page(panel, slow.send).send_updates())
     await until(lambda: slow.waiting)
@@ -69,7 +69,7 @@ async def test_a_slow_page_gets_the_newest_and_nothing_waits_for_it(panel):
     await asyncio.wait([telling])
 
 
-async def test_a_run_that_is_looked_at_again_is_told_again(panel):
+async def test_a_run_that_is_shown_again_is_sent_again(panel):
     """The page drops messages that were in transit when it stopped showing the run."""
     run = RunStore(panel.store.folder).create(code="", backend="torch", size=1, workers=["c-w0"])
     run.finish(Status.FINISHED)
@@ -89,7 +89,7 @@ async def test_a_run_that_is_looked_at_again_is_told_again(panel):
     await asyncio.wait([telling])
 
 
-async def test_a_log_is_read_on_when_the_page_has_taken_what_came_before(panel, monkeypatch):
+async def test_the_next_part_of_a_log_is_read_when_the_page_has_received_the_last(panel, monkeypatch):
     run = RunStore(panel.store.folder).create(code="", backend="torch", size=1, workers=["c-w0"])
     run.add_log(0, "x" * 1_000_000)
     run.finish(Status.FINISHED)
@@ -113,7 +113,7 @@ async def test_a_log_is_read_on_when_the_page_has_taken_what_came_before(panel, 
     await asyncio.wait([telling])
 
 
-async def test_who_goes_on_following_a_log_hears_no_part_of_it_twice(panel):
+async def test_a_page_that_keeps_following_a_log_gets_no_part_twice(panel):
     run = RunStore(panel.store.folder).create(code="", backend="torch", size=1, workers=["c-w0"])
     slow = Slow()
     slow.let()
@@ -137,7 +137,7 @@ async def test_who_goes_on_following_a_log_hears_no_part_of_it_twice(panel):
     await asyncio.wait([telling])
 
 
-async def test_a_silent_stream_gives_a_sign_of_life(panel, monkeypatch):
+async def test_a_silent_stream_sends_heartbeats(panel, monkeypatch):
     monkeypatch.setattr(pages, "BEAT_SECONDS", 0.1)
     slow = Slow()
     slow.let()
@@ -147,7 +147,7 @@ async def test_a_silent_stream_gives_a_sign_of_life(panel, monkeypatch):
     await asyncio.wait([telling])
 
 
-async def test_a_page_that_does_not_read_fills_no_memory(tmp_path, monkeypatch):
+async def test_a_page_that_does_not_read_uses_no_memory(tmp_path, monkeypatch):
     """Over a real connection: the server's memory for the page does not grow with the number of messages."""
     async with panel_server(tmp_path, monkeypatch) as server, server.stream() as stream:
         await stream.until("runs")
@@ -173,6 +173,6 @@ def panel_of(server):
     return next(rule.target_kwargs["panel"] for rule in nested if "panel" in (rule.target_kwargs or {}))
 
 
-def test_a_store_that_is_not_there_has_no_runs(tmp_path):
+def test_a_missing_store_has_no_runs(tmp_path):
     index = RunIndex(tmp_path / "none", tmp_path)
     assert index.newest(()) == {"runs": [], "offset": 0, "total": 0}

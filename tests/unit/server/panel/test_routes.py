@@ -103,7 +103,7 @@ async def logged_in(server):
     return next(cookie.value for cookie in server.session.cookie_jar if cookie.key == "_xsrf")
 
 
-async def test_who_is_logged_in_by_a_cookie_needs_the_xsrf_token_too(server, hub):
+async def test_a_login_by_cookie_needs_the_xsrf_token_too(server, hub):
     xsrf = await logged_in(server)
     async with server.session.get(server.url + "state") as answer:
         assert answer.status == 200
@@ -124,7 +124,7 @@ async def test_the_state_of_a_hub_without_clusters(server):
     assert resources["quota"] == {"workers": 0, "workers_max": 4, "ranks_per_worker_max": 2}
 
 
-async def test_a_cluster_is_started_seen_and_stopped(server, hub):
+async def test_a_cluster_is_started_shown_and_stopped(server, hub):
     there = await server.ask("POST", "clusters", 202, json={**START, "backend": "torch"})
     assert misfit(there, wire.Cluster) is None
     assert hub.asked["main-w1"]["user_options"] == {
@@ -155,7 +155,7 @@ def both_told_of(said):
     return [bool(worker["message"]) for one in said["clusters"] for worker in one["workers"]] == [True, True]
 
 
-async def test_how_a_start_goes_comes_from_the_hub_and_it_can_be_broken_off(server, hub):
+async def test_the_progress_of_a_start_comes_from_the_hub_and_a_start_can_be_cancelled(server, hub):
     wait = {"progress": 10, "message": "Waiting for 1 GPU of class rtx, place 2 of 2 in the queue.", "queue": 2}
     hub.events = {"main-w0": [{"progress": 50, "message": "Starting"}, "hold"], "main-w1": [wait, "hold"]}
     async with server.stream() as stream:
@@ -177,7 +177,7 @@ async def test_how_a_start_goes_comes_from_the_hub_and_it_can_be_broken_off(serv
     assert hub.servers == {}
 
 
-async def test_a_refusal_that_comes_soon_is_the_answer(server, hub):
+async def test_an_early_refusal_is_returned(server, hub):
     hub.refusals["main-w0"] = (400, "That makes 5 workers and this hub allows 4 for each user.")
     told = await server.ask("POST", "clusters", 429, json=START)
     assert (told["code"], misfit(told, wire.Problem)) == ("quota", None)
@@ -185,7 +185,7 @@ async def test_a_refusal_that_comes_soon_is_the_answer(server, hub):
     assert (await server.ask("GET", "state"))["clusters"] == []
 
 
-async def test_a_failure_that_comes_late_stays_with_the_hubs_reason_until_it_is_cleared_away(server, hub, monkeypatch):
+async def test_a_late_failure_stays_with_the_hubs_reason_until_it_is_dismissed(server, hub, monkeypatch):
     monkeypatch.setattr("farandole.server.panel.actions.SOON_SECONDS", 0.01)
     failed = {"progress": 100, "failed": True, "message": "Spawn failed: no GPU is free"}
     hub.events = {"main-w1": [{"progress": 10, "message": "Starting"}, "hold", failed]}
@@ -203,7 +203,7 @@ async def test_a_failure_that_comes_late_stays_with_the_hubs_reason_until_it_is_
     assert hub.servers == {}
 
 
-async def test_the_start_of_a_notebook_is_seen_too(server, hub):
+async def test_a_start_from_a_notebook_is_shown_too(server, hub):
     failed = {"progress": 100, "failed": True, "message": "Spawn failed: no image"}
     hub.events = {"mine-w0": [{"progress": 10, "message": "Pulling"}, "hold", failed]}
     hub.asked["mine-w0"] = {"user_options": {"profile": "big"}}
@@ -218,7 +218,7 @@ async def test_the_start_of_a_notebook_is_seen_too(server, hub):
         assert told["clusters"][0]["error"] == "worker mine-w0 failed to start. The hub says: Spawn failed: no image"
 
 
-async def test_a_cluster_that_nobody_leads_is_scaled_here(server, hub):
+async def test_a_cluster_without_a_driver_is_scaled_here(server, hub):
     for name in ("main-w0", "main-w2"):
         hub.has(name, profile="big", ranks=2, backend="torch")
     await server.ask("PATCH", "clusters/main", 202, json={"workers": 4})
@@ -237,7 +237,7 @@ async def test_a_cluster_that_nobody_leads_is_scaled_here(server, hub):
     await until_there(server, lambda found: [one["name"] for one in found["workers"]] == ["main-w0"])
 
 
-async def test_a_run_that_goes_on_keeps_its_cluster_unless_it_may_end(server, hub):
+async def test_an_active_run_keeps_its_cluster_unless_it_may_be_stopped(server, hub):
     hub.has("main-w0")
     hub.runs["20260101-000000-abcd"] = "main-w0"
     told = await server.ask("DELETE", "clusters/main", 409)
@@ -277,7 +277,7 @@ class Driver:
         await asyncio.wait([self._serving])
 
 
-async def test_a_cluster_that_is_led_is_changed_by_its_driver_alone(server, hub, tmp_path):
+async def test_a_cluster_with_a_driver_is_changed_only_by_it(server, hub, tmp_path):
     hub.has("main-w0")
     notebook = str(tmp_path / "home" / "work" / "n.ipynb")
     async with Driver(tmp_path / "runs", notebook=notebook, runs=["r"], busy=True, wanted=3) as driver:
@@ -294,7 +294,7 @@ async def test_a_cluster_that_is_led_is_changed_by_its_driver_alone(server, hub,
         assert not hub.asked
 
 
-async def test_a_cluster_that_its_driver_just_starts_is_not_ready_with_its_first_worker(server, hub, tmp_path):
+async def test_a_starting_cluster_is_not_ready_with_its_first_worker(server, hub, tmp_path):
     hub.has("main-w0")
     hub.asked["main-w1"] = {"user_options": {"profile": "cpu"}}
     await hub.register("main-w1")
@@ -304,7 +304,7 @@ async def test_a_cluster_that_its_driver_just_starts_is_not_ready_with_its_first
         assert (main["state"], main["size"]) == ("starting", None)
 
 
-async def test_a_rank_that_is_dead_is_marked(server, hub, tmp_path):
+async def test_a_dead_rank_is_marked(server, hub, tmp_path):
     hub.has("main-w0")
     async with Driver(tmp_path / "runs", ranks=[("main-w0", 0, True), ("main-w0", 1, False)]):
         main = await until_there(server, lambda found: found)
@@ -325,7 +325,7 @@ async def test_a_rank_that_is_dead_is_marked(server, hub, tmp_path):
         (None, "must be a JSON object"),
     ],
 )
-async def test_what_is_no_start_is_refused(server, hub, body, told):
+async def test_an_invalid_start_is_refused(server, hub, body, told):
     answer = await server.ask("POST", "clusters", 400, json=None if body is None else {**START, **body})
     assert misfit(answer, wire.Problem) is None
     assert told in answer["message"]
@@ -345,7 +345,7 @@ async def test_what_is_no_start_is_refused(server, hub, body, told):
         ("POST", "runs/none/stop", None),
     ],
 )
-async def test_what_is_not_there_is_unknown(server, method, path, body):
+async def test_missing_objects_are_not_found(server, method, path, body):
     answer = await server.ask(method, path, 404, json=body)
     assert (answer["code"], misfit(answer, wire.Problem)) == ("unknown", None)
 
@@ -357,7 +357,7 @@ async def test_the_log_of_a_worker(server, hub):
     assert (part["worker"], part["text"]) == ("main-w0", "the server says hello\n")
 
 
-async def test_a_hub_that_is_away_is_told_of_and_what_was_known_stays(server, hub):
+async def test_an_unreachable_hub_is_reported_and_known_clusters_stay(server, hub):
     hub.has("main-w0")
     async with server.stream() as stream:
         await stream.until("clusters", lambda said: said["clusters"])
@@ -371,7 +371,7 @@ async def test_a_hub_that_is_away_is_told_of_and_what_was_known_stays(server, hu
         await stream.until("clusters", lambda said: said["hub"]["error"] is None)
 
 
-async def test_a_worker_that_hangs_holds_up_nobody(server, hub, monkeypatch):
+async def test_a_hung_worker_delays_nothing(server, hub, monkeypatch):
     monkeypatch.setattr("farandole.server.panel.panel.FIRST_SECONDS", 0.9)
     for name in ("main-w0", "main-w1"):
         hub.has(name)
@@ -386,7 +386,7 @@ def log_of(worker):
     return {"run": None, "rank": None, "worker": worker, "offset": 0}
 
 
-async def test_a_log_that_a_worker_keeps_back_holds_up_nobody(server, hub):
+async def test_a_log_that_a_worker_does_not_send_delays_nothing(server, hub):
     for name in ("main-w0", "main-w1"):
         hub.has(name)
     async with server.stream() as stream:
@@ -399,7 +399,7 @@ async def test_a_log_that_a_worker_keeps_back_holds_up_nobody(server, hub):
     assert stream.log() == hub.logged
 
 
-async def test_the_log_of_a_worker_that_is_started_anew_is_followed_on(server, hub):
+async def test_the_log_of_a_restarted_worker_is_followed_from_its_beginning(server, hub):
     hub.has("main-w0")
     async with server.stream() as stream:
         await stream.until("clusters", lambda said: said["clusters"])
@@ -410,7 +410,7 @@ async def test_the_log_of_a_worker_that_is_started_anew_is_followed_on(server, h
         assert (told["part"]["offset"], told["part"]["text"]) == (0, "anew\n")
 
 
-async def test_a_page_that_has_gone_before_all_have_answered_spoils_nothing(server, hub, monkeypatch):
+async def test_a_page_that_closes_before_all_answers_breaks_nothing(server, hub, monkeypatch):
     monkeypatch.setattr("farandole.server.panel.panel.FIRST_SECONDS", 90.0)
     hub.has("main-w0")
     hub.hung.add("main-w0")
@@ -426,7 +426,7 @@ async def test_a_page_that_has_gone_before_all_have_answered_spoils_nothing(serv
         await stream.until("clusters", lambda said: len(said["clusters"]) == 2)
 
 
-async def test_an_answer_that_nobody_foresaw_does_not_end_the_looking(server, hub, caplog):
+async def test_an_unexpected_answer_does_not_end_the_refreshes(server, hub, caplog):
     hub.has("main-w0")
     async with server.stream() as stream:
         await stream.until("clusters", lambda said: said["clusters"])
@@ -439,7 +439,7 @@ async def test_an_answer_that_nobody_foresaw_does_not_end_the_looking(server, hu
         await stream.until("clusters", lambda said: len(said["clusters"][0]["workers"]) == 2)
 
 
-async def test_what_has_just_been_started_can_be_stopped_at_once(server, hub, monkeypatch):
+async def test_a_cluster_can_be_stopped_right_after_its_start(server, hub, monkeypatch):
     monkeypatch.setattr("farandole.server.panel.actions.SOON_SECONDS", 0.01)
     hub.hung.add("main-w0")
     await server.ask("POST", "clusters", 202, json=START)
@@ -482,7 +482,7 @@ async def test_a_stop_right_after_a_start_stops_workers_that_the_snapshot_lacks(
             await asyncio.sleep(0.01)
 
 
-async def test_why_a_start_failed_is_told_to_the_next_page_too(server, hub, monkeypatch):
+async def test_the_reason_of_a_failed_start_is_sent_to_the_next_page_too(server, hub, monkeypatch):
     monkeypatch.setattr("farandole.server.panel.actions.SOON_SECONDS", 0.01)
     failed = {"progress": 100, "failed": True, "message": "Spawn failed: no GPU is free"}
     hub.events = {name: ["hold", failed] for name in ("main-w0", "main-w1")}
@@ -498,7 +498,7 @@ async def test_why_a_start_failed_is_told_to_the_next_page_too(server, hub, monk
     assert (main["state"], main["error"]) == ("ready", None)
 
 
-async def test_all_who_lead_a_cluster_are_asked_to_stop_it(server, hub, tmp_path):
+async def test_all_drivers_of_a_cluster_are_asked_to_stop_it(server, hub, tmp_path):
     hub.has("main-w0")
     async with Driver(tmp_path / "runs") as first, Driver(tmp_path / "runs", since=2.0) as second:
         await until_there(server, lambda found: found)
@@ -512,7 +512,7 @@ async def until_nobody_is_asked():
             await asyncio.sleep(0.01)
 
 
-async def test_what_was_begun_is_done_when_the_page_has_gone(server, hub, monkeypatch, caplog):
+async def test_an_action_is_completed_after_the_page_has_closed(server, hub, monkeypatch, caplog):
     monkeypatch.setattr("farandole.server.panel.actions.SOON_SECONDS", 0.01)
     monkeypatch.setattr("farandole.server.panel.panel.REFRESH_SECONDS", 0.05)
     hub.events = {"main-w0": ["hold", {"progress": 100, "ready": True, "message": "Ready"}]}
@@ -524,7 +524,7 @@ async def test_what_was_begun_is_done_when_the_page_has_gone(server, hub, monkey
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
-async def test_while_nobody_sees_the_panel_the_hub_is_seldom_asked_but_what_a_notebook_starts_is_seen(
+async def test_with_a_hidden_panel_the_hub_is_rarely_asked_but_starts_from_a_notebook_are_noticed(
     server, hub, tmp_path
 ):
     async with server.stream(seen=False) as stream:
@@ -540,7 +540,7 @@ async def test_while_nobody_sees_the_panel_the_hub_is_seldom_asked_but_what_a_no
         await stream.until("clusters", lambda said: len(said["clusters"]) == 2, seconds=15)
 
 
-async def test_nobody_is_asked_while_nobody_looks(server, hub):
+async def test_without_pages_nothing_is_requested(server, hub):
     hub.has("main-w0")
     async with server.stream() as stream:
         await stream.until("clusters")
@@ -550,7 +550,7 @@ async def test_nobody_is_asked_while_nobody_looks(server, hub):
     assert len(hub.requests) == asked
 
 
-async def test_without_a_hub_there_are_the_clusters_of_this_machine(alone, tmp_path):
+async def test_without_a_hub_the_clusters_of_this_machine_are_shown(alone, tmp_path):
     state = await alone.ask("GET", "state")
     assert misfit(state, wire.State) is None
     assert (state["hub"], state["clusters"], state["resources"]["profiles"]) == (None, [], [])
@@ -566,7 +566,7 @@ async def test_without_a_hub_there_are_the_clusters_of_this_machine(alone, tmp_p
         assert driver.asked == [{"do": "stop"}]
 
 
-async def test_a_run_is_stopped_by_the_driver_that_leads_it(alone, tmp_path):
+async def test_a_run_is_stopped_by_its_driver(alone, tmp_path):
     folder = tmp_path / "runs" / "20260101-000000-abcd"
     folder.mkdir(parents=True)
     known = {"id": folder.name, "status": "running", "started": 1.0, "driver": this_process(), "size": 1}
@@ -580,6 +580,6 @@ async def test_a_run_is_stopped_by_the_driver_that_leads_it(alone, tmp_path):
     assert not (tmp_path / "runs" / MAILBOXES).exists()
 
 
-def test_the_token_that_is_looked_for_is_that_of_the_hub():
+def test_the_token_is_that_of_the_hub():
     assert TOKEN
     assert TOKEN != PAGE_TOKEN

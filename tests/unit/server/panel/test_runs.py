@@ -164,7 +164,7 @@ async def test_500_runs_of_64_ranks_with_100_000_points_are_not_read(tmp_path, s
     assert not files_opened
 
 
-def test_a_change_of_a_run_is_seen_and_nothing_else_is_read_again(store, index):
+def test_a_changed_run_is_read_again_and_nothing_else(store, index):
     first = finished(store)
     second = store.create(code="", backend="torch", size=1, workers=["c-w0"])
     second.flush()
@@ -177,7 +177,7 @@ def test_a_change_of_a_run_is_seen_and_nothing_else_is_read_again(store, index):
     assert misfit(page, wire.RunPage) is None
 
 
-def test_a_run_whose_driver_is_gone_is_lost_and_goes_on_if_ranks_compute(store, index):
+def test_a_run_without_a_driver_is_lost_or_active_if_ranks_compute(store, index):
     run = store.create(code="", backend="torch", size=1, workers=["c-w0"])
     run.let_go()
     path = run.folder / "run.json"
@@ -191,7 +191,7 @@ def test_a_run_whose_driver_is_gone_is_lost_and_goes_on_if_ranks_compute(store, 
     assert [row["state"] for row in charted.view["ranks"]] == ["stopped"]
 
 
-def test_old_runs_that_go_on_are_among_the_newest(store, index, monkeypatch):
+def test_old_active_runs_are_among_the_newest(store, index, monkeypatch):
     for number in range(NEWEST + 5):
         folder = store.folder / f"20260101-{number:06d}-abcd"
         folder.mkdir(parents=True)
@@ -203,7 +203,7 @@ def test_old_runs_that_go_on_are_among_the_newest(store, index, monkeypatch):
 
 
 @pytest.mark.parametrize("run", ["", ".", "..", "../runs", ".desks", "none"])
-def test_what_is_no_run_is_not_found(store, index, run):
+def test_invalid_names_of_runs_are_not_found(store, index, run):
     finished(store)
     with pytest.raises(RunNotFoundError, match="there is no run"):
         index.find(run)
@@ -220,7 +220,7 @@ def test_what_is_no_run_is_not_found(store, index, run):
         (Filter(text="nothing"), []),
     ],
 )
-def test_a_filter(store, index, tmp_path, wanted, found):
+def test_runs_are_filtered(store, index, tmp_path, wanted, found):
     from farandole.runs.origin import Origin
 
     known = {"code": "", "backend": "torch", "size": 1, "workers": ["c-w0"]}
@@ -268,7 +268,7 @@ def test_a_run_without_a_short_version_is_charted_from_its_reports(store, index,
     assert len(loss["x"]) > 30
 
 
-def test_a_report_that_is_torn_costs_the_chart_nothing_else(store, index):
+def test_an_incomplete_report_does_not_affect_the_rest_of_the_chart(store, index):
     run = finished(store)
     info = index.find(run.id)
     (info.folder / VIEW).unlink()
@@ -278,7 +278,7 @@ def test_a_report_that_is_torn_costs_the_chart_nothing_else(store, index):
     assert [one["name"] for one in view["series"]] == ["loss", "place"]
 
 
-def test_what_is_seen_without_its_ranks_does_not_change_with_their_lines(store, index):
+def test_a_chart_without_ranks_does_not_depend_on_their_lines(store, index):
     info = index.find(finished(store).id)
     before = [Charts().version(info, by_rank=by_rank) for by_rank in (False, True)]
     os.utime(info.folder / LINES, (1.0, 1.0))
@@ -303,7 +303,7 @@ def test_a_long_run_without_a_short_version_is_read_in_parts(tmp_path, index):
     assert chart.view["series"][0]["x"][-1] > POINTS_OF_A_RUN * 0.95
 
 
-def test_logs_come_in_parts_and_no_character_is_cut(store, index, monkeypatch):
+def test_logs_are_sent_in_parts_of_complete_characters(store, index, monkeypatch):
     run = finished(store)
     info = index.find(run.id)
     part = read_log(info, 1, 0, limit=4)
@@ -319,7 +319,7 @@ def test_logs_come_in_parts_and_no_character_is_cut(store, index, monkeypatch):
         read_log(info, 2, 0)
 
 
-async def test_the_csv_is_whole_and_comes_in_pieces(store, server, monkeypatch):
+async def test_the_csv_is_complete_and_streamed(store, server, monkeypatch):
     monkeypatch.setattr(files, "CHUNK_CELLS", 600)
     run = finished(store)
     text = await server.ask("GET", f"runs/{run.id}/csv")
@@ -328,7 +328,7 @@ async def test_the_csv_is_whole_and_comes_in_pieces(store, server, monkeypatch):
     assert list(frame.columns) == ["rank", "time", "step", "epoch", "loss", "place"]
 
 
-async def test_a_csv_that_cannot_be_read_to_its_end_is_no_whole_one(store, server, monkeypatch):
+async def test_an_incomplete_csv_ends_with_an_error(store, server, monkeypatch):
     def torn(_info):
         yield "rank,time\n"
         raise OSError(5, "Input/output error")
@@ -338,7 +338,7 @@ async def test_a_csv_that_cannot_be_read_to_its_end_is_no_whole_one(store, serve
         await server.ask("GET", f"runs/{finished(store).id}/csv")
 
 
-def test_a_report_that_is_torn_is_left_out_of_the_csv(store, index):
+def test_an_incomplete_report_is_left_out_of_the_csv(store, index):
     run = store.create(code="", backend="torch", size=1, workers=["c-w0"])
     report(run, 0, 1, loss=2.0)
     run.flush()
@@ -349,7 +349,7 @@ def test_a_report_that_is_torn_is_left_out_of_the_csv(store, index):
     run.finish(Status.FINISHED)
 
 
-def test_the_csv_of_a_run_that_goes_on_has_all_columns(store, index):
+def test_the_csv_of_an_active_run_has_all_columns(store, index):
     run = store.create(code="", backend="torch", size=2, workers=["c-w0", "c-w1"])
     report(run, 0, 1, loss=float("nan"))
     report(run, 1, 1, late=2.0)
@@ -389,7 +389,7 @@ async def test_a_run_led_elsewhere_is_followed_live_with_its_log(store, server):
     assert [one["kind"] for one in stream.heard].count("problem") == 1
 
 
-async def test_what_a_page_may_not_watch_is_refused_and_the_stream_goes_on(server):
+async def test_a_forbidden_subscription_is_refused_and_the_stream_continues(server):
     both = {"run": "r", "rank": 0, "worker": "w", "offset": 0}
     wrong = [
         "no JSON",

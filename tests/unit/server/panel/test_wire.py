@@ -73,7 +73,7 @@ def test_every_file_has_a_type_and_every_message_an_example():
         (lambda state: state["runs"].update(total=True), "total is True"),
     ],
 )
-def test_what_does_not_fit_is_found(change, told):
+def test_a_mismatch_is_found(change, told):
     state = json.loads((EXAMPLES / "state.json").read_text(encoding="utf-8"))
     change(state)
     with pytest.raises(AssertionError, match=told):

@@ -17,11 +17,11 @@ from farandole.server.worker.deaths import explain_exit, oom_kills
         (-63, False, "killed by signal 63 (signal 63)"),
     ],
 )
-def test_the_cause_in_words(returncode, out_of_memory, words):
+def test_the_cause_is_described(returncode, out_of_memory, words):
     assert explain_exit(returncode, out_of_memory=out_of_memory) == words
 
 
-def test_the_cgroups_count_goes_before_the_hosts(tmp_path, monkeypatch):
+def test_the_cgroups_count_has_priority_over_the_hosts(tmp_path, monkeypatch):
     (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 5\noom_kill 2\noom_group_kill 1\n")
     (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 40\n")
     monkeypatch.setattr(deaths, "VMSTAT", tmp_path / "vmstat")
@@ -31,7 +31,7 @@ def test_the_cgroups_count_goes_before_the_hosts(tmp_path, monkeypatch):
     assert oom_kills() == 2
 
 
-def test_a_host_that_tells_nothing(tmp_path, monkeypatch):
+def test_a_host_without_counters_has_no_oom_kills(tmp_path, monkeypatch):
     monkeypatch.setattr(deaths, "VMSTAT", tmp_path / "missing")
     monkeypatch.setattr(deaths, "MEMORY_EVENTS", tmp_path / "missing")
     assert oom_kills() == 0

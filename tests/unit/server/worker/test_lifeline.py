@@ -32,7 +32,7 @@ async def test_the_server_stops_when_the_other_end_is_closed(monkeypatch):
     os.close(ours)
 
 
-async def test_the_descriptor_is_not_handed_on(monkeypatch):
+async def test_the_descriptor_is_not_inherited(monkeypatch):
     ours, theirs = os.pipe()
     monkeypatch.setenv(LIFELINE_VARIABLE, str(ours))
     stop_with_parent(server := Server())
@@ -42,7 +42,7 @@ async def test_the_descriptor_is_not_handed_on(monkeypatch):
     os.close(ours)
 
 
-async def test_a_server_without_a_lifeline_goes_on(monkeypatch):
+async def test_a_server_without_a_lifeline_continues(monkeypatch):
     monkeypatch.delenv(LIFELINE_VARIABLE, raising=False)
     stop_with_parent(server := Server())
     await asyncio.sleep(0)

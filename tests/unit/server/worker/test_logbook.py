@@ -14,7 +14,7 @@ def log():
     return logger
 
 
-def test_it_is_read_from_anywhere(log):
+def test_the_log_is_readable_from_any_offset(log):
     [book] = log.handlers
     assert book.read(0) == {"offset": 0, "next": 0, "size": 0, "text": ""}
     log.info("Kernel started: %s", "rank-0")
@@ -30,7 +30,7 @@ def test_it_is_read_from_anywhere(log):
     assert book.read(10**9)["offset"] == second["size"]
 
 
-def test_a_bad_call_does_not_fail_where_it_is_made(log, capsys):
+def test_an_invalid_log_call_does_not_raise(log, capsys):
     log.info("%d", "x")
     log.info("next")
     [book] = log.handlers
@@ -39,7 +39,7 @@ def test_a_bad_call_does_not_fail_where_it_is_made(log, capsys):
     assert "--- Logging error ---" in capsys.readouterr().err
 
 
-def test_who_reads_it_is_not_told_of_reading(log):
+def test_requests_for_the_log_are_not_logged(log):
     [book] = log.handlers
     for path in ("look", "log?offset=-16000"):
         log.info("200 GET /user/ada/main-w0/farandole/%s (ada@127.0.0.1) 1.10ms", path)
@@ -52,7 +52,7 @@ def test_who_reads_it_is_not_told_of_reading(log):
     ]
 
 
-def test_it_is_bounded_and_forgets_whole_lines(log, monkeypatch):
+def test_the_log_is_bounded_and_drops_complete_lines(log, monkeypatch):
     monkeypatch.setattr(logbook, "KEPT_BYTES", 1000)
     [book] = log.handlers
     for number in range(100):
@@ -64,7 +64,7 @@ def test_it_is_bounded_and_forgets_whole_lines(log, monkeypatch):
     assert kept["text"].endswith("line 99\n")
 
 
-def test_a_long_log_comes_in_parts(log, monkeypatch):
+def test_a_long_log_is_sent_in_parts(log, monkeypatch):
     monkeypatch.setattr(logbook, "LOG_CHUNK_BYTES", 101)
     [book] = log.handlers
     for _ in range(20):
@@ -77,7 +77,7 @@ def test_a_long_log_comes_in_parts(log, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["a", "ä", "…", "🙂", "aä…🙂"])
-def test_no_character_is_cut(text):
+def test_no_character_is_split(text):
     data = text.encode()
     for length in range(len(data) + 1):
         cut = whole_characters(data[:length])
@@ -86,5 +86,5 @@ def test_no_character_is_cut(text):
     assert whole_characters(data) == data
 
 
-def test_what_is_no_text_is_not_held_back_for_ever():
+def test_invalid_text_is_not_held_back_forever():
     assert whole_characters(b"\x80\x80\x80\x80\x80") == b"\x80\x80\x80\x80\x80"

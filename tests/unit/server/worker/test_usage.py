@@ -20,7 +20,7 @@ class Clock:
         return self.now
 
 
-async def test_a_process_below_it_counts_and_rates_need_two_samples(monkeypatch):
+async def test_child_processes_count_and_rates_need_two_samples(monkeypatch):
     monkeypatch.setenv("CPU_LIMIT", "2")
     monkeypatch.setenv("MEM_LIMIT", str(2**30))
     clock = Clock()
@@ -46,7 +46,7 @@ async def test_a_process_below_it_counts_and_rates_need_two_samples(monkeypatch)
     assert (await meter.sample())["memory"] < last["memory"] - 40_000_000
 
 
-async def test_who_asks_again_at_once_gets_the_same_sample():
+async def test_an_immediate_second_request_gets_the_same_sample():
     clock = Clock()
     meter = UsageMeter(command="/no/nvidia-smi", clock=clock)
     one, other = await asyncio.gather(meter.sample(), meter.sample())
@@ -64,14 +64,14 @@ async def test_who_asks_again_at_once_gets_the_same_sample():
         ("echo oh no; exit 9", []),
     ],
 )
-async def test_gpus_are_what_the_driver_says(tmp_path, script, told):
+async def test_gpus_are_read_from_the_driver(tmp_path, script, told):
     command = tmp_path / "nvidia-smi"
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)
     assert (await UsageMeter(command=str(command)).sample())["gpus"] == told
 
 
-def test_what_a_gpu_does_not_tell_is_unknown():
+def test_missing_values_of_a_gpu_are_unknown():
     [mig, other] = parse_gpus("0, [N/A], 10, 100\n\nsome warning\n7, [Not Supported], [N/A], [N/A]\n")
     assert (mig["percent"], mig["memory"]) == (None, 10 * 2**20)
     assert other == {"index": 7, "percent": None, "memory": None, "memory_total": None}

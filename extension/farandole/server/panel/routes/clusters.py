@@ -55,8 +55,8 @@ class PanelHandler(APIHandler):
         """Write why the request was refused."""
         error = kwargs.get("exc_info", (None, None))[1]
         if isinstance(error, FarandoleError):
-            told = problem(error)
-            self.answer(told, STATUS.get(told["code"], 409))
+            refusal = problem(error)
+            self.answer(refusal, STATUS.get(refusal["code"], 409))
         else:
             super().write_error(status_code, **kwargs)
 
@@ -165,11 +165,13 @@ def start_options(body: Mapping[str, Any]) -> tuple[WorkerOptions, int]:
 
 
 def _check_size(workers: int) -> None:
+    """Raise UsageError if a cluster would have too many workers."""
     if workers > MOST_WORKERS:
         raise UsageError(f"a cluster may have at most {MOST_WORKERS:,} workers, not {workers:,}")
 
 
 def _typed(body: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    """Return a value of a request's body; raise UsageError if it has another type."""
     value = body.get(key)
     if type(value) is not kind:
         raise UsageError(f"{key} must be of type {kind.__name__}, not {reprlib.repr(value)}")

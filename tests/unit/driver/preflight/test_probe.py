@@ -109,18 +109,18 @@ async def test_the_rate_of_an_all_reduce_is_the_median_and_none_without_a_world(
     assert (await look(Group(2, time.answer, **GOOD), backend="none")).all_reduce is None
 
 
-async def test_a_rank_that_cannot_listen_is_not_dialled(time):
+async def test_a_rank_that_cannot_listen_gets_no_connection(time):
     refuse = {"open_listener": lambda kernel: {"error": "not its address"} if kernel == 2 else {"port": 1}}
     group = Group(3, time.answer, **GOOD, **refuse)
     found = await look(group)
     errors = {(link.first, link.second): link.error for link in found.links}
-    told = "rank 2 cannot listen at 10.0.0.2: not its address"
-    assert errors == {(0, 1): "", (0, 2): told, (1, 2): told}
+    reason = "rank 2 cannot listen at 10.0.0.2: not its address"
+    assert errors == {(0, 1): "", (0, 2): reason, (1, 2): reason}
     assert ("serve", 2) not in group.asked
 
 
 @pytest.mark.parametrize("end", ["dial", "serve"])
-async def test_a_pair_that_fails_leaves_the_others_measured(time, end):
+async def test_a_failed_pair_does_not_affect_the_others(time, end):
     odd = {**GOOD, end: lambda kernel: {"error": "timed out"} if kernel == 2 - (end == "dial") else GOOD[end]}
     found = await look(Group(3, time.answer, **odd))
     failed = {(link.first, link.second) for link in found.links if link.error == "timed out"}

@@ -10,7 +10,7 @@ TOGETHER = {"FARANDOLE_BACKEND": "none", "HOROVOD_SIZE": "3", "HOROVOD_GLOO_REND
 
 
 @pytest.mark.parametrize("own", [{}, {"HOROVOD_GLOO_IFACE": "eth1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "80"}])
-def test_what_only_an_earlier_world_had_is_as_it_was_before(monkeypatch, own):
+def test_variables_of_an_earlier_world_are_restored(monkeypatch, own):
     monkeypatch.setattr(os, "environ", {"HOME": "/home/ada"} | own)
     monkeypatch.setattr(membership, "_saved", {})
     before = dict(os.environ)

@@ -57,7 +57,7 @@ def test_the_rank_with_another_version_is_named_first():
     assert fault.startswith("torch: rank 2 has 2.12.0, ranks 0-1, 3 have 2.13.0. Start all workers from one image")
 
 
-def test_a_package_that_one_rank_lacks_is_another_version():
+def test_a_missing_package_counts_as_another_version():
     [fault] = machine_faults(
         [figures(0), figures(1, versions={"python": "3.11.7", "torch": "2.13.0", "farandole": "0.1.0"})]
     )
@@ -93,7 +93,7 @@ def test_a_shortage_of_one_rank_is_one_fault_with_its_name(changes, words):
         {"skew": 1.4, "skew_error": 1.0},
     ],
 )
-def test_values_within_the_limits_are_no_fault(changes):
+def test_values_within_the_limits_are_not_a_fault(changes):
     assert machine_faults(ranks(3, 1, **changes)) == []
 
 
@@ -133,7 +133,7 @@ def test_gpu_memory_of_the_clusters_ranks_is_not_foreign():
     assert machine_faults([figures(number, gpus=(gpu,), gpu_own=30 * GIB) for number in (0, 1)]) == []
 
 
-def test_a_gpu_without_readings_is_no_fault():
+def test_a_gpu_without_readings_is_not_a_fault():
     silent = replace(GPU, celsius=None, ecc_errors=None, memory=Room(free=0, total=0))
     assert machine_faults([figures(0, gpus=(silent,))]) == []
 
@@ -177,7 +177,7 @@ def test_equal_links_have_no_fault(count):
         ({"bandwidth": 11e6}, "a bandwidth of 11 MB/s (118 MB/s is usual)"),
     ],
 )
-def test_a_slow_pair_and_a_rank_that_is_slow_to_all_are_named(count, changes, words):
+def test_a_slow_pair_and_a_rank_with_only_slow_links_are_named(count, changes, words):
     [pair] = link_faults(links(count, [(0, 1)], **changes), NAMES)
     assert pair.startswith(f"rank 0 and rank 1 have {words} between them. Check its cable")
     last = count - 1
@@ -186,7 +186,7 @@ def test_a_slow_pair_and_a_rank_that_is_slow_to_all_are_named(count, changes, wo
 
 
 @pytest.mark.parametrize("changes", [{"latency": 0.0009}, {"bandwidth": 40e6}])
-def test_a_little_slower_is_no_fault(changes):
+def test_slightly_slower_is_not_a_fault(changes):
     assert link_faults(links(3, [(0, 1)], **changes), NAMES) == []
 
 
@@ -197,7 +197,7 @@ def test_links_within_a_node_are_not_compared_with_links_between_nodes():
     assert link_faults([quick, replace(quick, second=2), slower], NAMES) == []
 
 
-def test_a_link_that_failed_is_named_with_the_reason():
+def test_a_failed_link_is_named_with_the_reason():
     [fault] = link_faults(links(3, [(1, 2)], latency=None, bandwidth=None, error="timed out"), NAMES)
     assert fault.startswith("rank 1 and rank 2 did not reach each other: timed out. Make each host's name resolve to")
 

@@ -1,0 +1,89 @@
+"""A batch of messages reaches the run that it names, `%pull` or the elastic run, and nothing else."""
+
+import pytest
+from farandole.driver.kernels.kernel import RankKernel
+from farandole.driver.kernels.router import MessageRouter
+from farandole.protocol import Kind
+from farandole.runs.store import RunStore
+
+RESULT = {"kind": Kind.RESULT, "value": 7}
+
+
+class Listener:
+    """Stands for an elastic run and notes what it hears."""
+
+    def __init__(self):
+        self.heard = []
+
+    def hear(self, kernel, records):
+        self.heard.append((kernel, list(records)))
+
+
+@pytest.fixture
+def kernel():
+    return RankKernel(None, "k", slot=0)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two runs in progress."""
+    store = RunStore(tmp_path)
+    return [store.create(code="x", backend="none", size=2, workers=["c-w0"]) for _ in range(2)]
+
+
+@pytest.fixture
+def router(runs):
+    router = MessageRouter()
+    router.runs.update({run.id: run for run in runs})
+    return router
+
+
+def batch(run_id, *records):
+    return {"run": run_id, "records": list(records)}
+
+
+def test_a_batch_reaches_the_run_that_it_names(router, runs, kernel):
+    router.route(kernel, 1, batch(runs[1].id, RESULT), [], None)
+    assert [run.results for run in runs] == [{}, {1: 7}]
+
+
+def test_a_batch_of_another_run_reaches_none(router, runs, kernel):
+    for run_id in ("20260101-000000-0000", ""):
+        router.route(kernel, 0, batch(run_id, RESULT), [], None)
+    assert [run.results for run in runs] == [{}, {}]
+
+
+def test_a_run_that_has_left_the_router_takes_no_more_messages(router, runs, kernel):
+    del router.runs[runs[0].id]
+    router.route(kernel, 0, batch(runs[0].id, RESULT), [], None)
+    assert runs[0].results == {}
+
+
+def test_a_value_reaches_only_the_pull(router, runs, kernel):
+    values, elastic = [], Listener()
+    router.on_value = lambda rank, value: values.append((rank, value))
+    router.elastic = elastic
+    router.route(kernel, 1, batch(runs[0].id, {"kind": Kind.VALUE}), [b"pickled"], None)
+    assert values == [(1, b"pickled")]
+    assert elastic.heard == []
+
+
+def test_a_value_that_nothing_waits_for_is_dropped(router, runs, kernel):
+    router.route(kernel, 1, batch(runs[0].id, {"kind": Kind.VALUE}), [b"pickled"], None)
+    assert runs[0].results == {}
+
+
+def test_an_elastic_run_hears_the_messages_of_its_ranks_too(router, runs, kernel):
+    router.elastic = elastic = Listener()
+    member = {"kind": Kind.MEMBER}
+    router.route(kernel, 0, batch(runs[0].id, member, RESULT), [], None)
+    assert elastic.heard == [(kernel, [member, RESULT])]
+    assert runs[0].results == {0: 7}
+
+
+def test_a_batch_from_a_journal_reaches_only_its_run(router, runs):
+    """Its rank may be lost, and a member that no longer exists must not join."""
+    router.elastic = elastic = Listener()
+    router.to_run(0, batch(runs[0].id, RESULT), [], ("k", 1))
+    assert elastic.heard == []
+    assert runs[0].results == {0: 7}

@@ -79,8 +79,10 @@ MAKERS = {
 """Functions that make or raise an error of their arguments: the error, and the message of each call."""
 MESSAGES = {
     "Table._sentence": "ProfileError",
+    "TokenLimit._too_many": "HTTPError",
     "Variables._sentence": "SettingsError",
     "_death": "RankDiedError",
+    "_too_long": "HTTPError",
     "ended": "NoClusterError",
 }
 """Functions that return, and attributes that hold, whole messages of errors that are made elsewhere."""

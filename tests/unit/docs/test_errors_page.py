@@ -23,15 +23,20 @@ PASSED_ON = "its message is that of another error, which the page lists"
 ELSEWHERE = "`MAKERS` and `MESSAGES` in docs/errors_page.py name the place of its messages"
 PART = "its message is a part of another one, in the place of a name such as {exc}"
 HANDLED = "the code handles it"
+DAMAGED = "the panel and the notebook show it as the reason why they leave out a file or a run"
 BUG = "only a wrong program raises it"
 NOT_FOR_USERS = {
     "extension/farandole/driver/cells/transfer.py": {"raise TransferError(str(exc))": PASSED_ON},
     "extension/farandole/driver/control/mailbox.py": {"raise FarandoleError(error)": PASSED_ON},
     "extension/farandole/driver/core/core.py": {"raise NoClusterError(self.ended)": ELSEWHERE},
+    "extension/farandole/driver/recovery/orphaned_runs.py": {"raise ValueError(": DAMAGED},
+    "extension/farandole/frames.py": {"raise ValueError(": "the sender of such a frame is disconnected"},
     "extension/farandole/notebook/magics.py": {
         "raise NoClusterError(self._release())": ELSEWHERE,
         "raise UsageError(str(exc))": "IPython writes its message",
     },
+    "extension/farandole/protocol.py": {"raise ValueError(": "such a report is left out"},
+    "extension/farandole/ranks/checkpoints/checkpoint.py": {"raise UsageError(received)": PASSED_ON},
     "extension/farandole/ranks/checkpoints/files.py": {
         "raise DamagedError(": "a damaged checkpoint is skipped with a notice in the output",
         "raise OSError(0": "a checkpoint that cannot be written is a notice in the output",
@@ -43,15 +48,26 @@ NOT_FOR_USERS = {
         "raise TimeoutError(": "a row of `%cluster check` shows it",
     },
     "extension/farandole/ranks/training/shard.py": {"raise AttributeError(name)": HANDLED},
+    "extension/farandole/reading.py": {"raise ValueError(": DAMAGED},
+    "extension/farandole/runs/folder.py": {"raise ValueError(": DAMAGED},
+    "extension/farandole/runs/model.py": {'raise ValueError(f"run.json has no': DAMAGED},
+    "extension/farandole/runs/writer.py": {"raise OSError(": HANDLED},
+    "extension/farandole/server/journal/journals.py": {"raise ValueError(": BUG},
+    "extension/farandole/server/panel/views.py": {"raise ValueError(": DAMAGED},
+    "extension/farandole/server/worker/routes.py": {"raise web.HTTPError(400, str(exc))": PASSED_ON},
     "hub/doctor/finding.py": {"raise ValueError(": BUG},
     "hub/engine_filter/body.py": {"raise ValueError(": PART},
     "hub/engine_filter/engine.py": {"raise EngineError(": "the client gets the engine's answer"},
+    "hub/host_routing.py": {"raise ValueError(": PART},
     "hub/process.py": {"raise TimeoutError(": HANDLED},
+    "spawner_config/access/pages.py": {"raise web.HTTPError(404)": "the page does not exist"},
     "spawner_config/containers/addresses.py": {"raise ValueError(": PART},
     "spawner_config/containers/images.py": {"raise requests.Timeout(": PART},
     "spawner_config/containers/network_spawner.py": {"raise refused_start(str(exc)": PASSED_ON},
     "spawner_config/database.py": {"raise ArgumentError(": HANDLED},
     "spawner_config/gpus/spawner.py": {"raise _no_gpu(str(exc))": PASSED_ON},
+    "spawner_config/kubernetes/pods.py": {"raise refused_start(str(exc)": PASSED_ON},
+    "spawner_config/limits/tokens.py": {"raise HTTPError(400, reason)": ELSEWHERE},
     "spawner_config/models.py": {
         'raise ProfileError(f"{table}: {exc}")': PASSED_ON,
         "raise self.error(self._sentence(": ELSEWHERE,
@@ -61,6 +77,7 @@ NOT_FOR_USERS = {
         'raise ProfileError(f"{path}: {exc}")': PASSED_ON,
         'raise ProfileError(f"{key} must be {wanted}.")': ELSEWHERE,
     },
+    "spawner_config/settings.py": {'raise SettingsError("\\n".join(messages))': PASSED_ON},
     "spawner_config/swarm/spawner.py": {"raise refused_start(str(exc)": PASSED_ON},
 }
 """The raises that have no message on the page: file, beginning of the line, reason."""

@@ -138,10 +138,10 @@ class Checkpoints:
             raise UsageError(
                 f"{source} has no intact checkpoint to resume from; leave out --resume, or name another run."
             )
-        told = pickle.loads(head)
-        if isinstance(told, str):
-            raise UsageError(told)
-        step, seed, rngs = told
+        received = pickle.loads(head)
+        if isinstance(received, str):
+            raise UsageError(received)
+        step, seed, rngs = received
         state = found.state if found and alone else broadcast_state(found.state if found else {}, root=0)
         self._load_content(Content(step=step, state=state, rngs=rngs, seed=seed))
         self.resumed = step

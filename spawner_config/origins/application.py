@@ -51,7 +51,7 @@ class Misdirected(Matcher):
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
         """Return the arguments of the handler, None if the request is for the hub."""
         if request.host_name != self._domain:
-            return None if FORWARDED not in request.headers and request.path.startswith(self._internal) else {}
+            return None if FORWARDED not in request.headers and f"{request.path}/".startswith(self._internal) else {}
         if request.method in SAFE or "Authorization" in request.headers:
             return None
         return None if request.headers.get("Origin", self._own) == self._own else {}

@@ -81,7 +81,13 @@ async def test_its_own_host_reaches_the_hub(host):
 @pytest.mark.parametrize("host", ["hub:8081", "hub-api:8081", "10.0.0.3:8081", "127.0.0.1:40123"])
 async def test_programs_reach_the_api_at_the_hubs_own_port(host):
     async with hub() as session:
-        for path in ("/hub/api/users/ada/activity", "/hub/health", "/hub/error/503?url=%2F", "/hub/metrics"):
+        for path in (
+            "/hub/api",
+            "/hub/api/users/ada/activity",
+            "/hub/health",
+            "/hub/error/503?url=%2F",
+            "/hub/metrics",
+        ):
             assert (await ask(session, "GET", path, host, proxied=False))[2] == "the hub"
         assert (await ask(session, "POST", "/hub/api/oauth2/token", host, proxied=False))[2] == "the hub"
         # No page, and no login: the cookie would be for all ports of this host.

@@ -96,7 +96,7 @@ def test_who_is_locked_out_loses_tokens_and_servers_at_once(closed_stack: Stack)
     assert HubApi(closed_stack, ADMIN).request("GET", "users/tova").status_code == 404
 
 
-def test_the_administrator_cannot_lock_himself_out(closed_stack: Stack) -> None:
+def test_administrators_cannot_lock_themselves_out(closed_stack: Stack) -> None:
     sign_up(closed_stack, "viola")
     admin = admin_session(closed_stack)
     text = page(closed_stack, "authorize", admin).text

@@ -35,7 +35,7 @@ def authenticator(database, **environment):
     return AccountAuthenticator(db=database, config=configured({**NATIVE, **environment}))
 
 
-def test_the_first_administrator_can_log_in_and_nobody_else(database):
+def test_only_the_first_administrator_can_log_in(database):
     ours = authenticator(database)
     assert ours.get_user("ada").is_valid_password("a long enough one")
     assert ours.get_user("ada").is_authorized
@@ -88,7 +88,7 @@ def test_capitals_make_no_second_account(database):
     assert ours.create_user("Grace", "a long one, too").username == "grace"
 
 
-async def test_who_is_locked_out_does_not_stay_logged_in(database):
+async def test_a_locked_out_user_is_logged_out(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
     account = ours.create_user("grace", "a long one, too")
     grace = SimpleNamespace(name="grace")
@@ -113,7 +113,7 @@ def added(database):
     return user
 
 
-async def test_servers_of_a_user_without_an_account_work_and_nothing_else_of_theirs(database, added):
+async def test_without_an_account_only_the_tokens_of_servers_work(database, added):
     ours = authenticator(database)
     other = orm.User(name="other")
     database.add(other)
@@ -162,7 +162,7 @@ def test_nobody_signs_up_as_the_administrator(database):
     assert ours.create_user("Ada", "a long one, too") is None
 
 
-def test_no_page_acts_upon_a_link(database):
+def test_no_link_authorizes_an_account(database):
     paths = dict(authenticator(database).get_handlers(None))
     assert set(paths) == {"/signup", "/authorize", "/change-password", "/change-password/([^/]+)"}
     assert paths["/authorize"] is AccountsHandler
@@ -193,7 +193,7 @@ async def test_a_lock_opens_after_a_while_and_the_next_failure_does_not_close_it
     assert await ours.authenticate(None, {"username": "ada", "password": "a long enough one"}) == "ada"
 
 
-async def test_failures_of_long_ago_do_not_count(database):
+async def test_old_failures_do_not_count(database):
     ours = authenticator(database)
     for _ in range(4):
         ours.add_login_attempt("ada")
@@ -201,7 +201,7 @@ async def test_failures_of_long_ago_do_not_count(database):
     assert await ours.authenticate(None, {"username": "ada", "password": "wrong"}) is None
 
 
-async def test_who_tried_before_the_approval_is_not_locked_after_it(database):
+async def test_failed_logins_before_the_approval_do_not_lock_the_account(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
     grace = ours.create_user("grace", "a long one, too")
     login = {"username": "Grace", "password": "a long one, too"}
@@ -215,7 +215,7 @@ async def test_who_tried_before_the_approval_is_not_locked_after_it(database):
     assert await ours.authenticate(None, login) == "grace"
 
 
-async def test_a_right_password_opens_no_lock(database):
+async def test_the_right_password_does_not_end_a_lock(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
     ours.create_user("grace", "a long one, too")
     for _ in range(5):
@@ -225,7 +225,7 @@ async def test_a_right_password_opens_no_lock(database):
     assert ours.is_blocked("grace")
 
 
-async def test_who_waits_for_approval_is_told(database):
+async def test_a_login_before_the_approval_shows_that_it_is_missing(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
     ours.create_user("grace", "a long one, too")
     assert await ours.authenticate(None, {"username": "grace", "password": "wrong"}) is None
@@ -242,6 +242,6 @@ async def test_who_waits_for_approval_is_told(database):
         ({**NATIVE, "FARANDOLE_SIGNUP": "yes"}, "one of: closed, approval, open"),
     ],
 )
-def test_a_setting_that_cannot_work_is_named_with_the_remedy(environment, words):
+def test_an_invalid_setting_is_named_with_the_remedy(environment, words):
     with pytest.raises(SettingsError, match=words):
         configured(environment)

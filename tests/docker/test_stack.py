@@ -58,7 +58,7 @@ def workers(stack: Stack, user: str) -> list[str]:
     return [name for name in stack.containers() if name.startswith(f"{stack.name}-server-{user}--")]
 
 
-def test_the_ranks_of_a_user_with_a_long_name_find_each_other_at_once(stack: Stack) -> None:
+def test_ranks_of_a_user_with_a_long_name_find_each_other_immediately(stack: Stack) -> None:
     with stack.kernel(LONG_NAME) as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 2 --backend torch", deadline=CELL_SECONDS)

@@ -58,7 +58,7 @@ async def test_a_request_gets_only_its_class() -> None:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_more_than_the_host_has_is_refused_at_once(wait: bool) -> None:
+async def test_a_request_beyond_the_hosts_gpus_is_refused_immediately(wait: bool) -> None:
     with pytest.raises(NoGpuError, match="This needs 4 GPUs and this host has 2"):
         await pool().acquire(asks("alice", "main-w0", count=2, together=2), wait=wait)
 

@@ -207,7 +207,7 @@ async def test_a_queued_pod_may_wait(spawner: Any, api: FakeApi) -> None:
     assert api.deleted == ["farandole-ada"]
 
 
-async def test_a_missing_image_ends_the_start_at_once(spawner: Any, api: FakeApi) -> None:
+async def test_a_missing_image_ends_the_start_immediately(spawner: Any, api: FakeApi) -> None:
     start = spawner.start()
     await until_made(api)
     spawner.seen[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})

@@ -198,7 +198,7 @@ def engine() -> Iterator[str]:
 
 @pytest.mark.parametrize("minutes", ["0.5", "0"])
 @pytest.mark.parametrize("deployment", ["docker", "local"])
-def test_in_every_deployment_the_proxy_of_the_whole_configuration_is_quiet(
+def test_the_configuration_of_every_deployment_has_a_quiet_proxy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deployment: str, minutes: str
 ) -> None:
     with engine() as address:

@@ -75,8 +75,8 @@ class PanelHub(FakeHub):
         name = request.match_info["name"]
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await answer.prepare(request)
-        told = [{"progress": 10, "message": "Spawning"}, {"progress": 100, "ready": True, "message": "Ready"}]
-        for event in self.events.get(name, told):
+        events = [{"progress": 10, "message": "Spawning"}, {"progress": 100, "ready": True, "message": "Ready"}]
+        for event in self.events.get(name, events):
             if event == "hold":
                 await self.go.wait()
                 continue

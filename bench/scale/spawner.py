@@ -32,20 +32,20 @@ class StandInSpawner(Spawner):  # type: ignore[misc]
             "activity_url": environment["JUPYTERHUB_ACTIVITY_URL"],
             "token": environment["JUPYTERHUB_API_TOKEN"],
         }
-        await self._tell("start", server)
+        await self._send("start", server)
         self._started = True
         return os.environ[ADDRESS]
 
     async def stop(self, now: bool = False) -> None:  # noqa: ARG002
         """Stop the server."""
         self._started = False
-        await self._tell("stop", {"path": self.server.base_url})
+        await self._send("stop", {"path": self.server.base_url})
 
     async def poll(self) -> int | None:
         """Return None while it runs."""
         return None if self._started else 0
 
-    async def _tell(self, what: str, body: dict[str, Any]) -> None:
+    async def _send(self, what: str, body: dict[str, Any]) -> None:
         address = url_path_join(os.environ[ADDRESS], what)
         # Hundreds of requests may be queued here.
         request = HTTPRequest(address, method="POST", body=json_encode(body), connect_timeout=60, request_timeout=60)

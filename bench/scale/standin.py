@@ -139,7 +139,7 @@ class StandIn:
 
     async def _lives(self, _app: web.Application) -> AsyncIterator[None]:
         self._hub = ClientSession(timeout=ClientTimeout(total=60))
-        activity = asyncio.create_task(self._tell_activity())
+        activity = asyncio.create_task(self._report_activity())
         yield
         activity.cancel()
         await self._hub.close()
@@ -218,7 +218,7 @@ class StandIn:
         async with self._asking, self._hub.request(method, url, headers=headers, **body) as answer:
             yield answer
 
-    async def _tell_activity(self) -> None:
+    async def _report_activity(self) -> None:
         """Report each server's activity once per `ACTIVITY_SECONDS`, spread evenly."""
         while True:
             await asyncio.sleep(1.0)

@@ -26,7 +26,7 @@ for step in fd.track(range(400), name="steps"):
 """
 
 
-def test_first_notebook_from_login_to_accuracy(lab: Lab):
+def test_the_first_notebook_from_login_to_accuracy(lab: Lab):
     lab.log_in("ada")
     lab.start_server("ada", "cpu")
     lab.open_notebook("ada", NOTEBOOK)

@@ -161,7 +161,7 @@ def assert_edited_as_a_plain_cell(lab: Lab) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_a_newcomer_trains_without_a_magic_known(hub: RunningHub, lab: Lab):
+def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
     lab.log_in("agnesi")
     lab.start_server("agnesi", "lean")
     lab.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
@@ -198,9 +198,9 @@ def test_a_newcomer_trains_without_a_magic_known(hub: RunningHub, lab: Lab):
     expect(panel.locator(".fd-detail .fd-status").first).to_have_text("finished")
     lab.shoot("panel-run")
     assert_accessible(lab)
-    with lab.page.expect_download() as told:
+    with lab.page.expect_download() as download:
         panel.get_by_role("link", name="Download CSV").click()
-    assert told.value.path().read_text(encoding="utf-8").count("\n") > 2 * points(chart, "loss")
+    assert download.value.path().read_text(encoding="utf-8").count("\n") > 2 * points(chart, "loss")
 
     panel.get_by_role("button", name="All runs").click()
     lab.run_cell(1)
@@ -224,7 +224,7 @@ def test_a_newcomer_trains_without_a_magic_known(hub: RunningHub, lab: Lab):
 
 
 @pytest.mark.timeout(400)
-def test_a_run_is_there_live_when_the_browser_comes_back(hub: RunningHub, lab: Lab):
+def test_a_run_is_shown_live_after_the_browser_reconnects(hub: RunningHub, lab: Lab):
     # Long enough for all the checks, on a slow machine too.
     cells = START.format("none"), CELL.replace("290", "1200"), NAMES, PLAIN, f"%%distributed_train\n{PLAIN}", ASKING
     write_notebook(home_of(hub, "kovalevskaya") / "survivor.ipynb", *cells)

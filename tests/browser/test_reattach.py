@@ -125,15 +125,15 @@ def test_a_run_outlives_the_kernel_that_started_it(hub: RunningHub, lab: Lab):
     expect(lab.run_cell(4)).to_contain_text("is interrupted", timeout=60_000)
     expect(attached.locator(".fd-status")).to_have_text("interrupted")
     # The dashboard has a point for each step up to the last; the files have one for each rank as well.
-    told = lab.run_cell(5)
-    expect(told).to_contain_text("ranks that are whole: 2")
-    last = int(re.search(r"last step: (\d+)", told.inner_text())[1])
+    output = lab.run_cell(5)
+    expect(output).to_contain_text("ranks that are whole: 2")
+    last = int(re.search(r"last step: (\d+)", output.inner_text())[1])
     assert points(attached, "loss") == last + 1 >= seen
     assert_even(places(attached, "loss"))
 
 
 @pytest.mark.timeout(420)
-def test_an_elastic_run_is_led_on_and_survives_a_rank_as_well(hub: RunningHub, lab: Lab):
+def test_an_elastic_run_is_taken_over_and_survives_the_loss_of_a_rank(hub: RunningHub, lab: Lab):
     attached = attach_after_a_kill(hub, lab, "germain", "torch", [ELASTIC_CELL])
     expect(attached).to_contain_text("another driver leads the run now")
 

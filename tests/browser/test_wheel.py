@@ -55,8 +55,8 @@ def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: B
     try:
         wait_until(lambda: any((tmp_path / "runtime").glob("jpserver-*.json")) or server.poll() is not None, DEADLINE)
         assert server.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
-        [told] = (tmp_path / "runtime").glob("jpserver-*.json")
-        about = json.loads(told.read_text(encoding="utf-8"))
+        [information] = (tmp_path / "runtime").glob("jpserver-*.json")
+        about = json.loads(information.read_text(encoding="utf-8"))
         page = chromium.new_page(viewport={"width": 1200, "height": 800})
         page.set_default_timeout(DEADLINE * 1000)
         where = {"lab": "lab/tree", "notebook": "notebooks"}[program]
@@ -74,7 +74,7 @@ def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: B
 
 
 @pytest.mark.timeout(400)
-def test_the_panel_is_there_and_inserts_a_training_cell(page: Page) -> None:
+def test_the_panel_exists_and_inserts_a_training_cell(page: Page) -> None:
     page.locator(".jp-Notebook .jp-Cell").first.wait_for()
     if "/notebooks/" in page.url:
         open_in_notebook(page)
@@ -92,10 +92,10 @@ def test_the_panel_is_there_and_inserts_a_training_cell(page: Page) -> None:
         "data-status", "idle", timeout=DEADLINE * 1000
     )
     if "/notebooks/" in page.url:
-        assert_told_on_the_page_of_files(page)
+        assert_message_on_the_page_of_files(page)
 
 
-def assert_told_on_the_page_of_files(page: Page) -> None:
+def assert_message_on_the_page_of_files(page: Page) -> None:
     """Check the message of Notebook 7 if there is no notebook to insert into."""
     page.goto(page.url.replace("/notebooks/first.ipynb", "/tree"))
     open_in_notebook(page)

@@ -49,16 +49,16 @@ def train(state):
             if (mark := folder / f"memory-{{fd.rank()}}").exists():
                 mark.unlink()
                 hoard = [bytes([1]) * 2**28 for _ in range(2**10)]
-            told = gather_bytes(bytes([(folder / {end!r}).exists(), *ids.tolist()]))
+            gathered = gather_bytes(bytes([(folder / {end!r}).exists(), *ids.tolist()]))
             state.step += 1
-            state.seen += b"".join(part[1:] for part in told)
+            state.seen += b"".join(part[1:] for part in gathered)
             if state.step % {commit_every} == 0:
                 state.commit()
             at = time.time()
             fd.report(step=state.step, size=fd.size(), at=at)
             print(f"step {{state.step}} at {{at!r}}\\n", end="")
             note(rank=fd.rank(), size=fd.size(), step=state.step, at=at)
-            if any(part[0] for part in told):
+            if any(part[0] for part in gathered):
                 return
             time.sleep(0.05)
         state.epoch += 1

@@ -42,7 +42,7 @@ LOOK_SECONDS = 1.0
 TAKEN_SECONDS = 60.0
 ALWAYS = ("rank", "rank-0", "worker", "stop", "driver", "hub", "proxy", "memory")
 LEAD = """
-python driver.py <told >>driver.log 2>&1 &
+python driver.py <task >>driver.log 2>&1 &
 echo $! >pid
 wait $! || { [ $? = 137 ] || touch driver.ended; }
 """
@@ -81,7 +81,7 @@ class DockerSite(Site):
         """Let a driver start a cluster with this name and train on it."""
         self._name, self._work, self._copied = name, f"{JOURNALS}/{name}", 0.0
         self._journals = Journals(self._at(self._work))
-        told = {
+        task = {
             "folder": self._work,
             "store": RUNS,
             "cluster": name,
@@ -92,7 +92,7 @@ class DockerSite(Site):
         }
         self._exec(self._notebook, "mkdir", self._work)
         self._put("driver.py", Path(driver.__file__).read_text())
-        self._put("told", json.dumps(told))
+        self._put("task", json.dumps(task))
         self._start_driver()
 
     def hit(self, fault: Fault, ranks: Sequence[Step]) -> None:

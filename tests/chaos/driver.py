@@ -16,19 +16,19 @@ RUN = "run"
 OUTCOME = "outcome"
 
 
-def lead(told: dict[str, Any]) -> None:
+def lead(task: dict[str, Any]) -> None:
     """Begin the run, or attach to it if it runs already; stop its cluster when it has ended."""
-    folder = Path(told["folder"])
-    where = {"store": RunStore(Path(told["store"])), **told["where"]}
+    folder = Path(task["folder"])
+    where = {"store": RunStore(Path(task["store"])), **task["where"]}
     if (folder / RUN).exists():
-        cluster = Cluster.attach(told["cluster"], **where)
+        cluster = Cluster.attach(task["cluster"], **where)
         run_id = (folder / RUN).read_text()
         known = cluster.background.get(run_id)
         # If the run ended before its driver was killed, its files record the end already.
         run = known.run if known else cluster.store.load(run_id)
     else:
-        cluster = Cluster.start(told["workers"], name=told["cluster"], backend=told["backend"], **where)
-        run = cluster.train(told["code"], name="chaos", elastic=Elastic(), detach=True)
+        cluster = Cluster.start(task["workers"], name=task["cluster"], backend=task["backend"], **where)
+        run = cluster.train(task["code"], name="chaos", elastic=Elastic(), detach=True)
         _put(folder / RUN, run.id)
     outcome = _end_of(run)
     cluster.stop()

@@ -29,7 +29,7 @@ def exceeded(hit: Hit, before: Sequence[Step], after: Sequence[Step], notices: S
     if fault.kind in SPARING and _processes(before) != _processes(after):
         yield f"{fault} has cost ranks: {_processes(before)} became {_processes(after)}"
     if fault.kind == "stop" and seconds > STOP_SECONDS:
-        yield f"nobody trained for {seconds:.0f} s after {fault}"
+        yield f"no rank trained for {seconds:.0f} s after {fault}"
     if fault.kind == "cut" and seconds < NOTICED_SECONDS and not any("was lost" in text for text in notices):
         yield f"nothing came of {fault}"
 

@@ -48,7 +48,7 @@ class LocalSite(Site):
         self._hub = hub
         self._volume = volume
         self._where = {"hub_url": hub.url, "token": hub.token_for(USER)}
-        self._told: dict[str, Any] = {}
+        self._task: dict[str, Any] = {}
         self._driver: subprocess.Popen[str] | None = None
         self._leftovers = Leftovers(hub.state)
         self._journals = Journals(folder)
@@ -63,7 +63,7 @@ class LocalSite(Site):
 
     @property
     def _work(self) -> Path:
-        return Path(self._told["folder"])
+        return Path(self._task["folder"])
 
     def begin(self, name: str, backend: str, workers: int) -> None:
         """Let a driver start a cluster with this name and train on it."""
@@ -71,7 +71,7 @@ class LocalSite(Site):
         work.mkdir()
         self._leftovers = Leftovers(self._hub.state)
         self._journals = Journals(work)
-        self._told = {
+        self._task = {
             "folder": str(work),
             "store": str(self._volume.folder / "runs"),
             "cluster": name,
@@ -134,7 +134,7 @@ class LocalSite(Site):
     def run_folder(self) -> Path | None:
         """Return the run's folder, or None if there is none yet."""
         name = self._work / driver.RUN
-        return Path(self._told["store"]) / name.read_text() if name.exists() else None
+        return Path(self._task["store"]) / name.read_text() if name.exists() else None
 
     def outcome(self) -> str | None:
         """Return how the run ended, or None while it runs. Raises: RuntimeError if its driver ended before it."""
@@ -159,7 +159,7 @@ class LocalSite(Site):
         self._kill_driver()
         # A run that ended well has stopped it already.
         with suppress(NoClusterError):
-            Cluster.stop_named(self._told["cluster"], **self._where)
+            Cluster.stop_named(self._task["cluster"], **self._where)
 
     def left(self) -> list[str]:
         """Return the run's processes and temporary files that still exist."""
@@ -191,7 +191,7 @@ class LocalSite(Site):
             )
         assert self._driver.stdin is not None
         with self._driver.stdin as words:
-            words.write(json.dumps(self._told) + "\n")
+            words.write(json.dumps(self._task) + "\n")
 
     def _kill_driver(self) -> None:
         if self._driver is not None:
@@ -204,6 +204,6 @@ def local_site(folder: Path) -> Iterator[LocalSite]:
     """Run a hub for a soak; its state and its runs are in ``folder``."""
     folder.mkdir(exist_ok=True)
     if Cut.possible():
-        Cut.mend_all()
+        Cut.restore_all()
     with Volume.open(folder / "volume") as volume, run_hub(folder / "state") as hub:
         yield LocalSite(folder, hub, volume)

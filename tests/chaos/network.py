@@ -43,7 +43,7 @@ class Cut:
             _rule("-D", *_match(pair), check=False)
 
     @staticmethod
-    def mend_all() -> None:
+    def restore_all() -> None:
         """Remove the cuts of killed soaks."""
         listed = subprocess.run(["iptables", "-w", "-S", "INPUT"], capture_output=True, text=True, check=True).stdout
         for rule in map(shlex.split, listed.splitlines()):

@@ -117,7 +117,7 @@ class Disturbed:
     def _disturb(self, faults: Sequence[Fault]) -> None:
         self._until(self._whole_since(time.time()), "the training did not begin")
         for fault in faults:
-            self._until(self._step_is(self._last_step() + fault.steps), "the training stands still")
+            self._until(self._step_is(self._last_step() + fault.steps), "the training does not continue")
             self._say(f"{self._name}: {fault}")
             self._do(fault)
         self._until(self._written_after(self._last_step()), "no checkpoint came after the last fault")
@@ -125,14 +125,14 @@ class Disturbed:
         self._until(lambda: self._site.outcome() is not None, "the run did not end", ended=True)
 
     def _do(self, fault: Fault) -> None:
-        began, told = time.time(), len(self._notices())
+        began, known = time.time(), len(self._notices())
         try:
             before = self._hit(fault)
             self._endure(fault)
             self._site.heal(fault)
             self._until(self._whole_since(time.time()), f"not all ranks train again after {fault}")
             if fault.kind == "disk":
-                self._until(lambda: self._is_told(told), "nobody was told that the disk is full")
+                self._until(lambda: self._is_reported(known), "no notice reports that the disk is full")
                 # A disk that fills again before this is the same fault to users, who get one message.
                 self._until(self._written_after(self._last_step()), "no checkpoint is written although there is room")
         except (EndedError, TimeoutError, RuntimeError):
@@ -141,7 +141,7 @@ class Disturbed:
         finally:
             self._site.heal(fault)
         hit = self._note(fault, began)
-        for problem in exceeded(hit, before, self._ranks(), self._notices()[told:]):
+        for problem in exceeded(hit, before, self._ranks(), self._notices()[known:]):
             self._problem(problem)
 
     def _hit(self, fault: Fault) -> list[Step]:
@@ -225,7 +225,7 @@ class Disturbed:
         places = files.checkpoint_paths(folder / CHECKPOINTS) if folder is not None else []
         return [int(place.name.removeprefix(CHECKPOINT_PREFIX)) for place in places]
 
-    def _is_told(self, known: int) -> bool:
+    def _is_reported(self, known: int) -> bool:
         return any(FULL in text for text in self._notices()[known:])
 
     def _notices(self) -> Sequence[str]:

@@ -24,7 +24,7 @@ def resumed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return store, run
 
 
-def test_a_run_resumes_from_it(resumed: tuple[RunStore, Run]) -> None:
+def test_a_run_resumes_from_an_old_checkpoint(resumed: tuple[RunStore, Run]) -> None:
     store, run = resumed
     assert run.resumed_from == BROKEN
     assert f"resumed from step 6, {BROKEN}, written by 2 ranks" in run.notices

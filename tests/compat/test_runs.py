@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> RunStore:
     return RunStore(copy_runs(tmp_path / "runs", REPORTS, FAILS, WHOLE, BROKEN, LOST, LOST_ELASTIC))
 
 
-def test_the_store_lists_all_of_them(store: RunStore) -> None:
+def test_the_store_lists_all_old_runs(store: RunStore) -> None:
     found = [(info.id, info.name, info.status) for info in store.list()]
     assert found == [
         (LOST_ELASTIC, "lost-elastic", Status.RUNNING),
@@ -60,7 +60,7 @@ def test_all_of_run_json_is_read(store: RunStore) -> None:
     assert info.driver["host"] == "farandole"
 
 
-def test_reports_come_as_a_data_frame(store: RunStore) -> None:
+def test_reports_are_a_data_frame(store: RunStore) -> None:
     frame = load_run("reports", store.folder)
     assert list(frame.columns) == ["rank", "time", "step", "epoch", "loss", "rank_loss"]
     for rank in range(2):
@@ -82,7 +82,7 @@ def test_a_run_has_its_result_logs_and_code(store: RunStore) -> None:
     assert run.code.strip().startswith("import time\nimport farandole as fd\n")
 
 
-def test_a_failed_run_says_why(store: RunStore) -> None:
+def test_a_failed_run_has_its_error(store: RunStore) -> None:
     run = store.load("fails")
     assert run.error == "the cell failed on rank 1 (worker digits-w1): ValueError: the loss of rank 1 is out of range"
     assert run.ranks()[0].log.lines() == ["about to fail"]
@@ -148,13 +148,13 @@ def test_checkpoints_are_found(store: RunStore) -> None:
     assert store.load("whole").checkpoints == ()
 
 
-def test_a_run_is_found_by_the_beginning_of_its_id(store: RunStore) -> None:
+def test_a_run_is_found_by_a_prefix_of_its_id(store: RunStore) -> None:
     assert store.find("20261123-123554").id == REPORTS
     with pytest.raises(RunNotFoundError, match="2 runs begin with '20261123-123557'"):
         store.find("20261123-123557")
 
 
-def test_the_panel_lists_them(store: RunStore, tmp_path: Path) -> None:
+def test_the_panel_lists_old_runs(store: RunStore, tmp_path: Path) -> None:
     index = RunIndex(store.folder, tmp_path)
     page = index.page(active=[], wanted=Filter())
     assert [run["name"] for run in page["runs"]] == ["lost-elastic", "lost", "broken", "whole", "fails", "reports"]
@@ -190,7 +190,7 @@ def shell(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interact
     InteractiveShell.clear_instance()
 
 
-def test_the_magic_lists_and_shows_them(shell: InteractiveShell) -> None:
+def test_the_magic_lists_and_shows_old_runs(shell: InteractiveShell) -> None:
     names = ["lost-elastic", "lost", "broken", "whole", "fails", "reports"]
     listed = str(shell.run_line_magic("runs", "")).splitlines()
     assert [next(name for name in names if name in line) for line in listed[1:]] == names

@@ -55,6 +55,6 @@ def test_the_cluster_magic_has_the_same_actions() -> None:
     assert set(OLD["actions"]) <= set(NOW["actions"])
 
 
-def test_settings_and_commands_of_operators_have_their_names() -> None:
+def test_settings_and_commands_of_operators_are_unchanged() -> None:
     assert set(OLD["settings"]) <= set(settings(ROOT))
     assert set(OLD["make"]) <= set(make_targets(ROOT))

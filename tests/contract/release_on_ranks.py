@@ -16,7 +16,7 @@ from tests.contract.train_on_ranks import end_process, form_world
 DEADLINE = 60
 
 
-def main(told: Path) -> None:
+def main(result: Path) -> None:
     torch.set_num_threads(1)
     form_world()
     model = torch.nn.Linear(4, 1)
@@ -27,10 +27,10 @@ def main(told: Path) -> None:
         # The next cell begins with this call, which must succeed after the interrupted pass.
         optimizer.zero_grad(set_to_none=True)
         assert all(parameter.grad is None for parameter in model.parameters())
-        told.write_text(error)
+        result.write_text(error)
     else:
         refuses_while_it_is_averaged(model, optimizer)
-    wait_until(told.exists, DEADLINE)
+    wait_until(result.exists, DEADLINE)
 
 
 def refuses_while_it_is_averaged(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -26,27 +26,27 @@ def pids(cluster):
     return {rank: found["pid"] for rank, found in cluster.pull("pid").items()}
 
 
-def test_the_world_is_there_before_a_cell(cluster):
+def test_the_world_exists_before_a_cell(cluster):
     blocks = cluster.run("import farandole as fd; print(fd.rank(), fd.size(), fd.local_rank(), fd.local_size())")
     assert {block.ranks: block.text for block in blocks} == {(0,): "0 2 0 2\n", (1,): "1 2 1 2\n"}
 
 
-def test_a_rank_began_with_the_allocators_settings(cluster):
+def test_a_rank_starts_with_the_allocators_settings(cluster):
     cluster.run("environment = open('/proc/self/environ').read().split(chr(0))")
     began_with = {f"{variable}={value}" for variable, value in ALLOCATOR.items()}
     assert all(began_with <= set(found["environment"]) for found in cluster.pull("environment").values())
 
 
-def test_a_cell_of_the_backends_own_works(cluster):
+def test_a_cell_with_the_backends_api_works(cluster):
     assert text(cluster.run(SUM[cluster.backend])) == "2\n"
 
 
-def test_a_cell_on_one_rank_leaves_the_other_alone(cluster):
+def test_a_cell_on_one_rank_does_not_affect_the_other(cluster):
     [block] = cluster.run("import farandole as fd; print(fd.rank())", ranks=[1])
     assert (block.ranks, block.text) == ((1,), "1\n")
 
 
-def test_an_error_on_all_ranks_is_told_once_and_keeps_the_ranks(cluster):
+def test_an_error_on_all_ranks_is_reported_once_and_keeps_the_ranks(cluster):
     before = pids(cluster)
     with pytest.raises(RankError, match=r"^the cell failed on ranks 0-1: SyntaxError: "):
         cluster.run("def broken(:\n    pass")
@@ -54,7 +54,7 @@ def test_an_error_on_all_ranks_is_told_once_and_keeps_the_ranks(cluster):
     assert pids(cluster) == before
 
 
-def test_an_error_on_one_rank_releases_the_other_and_the_world_forms_anew(cluster):
+def test_an_error_on_one_rank_releases_the_other_and_the_world_forms_again(cluster):
     code = "import farandole as fd\nif fd.rank() == 0: raise ValueError('boom')\n" + STUCK[cluster.backend]
     begun = time.monotonic()
     with pytest.raises(RankError, match=r"failed on rank 0 .*ValueError: boom\nrank 1 waited for it") as caught:
@@ -87,7 +87,7 @@ kernel.finish_metadata = interrupted
 """Interrupts the rank after the cell has ended and before its reply has left."""
 
 
-def test_an_interrupt_that_comes_between_a_cell_and_its_reply_costs_no_rank(cluster):
+def test_an_interrupt_between_a_cell_and_its_reply_loses_no_rank(cluster):
     before = pids(cluster)
     with pytest.raises(RankError, match="KeyboardInterrupt"):
         cluster.run(LATE, ranks=[0])
@@ -117,7 +117,7 @@ def test_stop_from_another_thread_ends_a_run(cluster):
     assert text(cluster.run(SUM[cluster.backend])) == "2\n"
 
 
-def test_small_values_travel_both_ways(cluster):
+def test_small_values_are_pushed_and_pulled(cluster):
     values = {"x": [1, {"a": (2, 3)}], "f": lambda y: y + 1}
     cluster.push(values)
     cluster.run("z = f(x[0])")
@@ -174,7 +174,7 @@ def test_the_backend_may_change_between_runs(cluster):
     assert cluster.backend == first
 
 
-def test_a_check_measures_the_world_and_leaves_the_ranks_as_they_were(cluster):
+def test_a_check_measures_the_world_and_does_not_change_the_ranks(cluster):
     cluster.run("names = None; names = set(globals())")
     found = cluster.check()
     assert [rank.rank for rank in found.ranks] == [0, 1]
@@ -206,13 +206,13 @@ def test_an_all_reduce_that_fails_is_a_fault_and_the_next_cell_works(cluster):
     assert text(cluster.run(SUM[cluster.backend])) == "2\n"
 
 
-def test_a_rank_that_is_not_there_is_refused(cluster):
+def test_a_rank_that_does_not_exist_is_refused(cluster):
     for ranks in ([7], [-1], [0, 2]):
         with pytest.raises(UsageError, match=r"there is no rank .*'main' has the ranks 0-1"):
             cluster.run("pass", ranks=ranks)
 
 
-def test_the_one_worker_cannot_be_scaled_and_survives_the_attempt(cluster):
+def test_a_local_cluster_cannot_be_scaled_and_survives_the_attempt(cluster):
     cluster.scale(1)
     for workers, message in ((0, "at least 1 worker, not 0"), (2, "--ranks")):
         with pytest.raises(Exception, match=message):
@@ -220,7 +220,7 @@ def test_the_one_worker_cannot_be_scaled_and_survives_the_attempt(cluster):
     assert text(cluster.run(SUM[cluster.backend])) == "2\n"
 
 
-def test_a_run_stopped_by_its_user_says_so_for_every_rank(cluster):
+def test_a_run_stopped_by_its_user_reports_it_for_every_rank(cluster):
     seen, pressed = [], []
 
     def watch(run):
@@ -253,7 +253,7 @@ def broken_horovod(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def test_horovod_is_the_default_only_where_it_imports(broken_horovod, tmp_path):
+def test_horovod_is_the_default_only_if_it_can_be_imported(broken_horovod, tmp_path):
     said, store = [], RunStore(tmp_path / "runs")
     with Cluster.start(local=True, ranks=2, store=store, progress=said.append) as cluster:
         assert cluster.backend == "torch"
@@ -262,6 +262,6 @@ def test_horovod_is_the_default_only_where_it_imports(broken_horovod, tmp_path):
     assert line.endswith("ImportError: undefined symbol")
 
 
-def test_horovod_that_was_asked_for_and_does_not_import_is_an_error(broken_horovod, tmp_path):
+def test_requested_horovod_that_cannot_be_imported_is_an_error(broken_horovod, tmp_path):
     with pytest.raises(RankError, match=r"importing backend horovod.*undefined symbol"):
         Cluster.start(local=True, ranks=2, backend="horovod", store=RunStore(tmp_path / "runs"))

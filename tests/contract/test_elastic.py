@@ -39,32 +39,32 @@ def steps_lost(run):
     return max((before - now + 1 for before, now in pairwise(steps)), default=0)
 
 
-def told(run, *texts):
+def has_notice(run, *texts):
     """Return whether one notice of the run contains all these texts; liveness may add others in between."""
     return any(all(text in notice for text in texts) for notice in run.notices)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_a_rank_that_is_killed_at_a_step_costs_that_step(cluster, tmp_path, rank):
+def test_a_rank_killed_at_a_step_loses_only_that_step(cluster, tmp_path, rank):
     run = cluster.train(elastic(tmp_path, fault=f"kill({rank}, 20)"), elastic=Elastic())
     whole(run)
     assert steps_lost(run) <= 1
-    assert told(run, f"rank {rank} (worker main-w0) was lost: ")
+    assert has_notice(run, f"rank {rank} (worker main-w0) was lost: ")
 
 
-def test_when_all_ranks_are_killed_new_ones_go_on_from_the_copy_of_a_commit(cluster, tmp_path):
+def test_after_the_loss_of_all_ranks_new_ones_continue_from_the_copy_of_a_commit(cluster, tmp_path):
     fault = "kill(fd.rank(), 20) if fd.size() == 3 else None; time.sleep(0.02)"
     run = cluster.train(elastic(tmp_path, fault=fault), elastic=Elastic())
     whole(run)
-    assert not told(run, "from the beginning")
+    assert not has_notice(run, "from the beginning")
     assert not list(Path("/dev/shm").glob(f"farandole-{run.id}-*"))
 
 
-def test_when_no_copy_is_left_either_new_ranks_go_on_from_the_newest_checkpoint(cluster, tmp_path):
+def test_without_a_copy_either_new_ranks_continue_from_the_newest_checkpoint(cluster, tmp_path):
     run = cluster.train(elastic(tmp_path, before=VANISH, fault="vanish(25)"), elastic=Elastic())
     whole(run)
-    assert told(run, "resumed from the checkpoint of step 20: no other rank")
-    assert not told(run, "from the beginning")
+    assert has_notice(run, "resumed from the checkpoint of step 20: no other rank")
+    assert not has_notice(run, "from the beginning")
     # Unknown (None) if rank 0 dies before it reports a step after the checkpoint.
     assert steps_lost(run) <= 5
 
@@ -77,11 +77,11 @@ def test_a_resumed_run_replaces_a_lost_rank_as_well(cluster, tmp_path):
     run = cluster.train(cell, resume=first.id, elastic=Elastic())
     whole(run, epochs=12)
     assert len([notice for notice in run.notices if "resumed from step" in notice]) == 1
-    assert told(run, "rank 2 joined: continuing with 3 ranks from step")
+    assert has_notice(run, "rank 2 joined: continuing with 3 ranks from step")
     assert {result["size"] for result in run.results.values()} == {3}
 
 
-def test_ranks_that_are_lost_do_not_cost_accuracy(cluster, tmp_path):
+def test_lost_ranks_do_not_reduce_the_accuracy(cluster, tmp_path):
     undisturbed = cluster.train(learn(tmp_path), elastic=Elastic()).result
     run = cluster.train(learn(tmp_path, fault="kill(0, 30); kill(1, 70)"), elastic=Elastic())
     assert len([notice for notice in run.notices if "was lost" in notice]) >= 2
@@ -89,42 +89,42 @@ def test_ranks_that_are_lost_do_not_cost_accuracy(cluster, tmp_path):
     assert list(run.results.values()) == pytest.approx([undisturbed] * len(run.results), abs=0.005)
 
 
-def test_steps_since_the_last_commit_are_done_again(cluster, tmp_path):
+def test_steps_since_the_last_commit_are_repeated(cluster, tmp_path):
     run = cluster.train(elastic(tmp_path, every=8, fault="kill(1, 21)"), elastic=Elastic())
     whole(run)
     assert steps_lost(run) <= 8
-    assert told(run, "was lost", "from step 16")
+    assert has_notice(run, "was lost", "from step 16")
 
 
-def test_a_lost_rank_is_replaced_while_the_run_goes_on(cluster, tmp_path):
+def test_a_lost_rank_is_replaced_while_the_run_continues(cluster, tmp_path):
     fault = "kill(2, 20); time.sleep(0 if fd.size() == 3 else 0.1)"
     run = cluster.train(elastic(tmp_path, epochs=12, fault=fault), elastic=Elastic())
     whole(run, epochs=12)
-    assert told(run, "rank 2 joined: continuing with 3 ranks from step")
+    assert has_notice(run, "rank 2 joined: continuing with 3 ranks from step")
     assert {result["size"] for result in run.results.values()} == {3}
 
 
-def test_the_rates_follow_the_ranks_where_that_is_wanted(cluster, tmp_path):
+def test_learning_rates_follow_the_number_of_ranks_on_request(cluster, tmp_path):
     run = cluster.train(elastic(tmp_path, fault="kill(1, 20)"), elastic=Elastic(lr_rule="linear", max_ranks=3))
     result = run.result
     assert result["lr"] == pytest.approx(0.1 * result["size"] / 3)
-    assert told(run, "--lr-rule linear")
+    assert has_notice(run, "--lr-rule linear")
 
 
 def test_below_the_minimum_the_run_waits_for_a_new_rank(cluster, tmp_path):
     run = cluster.train(elastic(tmp_path, fault="kill(1, 20)"), elastic=Elastic(min_ranks=3))
     whole(run)
-    assert told(run, "joined: continuing with 3 ranks")
+    assert has_notice(run, "joined: continuing with 3 ranks")
 
 
-def test_a_cell_that_kills_at_the_same_step_each_time_is_given_up(cluster, tmp_path):
+def test_a_cell_that_always_kills_at_the_same_step_is_given_up(cluster, tmp_path):
     fault = "os.kill(os.getpid(), signal.SIGKILL) if fd.rank() == fd.size() - 1 and state.step == 20 else None"
     with pytest.raises((RankError, RankDiedError), match="in a row without a commit|is left, fewer|are left, fewer"):
         cluster.train(elastic(tmp_path, fault=fault), elastic=Elastic())
     assert cluster.store.list()[0].status == Status.FAILED
 
 
-def test_an_error_of_the_cells_own_ends_the_run_as_ever(cluster, tmp_path):
+def test_an_error_of_the_cells_code_ends_the_run(cluster, tmp_path):
     fault = "1 / (0 if fd.rank() == 1 and state.step == 20 else 1)"
     with pytest.raises(RankError, match=r"failed on rank 1 .*ZeroDivisionError"):
         cluster.train(elastic(tmp_path, fault=fault), elastic=Elastic())
@@ -135,7 +135,7 @@ def test_a_cell_without_an_elastic_loop_is_refused(cluster):
         cluster.train("pass", elastic=Elastic())
 
 
-def test_without_the_option_the_same_cell_just_trains(cluster, tmp_path):
+def test_without_the_option_the_same_cell_only_trains(cluster, tmp_path):
     run = cluster.train(elastic(tmp_path))
     whole(run)
-    assert not told(run, "continuing with")
+    assert not has_notice(run, "continuing with")

@@ -85,7 +85,7 @@ def test_resuming_gives_the_losses_of_an_uninterrupted_run(cluster, broken, key)
             (checkpoint.path / "manifest.json").unlink()
 
 
-def test_another_cluster_with_other_ranks_goes_on(cluster, broken):
+def test_another_cluster_with_another_size_continues(cluster, broken):
     with Cluster.start(local=True, ranks=4, backend=cluster.backend, store=cluster.store) as other:
         run = other.train(cell(), resume=broken.id)
     assert run.results == dict.fromkeys(range(4), 8)
@@ -95,7 +95,7 @@ def test_another_cluster_with_other_ranks_goes_on(cluster, broken):
     assert {step: found[step] for step in early} == pytest.approx(early, rel=1e-4)
 
 
-def test_where_there_is_nothing_to_resume_no_run_begins(cluster, broken):
+def test_without_a_checkpoint_to_resume_no_run_begins(cluster, broken):
     runs = len(cluster.store.list())
     with pytest.raises(RunNotFoundError, match="No run 'nope'"):
         cluster.train("pass", resume="nope")
@@ -107,6 +107,6 @@ def test_where_there_is_nothing_to_resume_no_run_begins(cluster, broken):
         cluster.train("pass", resume=empty.id)
 
 
-def test_a_cell_that_makes_no_checkpoint_says_that_nothing_was_resumed(cluster, broken):
+def test_a_cell_without_checkpoints_reports_that_nothing_was_resumed(cluster, broken):
     run = cluster.train("pass", resume=broken.id)
     assert [text for text in run.notices if "did not call fd.checkpoint" in text]

@@ -32,7 +32,7 @@ def _steps(ranks: list[dict[str, Any]]) -> dict[int, tuple[int, list[int], float
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_resuming_gives_the_losses_of_a_run_that_was_never_interrupted(backend: str, tmp_path: Path) -> None:
+def test_resuming_gives_the_losses_of_an_uninterrupted_run(backend: str, tmp_path: Path) -> None:
     whole = _train(backend, 2, tmp_path / "whole", noise=True)
     _train(backend, 2, tmp_path / "first", noise=True, steps=13)
     resumed = _train(backend, 2, tmp_path / "second", noise=True, resume=str(tmp_path / "first"))
@@ -45,7 +45,7 @@ def test_resuming_gives_the_losses_of_a_run_that_was_never_interrupted(backend: 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_another_number_of_ranks_goes_on_with_the_same_samples(backend: str, tmp_path: Path) -> None:
+def test_another_number_of_ranks_continues_with_the_same_samples(backend: str, tmp_path: Path) -> None:
     first = _steps(_train(backend, 2, tmp_path / "first", steps=13))
     for size in (1, 4):
         name = backend if size > 1 else "none"

@@ -112,11 +112,11 @@ class GpuHub:
         url = f"{self.api_url}/users/{user}/server/progress"
         answers: list[Any] = []
 
-        def told() -> bool:
+        def accepted() -> bool:
             answers.append(local_session().get(url, headers=headers, stream=True, timeout=SPAWN_SECONDS))
             return bool(answers[-1].status_code != 400)
 
-        wait_until(told, START_SECONDS)
+        wait_until(accepted, START_SECONDS)
         assert answers[-1].ok, answers[-1].text
         return answers[-1]
 

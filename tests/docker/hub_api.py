@@ -48,11 +48,11 @@ class HubApi:
         answers: list[requests.Response] = []
         url = f"{self._stack.url}/hub/api/{_path(user, server)}/progress"
 
-        def told() -> bool:
+        def accepted() -> bool:
             answers.append(local_session().get(url, headers=self._headers, stream=True, timeout=SPAWN_SECONDS))
             return answers[-1].status_code != 400
 
-        wait_until(told, STOP_SECONDS)
+        wait_until(accepted, STOP_SECONDS)
         with answers[-1] as answer:
             answer.raise_for_status()
             lines = [line for line in answer.iter_lines() if line.startswith(b"data: ")]

@@ -59,7 +59,7 @@ def may_log_in(stack: Stack, user: str) -> bool:
     return True
 
 
-def test_who_signs_up_waits_until_the_administrator_approves(closed_stack: Stack) -> None:
+def test_a_new_account_waits_until_the_administrator_approves(closed_stack: Stack) -> None:
     assert "sent to the admin" in sign_up(closed_stack, "emmy").text
     answer = log_in(closed_stack, "emmy", PASSWORD)
     assert answer.status_code == 403
@@ -75,7 +75,7 @@ def test_who_signs_up_waits_until_the_administrator_approves(closed_stack: Stack
     assert "emmy" not in page(closed_stack, "authorize", admin).text
 
 
-def test_who_is_locked_out_loses_tokens_and_servers_at_once(closed_stack: Stack) -> None:
+def test_a_locked_out_user_loses_tokens_and_servers_immediately(closed_stack: Stack) -> None:
     sign_up(closed_stack, "tova")
     admin = admin_session(closed_stack)
     submit(closed_stack, admin, "authorize", username="tova", action="approve")
@@ -98,7 +98,7 @@ def test_who_is_locked_out_loses_tokens_and_servers_at_once(closed_stack: Stack)
     assert HubApi(closed_stack, ADMIN).request("GET", "users/tova").status_code == 404
 
 
-def test_the_administrator_cannot_lock_himself_out(closed_stack: Stack) -> None:
+def test_administrators_cannot_lock_themselves_out(closed_stack: Stack) -> None:
     sign_up(closed_stack, "viola")
     admin = admin_session(closed_stack)
     text = page(closed_stack, "authorize", admin).text
@@ -110,7 +110,7 @@ def test_the_administrator_cannot_lock_himself_out(closed_stack: Stack) -> None:
     assert page(closed_stack, "authorize", admin).ok
 
 
-def test_neither_a_link_nor_another_page_nor_another_user_approves(closed_stack: Stack) -> None:
+def test_links_other_pages_and_other_users_cannot_approve(closed_stack: Stack) -> None:
     sign_up(closed_stack, "mallory")
     admin = admin_session(closed_stack)
     for path in ("authorize/mallory", "discard/mallory", "authorize?username=mallory&action=approve", "confirm/x"):
@@ -126,7 +126,7 @@ def test_neither_a_link_nor_another_page_nor_another_user_approves(closed_stack:
     assert not may_log_in(closed_stack, "mallory")
 
 
-def test_a_user_who_is_no_administrator_sees_no_accounts(stack: Stack) -> None:
+def test_a_user_without_administrator_rights_sees_no_accounts(stack: Stack) -> None:
     stack.browser("ada")
     session = local_session()
     submit(stack, session, "login", username="ada", password=stack.passwords["ada"]).raise_for_status()
@@ -143,12 +143,12 @@ def test_a_user_who_is_no_administrator_sees_no_accounts(stack: Stack) -> None:
     ("user", "password"),
     [("weak", "short"), ("weak", "1234567890"), ("weak", "x" * 80), ("../weak", PASSWORD), ("we ak", PASSWORD)],
 )
-def test_weak_passwords_and_strange_names_make_no_account(closed_stack: Stack, user: str, password: str) -> None:
+def test_weak_passwords_and_invalid_names_create_no_account(closed_stack: Stack, user: str, password: str) -> None:
     assert "Something went wrong" in sign_up(closed_stack, user, password).text
     assert user not in page(closed_stack, "authorize", admin_session(closed_stack)).text
 
 
-def test_failed_logins_lock_an_account_and_no_other(closed_stack: Stack) -> None:
+def test_failed_logins_lock_only_their_account(closed_stack: Stack) -> None:
     sign_up(closed_stack, "victim")
     submit(closed_stack, admin_session(closed_stack), "authorize", username="victim", action="approve")
     answers = [log_in(closed_stack, "victim", f"wrong {secrets.token_hex(4)}") for _ in range(5)]
@@ -159,7 +159,7 @@ def test_failed_logins_lock_an_account_and_no_other(closed_stack: Stack) -> None
     assert admin_session(closed_stack).get(f"{closed_stack.url}/hub/admin", timeout=30).ok
 
 
-def test_a_password_is_changed_and_the_old_one_is_void(closed_stack: Stack) -> None:
+def test_a_changed_password_replaces_the_old_one(closed_stack: Stack) -> None:
     sign_up(closed_stack, "rosa")
     submit(closed_stack, admin_session(closed_stack), "authorize", username="rosa", action="approve")
     closed_stack.passwords["rosa"] = PASSWORD
@@ -220,7 +220,7 @@ def restart(stack: Stack, settings: str) -> None:
 
 
 @pytest.mark.usefixtures("sign_up_closed")
-def test_closed_sign_up_has_no_page_and_takes_no_form(closed_stack: Stack) -> None:
+def test_closed_sign_up_has_no_page_and_accepts_no_form(closed_stack: Stack) -> None:
     assert page(closed_stack, "signup").status_code == 404
     assert "/hub/signup" not in page(closed_stack, "login").text
     session = local_session()

@@ -91,7 +91,7 @@ def test_published_images_are_pulled_by_digest_and_train(tmp_path: Path, nothing
 
 
 @pytest.mark.release
-def test_a_bundle_brings_everything_and_trains(
+def test_a_bundle_contains_everything_and_trains(
     tmp_path: Path, nothing_there: SecondEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACCELERATOR", CPU)
@@ -118,7 +118,7 @@ def test_a_bundle_brings_everything_and_trains(
     [("write_bundle(folder)", 1_000), (f"write([{BASE_IMAGE!r}], folder)", 5_000_000)],
     ids=["settings", "images"],
 )
-def test_a_disk_that_is_full_leaves_no_half_bundle(tmp_path: Path, call: str, room: int) -> None:
+def test_a_full_disk_leaves_no_partial_bundle(tmp_path: Path, call: str, room: int) -> None:
     folder = tmp_path / "dist"
     command = [sys.executable, "-c", WRITE_WITH_LITTLE_ROOM.format(call=call), str(folder), str(room)]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)

@@ -10,7 +10,7 @@ KINDS = ("worker", "rank-0", "memory", "driver", "disk")
 
 @pytest.mark.release
 @pytest.mark.timeout(900)
-def test_a_run_outlives_faults_of_different_kinds(tmp_path):
+def test_a_run_survives_faults_of_different_kinds(tmp_path):
     (folder := tmp_path / "site").mkdir()
     with site_on(folder) as site:
         assert_survives(site, KINDS, tmp_path / "kept")

@@ -67,7 +67,7 @@ def may_log_in(stack: Stack, user: str) -> bool:
     return True
 
 
-def test_the_hub_keeps_its_users_and_their_passwords_there(stack: Stack) -> None:
+def test_the_database_contains_users_and_their_passwords(stack: Stack) -> None:
     stack.sign_up("petra")
     assert may_log_in(stack, "petra")
     tables = rows(stack, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
@@ -89,7 +89,7 @@ def test_the_database_runs_as_its_own_user(stack: Stack) -> None:
 @pytest.mark.parametrize(
     "commands",
     [[("restart", "postgres")], [("restart", "hub", "postgres")], [("down",), ("up", "-d")]],
-    ids=["restarted under the hub", "both restarted", "made anew"],
+    ids=["restarted under the hub", "both restarted", "recreated"],
 )
 def test_accounts_survive(stack: Stack, commands: list[tuple[str, ...]]) -> None:
     user = f"user-{secrets.token_hex(3)}"
@@ -105,13 +105,13 @@ def log_of(stack: Stack, service: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_password_changed_in_env_alone_is_told_with_a_remedy_that_works(stack: Stack) -> None:
+def test_a_password_changed_only_in_env_is_reported_with_a_remedy_that_works(stack: Stack) -> None:
     env = stack.folder / ".env"
     before, password = env.read_text(), secrets.token_hex(18)
     env.write_text(fill_in(before, postgres_settings(password)))
     stack.compose("up", "-d")
-    told = "rejects the password in FARANDOLE_DATABASE"
-    wait_until(lambda: told in log_of(stack, "hub"), AGAIN_SECONDS)
+    message = "rejects the password in FARANDOLE_DATABASE"
+    wait_until(lambda: message in log_of(stack, "hub"), AGAIN_SECONDS)
     log = log_of(stack, "hub")
     assert "Traceback" not in log
     assert password not in log

@@ -49,7 +49,7 @@ def of_level(level: str, done: subprocess.CompletedProcess[str]) -> list[str]:
     return [" ".join(text.split()) for text in found if text.startswith(f"{level} ")]
 
 
-def test_a_hub_that_runs_has_no_fault(stack: Stack) -> None:
+def test_a_running_hub_has_no_fault(stack: Stack) -> None:
     done = doctor(stack)
     assert done.returncode == 0, done.stdout + done.stderr
     assert of_level("fault", done) == []
@@ -60,7 +60,7 @@ def test_a_hub_that_runs_has_no_fault(stack: Stack) -> None:
     assert "is not in use elsewhere" in fine
 
 
-def test_a_port_that_a_program_or_a_container_has(stack: Stack, tmp_path: Path) -> None:
+def test_a_port_used_by_a_program_or_a_container_is_a_fault(stack: Stack, tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -73,7 +73,7 @@ def test_a_port_that_a_program_or_a_container_has(stack: Stack, tmp_path: Path) 
     assert f"The container {stack.name}-proxy uses port {port}" in "".join(of_level("fault", done))
 
 
-def test_addresses_that_another_network_has(stack: Stack, tmp_path: Path) -> None:
+def test_addresses_of_another_network_are_a_fault(stack: Stack, tmp_path: Path) -> None:
     name = f"{stack.name}-somebody-elses"
     docker("network", "create", "--subnet", "10.217.0.0/26", name)
     try:
@@ -83,7 +83,7 @@ def test_addresses_that_another_network_has(stack: Stack, tmp_path: Path) -> Non
     assert f"10.217.0.0/26 (the engine's network {name}): fewer users" in "".join(of_level("warning", done))
 
 
-def test_no_engine(tmp_path: Path) -> None:
+def test_a_missing_engine_is_a_fault(tmp_path: Path) -> None:
     done = doctor(Stack(tmp_path, subnets=SUBNETS, FARANDOLE_ENGINE_SOCKET=str(tmp_path / "nowhere.sock")))
     assert done.returncode == 1
     assert "No engine answers at" in "".join(of_level("fault", done))
@@ -98,7 +98,7 @@ def test_no_engine(tmp_path: Path) -> None:
         ("FARANDOLE_ADMIN", "administrator"),
     ],
 )
-def test_a_missing_secret_is_told_by_the_doctor_and_by_compose(tmp_path: Path, key: str, remedy: str) -> None:
+def test_a_missing_secret_is_reported_by_the_doctor_and_by_compose(tmp_path: Path, key: str, remedy: str) -> None:
     stack = Stack(tmp_path, subnets=SUBNETS, **{key: ""})
     done = doctor(stack)
     assert done.returncode == 1
@@ -135,7 +135,7 @@ def test_a_hub_with_a_weak_secret_does_not_start(token: str, password: str, word
     assert "Traceback" not in done.stderr
 
 
-def test_an_unreadable_certificate_is_named_before_and_in_the_log(tmp_path: Path) -> None:
+def test_an_unreadable_certificate_is_reported_by_the_doctor_and_in_the_log(tmp_path: Path) -> None:
     settings = {"COMPOSE_PROFILES": "tls", "FARANDOLE_TLS_BIND": "127.0.0.1"}
     settings["FARANDOLE_TLS_PORT"] = str(quiet_port(HTTPS))
     stack = Stack(tmp_path, subnets=SUBNETS, **settings)

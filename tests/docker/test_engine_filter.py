@@ -146,7 +146,7 @@ def first_lines(hub: docker.APIClient, container: str, count: int) -> list[str]:
     raise AssertionError(f"the log ended after {text!r}")
 
 
-def test_a_server_lives_and_dies_as_dockerspawner_does_it(
+def test_a_server_is_started_and_stopped_like_dockerspawner_does(
     hub: docker.APIClient, engine: docker.APIClient, name: str, network: str
 ) -> None:
     home = f"{name}-home-ann"
@@ -199,7 +199,9 @@ def test_logs_stream_while_the_container_runs(hub: docker.APIClient, create: Cal
         hub.inspect_container(container)
 
 
-def test_nobody_gets_into_a_running_container(hub: docker.APIClient, create: Callable[..., str]) -> None:
+def test_requests_that_enter_or_change_a_running_container_are_refused(
+    hub: docker.APIClient, create: Callable[..., str]
+) -> None:
     container = create(["sleep", "600"])
     hub.start(container)
     for attempt in (
@@ -234,12 +236,12 @@ def test_nobody_gets_into_a_running_container(hub: docker.APIClient, create: Cal
         ({"device_requests": [DeviceRequest(driver="nvidia", count=-1, capabilities=[["gpu"]])]}, "Count"),
     ],
 )
-def test_the_host_is_out_of_reach(create: Callable[..., str], host: dict[str, Any], words: str) -> None:
+def test_the_host_is_unreachable(create: Callable[..., str], host: dict[str, Any], words: str) -> None:
     with refused(words):
         create(["sleep", "600"], **host)
 
 
-def test_the_network_of_another_container_is_out_of_reach(create: Callable[..., str], foreign: str) -> None:
+def test_the_network_of_another_container_is_unreachable(create: Callable[..., str], foreign: str) -> None:
     with refused("neither a name nor an id"):
         create(["sleep", "600"], network_mode=f"container:{foreign}")
 
@@ -252,7 +254,7 @@ def test_root_is_refused(hub: docker.APIClient, network: str) -> None:
         hub.create_container(IMAGE, ["id"], user="0", host_config=host)
 
 
-def test_other_peoples_containers_are_left_alone(
+def test_containers_of_others_are_left_alone(
     hub: docker.APIClient, engine: docker.APIClient, foreign: str, network: str
 ) -> None:
     for attempt in (
@@ -273,7 +275,7 @@ def test_other_peoples_containers_are_left_alone(
     assert engine.inspect_container(foreign)["State"]["Running"]
 
 
-def test_the_parts_of_the_hub_are_connected_and_nothing_else(
+def test_only_the_parts_of_the_hub_are_connected(
     hub: docker.APIClient, engine: docker.APIClient, name: str, network: str
 ) -> None:
     labels = {"farandole.hub": name, "farandole.role": "service"}
@@ -285,7 +287,7 @@ def test_the_parts_of_the_hub_are_connected_and_nothing_else(
             attempt(part)
 
 
-def test_no_volume_is_a_folder_of_the_host(hub: docker.APIClient, name: str) -> None:
+def test_no_volume_is_a_host_folder(hub: docker.APIClient, name: str) -> None:
     with refused("DriverOpts"):
         hub.create_volume(f"{name}-x", driver_opts={"type": "none", "o": "bind", "device": "/"})
     with refused("not among the requests"):
@@ -302,7 +304,7 @@ def test_networks_of_others_are_left_alone(hub: docker.APIClient, name: str) -> 
     assert "bridge" in [one["Name"] for one in hub.networks()]
 
 
-def test_images_that_are_not_allowed_are_neither_seen_nor_pulled(hub: docker.APIClient) -> None:
+def test_images_that_are_not_allowed_are_neither_shown_nor_pulled(hub: docker.APIClient) -> None:
     hub.inspect_image(IMAGE)
     for attempt in (hub.inspect_image, hub.pull):
         with refused("not among the allowed"):

@@ -42,7 +42,7 @@ def processes(word: str) -> list[int]:
     return found
 
 
-def test_an_engine_whose_daemons_died_alone_goes_with_its_containers(engine: second.SecondEngine) -> None:
+def test_an_engine_without_daemons_is_removed_with_its_containers(engine: second.SecondEngine) -> None:
     engine.docker(*SLEEP, IMAGE, "sleep", "6543210")
     assert processes("6543210")
     for name in ("dockerd", "containerd"):
@@ -53,7 +53,7 @@ def test_an_engine_whose_daemons_died_alone_goes_with_its_containers(engine: sec
     assert list(Path("/sys/fs/cgroup").glob(f"*/{engine.name}")) == []
 
 
-def test_what_the_tests_names_are_on_is_removed_and_nothing_else(
+def test_only_objects_with_names_of_tests_are_removed(
     engine: second.SecondEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = f"{janitor.PREFIX}left"

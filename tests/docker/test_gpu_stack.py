@@ -68,7 +68,7 @@ def test_two_gpus_and_three_users(gpu_stack: Stack) -> None:
         gpu_stack.browser(user).stop_notebook()
 
 
-def test_a_gpu_that_the_host_does_not_have_is_told_and_nothing_is_left(gpu_stack: Stack) -> None:
+def test_a_gpu_that_the_host_lacks_is_reported_and_nothing_remains(gpu_stack: Stack) -> None:
     browser = gpu_stack.browser("ada")
     with pytest.raises(BrowserError, match="could not give this server GPU 7: .*FARANDOLE_GPUS"):
         browser.start_notebook("not-there")

@@ -79,7 +79,7 @@ def test_two_gpus_and_three_users(hub: GpuHub) -> None:
     assert hub.request("GET", "farandole/gpus").json()["stand-in"]["waiting"] == 0
 
 
-def test_a_hub_that_was_killed_knows_who_holds_what(hub: GpuHub) -> None:
+def test_a_restarted_hub_knows_the_holders_of_gpus(hub: GpuHub) -> None:
     assert hub.spawn("alice")["ready"]
     assert hub.spawn("bob")["ready"]
     hub.kill()
@@ -119,7 +119,7 @@ def test_fifty_starts_at_once_never_share_a_gpu(hub: GpuHub) -> None:
     assert hub.containers(every=True) == []
 
 
-def test_a_long_queue_keeps_nobody_else_from_starting(engine: str, tmp_path: Path) -> None:
+def test_a_long_queue_does_not_delay_other_starts(engine: str, tmp_path: Path) -> None:
     with gpu_hub(tmp_path, engine) as hub:
         assert hub.spawn("alice")["ready"]
         assert hub.spawn("bob")["ready"]
@@ -133,7 +133,7 @@ def test_a_long_queue_keeps_nobody_else_from_starting(engine: str, tmp_path: Pat
 
 
 async def test_two_clusters_that_wait_get_their_gpus_one_after_the_other(hub: GpuHub) -> None:
-    told: dict[str, list[str]] = {"alice": [], "bob": []}
+    messages: dict[str, list[str]] = {"alice": [], "bob": []}
 
     async def lead(user: str) -> None:
         async with aiohttp.ClientSession() as session:
@@ -141,13 +141,13 @@ async def test_two_clusters_that_wait_get_their_gpus_one_after_the_other(hub: Gp
             client = HubClient(url=hub.api_url.removesuffix("hub/api"), token=token, session=session)
             workers = HubWorkers(client)
             options = WorkerOptions(cluster="main", profile="gpu", wait=True, workers=2, together=2)
-            await workers.start(["main-w0", "main-w1"], options, told[user].append, SOON)
+            await workers.start(["main-w0", "main-w1"], options, messages[user].append, SOON)
             assert (await workers.gpus())["stand-in"]["held"] == {user: 2}
             await workers.stop(["main-w0", "main-w1"])
 
     async with asyncio.timeout(SOON):
         await asyncio.gather(lead("alice"), lead("bob"))
-    assert any("Waiting for 1 GPU of class stand-in, place" in line for lines in told.values() for line in lines)
+    assert any("Waiting for 1 GPU of class stand-in, place" in line for lines in messages.values() for line in lines)
     assert hub.holders() == {}
 
 
@@ -156,14 +156,14 @@ def _devices_of(container: Any) -> str:
     return ",".join(sorted(device for request in requests for device in request["DeviceIDs"]))
 
 
-def test_the_classic_form_of_a_request(engine: str, tmp_path: Path) -> None:
+def test_the_classic_format_of_a_request_works(engine: str, tmp_path: Path) -> None:
     with gpu_hub(tmp_path, engine, form="nvidia") as hub:
         assert hub.spawn("alice")["ready"]
         assert hub.devices("alice") == ["nvidia0"]
         assert _devices_of(hub.container("alice")) == "0"
 
 
-def test_a_gpu_that_the_engine_does_not_know_is_told_and_free_again(engine: str, tmp_path: Path) -> None:
+def test_a_gpu_unknown_to_the_engine_is_reported_and_freed(engine: str, tmp_path: Path) -> None:
     with gpu_hub(tmp_path, engine, gpus="77:stand-in") as hub:
         failed = hub.spawn("alice")
         assert "The engine could not give this server GPU 77" in failed["message"], failed

@@ -14,7 +14,7 @@ CELL_SECONDS = 240.0
 USER = "ida"
 
 
-def test_an_attached_idle_worker_goes_and_the_next_cell_starts_it_anew(tmp_path: Path) -> None:
+def test_an_attached_idle_worker_stops_and_the_next_cell_starts_it_again(tmp_path: Path) -> None:
     with (
         running(tmp_path, subnets="10.214.32.0/20", FARANDOLE_IDLE_MINUTES="0.5") as stack,
         stack.kernel(USER) as kernel,

@@ -39,13 +39,13 @@ def inspect(image: Image | str) -> dict[str, Any]:
 
 
 @BOTH
-def test_an_image_is_as_small_as_promised(image: Image) -> None:
+def test_an_image_does_not_exceed_its_size_limit(image: Image) -> None:
     assert image.limit is not None
     assert inspect(image)["Size"] <= image.limit
 
 
 @BOTH
-def test_an_image_says_what_it_is_and_how_it_is(image: Image) -> None:
+def test_an_image_has_labels_and_a_health_check(image: Image) -> None:
     config = inspect(image)["Config"]
     assert config["Labels"]["org.opencontainers.image.version"] == version()
     assert config["Labels"]["org.opencontainers.image.revision"]
@@ -62,7 +62,7 @@ def test_the_notebook_image_names_its_torch_and_horovod() -> None:
 
 
 @BOTH
-def test_the_packages_are_those_that_are_pinned(image: Image) -> None:
+def test_packages_have_their_pinned_versions(image: Image) -> None:
     code = (
         "import importlib.metadata as m, json, re; print(json.dumps({re.sub('[-_.]+', '-', d.name).lower(): "
         "d.version.partition('+')[0] for d in m.distributions()}))"
@@ -75,9 +75,7 @@ def test_the_packages_are_those_that_are_pinned(image: Image) -> None:
 
 
 @BOTH
-def test_debian_packages_are_compared_with_those_that_are_recorded(
-    image: Image, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_debian_packages_are_compared_with_the_record(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
     built, recorded = installed(image.tag(version())), read_record(image.debian).packages
     listed = [line for line in run(image, "dpkg", "--list").splitlines() if line.startswith("ii")]
     assert len(built) == len(listed)
@@ -96,7 +94,7 @@ def build_base(folder: Path, archive: str) -> str:
 
 
 @pytest.mark.release
-def test_an_archive_that_is_named_is_the_only_one_and_no_layer_keeps_it(tmp_path: Path) -> None:
+def test_a_given_archive_is_the_only_one_and_in_no_layer(tmp_path: Path) -> None:
     archive = own_archive()
     built = build_base(tmp_path, archive)
     try:
@@ -117,7 +115,7 @@ def test_an_archive_that_is_named_is_the_only_one_and_no_layer_keeps_it(tmp_path
 
 
 @pytest.mark.release
-def test_an_archive_that_does_not_answer_fails_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_archive_fails_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The build would fail if apt had no other source."""
     address = "http://127.0.0.1:9/debian"
     with pytest.raises(BuildError, match="reason is above"):
@@ -131,21 +129,21 @@ def test_an_image_whose_packages_cannot_be_listed_is_named() -> None:
 
 
 @BOTH
-def test_no_compiler_package_manager_or_engine_client_is_there(image: Image) -> None:
+def test_no_image_has_a_compiler_package_manager_or_engine_client(image: Image) -> None:
     allowed = ["node"] if image is HUB else []
     names = [name for name in ("gcc", "g++", "cc", "clang", "make", "node", "npm", "docker") if name not in allowed]
     assert run(image, "sh", "-c", f"for name in {' '.join(names)}; do command -v $name; done; true") == ""
 
 
 @BOTH
-def test_no_layer_tells_where_its_packages_came_from(image: Image) -> None:
+def test_no_layer_contains_the_source_of_its_packages(image: Image) -> None:
     history = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", image.tag(version()))
     for word in ("index-url", "token", "password", "BEGIN CERTIFICATE"):
         assert word not in history
     assert run(image, "sh", "-c", "cat /etc/pip.conf ~/.netrc ~/.npmrc ~/.config/pip/pip.conf 2>/dev/null; true") == ""
 
 
-def test_new_users_find_the_notebooks_and_keep_their_own() -> None:
+def test_new_users_get_the_notebooks_and_keep_their_own_files() -> None:
     shown = run(NOTEBOOK, "sh", "-c", "ls /home/user; cat /home/user/*.ipynb | head -c 1")
     assert shown.split() == ["01-first-distributed-training.ipynb", "{"]
     again = "echo mine >01-first-distributed-training.ipynb; python3 /opt/farandole/start.py cat 01-*.ipynb"
@@ -162,7 +160,7 @@ def test_the_notebook_image_trains_alone() -> None:
     assert run(NOTEBOOK, "python", "-c", code).strip() == "3.0"
 
 
-def test_a_course_has_an_image_of_its_own_that_a_bad_package_leaves_alone(
+def test_a_course_has_its_own_image_which_a_bad_package_does_not_change(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     extra = tmp_path / "requirements.txt"
@@ -184,12 +182,12 @@ def test_a_course_has_an_image_of_its_own_that_a_bad_package_leaves_alone(
 
 
 @pytest.mark.parametrize("name", ["", "Course", "a b", "../x", "a--b"])
-def test_a_name_that_no_image_can_have_is_refused(name: str, tmp_path: Path) -> None:
+def test_an_invalid_name_of_an_image_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="NAME"):
         build_extra(tmp_path / "requirements.txt", name)
 
 
-def test_the_image_for_gpus_has_a_name_of_its_own() -> None:
+def test_the_image_for_gpus_has_its_own_name() -> None:
     assert NOTEBOOK_CUDA.tag("1.2") == "farandole-notebook:1.2-cuda"
     assert NOTEBOOK_CUDA.requirements.name == "requirements-cuda.txt"
     assert pinned(NOTEBOOK_CUDA.requirements, "torch") == pinned(NOTEBOOK.requirements, "torch")

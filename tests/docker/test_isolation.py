@@ -92,7 +92,7 @@ def test_no_user_reaches_another_user(stack: Stack, ada: RemoteKernel, grace: Re
 
 
 @pytest.mark.parametrize("rank", [None, 0], ids=["notebook", "worker"])
-def test_of_the_hubs_parts_only_their_public_ports_are_reached(
+def test_only_the_public_ports_of_the_hubs_parts_are_reachable(
     stack: Stack, ada: RemoteKernel, rank: int | None
 ) -> None:
     public = [("hub", 8081), ("proxy", 8000)]
@@ -118,7 +118,7 @@ def test_no_engine_and_no_secret_is_inside(stack: Stack, ada: RemoteKernel) -> N
         assert "no-new-privileges" in "".join(host["SecurityOpt"])
 
 
-def test_a_servers_token_says_nothing_of_others(stack: Stack, ada: RemoteKernel, grace: RemoteKernel) -> None:
+def test_a_servers_token_reveals_nothing_about_others(stack: Stack, ada: RemoteKernel, grace: RemoteKernel) -> None:
     hub, proxy = "http://hub:8081/hub/api", "http://proxy:8000"
     refused = [
         ("GET", f"{hub}/users/grace"),

@@ -87,7 +87,7 @@ def test_two_programs_share_half_a_cpu(kernel: RemoteKernel) -> None:
     assert float(kernel.execute(BURN, deadline=120)) < 0.75
 
 
-def test_a_rank_that_exceeds_the_memory_is_told_to_the_driver(kernel: RemoteKernel) -> None:
+def test_a_rank_that_exceeds_the_memory_is_reported_to_the_driver(kernel: RemoteKernel) -> None:
     with pytest.raises(CellError, match=r"rank 0 \(worker eaten-w0\).*out of memory.*a larger profile"):
         kernel.execute("%%distributed\nheld = [b'x' * (1 << 20) for _ in range(2000)]", deadline=CELL_SECONDS)
     assert "still 1" in kernel.execute(
@@ -95,7 +95,7 @@ def test_a_rank_that_exceeds_the_memory_is_told_to_the_driver(kernel: RemoteKern
     )
 
 
-def test_a_server_whose_profile_names_no_memory_has_a_limit_too(stack: Stack) -> None:
+def test_a_server_whose_profile_has_no_memory_has_a_limit_too(stack: Stack) -> None:
     with stack.kernel("ada"):
         assert stack.inspect(f"{stack.name}-server-ada")["HostConfig"]["Memory"] == 4096 * MIB
 
@@ -110,7 +110,7 @@ def test_too_many_workers_and_ranks_are_refused_before_any_starts(stack: Stack, 
     assert stack.containers() == before
 
 
-def test_requests_at_the_same_moment_get_no_more_workers_than_one_after_the_other(api: HubApi) -> None:
+def test_concurrent_requests_get_no_more_workers_than_sequential_ones(api: HubApi) -> None:
     names = [f"rush-w{number}" for number in range(WORKERS + 2)]
     with ThreadPoolExecutor(len(names)) as pool:
         answers = list(pool.map(lambda name: api.ask(USER, name, role="worker", profile="small"), names))
@@ -124,7 +124,7 @@ def test_requests_at_the_same_moment_get_no_more_workers_than_one_after_the_othe
         api.stop(USER, *admitted)
 
 
-def test_a_user_cannot_open_ever_more_notebook_servers(stack: Stack, api: HubApi, kernel: RemoteKernel) -> None:
+def test_the_number_of_a_users_notebook_servers_is_limited(stack: Stack, api: HubApi, kernel: RemoteKernel) -> None:
     names = [f"more{number}" for number in range(4)]
     answers = [api.ask(USER, name, profile="small") for name in names]
     admitted = [name for name, answer in zip(names, answers, strict=True) if answer.status_code in {201, 202}]

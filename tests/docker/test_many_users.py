@@ -26,7 +26,7 @@ def home(details: dict[str, Any]) -> str:
 
 @pytest.mark.release
 @pytest.mark.timeout(1800)
-def test_twenty_users_start_at_once_apart_and_nothing_is_left_of_them(stack: Stack) -> None:
+def test_twenty_users_start_at_once_isolated_and_nothing_remains(stack: Stack) -> None:
     admin = HubApi(stack, ADMIN)
     services = {name: stack.inspect(name)["Id"] for name in stack.containers(everything=True) if "-server-" not in name}
     others, networks_before = set(stack.containers()), user_networks(stack)

@@ -67,7 +67,7 @@ def whoami(stack: Stack, session: requests.Session) -> requests.Response:
 
 
 @pytest.mark.parametrize(("claim", "name", "admin"), [("Olga", "olga", False), (ADMIN, ADMIN, True)])
-def test_who_is_named_logs_in(closed_stack: Stack, provider: Provider, claim: str, name: str, admin: bool) -> None:
+def test_a_listed_user_can_log_in(closed_stack: Stack, provider: Provider, claim: str, name: str, admin: bool) -> None:
     provider.claims = {openid.CLAIM: claim, "email": "someone@example.org"}
     session = local_session()
     answer = log_in(closed_stack, session)
@@ -78,7 +78,7 @@ def test_who_is_named_logs_in(closed_stack: Stack, provider: Provider, claim: st
     assert (user["name"], user["admin"]) == (name, admin)
 
 
-def test_who_is_not_named_is_refused(closed_stack: Stack, provider: Provider) -> None:
+def test_a_user_who_is_not_listed_is_refused(closed_stack: Stack, provider: Provider) -> None:
     provider.claims = {openid.CLAIM: "mallory"}
     session = local_session()
     answer = log_in(closed_stack, session)
@@ -87,7 +87,7 @@ def test_who_is_not_named_is_refused(closed_stack: Stack, provider: Provider) ->
     assert whoami(closed_stack, session).status_code == 403
 
 
-def test_a_state_that_does_not_fit_is_refused(closed_stack: Stack, provider: Provider) -> None:
+def test_a_wrong_state_is_refused(closed_stack: Stack, provider: Provider) -> None:
     provider.claims = {openid.CLAIM: "olga"}
     mine = local_session()
     back = log_in(closed_stack, mine, follow=False).headers["Location"]
@@ -104,7 +104,7 @@ def test_a_state_that_does_not_fit_is_refused(closed_stack: Stack, provider: Pro
         assert whoami(closed_stack, session).status_code == 403
 
 
-def test_a_login_that_the_user_denies_is_told(closed_stack: Stack, provider: Provider) -> None:
+def test_a_login_that_the_user_denies_is_reported(closed_stack: Stack, provider: Provider) -> None:
     provider.denies = "You said <b>no</b>."
     session = local_session()
     answer = log_in(closed_stack, session)
@@ -122,7 +122,7 @@ def test_a_login_that_the_user_denies_is_told(closed_stack: Stack, provider: Pro
     ],
     ids=["token refused", "provider fails", "no name"],
 )
-def test_what_the_provider_does_not_give_is_told(
+def test_missing_answers_of_the_provider_are_reported(
     closed_stack: Stack, provider: Provider, broken: dict[str, int], claims: dict[str, str], status: int, words: str
 ) -> None:
     provider.claims, provider.broken = claims, broken
@@ -133,7 +133,7 @@ def test_what_the_provider_does_not_give_is_told(
     assert whoami(closed_stack, session).status_code == 403
 
 
-def test_a_code_serves_once(closed_stack: Stack, provider: Provider) -> None:
+def test_a_code_can_be_used_once(closed_stack: Stack, provider: Provider) -> None:
     provider.claims = {openid.CLAIM: "olga"}
     session = local_session()
     back = log_in(closed_stack, session, follow=False).headers["Location"]
@@ -145,7 +145,7 @@ def test_a_code_serves_once(closed_stack: Stack, provider: Provider) -> None:
     assert "refused this login with HTTP 400. Log in again" in again.text
 
 
-def test_who_is_taken_off_the_list_is_out(closed_stack: Stack, provider: Provider) -> None:
+def test_a_user_removed_from_the_list_is_logged_out(closed_stack: Stack, provider: Provider) -> None:
     provider.claims = {openid.CLAIM: "oskar"}
     session = local_session()
     assert log_in(closed_stack, session).ok

@@ -49,7 +49,7 @@ def answers(stack: Stack, user: str, token: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "command", [("up", "-d", "--force-recreate", "proxy"), ("restart", "proxy")], ids=["made anew", "restarted"]
+    "command", [("up", "-d", "--force-recreate", "proxy"), ("restart", "proxy")], ids=["recreated", "restarted"]
 )
 def test_a_proxy_gets_its_routes_and_networks_back(stack: Stack, command: tuple[str, ...]) -> None:
     with stack.kernel(USER, "small") as kernel:
@@ -62,7 +62,7 @@ def test_a_proxy_gets_its_routes_and_networks_back(stack: Stack, command: tuple[
         assert kernel.execute("print(6 * 7)", deadline=60).strip() == "42"
 
 
-def test_a_users_network_goes_with_the_last_server(stack: Stack, api: HubApi) -> None:
+def test_a_users_network_is_removed_with_the_last_server(stack: Stack, api: HubApi) -> None:
     network = f"{stack.name}-user-{USER}"
 
     def there() -> bool:
@@ -78,7 +78,7 @@ def test_a_users_network_goes_with_the_last_server(stack: Stack, api: HubApi) ->
     wait_until(lambda: not there(), AGAIN_SECONDS)
 
 
-def test_a_start_that_is_given_up_while_the_engine_is_slow_leaves_no_server(stack: Stack, api: HubApi) -> None:
+def test_a_start_given_up_while_the_engine_is_slow_leaves_no_server(stack: Stack, api: HubApi) -> None:
     path, container = f"users/{USER}/servers/late", f"{stack.name}-server-{USER}--late"
 
     def there() -> bool:
@@ -106,21 +106,21 @@ def old_image() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("old_image")
-def test_an_image_of_another_version_is_told_at_spawn(ines: HubApi) -> None:
+def test_an_image_of_another_version_is_reported_at_spawn(ines: HubApi) -> None:
     end = ines.start("ines", profile="old")
     assert end["failed"]
     for part in (OLD, "has version 0.0.1", f"the hub has version {version()}", "FARANDOLE_VERSION in .env"):
         assert part in end["message"], end
 
 
-def test_a_missing_image_is_told_at_spawn(ines: HubApi) -> None:
+def test_a_missing_image_is_reported_at_spawn(ines: HubApi) -> None:
     end = ines.start("ines", profile="missing")
     assert end["failed"]
     assert "farandole-notebook-missing:1 is not on this host, and the engine cannot pull it" in end["message"], end
     assert "make images" in end["message"]
 
 
-def test_an_unknown_profile_in_a_saved_form_is_told(stack: Stack, ines: HubApi) -> None:
+def test_an_unknown_profile_in_a_saved_form_is_reported(stack: Stack, ines: HubApi) -> None:
     answer = ines.ask("ines", profile="long-gone")
     assert answer.status_code == 400
     assert "There is no profile 'long-gone' here. Choose one of: cpu, cpu-2, lean, small" in answer.json()["message"]

@@ -21,7 +21,7 @@ except OSError as exc:
 GROUPS = "import os; print(os.listdir('/groups'))"
 
 
-def test_a_data_set_is_read_on_notebook_and_worker_and_written_on_neither(stack: Stack) -> None:
+def test_a_data_set_is_read_only_on_notebook_and_worker(stack: Stack) -> None:
     with stack.kernel("ada") as kernel:
         kernel.execute("%load_ext farandole", deadline=SECONDS)
         kernel.execute("%cluster start --workers 1 --backend none", deadline=SECONDS)
@@ -31,7 +31,7 @@ def test_a_data_set_is_read_on_notebook_and_worker_and_written_on_neither(stack:
         kernel.execute("%cluster stop", deadline=SECONDS)
 
 
-def test_a_groups_folder_is_written_by_its_members_and_unseen_by_others(stack: Stack) -> None:
+def test_a_groups_folder_is_writable_for_members_and_hidden_from_others(stack: Stack) -> None:
     with stack.kernel("ada") as ada, stack.kernel("grace") as grace, stack.kernel("emmy") as emmy:
         ada.execute("open('/groups/vision/note.txt', 'w').write('from ada')", deadline=SECONDS)
         grace.execute("open('/groups/vision/note.txt', 'a').write(' and grace')", deadline=SECONDS)

@@ -58,7 +58,7 @@ def workers(stack: Stack, user: str) -> list[str]:
     return [name for name in stack.containers() if name.startswith(f"{stack.name}-server-{user}--")]
 
 
-def test_the_ranks_of_a_user_with_a_long_name_find_each_other_at_once(stack: Stack) -> None:
+def test_ranks_of_a_user_with_a_long_name_find_each_other_immediately(stack: Stack) -> None:
     with stack.kernel(LONG_NAME) as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 2 --backend torch", deadline=CELL_SECONDS)
@@ -73,7 +73,7 @@ def test_the_ranks_of_a_user_with_a_long_name_find_each_other_at_once(stack: Sta
         kernel.execute("%cluster stop", deadline=CELL_SECONDS)
 
 
-def test_training_goes_on_while_the_hub_is_killed_and_restarted(stack: Stack) -> None:
+def test_training_continues_while_the_hub_is_killed_and_restarted(stack: Stack) -> None:
     with stack.kernel("emmy") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
@@ -112,7 +112,7 @@ def test_the_home_outlives_the_container(stack: Stack) -> None:
     assert stack.inspect(f"{stack.name}-server-ada")["Id"] != before
 
 
-def test_the_first_administrator_may_administrate(stack: Stack) -> None:
+def test_the_first_administrator_has_administrator_rights(stack: Stack) -> None:
     token = stack.browser(ADMIN).make_token()
     answer = local_session().get(f"{stack.url}/hub/api/users", headers={"Authorization": f"token {token}"}, timeout=30)
     assert {user["name"] for user in answer.json()} >= {ADMIN}

@@ -151,7 +151,7 @@ def test_the_first_notebook_trains_over_two_machines(swarm_stack: SwarmStack, ch
     swarm_stack.browser(ADMIN).stop_notebook()
 
 
-def test_a_profile_names_the_labels_of_its_machines(swarm_stack: SwarmStack) -> None:
+def test_a_profile_selects_machines_by_label(swarm_stack: SwarmStack) -> None:
     api = HubApi(swarm_stack, "emmy")
     names = [f"fast-w{index}" for index in range(2)]
     for name in names:
@@ -166,7 +166,7 @@ def test_a_profile_names_the_labels_of_its_machines(swarm_stack: SwarmStack) -> 
     wait_until(lambda: not swarm_stack.docker("network", "ls", "-q", "--filter", "name=-user-emmy"), STOP_SECONDS)
 
 
-def test_a_gpu_belongs_to_one_worker_and_a_start_of_two_is_withdrawn(
+def test_a_gpu_belongs_to_one_worker_and_a_start_with_two_is_cancelled(
     swarm_stack: SwarmStack, hedy: RemoteKernel
 ) -> None:
     hedy.execute(f"%cluster start --workers 1 --profile {GPU_CLASS}", deadline=CELL_SECONDS)
@@ -192,7 +192,9 @@ def test_users_do_not_reach_each_others_servers(swarm_stack: SwarmStack, ada: Re
     swarm_stack.browser("grace").stop_notebook()
 
 
-def test_training_goes_on_while_the_hub_is_killed_and_started_again(swarm_stack: SwarmStack, ada: RemoteKernel) -> None:
+def test_training_continues_while_the_hub_is_killed_and_started_again(
+    swarm_stack: SwarmStack, ada: RemoteKernel
+) -> None:
     count = partial(reported, swarm_stack, "ada")
     request = ada.begin(REPORTING)
     wait_until(lambda: count() >= REPORTED, CELL_SECONDS)
@@ -235,7 +237,7 @@ def test_a_worker_that_dies_in_an_elastic_run_is_replaced(swarm_stack: SwarmStac
     victim = swarm_stack.workers("hedy")[1]
     victim.kill()
     wait_until(lambda: back(swarm_stack, "hedy", victim), CELL_SECONDS)
-    wait_until(lambda: "joined" in told(swarm_stack, "hedy"), CELL_SECONDS)
+    wait_until(lambda: "joined" in notices_of(swarm_stack, "hedy"), CELL_SECONDS)
     swarm_stack.notebook("hedy").run("touch", ENOUGH)
     hedy.finish(request, ELASTIC, deadline=CELL_SECONDS)
     swarm_stack.notebook("hedy").run("rm", ENOUGH)
@@ -251,7 +253,7 @@ def back(stack: SwarmStack, user: str, victim: Server) -> bool:
     return any(each.service == victim.service and each.container != victim.container for each in stack.workers(user))
 
 
-def told(stack: SwarmStack, user: str) -> str:
+def notices_of(stack: SwarmStack, user: str) -> str:
     """Return the notices of the user's newest run."""
     return stack.notebook(user).run("sh", "-c", "cat $(ls -td /home/user/farandole/runs/*/ | head -1)run.json")
 
@@ -269,7 +271,7 @@ def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
     assert swarm_stack.notebook("hedy").container != before
 
 
-def test_a_run_goes_on_without_a_machine_that_is_gone(swarm_stack: SwarmStack) -> None:
+def test_a_run_continues_without_a_lost_machine(swarm_stack: SwarmStack) -> None:
     machines = swarm_stack.swarm
     # The last reports of rank 0 would be lost together with its machine.
     with machines.resting(), swarm_stack.kernel("lise") as lise:
@@ -281,7 +283,7 @@ def test_a_run_goes_on_without_a_machine_that_is_gone(swarm_stack: SwarmStack) -
         request = lise.begin(ELASTIC)
         wait_until(lambda: reported(swarm_stack, "lise") >= REPORTED, CELL_SECONDS)
         with machines.apart():
-            wait_until(lambda: "joined" in told(swarm_stack, "lise"), CELL_SECONDS)
+            wait_until(lambda: "joined" in notices_of(swarm_stack, "lise"), CELL_SECONDS)
             swarm_stack.notebook("lise").run("touch", ENOUGH)
             lise.finish(request, ELASTIC, deadline=CELL_SECONDS)
         found = "print(run.status, sorted(set(run.dataframe().step)) == list(range(1, run.result + 1)), *run.notices)"

@@ -134,7 +134,7 @@ def test_no_hub_at_that_address():
         Cluster.start(2, hub_url="http://127.0.0.1:9", token="any")
 
 
-def test_a_token_that_nobody_knows(hub):
+def test_an_unknown_token(hub):
     with pytest.raises(PermissionDeniedError, match="expired or lacks a scope"):
         Cluster.start(2, hub_url=hub.url, token="0" * 32)
 
@@ -145,7 +145,7 @@ def test_a_token_without_the_scope(hub):
         Cluster.start(2, hub_url=hub.url, token=token)
 
 
-def test_a_worker_that_is_too_slow_takes_the_others_along(hub, token, lone_shell):
+def test_a_slow_worker_stops_the_others_too(hub, token, lone_shell):
     with pytest.raises(WorkerStartError, match=r"slow-w\d did not start within 0.5 s"):
         lone_shell.run_line_magic("cluster", "start --workers 2 --name slow --timeout 0.5")
     assert servers(hub, token) == []
@@ -158,7 +158,7 @@ def test_two_clusters_of_one_name(lone_shell, shell):
         shell.run_line_magic("cluster", "start --name other")
 
 
-def test_pushes_that_cannot_be(shell, capsys):
+def test_impossible_pushes(shell, capsys):
     with pytest.raises(TransferError, match="'nowhere' is not defined in this notebook"):
         shell.run_line_magic("push", "nowhere")
     shell.user_ns["lock"] = (number for number in range(3))
@@ -167,21 +167,21 @@ def test_pushes_that_cannot_be(shell, capsys):
     works(shell, capsys)
 
 
-def test_a_pull_of_what_is_missing_names_the_rank(shell, capsys):
+def test_a_pull_of_a_missing_name_names_the_rank(shell, capsys):
     shell.run_cell_magic("distributed", "--ranks 0", "only_here = 1")
     with pytest.raises(TransferError, match=r"(?s)rank 1.*no variable 'only_here'"):
         shell.run_line_magic("pull", "only_here")
     works(shell, capsys)
 
 
-def test_a_syntax_error_is_told_once(shell, capsys):
+def test_a_syntax_error_is_shown_once(shell, capsys):
     with pytest.raises(RankError, match="ranks 0-1: SyntaxError") as caught:
         shell.run_cell_magic("distributed", "", "def f(:\n  pass")
     assert str(caught.value).count("SyntaxError") == 1
     works(shell, capsys)
 
 
-def test_100_mb_of_output_are_cut_on_the_screen_and_kept_in_the_log(shell, capsys):
+def test_100_mb_of_output_are_truncated_on_the_screen_and_kept_in_the_log(shell, capsys):
     code = "import farandole as fd\nif fd.rank() == 0:\n    for _ in range(1000):\n        print('x' * 99_999)"
     shell.run_cell_magic("distributed_train", "--name flood -o flood", code)
     shown = capsys.readouterr()
@@ -195,13 +195,13 @@ def test_100_mb_of_output_are_cut_on_the_screen_and_kept_in_the_log(shell, capsy
     ("value", "reason"),
     [("'high'", "'loss' is a str"), ("{'a': 1}", "'loss' is a dict"), ("torch.ones(2)", "'loss' is a .*2 elements")],
 )
-def test_a_report_of_what_is_no_number(shell, capsys, value, reason):
+def test_a_report_of_an_invalid_value(shell, capsys, value, reason):
     with pytest.raises(RankError, match=reason):
         shell.run_cell_magic("distributed_train", "", f"import torch, farandole as fd\nfd.report(loss={value})")
     works(shell, capsys)
 
 
-def test_a_run_folder_that_cannot_be_written(shell, capsys, tmp_path):
+def test_an_unwritable_run_folder(shell, capsys, tmp_path):
     magics = shell.magics_manager.registry[FarandoleMagics.__name__]
     blocked = tmp_path / "runs"
     blocked.write_text("a file where a folder should be")
@@ -228,7 +228,7 @@ cluster.train("import time, farandole as fd\\nkept = 42\\nfor step in range(600)
 """
 
 
-def test_a_driver_killed_in_mid_run_leaves_a_cluster_that_attach_finds(hub, token, lone_shell, capsys, tmp_path):
+def test_attach_finds_the_cluster_of_a_driver_killed_during_a_run(hub, token, lone_shell, capsys, tmp_path):
     runs = tmp_path / "runs"
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER],

@@ -9,7 +9,7 @@ from bench.scale.load import Load
 
 
 @pytest.mark.release
-def test_the_scale_bench_gives_its_table_and_its_limits(capfd):
+def test_the_scale_bench_prints_its_table_and_its_limits(capfd):
     load = Load(in_turns=5, requests=10, per_second=20.0, at_once=2, seconds=0.5)
     records = {one.name: one for one in measure(1, user_sizes=(2, 4), rank_sizes=(1, 8), load=load)}
     printed = capfd.readouterr().out

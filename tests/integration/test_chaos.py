@@ -10,7 +10,7 @@ KINDS = ("rank-0", "worker", "driver", "disk", "memory", "proxy")
 
 @pytest.mark.release
 @pytest.mark.timeout(900)
-def test_a_run_outlives_faults_of_different_kinds(tmp_path):
+def test_a_run_survives_faults_of_different_kinds(tmp_path):
     with local_site(tmp_path / "site") as site:
         # Only root can mount a small file system and limit memory.
         assert_survives(site, [kind for kind in KINDS if kind in site.kinds], tmp_path / "kept")

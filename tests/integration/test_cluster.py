@@ -79,7 +79,7 @@ def test_a_check_is_refused_while_a_cell_runs(cluster):
         assert "stopped on all ranks" in str(running.exception(timeout=10))
 
 
-def test_the_cluster_is_listed_and_its_name_is_taken(where, cluster):
+def test_the_cluster_is_listed_and_its_name_is_in_use(where, cluster):
     assert Cluster.running(**where) == {"one": 2}
     with pytest.raises(ClusterExistsError, match="%cluster attach one"):
         Cluster.start(1, name="one", **where)
@@ -120,7 +120,7 @@ def test_another_driver_attaches_and_finds_the_variables(where, cluster):
     assert text(cluster.run(SUM["horovod"])) == "2\n"
 
 
-def test_a_cell_that_another_driver_left_running_can_be_interrupted(where, cluster):
+def test_a_cell_left_running_by_another_driver_can_be_interrupted(where, cluster):
     with ThreadPoolExecutor() as pool:
         left = pool.submit(cluster.run, "import time\nwhile True: time.sleep(0.1)")
         wait_for(lambda: "busy" in str(cluster.status()))
@@ -157,7 +157,7 @@ def test_no_report_and_no_print_is_lost(cluster):
     assert cluster.logs(1, lines=1) == "line 4999"
 
 
-def test_attach_to_what_is_not_there(where):
+def test_attach_to_a_missing_cluster(where):
     with pytest.raises(NoClusterError, match=r"no cluster 'nope' runs. `%cluster list`"):
         Cluster.attach("nope", **where)
 
@@ -173,14 +173,14 @@ def test_a_start_that_is_interrupted_leaves_no_server(hub, where):
     assert servers(hub, where) == before
 
 
-def test_an_interrupt_while_a_rank_is_replaced_runs_no_cell_behind_the_users_back(where):
+def test_an_interrupt_while_a_rank_is_replaced_leaves_no_cell_running(where):
     impatient = False
 
     def progress(line):
         if impatient:
             press_ctrl_c(line)
 
-    with Cluster.start(1, name="mended", profile="cpu-2", progress=progress, **where) as cluster:
+    with Cluster.start(1, name="repaired", profile="cpu-2", progress=progress, **where) as cluster:
         with pytest.raises(RankDiedError):
             cluster.run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", ranks=[1])
         impatient = True

@@ -36,7 +36,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster, tmp_path):
     assert any("rank 1 joined: continuing with 2 ranks" in notice for notice in run.notices)
 
 
-def test_workers_come_and_go_while_the_run_goes_on(cluster, tmp_path):
+def test_workers_are_added_and_removed_while_the_run_continues(cluster, tmp_path):
     def scale_along(run):
         def once(size, workers):
             return threading.Thread(target=cluster.scale, args=[workers], name=f"at size {size}")
@@ -61,7 +61,7 @@ def test_workers_come_and_go_while_the_run_goes_on(cluster, tmp_path):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_other_goes_on_without_a_rank_that_is_killed(cluster, tmp_path, rank):
+def test_the_other_rank_continues_without_a_killed_one(cluster, tmp_path, rank):
     # `make bench` measures how long this takes.
     run = cluster.train(elastic(tmp_path, epochs=4, fault=f"kill({rank}, 20)"), elastic=Elastic())
     whole(run, epochs=4)

@@ -46,7 +46,7 @@ def test_the_spawn_page_shows_the_profiles(hub: RunningHub) -> None:
     assert "2 ranks per worker" in page
 
 
-def test_a_worker_is_lean_and_knows_its_place(hub: RunningHub, alice: str) -> None:
+def test_a_worker_is_lean_and_knows_its_cluster(hub: RunningHub, alice: str) -> None:
     environment = hub.environment_of("alice", "ring-w0")
     assert environment["FARANDOLE_CLUSTER"] == "ring"
     assert environment["FARANDOLE_RANKS"] == "2"
@@ -54,7 +54,7 @@ def test_a_worker_is_lean_and_knows_its_place(hub: RunningHub, alice: str) -> No
     assert hub.api(alice, "GET", "/user/alice/ring-w0/lab").status_code == 404
 
 
-def test_a_user_finds_the_notebooks_in_a_home_of_their_own(hub: RunningHub, alice: str) -> None:
+def test_a_user_gets_the_notebooks_in_a_separate_home(hub: RunningHub, alice: str) -> None:
     assert Path(hub.environment_of("alice", "")["HOME"]) == hub.state / "homes" / "alice"
     names = {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
     listing = hub.api(alice, "GET", "/user/alice/api/contents/").json()["content"]

@@ -63,7 +63,7 @@ def stopped(said):
 
 
 @pytest.mark.parametrize("backend", ["horovod", pytest.param("torch", marks=pytest.mark.release)])
-def test_an_attached_idle_worker_goes_a_silent_busy_one_stays_and_the_next_cell_refills(hub, tmp_path, flag, backend):
+def test_an_idle_worker_stops_a_busy_one_stays_and_the_next_cell_replaces_it(hub, tmp_path, flag, backend):
     user, said = f"ida-{backend}", []
     token = hub.token_for(user)
     with ThreadPoolExecutor() as pool, lead(hub, user, tmp_path, 2, said, backend) as cluster:
@@ -94,7 +94,7 @@ def test_an_attached_idle_worker_goes_a_silent_busy_one_stays_and_the_next_cell_
         assert reasons == ["main-w0", "main-w1"], said
 
 
-def test_workers_whose_driver_is_gone_stay_for_the_run_and_leave_its_end_when_they_go(hub, tmp_path):
+def test_workers_without_a_driver_stay_for_the_run_and_save_its_end_when_they_stop(hub, tmp_path):
     lost = Lost(hub, tmp_path, "alone")
     begun, workers = time.monotonic(), {"alone-w0", "alone-w1"}
     try:
@@ -111,7 +111,7 @@ def test_workers_whose_driver_is_gone_stay_for_the_run_and_leave_its_end_when_th
 
 
 @pytest.mark.timeout(400)
-def test_a_rank_that_waits_for_a_driver_stays_until_one_leads_it_on(hub, tmp_path):
+def test_a_rank_that_waits_for_a_driver_stays_until_one_takes_over(hub, tmp_path):
     lost = LostElastic(hub, tmp_path, "waiting", "torch")
     known, count = steps_on_disk(lost.store)[1], lost.record(hub, 1)["count"]
     try:
@@ -167,7 +167,7 @@ def open_page(hub, address, token):
             asking.join()
 
 
-def test_a_notebook_server_goes_with_its_workers_unless_a_kernel_or_a_worker_is_busy(hub, tmp_path, flag):
+def test_an_idle_notebook_server_stops_with_its_workers_unless_one_is_busy(hub, tmp_path, flag):
     tokens = {user: hub.browser(user).make_token() for user in ("idle", "cell", "worker")}
 
     def names(user):

@@ -47,9 +47,9 @@ class Rank:
     def take_records(self, _rank, data, _buffers, _position):
         self.reports += [record["step"] for record in data["records"] if record["kind"] == "report"]
 
-    async def run(self, code, run="20260101-000000-abcd", told=None):
-        told = told or {"run": {"id": run, "size": 1, "started": 1.0}, "code": code}
-        mark = {"run": run, "about": told}
+    async def run(self, code, run="20260101-000000-abcd", about=None):
+        about = about or {"run": {"id": run, "size": 1, "started": 1.0}, "code": code}
+        mark = {"run": run, "about": about}
         _, reply, _ = await asyncio.gather(
             self.kernel.execute(rank_calls.begin(run).expression, silent=True, mark={**mark, "part": Part.BEGIN}),
             self.kernel.execute(code, sink=self.take, mark={"run": run, "part": Part.CELL}),
@@ -57,7 +57,7 @@ class Rank:
         )
         return reply
 
-    async def heard(self, least):
+    async def received(self, least):
         async with asyncio.timeout(60):
             while len(self.reports) < least:
                 await asyncio.sleep(0.02)
@@ -89,13 +89,13 @@ async def rank(worker):
     await rank.kernel.close()
 
 
-async def test_a_connection_that_breaks_again_and_again_costs_nothing(worker, rank, tmp_path):
+async def test_a_connection_that_breaks_repeatedly_loses_nothing(worker, rank, tmp_path):
     end = tmp_path / "end"
     work = asyncio.create_task(rank.run(CELL.format(end=str(end), last="")))
     for _ in range(4):
-        await rank.heard(len(rank.reports) + 20)
+        await rank.received(len(rank.reports) + 20)
         rank.cut()
-    await rank.heard(len(rank.reports) + 20)
+    await rank.received(len(rank.reports) + 20)
     end.touch()
     assert (await work).status == "ok"
     rank.assert_whole()
@@ -107,10 +107,10 @@ async def test_a_connection_that_breaks_again_and_again_costs_nothing(worker, ra
     assert [one.ended is not None for one in (await worker.records()).records] == [True, True]
 
 
-async def test_another_driver_hears_it_all_from_the_beginning(worker, rank, tmp_path):
+async def test_another_driver_receives_everything_from_the_beginning(worker, rank, tmp_path):
     end = tmp_path / "end"
     work = asyncio.create_task(rank.run(CELL.format(end=str(end), last="")))
-    await rank.heard(20)
+    await rank.received(20)
     await rank.kernel.close()
     work.cancel()
     other = Rank(worker, rank.kernel.kernel_id)
@@ -118,7 +118,7 @@ async def test_another_driver_hears_it_all_from_the_beginning(worker, rank, tmp_
     assert (record.rank, record.ended, list(record.requests.values())) == (0, None, list(Part))
     assert record.about["code"].startswith("\nimport pathlib")
     following = asyncio.create_task(other.kernel.follow(record, other.take))
-    await other.heard(40)
+    await other.received(40)
     end.touch()
     assert (await following).status == "ok"
     other.assert_whole()
@@ -136,10 +136,10 @@ async def test_another_driver_hears_it_all_from_the_beginning(worker, rank, tmp_
         ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "dead", "killed by signal 9 (SIGKILL)"),
     ],
 )
-async def test_a_bad_end_that_nobody_saw_is_on_record(worker, rank, tmp_path, last, status, says):
+async def test_an_unseen_failure_is_in_the_journal(worker, rank, tmp_path, last, status, says):
     end = tmp_path / "end"
     work = asyncio.create_task(rank.run(CELL.format(end=str(end), last=last)))
-    await rank.heard(20)
+    await rank.received(20)
     await rank.kernel.close()
     work.cancel()
     end.touch()
@@ -153,23 +153,23 @@ async def test_a_bad_end_that_nobody_saw_is_on_record(worker, rank, tmp_path, la
     assert other.text.startswith("line 0\nline 1\n")
 
 
-async def test_a_kernel_that_is_stopped_ends_its_record(worker, rank, tmp_path):
+async def test_a_stopped_kernel_ends_its_journal(worker, rank, tmp_path):
     work = asyncio.create_task(rank.run(CELL.format(end=str(tmp_path / "never"), last="")))
-    await rank.heard(20)
+    await rank.received(20)
     [record] = (await worker.records()).records
     other = Rank(worker, rank.kernel.kernel_id)
     following = asyncio.create_task(other.kernel.follow(record, other.take))
-    await other.heard(20)
+    await other.received(20)
     await worker.stop_kernel(rank.kernel.kernel_id)
     assert (await following).evalue == "stopped"
     assert (await work).status == "dead"
 
 
-async def test_a_record_to_which_nothing_comes_gives_signs_of_life(worker, rank, tmp_path):
+async def test_an_idle_journal_sends_heartbeats(worker, rank, tmp_path):
     pid = (await rank.kernel.evaluate(rank_calls.identity().expression)).value["pid"]
     end = tmp_path / "end"
     work = asyncio.create_task(rank.run(CELL.format(end=str(end), last="")))
-    await rank.heard(1)
+    await rank.received(1)
     [record] = (await worker.records()).records
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -184,12 +184,12 @@ async def test_a_record_to_which_nothing_comes_gives_signs_of_life(worker, rank,
     rank.assert_whole()
 
 
-async def test_a_run_that_nobody_has_on_record_is_refused(worker):
+async def test_a_run_without_a_journal_is_refused(worker):
     with pytest.raises(WorkerStartError, match="404"):
         await anext(worker.follow("no-such-run", "no-such-kernel", 0))
 
 
-async def test_a_server_that_is_stopped_in_mid_run_leaves_what_no_driver_has_read(tmp_path):
+async def test_a_server_stopped_during_a_run_saves_unread_messages(tmp_path):
     source = LocalWorkers(aiohttp.ClientSession())
     [worker] = await source.start(["r-w0"], WorkerOptions(cluster="r"), print, 120)
     store = RunStore(tmp_path / "runs")
@@ -200,7 +200,7 @@ async def test_a_server_that_is_stopped_in_mid_run_leaves_what_no_driver_has_rea
         assert (await rank.kernel.evaluate(rank_calls.prepare({}).expression)).status == "ok"
         code = CELL.format(end=str(tmp_path / "never"), last="")
         work = asyncio.create_task(rank.run(code, run.id, about(run)))
-        await rank.heard(20)
+        await rank.received(20)
         await rank.kernel.close()
         work.cancel()
         run.let_go()
@@ -209,8 +209,8 @@ async def test_a_server_that_is_stopped_in_mid_run_leaves_what_no_driver_has_rea
     info = json.loads((run.folder / "run.json").read_text())
     info["driver"]["started"] -= 1000
     (run.folder / "run.json").write_text(json.dumps(info))
-    [told] = await asyncio.to_thread(complete, store)
-    assert "rank 0 (worker r-w0): its process is gone, stopped" in told.error
+    [restored] = await asyncio.to_thread(complete, store)
+    assert "rank 0 (worker r-w0): its process is gone, stopped" in restored.error
     steps = store.load_run(run.id)["step"].to_list()
     assert steps == list(range(len(steps)))
     assert steps[: len(rank.reports)] == rank.reports

@@ -25,7 +25,7 @@ while not (marks / "end").exists() and time.monotonic() < deadline:
 """
 
 
-def test_a_stopped_process_is_told_of_and_may_go_on(tmp_path, monkeypatch):
+def test_a_stopped_process_is_reported_and_may_continue(tmp_path, monkeypatch):
     monkeypatch.setattr(core, "Liveness", functools.partial(Liveness, seconds=6))
     with Cluster.start(local=True, ranks=2, backend="torch", store=RunStore(tmp_path / "runs")) as cluster:
         run = cluster.train(CELL.format(marks=str(tmp_path)), detach=True)

@@ -43,7 +43,7 @@ def test_check(shell):
     assert "all-reduce of 16 MB on 2 ranks" in found._repr_html_()
 
 
-def test_output_is_labelled_and_like_output_folded(shell):
+def test_output_is_labelled_and_equal_output_is_folded(shell):
     code = "import farandole as fd\nprint('both')\nif fd.rank() == 1: print('one')\n[1, 2]"
     captured, _ = output_of(shell, "distributed", "", code)
     lines = [line for line in captured.stdout.splitlines() if line]
@@ -66,7 +66,7 @@ def test_push_and_pull(shell):
     assert shell.user_ns["z"] == {0: [1, 2, 3, 0], 1: [1, 2, 3, 1]}
 
 
-def test_a_training_cell_shows_a_dashboard_and_leaves_a_picture_and_a_run(shell):
+def test_a_training_cell_shows_a_dashboard_and_saves_a_picture_and_a_run(shell):
     captured, _ = output_of(shell, "distributed_train", "--name first --output run --tensorboard", train())
     run = shell.user_ns["run"]
     assert (run.status, run.name, run.result[0]) == (Status.FINISHED, "first", 16)
@@ -86,7 +86,7 @@ def test_a_run_on_another_backend(shell):
     assert ours == pytest.approx(theirs, abs=1e-4)
 
 
-def test_a_training_cell_that_fails_leaves_its_picture_and_raises(shell):
+def test_a_failed_training_cell_saves_its_picture_and_raises(shell):
     with capture_output() as captured, pytest.raises(RankError, match="ValueError: boom"):
         shell.run_cell_magic("distributed_train", "--name broken", "raise ValueError('boom')")
     assert captured.outputs
@@ -137,7 +137,7 @@ fd.result(step)
 """
 
 
-def test_a_detached_run_returns_at_once_and_is_waited_for(shell, tmp_path):
+def test_a_detached_run_returns_immediately_and_can_be_waited_for(shell, tmp_path):
     end = tmp_path / "end"
     code = ONE_BY_ONE.replace("END", repr(str(end)))
     captured, _ = output_of(shell, "distributed_train", "--name apart --detach -o apart", code)
@@ -158,7 +158,7 @@ def test_a_detached_run_returns_at_once_and_is_waited_for(shell, tmp_path):
     assert len(load_run(run.id)) == sum(run.results.values())
 
 
-def test_a_detached_run_that_fails_raises_when_it_is_waited_for(shell):
+def test_a_failed_detached_run_raises_when_waited_for(shell):
     output_of(shell, "distributed_train", "--name fails --detach", "raise ValueError('boom')")
     with capture_output(), pytest.raises(RankError, match="ValueError: boom"):
         shell.run_line_magic("runs", "wait fails --timeout 60")

@@ -22,7 +22,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def cluster(store):
-    cluster = Cluster.start(local=True, ranks=2, backend="none", name="desk", store=store)
+    cluster = Cluster.start(local=True, ranks=2, backend="none", name="mailbox", store=store)
     yield cluster
     cluster.stop()
     assert not (store.folder / MAILBOXES).exists()
@@ -35,10 +35,10 @@ async def sign(store, wanted):
     return found[0]
 
 
-async def test_a_cell_that_blocks_is_stopped_and_then_the_cluster(cluster, store):
+async def test_a_blocked_cell_is_stopped_and_then_the_cluster(cluster, store):
     # While the cluster starts, its ranks exist already.
     here = await sign(store, lambda said: len(said.ranks) == 2 and not said.busy)
-    assert (here.cluster, here.local, here.busy, here.runs) == ("desk", True, False, ())
+    assert (here.cluster, here.local, here.busy, here.runs) == ("mailbox", True, False, ())
     cell = asyncio.create_task(asyncio.to_thread(cluster.train, SLEEP))
     busy = await sign(store, lambda said: said.runs)
     await ask(busy, "stop_run", run=busy.runs[0], seconds=DEADLINE)
@@ -54,12 +54,12 @@ async def test_a_cell_that_blocks_is_stopped_and_then_the_cluster(cluster, store
     await sign(store, lambda said: [alive for _, _, alive in said.ranks] == [True, False])
 
     await ask(here, "stop", seconds=DEADLINE)
-    with pytest.raises(NoClusterError, match="cluster 'desk' was stopped from the panel"):
+    with pytest.raises(NoClusterError, match="cluster 'mailbox' was stopped from the panel"):
         await asyncio.to_thread(cluster.run, "1")
     assert "stopped from the panel" in cluster.ended
 
 
-async def test_a_cluster_that_starts_is_led_already_and_can_be_stopped(store):
+async def test_a_starting_cluster_has_a_driver_and_can_be_stopped(store):
     # Enough ranks that the request arrives before all of them are ready.
     start = asyncio.create_task(
         asyncio.to_thread(Cluster.start, local=True, ranks=4, backend="none", name="early", store=store)
@@ -75,7 +75,7 @@ async def test_a_cluster_that_starts_is_led_already_and_can_be_stopped(store):
     assert not (store.folder / MAILBOXES).exists()
 
 
-def test_a_cluster_that_does_not_start_leaves_no_desk(store):
+def test_a_cluster_that_fails_to_start_leaves_no_mailbox(store):
     with pytest.raises(WorkerStartError):
         Cluster.start(local=True, name="late", store=store, timeout=0.01)
     assert not (store.folder / MAILBOXES).exists()

@@ -25,7 +25,7 @@ def message(client, wanted):
             return found
 
 
-def test_it_comes_by_itself_and_in_the_cell_that_began_the_work(client, tmp_path):
+def test_output_appears_by_itself_in_the_cell_that_started_the_work(client, tmp_path):
     flag = tmp_path / "stopped"
     first = client.execute(
         "import asyncio, pathlib\n"

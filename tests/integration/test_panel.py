@@ -44,14 +44,16 @@ def is_so(**wanted):
     return check
 
 
-async def test_a_cluster_from_its_start_to_its_end_with_a_run_that_a_driver_elsewhere_leads(hub, tmp_path):
+async def test_a_cluster_from_start_to_stop_with_a_run_of_another_driver(hub, tmp_path):
     store = RunStore(hub.state / "homes" / "petra" / "farandole" / "runs")
     where = {"hub_url": hub.url, "token": hub.token_for("petra"), "store": store, "progress": print}
     end = tmp_path / "end"
     async with page_of(hub, "petra") as page, page.stream() as stream:
         asked = {"name": "panel", "workers": 2, "profile": "lean", "ranks": None, "backend": "torch", "wait": False}
         assert misfit(await page.ask("POST", "clusters", 202, json=asked), wire.Cluster) is None
-        starting = await stream.until("clusters", lambda said: only(said) and any(map(told, only(said)["workers"])))
+        starting = await stream.until(
+            "clusters", lambda said: only(said) and any(map(has_message, only(said)["workers"]))
+        )
         assert (only(starting)["state"], only(starting)["wanted"]) == ("starting", 2)
         await stream.until("clusters", is_so(state="ready", size=2), seconds=START_DEADLINE)
         used = await stream.until("clusters", lambda said: all(cpu(one) is not None for one in only(said)["workers"]))
@@ -97,7 +99,7 @@ async def test_a_cluster_from_its_start_to_its_end_with_a_run_that_a_driver_else
             await asyncio.to_thread(cluster.close)
 
 
-def told(worker):
+def has_message(worker):
     return worker["message"] is not None
 
 
@@ -105,7 +107,7 @@ def cpu(worker):
     return worker["usage"] and worker["usage"]["cpu"]
 
 
-async def test_a_run_that_nobody_leads_is_seen_and_stopped(hub):
+async def test_a_run_without_a_driver_is_shown_and_stopped(hub):
     home = Path(hub.state) / "homes" / "lost" / "farandole"
     home.mkdir(parents=True, exist_ok=True)
     async with page_of(hub, "lost") as page:

@@ -26,14 +26,14 @@ def only(cluster):
 
 
 @pytest.mark.parametrize("lost", [("torch",)], indirect=True)
-def test_goes_on_when_its_driver_was_killed(lost):
+def test_continues_after_its_driver_was_killed(lost):
     cluster = lost.attach()
     run = only(cluster).run
     assert run.status is Status.RUNNING
     assert lost.store.list()[0].status is Status.RUNNING
-    heard = len(run.dataframe())
-    assert heard >= 40
-    wait_until(lambda: len(run.dataframe()) > heard + 20, PATIENCE)
+    received = len(run.dataframe())
+    assert received >= 40
+    wait_until(lambda: len(run.dataframe()) > received + 20, PATIENCE)
     lost.end.touch()
     run.wait(PATIENCE)
     assert run.status is Status.FINISHED
@@ -47,7 +47,7 @@ def test_goes_on_when_its_driver_was_killed(lost):
 
 @pytest.mark.parametrize("lost", [()], indirect=True)
 @pytest.mark.parametrize("shared", [True, False])
-def test_is_there_when_it_ended_meanwhile(lost, tmp_path, shared):
+def test_is_complete_if_it_ended_meanwhile(lost, tmp_path, shared):
     lost.end.touch()
     store = lost.store if shared else RunStore(tmp_path / "elsewhere")
     cluster = lost.attach(store)
@@ -61,7 +61,7 @@ def test_is_there_when_it_ended_meanwhile(lost, tmp_path, shared):
 
 
 @pytest.mark.parametrize("lost", [("none", "if fd.rank() == 1: raise ValueError('late')")], indirect=True)
-def test_fails_as_its_cell_would(lost):
+def test_fails_like_its_cell(lost):
     lost.end.touch()
     with lost.attach() as cluster:
         with pytest.raises(RankError, match=r"rank 1 \(worker .*\): ValueError: late"):
@@ -72,7 +72,7 @@ def test_fails_as_its_cell_would(lost):
 @pytest.mark.parametrize(
     "lost", [("none", "import os, signal\nif fd.rank() == 1: os.kill(os.getpid(), signal.SIGKILL)")], indirect=True
 )
-def test_tells_of_a_rank_that_died_when_nobody_led(hub, lost):
+def test_reports_a_rank_that_died_without_a_driver(hub, lost):
     lost.end.touch()
     lost.wait_for_the_end_of(hub, 1)
     with lost.attach() as cluster:
@@ -83,7 +83,7 @@ def test_tells_of_a_rank_that_died_when_nobody_led(hub, lost):
 
 
 @pytest.mark.parametrize("lost", [()], indirect=True)
-def test_tells_of_a_worker_that_died_when_nobody_led(hub, lost):
+def test_reports_a_worker_that_died_without_a_driver(hub, lost):
     known = len(lost.store.load_run(lost.store.list()[0].id).query("rank == 1"))
     assert known >= 20
     [worker] = [one for one in processes_of(hub.state) if is_worker(one, f"{lost.name}-w1")]
@@ -115,7 +115,7 @@ def shell(lost, monkeypatch):
 
 
 @pytest.mark.parametrize("lost", [("torch",)], indirect=True)
-def test_is_there_when_its_workers_are_gone_too(hub, lost, shell):
+def test_is_complete_without_its_workers_too(hub, lost, shell):
     lost.end.touch()
     for rank in range(2):
         lost.wait_for_the_end_of(hub, rank)
@@ -132,7 +132,7 @@ def test_is_there_when_its_workers_are_gone_too(hub, lost, shell):
 
 
 @pytest.mark.parametrize("lost", [("none", "if fd.rank() == 1: raise ValueError('late')")], indirect=True)
-def test_a_worker_that_could_leave_nothing_costs_what_its_rank_said_last(hub, lost, shell):
+def test_a_killed_worker_loses_only_the_last_output_of_its_rank(hub, lost, shell):
     [worker] = [one for one in processes_of(hub.state) if is_worker(one, f"{lost.name}-w0")]
     worker.kill()
     lost.end.touch()
@@ -180,8 +180,8 @@ def test_no_rank_stops_and_no_report_is_lost_when_proxy_or_hub_restart(tmp_path,
             run = cluster.train(code.format(end=str(end), last=""), detach=True)
             wait_until(lambda: len(run.dataframe()) >= 40, PATIENCE)
             fault(hub)
-            heard = len(run.dataframe())
-            wait_until(lambda: len(run.dataframe()) > heard + 100, PATIENCE)
+            received = len(run.dataframe())
+            wait_until(lambda: len(run.dataframe()) > received + 100, PATIENCE)
             end.touch()
             run.wait(PATIENCE)
             assert_whole(store, run)

@@ -14,7 +14,7 @@ PATIENCE = 120
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("backend", "alone"), [("horovod", True), ("torch", False)])
-def test_another_driver_leads_a_run_on(hub, tmp_path, backend, alone):
+def test_another_driver_takes_over_a_run(hub, tmp_path, backend, alone):
     lost = LostElastic(hub, tmp_path, f"t-{backend}", backend)
     if alone:
         lost.kill_rank()
@@ -29,15 +29,15 @@ def test_another_driver_leads_a_run_on(hub, tmp_path, backend, alone):
         lost.hurry()
         run.wait(PATIENCE)
         assert_none_left_out(lost.store, run)
-        for told in (
+        for expected in (
             "another driver leads the run now",
             f"rank 1 (worker t-{backend}-w1) was lost: ",
         ):
-            assert any(told in notice for notice in run.notices), run.notices
+            assert any(expected in notice for notice in run.notices), run.notices
 
 
 @pytest.mark.timeout(300)
-def test_a_proxy_that_is_restarted_costs_no_rank(tmp_path):
+def test_a_restarted_proxy_loses_no_rank(tmp_path):
     with run_hub(tmp_path / "state") as hub:
         store = RunStore(tmp_path / "runs")
         where = {"hub_url": hub.url, "token": hub.token_for("kay"), "store": store}
@@ -47,8 +47,8 @@ def test_a_proxy_that_is_restarted_costs_no_rank(tmp_path):
             wait_until(lambda: len(run.dataframe()) >= 40, PATIENCE)
             kernels = [kernel.kernel_id for kernel in cluster._core.group.kernels]
             hub.kill_proxy()
-            heard = len(run.dataframe())
-            wait_until(lambda: len(run.dataframe()) > heard + 100, PATIENCE)
+            received = len(run.dataframe())
+            wait_until(lambda: len(run.dataframe()) > received + 100, PATIENCE)
             (tmp_path / "hurry").touch()
             run.wait(PATIENCE)
             assert_none_left_out(store, run)

@@ -174,8 +174,8 @@ class Site(RemoteHub):
             ("describe", "pods"),
             *(("logs", "--tail=60", "--prefix", f"--selector={which}") for which in ("app=farandole", USERS_PODS)),
         )
-        told = ((command, self.node.try_kubectl("--namespace", NAMESPACE, *command)) for command in commands)
-        return "\n".join(f"--- kubectl {' '.join(command)}\n{done.stdout}{done.stderr}" for command, done in told)
+        outputs = ((command, self.node.try_kubectl("--namespace", NAMESPACE, *command)) for command in commands)
+        return "\n".join(f"--- kubectl {' '.join(command)}\n{done.stdout}{done.stderr}" for command, done in outputs)
 
 
 def claim(name: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def wait_for_size(site: Site, user: str, size: int) -> None:
     wait_until(trained, RECOVERY_SECONDS)
 
 
-def test_a_worker_pod_that_is_deleted_is_replaced_in_mid_run(site: Site) -> None:
+def test_a_deleted_worker_pod_is_replaced_during_a_run(site: Site) -> None:
     with elastic_run(site, "ada"):
         before = site.pods("ada")["main-w1"]["metadata"]["uid"]
         site.kubectl("delete", "pod", site.pod_name("ada", "main-w1"))
@@ -79,7 +79,7 @@ def test_a_worker_pod_that_is_deleted_is_replaced_in_mid_run(site: Site) -> None
         assert before not in {pod["metadata"]["uid"] for pod in site.pods("ada").values()}
 
 
-def test_a_hub_whose_control_plane_was_away_hears_of_its_pods_again(site: Site) -> None:
+def test_a_hub_sees_its_pods_again_after_an_outage_of_the_control_plane(site: Site) -> None:
     with elastic_run(site, "grace"):
         with site.node.without_control_plane():
             # Until KubeSpawner's watches have given up, as the hub's log must show.
@@ -97,13 +97,13 @@ def test_a_hub_whose_control_plane_was_away_hears_of_its_pods_again(site: Site) 
 
 
 @pytest.fixture
-def mended(site: Site) -> Iterator[None]:
+def repaired(site: Site) -> Iterator[None]:
     yield
     site.node.kubectl("uncordon", NODE)
 
 
-@pytest.mark.usefixtures("mended")
-def test_a_run_goes_on_while_its_node_is_drained_of_a_worker(site: Site) -> None:
+@pytest.mark.usefixtures("repaired")
+def test_a_run_continues_while_its_node_is_drained_of_a_worker(site: Site) -> None:
     with elastic_run(site, "emmy"):
         which = "--pod-selector=farandole.user=emmy,hub.jupyter.org/servername=main-w1"
         site.node.kubectl("drain", NODE, "--force", "--delete-emptydir-data", which, "--timeout=120s")
@@ -114,7 +114,7 @@ def test_a_run_goes_on_while_its_node_is_drained_of_a_worker(site: Site) -> None
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_training_of_a_higher_priority_takes_the_place_of_a_worker(site: Site) -> None:
+def test_a_run_with_higher_priority_preempts_a_worker(site: Site) -> None:
     with elastic_run(site, "ada", profile="low-gpu"):
         notebook = site.pods("ada")[""]["metadata"]["uid"]
         with site.kernel("emmy") as emmy:

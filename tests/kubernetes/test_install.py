@@ -34,16 +34,16 @@ KINDS = (
 )
 
 
-def test_the_api_server_takes_all_manifests(site: Site) -> None:
-    told = site.node.kubectl("apply", "--dry-run=server", "-k", str(site.folder)).splitlines()
-    assert all(line.endswith("(server dry run)") for line in told), told
-    assert {line.split("/")[0] for line in told} == set(KINDS)
+def test_the_api_server_accepts_all_manifests(site: Site) -> None:
+    lines = site.node.kubectl("apply", "--dry-run=server", "-k", str(site.folder)).splitlines()
+    assert all(line.endswith("(server dry run)") for line in lines), lines
+    assert {line.split("/")[0] for line in lines} == set(KINDS)
 
 
-def test_what_is_applied_again_restarts_nothing(site: Site) -> None:
+def test_applying_the_manifests_again_restarts_nothing(site: Site) -> None:
     before = {name: site.component(name) for name in ("hub", "proxy")}
-    told = site.node.kubectl("apply", "-k", str(site.folder)).splitlines()
-    assert [line for line in told if line.endswith(" created")] == []
+    lines = site.node.kubectl("apply", "-k", str(site.folder)).splitlines()
+    assert [line for line in lines if line.endswith(" created")] == []
     for name in before:
         site.kubectl("rollout", "status", f"deployment/{name}", "--timeout=60s")
     assert {name: site.component(name) for name in before} == before
@@ -90,7 +90,9 @@ def _answers(url: str) -> bool:
         (f"system:serviceaccount:{NAMESPACE}:default", "get", "pods", NAMESPACE, False),
     ],
 )
-def test_who_may_do_what(site: Site, node: OneNode, who: str, verb: str, what: str, where: str, *, may: bool) -> None:
+def test_accounts_have_only_their_rights(
+    site: Site, node: OneNode, who: str, verb: str, what: str, where: str, *, may: bool
+) -> None:
     place = ["--namespace", where] if where else []
     resource, _, part = what.partition("/")
     answer = node.try_kubectl("auth", "can-i", verb, resource, f"--subresource={part}", f"--as={who}", *place)

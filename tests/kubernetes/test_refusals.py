@@ -39,7 +39,7 @@ def _set_quota(site: Site, hard: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_cluster_that_asks_for_three_of_two_gpus_is_withdrawn_whole(site: Site) -> None:
+def test_a_cluster_with_too_many_gpus_is_cancelled_completely(site: Site) -> None:
     with site.kernel("ada") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         with pytest.raises(CellError, match=rf"(?s)0/1 nodes are available: 1 Insufficient {GPU}"):
@@ -57,7 +57,7 @@ def test_a_cluster_that_asks_for_three_of_two_gpus_is_withdrawn_whole(site: Site
     ("profile", "reason"),
     [("huge", "0/1 nodes are available: 1 Insufficient memory"), ("no-image", "registry.invalid/nothing:1")],
 )
-def test_a_server_that_cannot_be_is_given_up_with_the_reason(site: Site, profile: str, reason: str) -> None:
+def test_an_impossible_server_is_given_up_with_the_reason(site: Site, profile: str, reason: str) -> None:
     api = HubApi(site, "grace")
     last = api.start("grace", "main-w0", role="worker", profile=profile)
     assert last.get("failed"), last
@@ -88,7 +88,7 @@ def test_a_users_policy_and_home_carry_the_full_name(site: Site) -> None:
     site.wait_gone("grace", "main-w0")
 
 
-def test_a_quota_that_is_used_up_is_told(site: Site) -> None:
+def test_an_exhausted_quota_is_reported(site: Site) -> None:
     api = HubApi(site, "grace")
     pods = len(site.get("pods")["items"])
     with quota(site, pods=str(pods)):

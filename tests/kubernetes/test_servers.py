@@ -65,7 +65,7 @@ def test_the_home_outlives_the_pod(site: Site) -> None:
     assert site.pods("ada")[""]["metadata"]["uid"] != before
 
 
-def test_a_data_set_is_there_for_all_and_nobody_changes_it(site: Site) -> None:
+def test_a_data_set_is_readable_for_all_and_read_only(site: Site) -> None:
     volume = site.get("persistentvolumeclaim", DATA_SET)["spec"]["volumeName"]
     folder = Path(site.get("persistentvolume", volume)["spec"]["hostPath"]["path"])
     (folder / "first.txt").write_text("one, two")

@@ -29,7 +29,7 @@ def test_a_cell_trains_over_two_worker_pods(site: Site, backend: str) -> None:
     site.wait_gone("ada", "main-w0", "main-w1")
 
 
-def test_two_users_train_on_while_the_hub_is_made_anew(site: Site) -> None:
+def test_two_users_continue_training_while_the_hub_is_recreated(site: Site) -> None:
     users = ("ada", "grace")
     with ExitStack() as kernels:
         led = {user: kernels.enter_context(site.kernel(user)) for user in users}
@@ -55,7 +55,7 @@ def test_two_users_train_on_while_the_hub_is_made_anew(site: Site) -> None:
             site.wait_gone(user, "main-w0", "main-w1")
 
 
-def test_a_run_goes_on_while_the_proxy_is_made_anew(site: Site) -> None:
+def test_a_run_continues_while_the_proxy_is_recreated(site: Site) -> None:
     with site.kernel("ada") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 2", deadline=CELL_SECONDS)

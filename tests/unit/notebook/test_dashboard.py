@@ -32,7 +32,7 @@ def example_run(tmp_path, *, size=4, steps=400, gpu=False, name="digits CNN"):
     run = Run(info, "code")
     for rank in range(size):
         _train(run, rank, steps, noise)
-        _tell(run, rank, steps, gpu=gpu)
+        _report(run, rank, steps, gpu=gpu)
     return run
 
 
@@ -45,7 +45,7 @@ def _train(run, rank, steps, noise):
         run.add_records(rank, report_to_json(Report(rank=rank, time=float(step), step=step, values=values)))
 
 
-def _tell(run, rank, steps, *, gpu):
+def _report(run, rank, steps, *, gpu):
     usage = {"kind": "usage", "rank": rank, "time": 1.0, "cpu_percent": 91.0 + rank, "memory_bytes": 412_000_000}
     if gpu:
         usage |= {"gpu_percent": 72.0, "gpu_memory_bytes": 3.2e9, "gpu_memory_total_bytes": 24e9}
@@ -110,7 +110,7 @@ def test_view_sums_throughput_and_marks_the_slowest(tmp_path):
     assert view["elapsed"] in (83, 84)
 
 
-def test_view_marks_nobody_when_all_are_equal(tmp_path):
+def test_view_marks_no_rank_if_all_are_equal(tmp_path):
     run = example_run(tmp_path, size=2)
     assert not any(row["slowest"] for row in view_of(run, 0.0)["ranks"])
 

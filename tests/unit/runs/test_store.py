@@ -335,18 +335,18 @@ def test_ranks_of_an_elastic_run_share_files_and_each_message_is_written_once(st
     run = create(store)
     messages = [("a", 1, 0), ("b", 1, 1), ("a", 2, 1), ("b", 2, 0), ("a", 3, 1)]
 
-    def tell(run, messages):
+    def add_messages(run, messages):
         for kernel, number, rank in messages:
             record = report_to_json(Report(rank=rank, time=float(number), step=number, values={"x": 1.0}))
             run.add_records(rank, record, position=(kernel, number))
             if number == 1:
                 run.add_records(rank, {"kind": "notice", "text": f"{kernel} is ready"}, position=(kernel, number))
 
-    tell(run, messages[:3])
+    add_messages(run, messages[:3])
     run.assign_ranks(["w1", "w2"])
     run.let_go()
     again = store.resume(json.loads(run.info.to_json()), run.code)
-    tell(again, sorted(messages, reverse=True))
+    add_messages(again, sorted(messages, reverse=True))
     again.finish(Status.FINISHED)
     frame = store.load_run(run.id)
     assert sorted(zip(frame["rank"], frame["step"], strict=True)) == [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3)]

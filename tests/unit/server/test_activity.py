@@ -133,12 +133,12 @@ async def until(happened):
 
 @pytest.mark.parametrize(("pause", "reports"), [(1, 0), (100, 1)])
 async def test_after_a_pause_activity_is_reported_to_the_hub_immediately(manager, pause, reports):
-    told = asyncio.Event()
+    reported = asyncio.Event()
     count = []
 
     async def notify():
         count.append(manager.busy)
-        told.set()
+        reported.set()
 
     manager.before_work = FirstReport(
         since=lambda: timedelta(seconds=pause), notify=notify, interval=timedelta(seconds=60)
@@ -147,7 +147,7 @@ async def test_after_a_pause_activity_is_reported_to_the_hub_immediately(manager
         manager.note_status("rank", CELL, state)
     manager.note_status("rank", CELL, "busy")
     if reports:
-        await asyncio.wait_for(told.wait(), 10)
+        await asyncio.wait_for(reported.wait(), 10)
     await asyncio.sleep(0)
     assert count == [True] * reports
 

@@ -22,7 +22,7 @@ NEVER_WRONG = {"name", "gpu_image", "shares", "home_class", "gpu_kind", "homes",
 
 
 @pytest.mark.parametrize("model", [*TABLES, *VARIABLES])
-def test_every_field_that_can_be_wrong_is_described(model: type[Checked]) -> None:
+def test_every_field_that_can_be_invalid_is_described(model: type[Checked]) -> None:
     undescribed = {name for name, field in model.model_fields.items() if not field.description}
     assert undescribed <= (NEVER_WRONG if model in VARIABLES else set())
 
@@ -39,7 +39,7 @@ def test_an_error_names_the_variable_its_value_and_the_remedy() -> None:
 
 
 @pytest.mark.parametrize("text", ["1500.0", "1_500", " 1500", "+1500"])
-def test_a_number_has_digits_only(text: str) -> None:
+def test_a_number_contains_only_digits(text: str) -> None:
     environ = {"FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook:1", "FARANDOLE_MTU": text}
     with pytest.raises(SettingsError) as caught:
         DockerSettings.from_environment(environ)

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_environment_moves_port_and_state(tmp_path: Path) -> None:
+def test_the_environment_sets_port_and_state_folder(tmp_path: Path) -> None:
     settings = Settings.from_environment({"FARANDOLE_PORT": "8123", "FARANDOLE_STATE": str(tmp_path)})
     assert (settings.port, settings.state) == (8123, tmp_path)
     assert Settings.from_environment({}).port == 8000
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "eighty", "-1"])
-def test_a_bad_port_is_named(port: str) -> None:
+def test_an_invalid_port_is_named(port: str) -> None:
     with pytest.raises(SettingsError, match="FARANDOLE_PORT"):
         Settings.from_environment({"FARANDOLE_PORT": port})
 
 
-def test_the_password_is_made_once_and_private(tmp_path: Path) -> None:
+def test_the_password_is_created_once_and_private(tmp_path: Path) -> None:
     settings = Settings(state=tmp_path / "state")
     password = ensure_password(settings)
     assert len(password) >= 12
@@ -42,11 +42,11 @@ def test_the_password_is_made_once_and_private(tmp_path: Path) -> None:
     ("host", "loopback"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False), ("hub.lab", False)],
 )
-def test_what_counts_as_loopback(host: str, loopback: bool) -> None:
+def test_loopback_addresses_are_recognised(host: str, loopback: bool) -> None:
     assert is_loopback(host) == loopback
 
 
-def test_a_bad_setting_ends_the_hub_with_its_words_alone() -> None:
+def test_an_invalid_setting_stops_the_hub_with_only_its_message() -> None:
     with pytest.raises(SystemExit, match="The hub does not start. FARANDOLE_PORT is 'x'"):  # noqa: SIM117
         with exit_on_bad_settings():
             Settings.from_environment({"FARANDOLE_PORT": "x"})
@@ -66,7 +66,7 @@ def test_notebooks_never_replace_those_of_the_user(tmp_path: Path) -> None:
     assert (home / "b.ipynb").read_text() == "new"
 
 
-def test_a_port_is_kept_while_nobody_else_has_it(tmp_path):
+def test_a_port_is_kept_unless_another_process_uses_it(tmp_path):
     path = tmp_path / "hub.port"
     port = kept_port(path)
     assert kept_port(path) == port

@@ -81,14 +81,14 @@ def test_data_sets_are_volumes_with_a_folder() -> None:
         "mnist:/data/a,mnist:/data/b",
     ],
 )
-def test_what_is_no_data_set_is_refused_by_hub_and_filter(text: str) -> None:
+def test_an_invalid_data_set_is_refused_by_hub_and_filter(text: str) -> None:
     with pytest.raises(SettingsError, match="FARANDOLE_SHARED_VOLUMES"):
         parse_data(text, "farandole")
     with pytest.raises(SettingsError, match="FARANDOLE_SHARED_VOLUMES"):
         Rules.from_environment({"FARANDOLE_SHARED_VOLUMES": text})
 
 
-def test_members_are_listed_or_those_of_the_hubs_group() -> None:
+def test_members_are_listed_or_come_from_the_hubs_group() -> None:
     def groups_of(user: str, groups: set[str]) -> list[str]:
         return [folder.group for folder in SHARES.folders_of(user, groups)]
 
@@ -98,7 +98,7 @@ def test_members_are_listed_or_those_of_the_hubs_group() -> None:
 
 
 @pytest.mark.parametrize("text", ["a b", "Vision", "../x: ada", "nlp,nlp: ada", ": ada"])
-def test_what_is_no_group_is_refused(text: str) -> None:
+def test_an_invalid_group_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="FARANDOLE_GROUP_FOLDERS"):
         parse_folders(text)
 
@@ -109,7 +109,7 @@ def test_the_filter_admits_the_volumes_of_the_same_setting() -> None:
     assert not rules.shares_volume("mnist2")
 
 
-def test_a_server_gets_data_to_read_and_its_users_groups_to_write() -> None:
+def test_data_sets_are_read_only_and_folders_of_groups_writable() -> None:
     shared = SharedVolumes(FakeEngine(), SHARES, name="farandole")  # type: ignore[arg-type]
     data = {"mnist": {"bind": "/data/mnist", "mode": "ro"}}
     vision = {"farandole-group-vision": {"bind": "/groups/vision", "mode": "rw"}}
@@ -140,7 +140,7 @@ def test_a_home_of_an_earlier_version_has_no_name_and_is_accepted() -> None:
     claim(FakeEngine(HOME), "ada@example.org")
 
 
-def test_a_profile_has_some_of_the_data_sets() -> None:
+def test_a_profile_can_have_some_of_the_data_sets() -> None:
     shares = Shares(data=parse_data("mnist:/data/mnist,web:/data/web", "farandole"))
     shared = SharedVolumes(FakeEngine("web"), shares, name="farandole")  # type: ignore[arg-type]
     assert shared.binds("ada", set(), ["web"]) == {"web": {"bind": "/data/web", "mode": "ro"}}
@@ -150,14 +150,14 @@ def test_a_profile_has_some_of_the_data_sets() -> None:
         asyncio.run(shared.ensure("ada", set(), None, image="farandole-notebook:1", network="farandole-user-ada"))
 
 
-def test_a_profile_with_data_that_nobody_shares_is_refused() -> None:
+def test_a_profile_with_an_unknown_data_set_is_refused() -> None:
     SHARES.check("cpu", None)
     SHARES.check("cpu", ["mnist"])
     with pytest.raises(SettingsError, match=r"profile 'cpu' has 'imagenet'.* names: mnist"):
         SHARES.check("cpu", ["imagenet"])
 
 
-def test_a_groups_volume_is_made_once_by_a_container_that_goes_again() -> None:
+def test_a_groups_volume_is_created_once_by_a_temporary_container() -> None:
     engine = FakeEngine("mnist")
     ensure(engine, "ada", set())
     ensure(engine, "grace", set())
@@ -169,6 +169,6 @@ def test_a_groups_volume_is_made_once_by_a_container_that_goes_again() -> None:
     assert engine.removed == ["1"]
 
 
-def test_a_data_set_that_is_missing_is_named() -> None:
+def test_a_missing_data_set_is_named() -> None:
     with pytest.raises(SharedVolumeError, match="docker volume create mnist"):
         ensure(FakeEngine(), "ada", set())

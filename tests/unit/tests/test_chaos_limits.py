@@ -37,7 +37,7 @@ def test_a_killed_rank_is_a_new_process(ranks):
 def test_a_stopped_rank_may_delay_the_others_for_a_minute(ranks):
     assert list(exceeded(hit("stop", 45.0), ranks, ranks, LOST)) == []
     [problem] = exceeded(hit("stop", 75.0), ranks, ranks, LOST)
-    assert "nobody trained for 75 s after fault 0: stop" in problem
+    assert "no rank trained for 75 s after fault 0: stop" in problem
 
 
 def test_a_cut_without_an_effect_is_reported(ranks):

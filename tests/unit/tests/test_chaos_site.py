@@ -96,7 +96,7 @@ def test_only_cuts_of_killed_soaks_are_restored(programs):
     ours = f"INPUT -i lo -p tcp -m tcp --sport 1 --dport 2 -m comment --comment {MARK} -j DROP"
     rules = ["-P INPUT ACCEPT", f"-A {ours}", '-A INPUT -m comment --comment "of somebody else" -j DROP']
     (programs.folder / "iptables.rules").write_text("\n".join(rules) + "\n")
-    Cut.mend_all()
+    Cut.restore_all()
     assert programs.calls("iptables") == ["iptables -w -S INPUT", f"iptables -w -D {ours}"]
 
 

@@ -27,9 +27,9 @@ class Pretended(Site):
 
     kinds = ("rank", "worker", "driver")
 
-    def __init__(self, folder, *, stands_still=None, gives_up=None, restarts=None, dies=0, leaves=()):
+    def __init__(self, folder, *, hangs=None, gives_up=None, restarts=None, dies=0, leaves=()):
         self._store = RunStore(folder)
-        self._stands_still, self._gives_up, self._leaves = stands_still, gives_up, list(leaves)
+        self._hangs, self._gives_up, self._leaves = hangs, gives_up, list(leaves)
         self._restarts, self._dies = restarts, dies
         self._pids = 0
         self.kept = []
@@ -45,7 +45,7 @@ class Pretended(Site):
         if self._dies:
             self._dies -= 1
             raise ProcessLookupError(ranks[0].pid)
-        self._still = fault.number == self._stands_still
+        self._still = fault.number == self._hangs
         self._pids += 10 * (fault.number == self._restarts)
         if fault.number == self._gives_up:
             self._end(Status.FAILED, REASON)
@@ -137,7 +137,7 @@ def test_a_disk_is_kept_full_until_a_notice_appears(tmp_path):
 
 
 def test_a_hung_run_is_a_problem_and_the_next_faults_hit_another(tmp_path, faults):
-    report, said = soaked(site := Pretended(tmp_path, stands_still=1), faults, tmp_path)
+    report, said = soaked(site := Pretended(tmp_path, hangs=1), faults, tmp_path)
     assert report.problems == [f"chaos-0: not all ranks train again after {faults[1]} (for 3 s)"]
     assert [hit.fault for hit in report.hits] == faults
     assert [hit.seconds is None for hit in report.hits] == [False, True, False]

@@ -10,7 +10,7 @@ RESULT = {"kind": Kind.RESULT, "value": 7}
 
 
 class Listener:
-    """Stands for an elastic run and notes what it hears."""
+    """Stands for an elastic run and records the messages that it receives."""
 
     def __init__(self):
         self.heard = []
@@ -73,7 +73,7 @@ def test_a_value_that_nothing_waits_for_is_dropped(router, runs, kernel):
     assert runs[0].results == {}
 
 
-def test_an_elastic_run_hears_the_messages_of_its_ranks_too(router, runs, kernel):
+def test_an_elastic_run_receives_the_messages_of_its_ranks_too(router, runs, kernel):
     router.elastic = elastic = Listener()
     member = {"kind": Kind.MEMBER}
     router.route(kernel, 0, batch(runs[0].id, member, RESULT), [], None)

@@ -48,7 +48,7 @@ def frames(data):
     return found
 
 
-def told(kept, after=0):
+def contents_after(kept, after=0):
     """Return number and content of each message after the first ``after`` ones, in as many reads as necessary."""
     found = []
     while after < kept.count:
@@ -58,13 +58,13 @@ def told(kept, after=0):
 
 
 def texts(kept, after=0):
-    return [content["text"] for _, content in told(kept, after)]
+    return [content["text"] for _, content in contents_after(kept, after)]
 
 
 def test_messages_are_numbered_from_one_and_readable_from_any_number(kept):
     for number in range(5):
         kept.add("iopub", "stream", printed(str(number)))
-    assert [number for number, _ in told(kept)] == [1, 2, 3, 4, 5]
+    assert [number for number, _ in contents_after(kept)] == [1, 2, 3, 4, 5]
     assert texts(kept, 3) == ["3", "4"]
     assert kept.read(5) == (b"", 5)
 
@@ -123,7 +123,7 @@ def test_beyond_its_limit_it_keeps_reports_and_the_end_with_one_notice(kept):
         kept.add("iopub", "stream", printed("x" * 100))
         kept.add("iopub", "comm_msg", message("comm_msg", {"report": number}))
     kept.add("shell", "execute_reply", message("execute_reply", {"status": "ok"}))
-    contents = [content for _, content in told(kept)]
+    contents = [content for _, content in contents_after(kept)]
     assert [content["report"] for content in contents if "report" in content] == list(range(30))
     assert contents[-1] == {"status": "ok"}
     streams = [content["text"] for content in contents if "text" in content]

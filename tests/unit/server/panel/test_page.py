@@ -53,7 +53,7 @@ async def until(happened):
 
 async def test_a_slow_page_gets_the_newest_messages_and_delays_nothing(panel):
     slow = Slow()
-    telling = asyncio.create_task(Page(panel, slow.send).send_updates())
+    sending = asyncio.create_task(Page(panel, slow.send).send_updates())
     await until(lambda: slow.waiting)
     for number in range(1000):
         panel._publish("runs", {"kind": "runs", "runs": [], "total": number})
@@ -65,8 +65,8 @@ async def test_a_slow_page_gets_the_newest_messages_and_delays_nothing(panel):
     await until(lambda: {one["kind"] for one in slow.taken} >= {"clusters", "resources", "runs"})
     totals = [one["total"] for one in slow.taken if one["kind"] == "runs"]
     assert totals == [999]
-    telling.cancel()
-    await asyncio.wait([telling])
+    sending.cancel()
+    await asyncio.wait([sending])
 
 
 async def test_a_run_that_is_shown_again_is_sent_again(panel):
@@ -77,7 +77,7 @@ async def test_a_run_that_is_shown_again_is_sent_again(panel):
     page = Page(panel, slow.send)
     watch = {"seen": True, "runs": [run.id], "by_rank": False, "logs": []}
     page.subscribe(watch)
-    telling = asyncio.create_task(page.send_updates())
+    sending = asyncio.create_task(page.send_updates())
     await until(lambda: panel.topics["runs"].message)
     slow.let(3)
     await until(lambda: len(slow.taken) == 3 and slow.waiting)
@@ -85,8 +85,8 @@ async def test_a_run_that_is_shown_again_is_sent_again(panel):
     page.subscribe(watch)
     slow.let()
     await until(lambda: [one["kind"] for one in slow.taken].count("run") == 2)
-    telling.cancel()
-    await asyncio.wait([telling])
+    sending.cancel()
+    await asyncio.wait([sending])
 
 
 async def test_the_next_part_of_a_log_is_read_when_the_page_has_received_the_last(panel, monkeypatch):
@@ -100,7 +100,7 @@ async def test_the_next_part_of_a_log_is_read_when_the_page_has_received_the_las
     page = Page(panel, slow.send)
     log = {"run": run.id, "rank": 0, "worker": None, "offset": 0}
     page.subscribe({"seen": True, "runs": [], "by_rank": False, "logs": [log]})
-    telling = asyncio.create_task(page.send_updates())
+    sending = asyncio.create_task(page.send_updates())
     # The messages that all pages receive first, then one part of the log.
     await until(lambda: panel.topics["runs"].message)
     slow.let(4)
@@ -109,8 +109,8 @@ async def test_the_next_part_of_a_log_is_read_when_the_page_has_received_the_las
     assert len(read) <= 2
     slow.let()
     await until(lambda: sum(len(one["part"]["text"]) for one in slow.taken if one["kind"] == "log") == 1_000_000)
-    telling.cancel()
-    await asyncio.wait([telling])
+    sending.cancel()
+    await asyncio.wait([sending])
 
 
 async def test_a_page_that_keeps_following_a_log_gets_no_part_twice(panel):
@@ -121,7 +121,7 @@ async def test_a_page_that_keeps_following_a_log_gets_no_part_twice(panel):
     log = {"run": run.id, "rank": 0, "worker": None, "offset": 0}
     watch = {"seen": True, "runs": [], "by_rank": False, "logs": [log]}
     page.subscribe(watch)
-    telling = asyncio.create_task(page.send_updates())
+    sending = asyncio.create_task(page.send_updates())
 
     def text():
         return "".join(one["part"]["text"] for one in slow.taken if one["kind"] == "log")
@@ -133,18 +133,18 @@ async def test_a_page_that_keeps_following_a_log_gets_no_part_twice(panel):
         page.subscribe(watch)
     assert text() == "0\n1\n2\n"
     run.finish(Status.FINISHED)
-    telling.cancel()
-    await asyncio.wait([telling])
+    sending.cancel()
+    await asyncio.wait([sending])
 
 
 async def test_a_silent_stream_sends_heartbeats(panel, monkeypatch):
     monkeypatch.setattr(pages, "BEAT_SECONDS", 0.1)
     slow = Slow()
     slow.let()
-    telling = asyncio.create_task(Page(panel, slow.send).send_updates())
+    sending = asyncio.create_task(Page(panel, slow.send).send_updates())
     await until(lambda: [one["kind"] for one in slow.taken].count("beat") >= 2)
-    telling.cancel()
-    await asyncio.wait([telling])
+    sending.cancel()
+    await asyncio.wait([sending])
 
 
 async def test_a_page_that_does_not_read_uses_no_memory(tmp_path, monkeypatch):
@@ -158,13 +158,13 @@ async def test_a_page_that_does_not_read_uses_no_memory(tmp_path, monkeypatch):
             panel._publish("runs", {"kind": "runs", "runs": [], "total": number, "padding": big})
             panel.notify_pages()
             await asyncio.sleep(0.005)
-        told = panel.topics["runs"].version
+        published = panel.topics["runs"].version
         stream.socket._reader._protocol.resume_reading()
         last = await stream.until("runs", lambda said: said["total"] == 299)
         assert last["total"] == 299
         heard = [one for one in stream.heard if one["kind"] == "runs"]
         # The kernel buffers some megabytes of the thirty that were published.
-        assert len(heard) < told - 100
+        assert len(heard) < published - 100
 
 
 def panel_of(server):

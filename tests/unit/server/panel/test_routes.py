@@ -151,7 +151,7 @@ async def test_a_cluster_is_started_shown_and_stopped(server, hub):
     assert hub.servers == {}
 
 
-def both_told_of(said):
+def both_report(said):
     return [bool(worker["message"]) for one in said["clusters"] for worker in one["workers"]] == [True, True]
 
 
@@ -161,9 +161,9 @@ async def test_the_progress_of_a_start_comes_from_the_hub_and_a_start_can_be_can
     async with server.stream() as stream:
         main = await server.ask("POST", "clusters", 202, json={**START, "profile": "big", "wait": True})
         assert [one["state"] for one in main["workers"]] == ["starting", "starting"]
-        told = await stream.until("clusters", both_told_of)
-        assert misfit(told, wire.ClustersMessage) is None
-        [main] = told["clusters"]
+        message = await stream.until("clusters", both_report)
+        assert misfit(message, wire.ClustersMessage) is None
+        [main] = message["clusters"]
         assert (main["state"], main["wanted"], main["size"]) == ("starting", 2, None)
         first, second = main["workers"]
         assert (first["state"], first["percent"], first["message"], first["queue"]) == (
@@ -179,9 +179,9 @@ async def test_the_progress_of_a_start_comes_from_the_hub_and_a_start_can_be_can
 
 async def test_an_early_refusal_is_returned(server, hub):
     hub.refusals["main-w0"] = (400, "That makes 5 workers and this hub allows 4 for each user.")
-    told = await server.ask("POST", "clusters", 429, json=START)
-    assert (told["code"], misfit(told, wire.Problem)) == ("quota", None)
-    assert "this hub allows 4 for each user" in told["message"]
+    problem = await server.ask("POST", "clusters", 429, json=START)
+    assert (problem["code"], misfit(problem, wire.Problem)) == ("quota", None)
+    assert "this hub allows 4 for each user" in problem["message"]
     assert (await server.ask("GET", "state"))["clusters"] == []
 
 
@@ -192,10 +192,10 @@ async def test_a_late_failure_stays_with_the_hubs_reason_until_it_is_dismissed(s
     async with server.stream() as stream:
         await server.ask("POST", "clusters", 202, json=START)
         hub.go.set()
-        told = await stream.until(
+        message = await stream.until(
             "clusters", lambda said: said["clusters"] and said["clusters"][0]["state"] == "failed"
         )
-        [main] = told["clusters"]
+        [main] = message["clusters"]
         assert misfit(main, wire.Cluster) is None
         assert "worker main-w1 failed to start. The hub says: Spawn failed: no GPU is free" in main["error"]
         await server.ask("DELETE", "clusters/main", 204)
@@ -209,13 +209,13 @@ async def test_a_start_from_a_notebook_is_shown_too(server, hub):
     hub.asked["mine-w0"] = {"user_options": {"profile": "big"}}
     await hub.register("mine-w0")
     async with server.stream() as stream:
-        told = await stream.until(
+        message = await stream.until(
             "clusters", lambda said: said["clusters"] and said["clusters"][0]["workers"][0]["message"]
         )
-        assert told["clusters"][0]["workers"][0]["message"] == "Pulling"
+        assert message["clusters"][0]["workers"][0]["message"] == "Pulling"
         hub.go.set()
-        told = await stream.until("clusters", lambda said: said["clusters"][0]["error"])
-        assert told["clusters"][0]["error"] == "worker mine-w0 failed to start. The hub says: Spawn failed: no image"
+        message = await stream.until("clusters", lambda said: said["clusters"][0]["error"])
+        assert message["clusters"][0]["error"] == "worker mine-w0 failed to start. The hub says: Spawn failed: no image"
 
 
 async def test_a_cluster_without_a_driver_is_scaled_here(server, hub):
@@ -240,9 +240,9 @@ async def test_a_cluster_without_a_driver_is_scaled_here(server, hub):
 async def test_an_active_run_keeps_its_cluster_unless_it_may_be_stopped(server, hub):
     hub.has("main-w0")
     hub.runs["20260101-000000-abcd"] = "main-w0"
-    told = await server.ask("DELETE", "clusters/main", 409)
-    assert misfit(told, wire.Problem) is None
-    assert (told["code"], told["runs"]) == ("runs_go_on", ["20260101-000000-abcd"])
+    problem = await server.ask("DELETE", "clusters/main", 409)
+    assert misfit(problem, wire.Problem) is None
+    assert (problem["code"], problem["runs"]) == ("runs_go_on", ["20260101-000000-abcd"])
     assert hub.servers
     await server.ask("DELETE", "clusters/main?stop_runs=1", 202)
     await until_there(server, lambda found: found is None)
@@ -258,7 +258,9 @@ class Driver:
             "driver": this_process(), "since": 1.0, "workers": ["main-w0"], "ranks": [("main-w0", 0, True)],
             "runs": [], "wanted": None, "error": None, **said,
         }  # fmt: skip
-        self._desk = mailbox.Mailbox(store, lambda: self.sign, dict.fromkeys(("scale", "stop", "stop_run"), self.act))
+        self._mailbox = mailbox.Mailbox(
+            store, lambda: self.sign, dict.fromkeys(("scale", "stop", "stop_run"), self.act)
+        )
 
     async def act(self, request):
         self.asked.append(request)
@@ -266,9 +268,9 @@ class Driver:
             raise self.error
 
     async def __aenter__(self):
-        self._serving = asyncio.create_task(self._desk.serve())
+        self._serving = asyncio.create_task(self._mailbox.serve())
         async with asyncio.timeout(DEADLINE):
-            while not (self._desk.folder / "desk.json").exists():
+            while not (self._mailbox.folder / "desk.json").exists():
                 await asyncio.sleep(0.01)
         return self
 
@@ -313,7 +315,7 @@ async def test_a_dead_rank_is_marked(server, hub, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ({"name": "Big One"}, "cannot be a cluster's name"),
         ({"workers": 0}, "at least 1 of workers, not 0"),
@@ -325,10 +327,10 @@ async def test_a_dead_rank_is_marked(server, hub, tmp_path):
         (None, "must be a JSON object"),
     ],
 )
-async def test_an_invalid_start_is_refused(server, hub, body, told):
+async def test_an_invalid_start_is_refused(server, hub, body, message):
     answer = await server.ask("POST", "clusters", 400, json=None if body is None else {**START, **body})
     assert misfit(answer, wire.Problem) is None
-    assert told in answer["message"]
+    assert message in answer["message"]
     assert not hub.asked
 
 
@@ -362,9 +364,9 @@ async def test_an_unreachable_hub_is_reported_and_known_clusters_stay(server, hu
     async with server.stream() as stream:
         await stream.until("clusters", lambda said: said["clusters"])
         hub.away = True
-        told = await stream.until("clusters", lambda said: said["hub"]["error"])
-        assert "503" in told["hub"]["error"]
-        assert [one["name"] for one in told["clusters"]] == ["main"]
+        message = await stream.until("clusters", lambda said: said["hub"]["error"])
+        assert "503" in message["hub"]["error"]
+        assert [one["name"] for one in message["clusters"]] == ["main"]
         refused = await server.ask("DELETE", "clusters/main", 409)
         assert "503" in refused["message"]
         hub.away = False
@@ -405,9 +407,9 @@ async def test_the_log_of_a_restarted_worker_is_followed_from_its_beginning(serv
         await stream.until("clusters", lambda said: said["clusters"])
         await stream.watch(logs=[log_of("main-w0")])
         await stream.until("log")
-        hub.logged = "anew\n"
-        told = await stream.until("log")
-        assert (told["part"]["offset"], told["part"]["text"]) == (0, "anew\n")
+        hub.logged = "restarted\n"
+        message = await stream.until("log")
+        assert (message["part"]["offset"], message["part"]["text"]) == (0, "restarted\n")
 
 
 async def test_a_page_that_closes_before_all_answers_breaks_nothing(server, hub, monkeypatch):

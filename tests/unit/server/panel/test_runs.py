@@ -124,14 +124,14 @@ async def test_500_runs_of_64_ranks_with_100_000_points_are_not_read(tmp_path, s
     with opened(runs) as files_opened:
         state = await server.ask("GET", "state")
         async with server.stream() as stream:
-            told = await stream.until("runs")
-            await stream.watch(told["runs"][0]["id"])
+            message = await stream.until("runs")
+            await stream.watch(message["runs"][0]["id"])
             shown = await stream.until("run")
             await asyncio.sleep(2.5)
     assert (len(state["runs"]["runs"]), state["runs"]["total"]) == (NEWEST, 500)
-    assert misfit(told, wire.RunsMessage) is None
-    assert [one["id"] for one in told["runs"][:2]] == ["20260101-000499-abcd", "20260101-000498-abcd"]
-    assert set(files_opened) == {*(f"{one['id']}/run.json" for one in told["runs"]), f"{shown['id']}/{VIEW}"}
+    assert misfit(message, wire.RunsMessage) is None
+    assert [one["id"] for one in message["runs"][:2]] == ["20260101-000499-abcd", "20260101-000498-abcd"]
+    assert set(files_opened) == {*(f"{one['id']}/run.json" for one in message["runs"]), f"{shown['id']}/{VIEW}"}
     # Two threads that ask for a file at the same moment both read it.
     assert len(files_opened) <= 2 * (NEWEST + 1)
     assert len(shown["view"]["series"][0]["x"]) == POINTS

@@ -63,7 +63,7 @@ def test_every_file_has_a_type_and_every_message_an_example():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "problem"),
     [
         (lambda state: state.update(more=1), "it has the keys"),
         (lambda state: state["clusters"][0].pop("lead"), r"it.clusters\[0\] has the keys"),
@@ -73,8 +73,8 @@ def test_every_file_has_a_type_and_every_message_an_example():
         (lambda state: state["runs"].update(total=True), "total is True"),
     ],
 )
-def test_a_mismatch_is_found(change, told):
+def test_a_mismatch_is_found(change, problem):
     state = json.loads((EXAMPLES / "state.json").read_text(encoding="utf-8"))
     change(state)
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=problem):
         assert (found := misfit(state, wire.State)) is None, found

@@ -58,17 +58,17 @@ async def test_an_immediate_second_request_gets_the_same_sample():
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "gpus"),
     [
         ("echo '0, 87, 6144, 11264'", [{"index": 0, "percent": 87.0, "memory": 6 * 2**30, "memory_total": 11 * 2**30}]),
         ("echo oh no; exit 9", []),
     ],
 )
-async def test_gpus_are_read_from_the_driver(tmp_path, script, told):
+async def test_gpus_are_read_from_the_driver(tmp_path, script, gpus):
     command = tmp_path / "nvidia-smi"
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)
-    assert (await UsageMeter(command=str(command)).sample())["gpus"] == told
+    assert (await UsageMeter(command=str(command)).sample())["gpus"] == gpus
 
 
 def test_missing_values_of_a_gpu_are_unknown():

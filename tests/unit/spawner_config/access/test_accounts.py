@@ -95,7 +95,7 @@ def hub(database):
     return Hub(database)
 
 
-async def test_who_is_locked_out_has_neither_tokens_nor_logins_nor_servers(hub):
+async def test_a_locked_out_user_has_no_tokens_logins_or_servers(hub):
     account = await hub.account("grace")
     grace, _ = hub.user("grace"), hub.user("linus")
     cookie = grace.cookie_id
@@ -112,7 +112,7 @@ async def test_who_is_locked_out_has_neither_tokens_nor_logins_nor_servers(hub):
     assert not any(spawner.active for spawner in grace.spawners.values())
 
 
-async def test_a_server_that_is_starting_ends_with_the_lock_out(hub):
+async def test_a_starting_server_ends_with_the_lock_out(hub):
     account = await hub.account("grace")
     grace = hub.user("grace")
     spawner = grace.get_or_create_spawner("c-w0", "")
@@ -125,7 +125,7 @@ async def test_a_server_that_is_starting_ends_with_the_lock_out(hub):
     assert hub.stopped == ["c-w0"]
 
 
-async def test_a_server_that_does_not_stop_is_named_and_the_lock_out_holds(hub):
+async def test_a_server_that_does_not_stop_is_named_and_the_lock_out_remains(hub):
     account = await hub.account("grace")
     grace = hub.user("grace")
     for name in ("", "c-w0"):
@@ -137,14 +137,14 @@ async def test_a_server_that_does_not_stop_is_named_and_the_lock_out_holds(hub):
     assert not hub.tokens()
 
 
-async def test_who_was_locked_out_can_be_approved_again(hub):
+async def test_a_locked_out_user_can_be_approved_again(hub):
     account = await hub.account("grace")
     await hub.change(account, "lock-out")
     await hub.change(account, "approve")
     assert account.is_authorized
 
 
-async def test_nobody_inherits_the_tokens_and_groups_of_a_discarded_account(hub):
+async def test_tokens_and_groups_of_a_discarded_account_are_removed(hub):
     account = await hub.account("grace", approved=False)
     hub.user("grace")
     await hub.change(account, "discard")
@@ -184,7 +184,7 @@ async def test_an_unknown_action_changes_nothing(hub):
 
 
 @pytest.mark.parametrize("action", ["lock-out", "discard"])
-async def test_no_administrator_shuts_himself_out(hub, action):
+async def test_administrators_cannot_lock_themselves_out(hub, action):
     account = await hub.account("grace")
     hub.user("grace")
     with pytest.raises(HTTPError, match=f"400.*You cannot {action} your own account"):

@@ -34,7 +34,7 @@ def authenticator(database, **environment):
     return AccountAuthenticator(db=database, config=configured({**NATIVE, **environment}))
 
 
-def test_the_first_administrator_can_log_in_and_nobody_else(database):
+def test_only_the_first_administrator_can_log_in(database):
     ours = authenticator(database)
     assert ours.get_user("ada").is_valid_password("a long enough one")
     assert ours.get_user("ada").is_authorized
@@ -42,7 +42,7 @@ def test_the_first_administrator_can_log_in_and_nobody_else(database):
     assert ours.admin_users == {"ada"}
 
 
-async def test_a_changed_password_outlives_the_next_start(database):
+async def test_a_changed_password_survives_the_next_start(database):
     assert await authenticator(database).change_password("ada", "another good one")
     ours = authenticator(database)
     assert ours.get_user("ada").is_valid_password("another good one")
@@ -59,20 +59,20 @@ async def test_sign_up_is_closed_unless_it_is_opened(database):
     assert await authenticator(database).create_user("grace", "a long enough one") is None
 
 
-async def test_who_signs_up_waits_for_approval(database):
+async def test_a_new_account_waits_for_approval(database):
     assert not (
         await authenticator(database, FARANDOLE_SIGNUP="approval").create_user("grace", "a long one, too")
     ).is_authorized
 
 
-async def test_open_sign_up(database):
+async def test_open_sign_up_needs_no_approval(database):
     assert (
         await authenticator(database, FARANDOLE_SIGNUP="open").create_user("grace", "a long one, too")
     ).is_authorized
 
 
 @pytest.mark.parametrize("name", ["ada.b", "пётр", "a@b.org", "a_b+c", "0"])
-async def test_names_of_many_kinds_can_sign_up(database, name):
+async def test_many_kinds_of_names_can_sign_up(database, name):
     assert (
         await authenticator(database, FARANDOLE_SIGNUP="open").create_user(name, "a long one, too")
     ).username == name
@@ -81,17 +81,17 @@ async def test_names_of_many_kinds_can_sign_up(database, name):
 @pytest.mark.parametrize(
     "name", ["", "..", ".ada", "-ada", "a b", "a/b", "a%2fb", "a?b", "a#b", "<b>", "a'b", "a\nb", "a\n", "a" * 65]
 )
-async def test_names_that_an_address_would_take_for_its_own_cannot(database, name):
+async def test_names_with_a_meaning_in_addresses_cannot_sign_up(database, name):
     assert await authenticator(database, FARANDOLE_SIGNUP="open").create_user(name, "a long one, too") is None
 
 
-async def test_capitals_make_no_second_account(database):
+async def test_names_are_not_case_sensitive(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
     assert await ours.create_user("ADA", "a long one, too") is None
     assert (await ours.create_user("Grace", "a long one, too")).username == "grace"
 
 
-async def test_who_is_locked_out_does_not_stay_logged_in(database):
+async def test_a_locked_out_user_is_logged_out(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
     account = await ours.create_user("grace", "a long one, too")
     grace = SimpleNamespace(name="grace")
@@ -129,7 +129,7 @@ def added(database):
     return user
 
 
-async def test_servers_of_a_user_without_an_account_work_and_nothing_else_of_theirs(database, added):
+async def test_without_an_account_only_the_tokens_of_servers_work(database, added):
     ours = authenticator(database)
     other = orm.User(name="other")
     database.add(other)
@@ -158,7 +158,7 @@ async def test_a_note_makes_no_token_of_a_server(database, added):
     assert not await authenticator(database).refresh_user(added, asks)
 
 
-async def test_open_sign_up_gives_nobody_what_a_user_of_the_hub_has(database, added, caplog):
+async def test_open_sign_up_gives_no_access_to_an_existing_user(database, added, caplog):
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
     ours.log = logging.getLogger()
     assert await ours.create_user("Added", "a long one, too") is None
@@ -167,12 +167,12 @@ async def test_open_sign_up_gives_nobody_what_a_user_of_the_hub_has(database, ad
     assert "FARANDOLE_SIGNUP=approval" in caplog.text
 
 
-async def test_who_was_added_signs_up_and_waits_for_approval(database, added):
+async def test_an_added_user_signs_up_and_waits_for_approval(database, added):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
     assert (await ours.create_user("added", "a long one, too")).is_authorized is False
 
 
-async def test_nobody_asks_for_the_rights_of_an_administrator_by_signing_up(database, added):
+async def test_sign_up_gives_no_rights_of_an_administrator(database, added):
     added.admin = True
     database.commit()
     assert await authenticator(database, FARANDOLE_SIGNUP="approval").create_user("added", "a long one, too") is None
@@ -190,7 +190,7 @@ async def test_nobody_signs_up_as_the_administrator(database):
     assert await ours.create_user("Ada", "a long one, too") is None
 
 
-def test_no_page_acts_upon_a_link(database):
+def test_no_link_authorizes_an_account(database):
     paths = dict(authenticator(database).get_handlers(None))
     assert set(paths) == {"/signup", "/authorize", "/change-password", "/change-password/([^/]+)"}
     assert paths["/authorize"] is AccountsHandler
@@ -221,7 +221,7 @@ async def test_a_lock_opens_after_a_while_and_the_next_failure_does_not_close_it
     assert await ours.authenticate(None, {"username": "ada", "password": "a long enough one"}) == "ada"
 
 
-async def test_failures_of_long_ago_do_not_count(database):
+async def test_old_failures_do_not_count(database):
     ours = authenticator(database)
     for _ in range(4):
         ours.add_login_attempt("ada")
@@ -229,7 +229,7 @@ async def test_failures_of_long_ago_do_not_count(database):
     assert await ours.authenticate(None, {"username": "ada", "password": "wrong"}) is None
 
 
-async def test_who_tried_before_the_approval_is_not_locked_after_it(database):
+async def test_failed_logins_before_the_approval_do_not_lock_the_account(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
     grace = await ours.create_user("grace", "a long one, too")
     login = {"username": "Grace", "password": "a long one, too"}
@@ -243,7 +243,7 @@ async def test_who_tried_before_the_approval_is_not_locked_after_it(database):
     assert await ours.authenticate(None, login) == "grace"
 
 
-async def test_a_right_password_opens_no_lock(database):
+async def test_the_right_password_does_not_end_a_lock(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
     await ours.create_user("grace", "a long one, too")
     for _ in range(5):
@@ -253,7 +253,7 @@ async def test_a_right_password_opens_no_lock(database):
     assert ours.is_blocked("grace")
 
 
-async def test_who_waits_for_approval_is_told(database):
+async def test_a_login_before_the_approval_shows_that_it_is_missing(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
     await ours.create_user("grace", "a long one, too")
     assert await ours.authenticate(None, {"username": "grace", "password": "wrong"}) is None
@@ -270,7 +270,7 @@ async def test_who_waits_for_approval_is_told(database):
         ({**NATIVE, "FARANDOLE_SIGNUP": "yes"}, "one of: closed, approval, open"),
     ],
 )
-def test_a_setting_that_cannot_work_is_named_with_the_remedy(environment, words):
+def test_an_invalid_setting_is_named_with_the_remedy(environment, words):
     with pytest.raises(SettingsError, match=words):
         configured(environment)
 

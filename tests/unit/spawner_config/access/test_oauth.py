@@ -57,7 +57,7 @@ class Provider:
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
-def test_those_who_are_named_may_log_in_with_each_provider(kind):
+def test_listed_users_may_log_in_with_each_provider(kind):
     c = configured({**GENERIC, "FARANDOLE_LOGIN": kind})
     ours = c.JupyterHub.authenticator_class(config=c)
     assert type(ours).__name__.lower().startswith(kind)
@@ -69,7 +69,7 @@ def test_those_who_are_named_may_log_in_with_each_provider(kind):
     assert not ours.allow_existing_users
 
 
-def test_a_star_is_everybody():
+def test_a_star_allows_everybody():
     assert authenticator({**GENERIC, "FARANDOLE_ALLOWED_USERS": "*"}).allow_all
 
 
@@ -87,14 +87,14 @@ def test_a_star_is_everybody():
         ("generic", "USERNAME_CLAIM", "preferred_username"),
     ],
 )
-def test_a_setting_that_is_missing_is_named_with_where_to_get_it(kind, key, remedy):
+def test_a_missing_setting_is_named_with_its_source(kind, key, remedy):
     name = f"FARANDOLE_OAUTH_{key}"
     with pytest.raises(SettingsError, match=f"^{name} is not set.*{remedy}"):
         configured({**GENERIC, "FARANDOLE_LOGIN": kind, name: ""})
 
 
 @pytest.mark.parametrize("users", ["", " , "])
-def test_nobody_allowed_is_refused(users):
+def test_an_empty_list_of_users_is_refused(users):
     with pytest.raises(SettingsError, match="FARANDOLE_ALLOWED_USERS is (not set|empty)"):
         configured({**GENERIC, "FARANDOLE_ALLOWED_USERS": users})
 
@@ -148,7 +148,7 @@ def failing(exc):
         (telling(email="ada@example.org"), 403, "no 'preferred_username'.*FARANDOLE_OAUTH_USERNAME_CLAIM"),
     ],
 )
-async def test_what_the_provider_refuses_or_fails_at_is_told(answer, status, words):
+async def test_errors_of_the_provider_are_shown(answer, status, words):
     with pytest.raises(HTTPError, match=words) as caught:
         await authenticator(GENERIC, answer).authenticate(Handler())
     assert caught.value.status_code == status
@@ -158,7 +158,7 @@ async def stays(environment, name):
     return await authenticator(environment).refresh_user(SimpleNamespace(name=name))
 
 
-async def test_who_was_taken_off_the_list_may_not_stay():
+async def test_a_user_removed_from_the_list_is_logged_out():
     assert await stays(GENERIC, "ada")
     assert await stays(GENERIC, "root")
     assert not await stays({**GENERIC, "FARANDOLE_ALLOWED_USERS": "grace"}, "ada")

@@ -37,7 +37,7 @@ def test_a_weak_token_is_named_with_the_remedy(token: str) -> None:
         check_proxy_token({"CONFIGPROXY_AUTH_TOKEN": token}, "the Secret's token")
 
 
-def test_what_openssl_makes_is_strong() -> None:
+def test_secrets_of_openssl_are_strong() -> None:
     assert password_weakness(secrets.token_urlsafe(18)) is None
     assert password_weakness("a long enough one") is None
     assert token_weakness(secrets.token_hex(32)) is None

@@ -21,7 +21,7 @@ def described(labels):
     return {"Config": {"Labels": labels}}
 
 
-def test_an_image_of_the_hubs_version_is_right():
+def test_an_image_of_the_hubs_version_is_accepted():
     assert wrong_version(IMAGE, described({VERSION_LABEL: "0.2.0"}), "0.2.0") is None
 
 
@@ -34,16 +34,16 @@ def test_an_image_of_the_hubs_version_is_right():
         ({"Config": None}, "has no version"),
     ],
 )
-def test_another_version_is_told_with_both_and_the_remedy(found, words):
+def test_another_version_is_reported_with_both_versions_and_the_remedy(found, words):
     problem = wrong_version(IMAGE, found, "0.2.0")
     assert problem is not None
     for part in (IMAGE, words, "the hub has version 0.2.0", "FARANDOLE_VERSION in .env"):
         assert part in problem
 
 
-def test_a_missing_image_is_told_with_the_engines_reason():
-    told = missing_image(IMAGE, "no route\n")
-    assert f"{IMAGE} is not on this host, and the engine cannot pull it: no route. " in told
+def test_a_missing_image_is_reported_with_the_engines_reason():
+    message = missing_image(IMAGE, "no route\n")
+    assert f"{IMAGE} is not on this host, and the engine cannot pull it: no route. " in message
 
 
 class Registry:
@@ -110,7 +110,7 @@ async def test_while_an_image_is_pulled_the_engine_answers_other_calls(registry)
     assert registry.closed == 1
 
 
-async def test_starts_that_wait_for_one_image_share_a_pull_that_outlives_each_of_them(registry):
+async def test_starts_that_wait_for_one_image_share_a_pull_that_survives_their_cancellation(registry):
     pulls = ImagePulls(registry.connect)
     waiters = [asyncio.create_task(pulls.pull("image", "1")) for _ in range(20)]
     await until(lambda: registry.pulls)
@@ -127,7 +127,7 @@ async def test_starts_that_wait_for_one_image_share_a_pull_that_outlives_each_of
 
 
 @pytest.mark.parametrize("error", [DockerException("no engine"), requests.ConnectionError("no engine")])
-async def test_a_pull_that_fails_is_told_and_tried_again(error):
+async def test_a_failed_pull_is_reported_and_retried(error):
     registry = Registry(error)
     registry.gate.set()
     spawner = spawner_of(registry)

@@ -17,7 +17,7 @@ LONGEST_PREFIX = f"{'f' * 27}-server"
         ("root-of-all", "main-w0", f"{PREFIX}-root-of-all-52996cb6--main-w0-1dedeb1f"),
     ],
 )
-def test_a_name_that_fits_says_all(user, server, name):
+def test_a_short_name_is_complete(user, server, name):
     assert container_name(PREFIX, user, server) == name
 
 
@@ -30,7 +30,7 @@ def test_no_name_is_longer_than_a_label(prefix, user):
     assert len(set(names)) == len(names)
 
 
-def test_names_that_are_cut_stay_apart():
+def test_truncated_names_are_unique():
     users = [f"{LONG}{index}" for index in range(200)] + ["a" * length for length in range(1, 65)]
     names = {container_name(PREFIX, user, server) for user in users for server in ("", "main-w0", "main-w1")}
     assert len(names) == 3 * len(users)

@@ -117,14 +117,14 @@ async def test_each_user_has_a_network_and_a_subnet():
     assert len(engine.networks_by_id) == len(subnets) == 3
 
 
-async def test_a_piece_that_the_engine_refuses_is_passed_over():
+async def test_a_subnet_that_the_engine_refuses_is_skipped():
     engine = Engine(routes=["10.213.0.0/26"])
     await make(engine).hold("ada", "")
     [network] = engine.networks_by_id.values()
     assert network["IPAM"]["Config"] == [{"Subnet": "10.213.0.64/26"}]
 
 
-async def test_a_network_that_another_made_in_that_moment_is_taken():
+async def test_a_network_created_concurrently_is_used():
     engine = Engine()
     make_it = engine.create_network
 
@@ -138,19 +138,19 @@ async def test_a_network_that_another_made_in_that_moment_is_taken():
     assert set(network["Containers"]) == set(SERVICES)
 
 
-async def test_no_addresses_left_is_told_with_the_remedy():
+async def test_a_lack_of_addresses_is_reported_with_the_remedy():
     networks = make(Engine(), "10.213.0.0/26")
     await networks.hold("ada", "")
     with pytest.raises(NetworkError, match="all of it is in use. Set FARANDOLE_SUBNETS"):
         await networks.hold("grace", "")
 
 
-async def test_the_engine_s_own_words_are_in_the_error():
+async def test_the_engines_message_is_in_the_error():
     with pytest.raises(NetworkError, match="Pool overlaps"):
         await make(Engine(routes=["10.213.0.0/16"])).hold("ada", "")
 
 
-async def test_the_network_goes_with_the_last_server():
+async def test_the_network_is_removed_with_the_last_server():
     engine = Engine()
     networks = make(engine)
     await networks.hold("ada", "")
@@ -161,7 +161,7 @@ async def test_the_network_goes_with_the_last_server():
     assert not engine.networks_by_id
 
 
-async def test_after_a_restart_of_the_hub_a_network_with_a_container_stays():
+async def test_after_a_restart_of_the_hub_a_network_with_a_container_is_kept():
     engine = Engine()
     await make(engine).hold("ada", "")
     engine.connect_container_to_network("farandole-ada", "id-0")
@@ -170,7 +170,7 @@ async def test_after_a_restart_of_the_hub_a_network_with_a_container_stays():
     assert engine.networks_by_id
 
 
-async def test_a_hub_made_anew_joins_the_networks_again():
+async def test_a_recreated_hub_joins_the_networks_again():
     engine = Engine()
     await make(engine).hold("ada", "")
     engine.disconnect_container_from_network("farandole-hub", "id-0", force=True)
@@ -178,7 +178,7 @@ async def test_a_hub_made_anew_joins_the_networks_again():
     assert set(engine.networks_by_id["id-0"]["Containers"]) == set(SERVICES)
 
 
-async def test_a_proxy_made_anew_joins_the_networks_while_the_hub_runs():
+async def test_a_recreated_proxy_joins_the_networks_while_the_hub_runs():
     engine = Engine()
     networks = make(engine)
     await networks.hold("ada", "")
@@ -209,7 +209,7 @@ def with_proxy(engine):
     ],
     ids=["no container", "refused by the filter", "no filter"],
 )
-async def test_a_network_that_cannot_be_joined_keeps_no_other_waiting_and_is_tried_again(monkeypatch, caplog, error):
+async def test_a_network_that_cannot_be_joined_is_retried_and_delays_no_other(monkeypatch, caplog, error):
     engine = Engine()
     networks = await held_and_lost(engine)
     connect = engine.connect_container_to_network
@@ -230,7 +230,7 @@ async def test_a_network_that_cannot_be_joined_keeps_no_other_waiting_and_is_tri
     assert with_proxy(engine) == ["id-0", "id-1", "id-2"]
 
 
-async def test_networks_that_cannot_be_listed_are_tried_again(monkeypatch):
+async def test_a_failed_list_of_networks_is_retried(monkeypatch):
     engine = Engine()
     networks = await held_and_lost(engine)
 
@@ -245,7 +245,7 @@ async def test_networks_that_cannot_be_listed_are_tried_again(monkeypatch):
     assert with_proxy(engine) == ["id-0", "id-1", "id-2"]
 
 
-async def test_a_container_that_is_connected_and_not_listed_is_joined():
+async def test_a_connected_container_that_is_not_listed_is_accepted():
     engine = Engine()
     networks = make(engine)
     await networks.hold("ada", "")
@@ -265,7 +265,7 @@ async def test_a_start_that_the_filter_refuses_fails():
         await make(engine).hold("ada", "")
 
 
-async def test_the_engine_is_not_asked_while_nothing_is_lost():
+async def test_the_engine_is_not_asked_unless_a_route_is_lost():
     engine = Engine()
     networks = make(engine)
     networks.rejoin()
@@ -276,9 +276,7 @@ async def test_the_engine_is_not_asked_while_nothing_is_lost():
 
 
 @pytest.mark.parametrize(("routes", "expected"), [({}, True), ({"/user/ada/": 1}, True), ({"/": 1}, False)])
-async def test_a_proxy_without_the_hubs_route_has_lost_its_networks_and_gets_them_before_its_routes(
-    monkeypatch, routes, expected
-):
+async def test_a_proxy_without_the_hubs_route_gets_its_networks_before_its_routes(monkeypatch, routes, expected):
     done = []
 
     class Networks:
@@ -307,7 +305,7 @@ async def test_without_internet_the_network_is_internal():
     assert engine.networks_by_id["id-0"]["Options"][NO_ADDRESS_OPTION] == "true"
 
 
-async def test_with_internet_the_network_is_an_ordinary_one():
+async def test_with_internet_the_network_is_not_internal():
     engine = Engine()
     await make(engine).hold("ada", "")
     assert not engine.networks_by_id["id-0"]["Internal"]

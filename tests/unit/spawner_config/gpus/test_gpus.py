@@ -38,7 +38,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_nobody_shares_a_gpu_and_the_refusal_says_who_has_them() -> None:
+async def test_no_gpu_is_shared_and_a_refusal_names_the_holders() -> None:
     gpus = pool()
     assert await gpus.acquire(asks("alice")) == ("0",)
     assert await gpus.acquire(asks("bob", gpu_class="big")) == ("1",)
@@ -49,7 +49,7 @@ async def test_nobody_shares_a_gpu_and_the_refusal_says_who_has_them() -> None:
     assert gpus.public() == {"big": {"total": 2, "free": 0, "held": {"bob": 1, "carol": 1}, "waiting": 0}}
 
 
-async def test_a_class_is_kept_to() -> None:
+async def test_a_request_gets_only_its_class() -> None:
     gpus = pool("0:big,1:small")
     assert await gpus.acquire(asks("alice", gpu_class="small")) == ("1",)
     with pytest.raises(NoGpuError, match="1 GPU of class small not available now. Of 1 GPU of class small alice"):
@@ -58,7 +58,7 @@ async def test_a_class_is_kept_to() -> None:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_more_than_the_host_has_is_refused_at_once(wait: bool) -> None:
+async def test_a_request_beyond_the_hosts_gpus_is_refused_immediately(wait: bool) -> None:
     with pytest.raises(NoGpuError, match="This needs 4 GPUs and this host has 2"):
         await pool().acquire(asks("alice", "main-w0", count=2, together=2), wait=wait)
 
@@ -99,7 +99,7 @@ async def test_a_small_request_does_not_overtake_a_large_one_of_its_class() -> N
     assert await large == ("0", "1")
 
 
-async def test_two_clusters_never_wait_for_each_others_half() -> None:
+async def test_two_clusters_do_not_deadlock() -> None:
     gpus = pool()
     tasks = [
         asyncio.create_task(gpus.acquire(asks(user, f"main-w{index}", together=2), wait=True))
@@ -116,7 +116,7 @@ async def test_two_clusters_never_wait_for_each_others_half() -> None:
     assert gpus.holders() == {({"alice", "bob"} - {first}).pop(): 2}
 
 
-async def test_a_cancelled_start_gives_back_what_it_was_given_in_that_moment() -> None:
+async def test_a_cancelled_start_releases_gpus_assigned_at_the_same_moment() -> None:
     gpus = pool("0:big")
     await gpus.acquire(asks("alice"))
     waiting = asyncio.create_task(gpus.acquire(asks("bob"), wait=True))
@@ -163,7 +163,7 @@ async def test_fifty_starts_at_once() -> None:
         ({"Runtimes": {"runc": {}}}, None),
     ],
 )
-def test_the_form_of_the_request_is_the_engines(info: dict[str, Any], form: str | None) -> None:
+def test_the_request_has_the_engines_format(info: dict[str, Any], form: str | None) -> None:
     assert offered_form(info) == form
 
 
@@ -227,7 +227,7 @@ class Site:
         return spawner
 
 
-async def test_the_engine_is_asked_for_the_gpus_that_were_taken() -> None:
+async def test_the_engine_is_asked_for_the_assigned_gpus() -> None:
     site = Site()
     await site.start("alice")
     site.engine.info = {"CDISpecDirs": ["/etc/cdi"]}
@@ -239,7 +239,7 @@ async def test_the_engine_is_asked_for_the_gpus_that_were_taken() -> None:
     assert caught.value.status_code == 409
 
 
-async def test_a_server_without_gpus_gets_none_and_loses_those_of_its_last_start() -> None:
+async def test_a_server_without_gpus_releases_those_of_its_last_start() -> None:
     site = Site()
     spawner = await site.start("alice")
     await spawner.run_post_stop_hook()
@@ -259,7 +259,7 @@ async def test_an_engine_without_gpus_is_an_error_before_anything_starts() -> No
     assert site.pool.free() == 2
 
 
-async def test_a_request_that_the_engine_refuses_is_told_and_frees_the_gpu() -> None:
+async def test_a_request_that_the_engine_refuses_is_reported_and_frees_the_gpu() -> None:
     site = Site()
     site.engine.start_error = docker.errors.APIError("500", explanation='could not select device driver "nvidia"')
     spawner = site.spawner("alice")
@@ -271,7 +271,7 @@ async def test_a_request_that_the_engine_refuses_is_told_and_frees_the_gpu() -> 
     assert site.pool.free() == 2
 
 
-async def test_a_gpu_is_free_only_once_the_container_is_gone() -> None:
+async def test_a_gpu_is_free_only_after_its_container_is_removed() -> None:
     site = Site("0:big")
     spawner = await site.start("alice")
     conflict = docker.errors.APIError("409 removal in progress")
@@ -286,7 +286,7 @@ async def test_a_gpu_is_free_only_once_the_container_is_gone() -> None:
     assert "gpu_ids" not in spawner.get_state()
 
 
-async def test_what_the_engine_refuses_to_remove_keeps_its_gpu_and_everybody_is_told(
+async def test_a_container_that_cannot_be_removed_keeps_its_gpu_and_refusals_name_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site("0:big")
@@ -312,7 +312,7 @@ async def test_what_the_engine_refuses_to_remove_keeps_its_gpu_and_everybody_is_
     assert site.engine.containers == {"bob--": ["0"]}
 
 
-async def test_who_waits_for_a_gpu_does_not_count_as_starting() -> None:
+async def test_a_server_that_waits_for_a_gpu_does_not_count_as_starting() -> None:
     site = Site("0:big")
     await site.start("alice")
     queue = [asyncio.create_task(site.start(f"user{number}", wait_for_gpus=True)) for number in range(3)]
@@ -345,7 +345,7 @@ async def test_a_new_hub_knows_the_gpus_of_running_servers() -> None:
     assert new.pool.free() == 1
 
 
-async def test_gpus_that_became_free_after_the_hub_let_go_of_the_server_stay_free() -> None:
+async def test_gpus_freed_after_the_hub_released_the_server_stay_free() -> None:
     site = Site("0:big")
     spawner = await site.start("alice")
     # `run_post_stop_hook` leaves this in the database if the engine takes longer than the hook waits.
@@ -387,14 +387,14 @@ class NewHub(Site):
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_a_new_hub_frees_what_the_old_one_was_just_stopping(wait: bool) -> None:
+async def test_a_new_hub_frees_gpus_of_a_server_that_was_being_stopped(wait: bool) -> None:
     hub = NewHub()
     await hub.starter("bob", wait_for_gpus=wait).run_pre_spawn_hook()
     assert hub.engine.containers == {}
     assert hub.pool.holders() == {"bob": 1}
 
 
-async def test_whoever_starts_beside_the_first_waits_for_removals_too_and_hears_who_was_faster() -> None:
+async def test_a_concurrent_start_also_waits_for_removals_and_its_refusal_names_the_holder() -> None:
     hub = NewHub()
     hub.engine.removals_that_fail = [docker.errors.APIError("409 removal in progress")] * 2
     first = asyncio.create_task(hub.starter("bob").run_pre_spawn_hook())
@@ -404,7 +404,7 @@ async def test_whoever_starts_beside_the_first_waits_for_removals_too_and_hears_
     await first
 
 
-async def test_a_removal_that_hangs_delays_a_refusal_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hung_removal_delays_a_refusal_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spawner_config.gpus.spawner.RETRY_SECONDS", 0.2)
     hub = NewHub()
     hub.engine.removals_that_fail = [docker.errors.APIError("409 removal in progress")] * 99

@@ -103,7 +103,7 @@ def container(pod: Any) -> Any:
     return only
 
 
-def test_a_server_can_do_no_more_than_it_must(made: Any) -> None:
+def test_a_server_has_minimal_rights(made: Any) -> None:
     pod, _ = made()
     spec = pod["spec"]
     assert spec["automountServiceAccountToken"] is False
@@ -126,7 +126,7 @@ def test_a_server_can_do_no_more_than_it_must(made: Any) -> None:
     assert container(pod)["imagePullPolicy"] == "IfNotPresent"
 
 
-def test_a_profile_without_a_table_has_its_limits_set_apart(made: Any) -> None:
+def test_a_profile_without_a_table_requests_its_limits(made: Any) -> None:
     resources = container(made()[0])["resources"]
     assert resources == {
         "limits": {"cpu": 2.0, "memory": 4 << 30, "ephemeral-storage": "10Gi"},
@@ -134,7 +134,7 @@ def test_a_profile_without_a_table_has_its_limits_set_apart(made: Any) -> None:
     }
 
 
-def test_a_worker_has_what_its_profile_says(made: Any) -> None:
+def test_a_worker_has_the_resources_of_its_profile(made: Any) -> None:
     pod, _ = worker(made)
     spec = pod["spec"]
     assert container(pod)["image"] == "farandole-notebook:1-cuda"
@@ -154,7 +154,7 @@ def test_a_worker_has_what_its_profile_says(made: Any) -> None:
     assert keys["node.kubernetes.io/unreachable"]["tolerationSeconds"] == 30
 
 
-def test_a_profile_leaves_nothing_behind_for_the_next(made: Any) -> None:
+def test_a_profile_does_not_affect_the_next_one(made: Any) -> None:
     _, spawner = worker(made, workers=2, together=2)
     spawner.user_options = {"role": "worker", "cluster": "main"}
     spawner.apply_user_options(spawner, spawner.user_options)
@@ -164,14 +164,14 @@ def test_a_profile_leaves_nothing_behind_for_the_next(made: Any) -> None:
     assert QUEUE_NAME not in spawner.extra_labels
 
 
-def test_a_notebook_has_a_priority_of_its_own_and_stands_beside_no_worker(made: Any) -> None:
+def test_a_notebook_has_its_own_priority_and_no_affinity_to_workers(made: Any) -> None:
     pod, _ = made(profile="gpu")
     assert pod["spec"]["priorityClassName"] == "farandole-notebooks"
     assert "podAffinity" not in pod["spec"]["affinity"]
     assert "farandole.cluster" not in pod["metadata"]["labels"]
 
 
-def test_values_of_the_environment_are_no_templates(made: Any) -> None:
+def test_values_of_the_environment_are_not_templates(made: Any) -> None:
     pod, _ = worker(made)
     values = {each["name"]: each.get("value") for each in container(pod)["env"]}
     assert values["BRACES"] == '{"a": 1}'
@@ -180,7 +180,7 @@ def test_values_of_the_environment_are_no_templates(made: Any) -> None:
     assert notebook["FARANDOLE_PROFILES"].startswith('[{"name": "cpu"')
 
 
-def test_all_of_a_users_servers_have_the_home_and_the_volumes_that_are_shared(made: Any) -> None:
+def test_all_servers_of_a_user_have_the_home_and_the_shared_volumes(made: Any) -> None:
     pod, spawner = made(groups=("vision",))
     claims = {each["name"]: each["persistentVolumeClaim"] for each in pod["spec"]["volumes"] if "emptyDir" not in each}
     mounts = {each["mountPath"]: (claims.get(each["name"]) or {}) for each in container(pod)["volumeMounts"]}
@@ -196,7 +196,7 @@ def test_all_of_a_users_servers_have_the_home_and_the_volumes_that_are_shared(ma
     assert other["spec"]["volumes"][-1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2G"}
 
 
-def test_pods_bear_the_labels_that_policies_ask_for(made: Any) -> None:
+def test_pods_have_the_labels_that_policies_select(made: Any) -> None:
     pod, spawner = made(user="Ada Lovelace")
     labels = pod["metadata"]["labels"]
     assert ACCESS_LABELS.items() <= labels.items()
@@ -207,13 +207,13 @@ def test_pods_bear_the_labels_that_policies_ask_for(made: Any) -> None:
 
 
 @pytest.mark.parametrize("user", ["ada", "a" * 64, "ada.lovelace@analytical-engine.example.org"])
-def test_a_pods_name_is_a_host_name(made: Any, user: str) -> None:
+def test_the_name_of_a_pod_is_a_host_name(made: Any, user: str) -> None:
     names = {made(name, user, role="worker")[0]["metadata"]["name"] for name in ("main-w0", f"{'c' * 27}-w15")}
     assert len(names | {made("", user)[0]["metadata"]["name"]}) == 3
     assert max(map(len, names)) <= 63
 
 
-def test_workers_that_start_a_cluster_wait_in_line_as_one(made: Any) -> None:
+def test_workers_of_a_starting_cluster_are_queued_as_a_group(made: Any) -> None:
     pod, spawner = worker(made, workers=3, together=3)
     meta = pod["metadata"]
     assert meta["labels"][QUEUE_NAME] == "vision"
@@ -223,27 +223,27 @@ def test_workers_that_start_a_cluster_wait_in_line_as_one(made: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"workers": 3, "together": 1}, {"workers": 1, "together": 1}])
-def test_a_worker_that_comes_later_waits_alone(made: Any, options: dict[str, int]) -> None:
+def test_a_later_worker_is_queued_alone(made: Any, options: dict[str, int]) -> None:
     meta = worker(made, **options)[0]["metadata"]
     assert meta["labels"][QUEUE_NAME] == "vision"
     assert QUEUE_GROUP not in meta["labels"]
     assert QUEUE_COUNT not in meta["annotations"]
 
 
-def test_without_a_queue_nothing_says_so(made: Any) -> None:
+def test_without_a_queue_pods_have_no_queue_labels(made: Any) -> None:
     pod, spawner = made("main-w0", role="worker", workers=2, together=2)
     assert not [label for label in pod["metadata"]["labels"] if "kueue" in label]
     assert spawner.start_timeout < QUEUE_SECONDS
 
 
-def test_what_cannot_work_ends_the_hub() -> None:
+def test_invalid_settings_stop_the_hub() -> None:
     with pytest.raises(ProfileError, match="unknown key 'nodes'"):
         configured([{"name": "cpu", "description": "", "kubernetes": {"nodes": {}}}])
     with pytest.raises(SettingsError, match="'mnist'"):
         configured([{"name": "cpu", "description": "", "data": ["mnist"]}])
 
 
-def test_the_driver_waits_no_shorter_than_the_hub(made: Any) -> None:
+def test_the_driver_waits_at_least_as_long_as_the_hub(made: Any) -> None:
     pod, spawner = made()
     values = {each["name"]: each.get("value") for each in container(pod)["env"]}
     assert float(values["FARANDOLE_START_SECONDS"]) >= spawner.start_timeout > spawner.place_seconds

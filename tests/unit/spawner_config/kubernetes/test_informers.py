@@ -59,7 +59,7 @@ async def until(fact: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_watch_that_gave_up_is_begun_anew_and_knows_what_it_knew_meanwhile(api: Api) -> None:
+async def test_a_failed_watch_is_restarted_and_keeps_its_objects_meanwhile(api: Api) -> None:
     reflector = PodReflector(namespace="farandole")
     api.up = False
     reflector.resources = {"farandole/zero": {}}
@@ -77,7 +77,7 @@ async def test_a_watch_that_gave_up_is_begun_anew_and_knows_what_it_knew_meanwhi
     await asyncio.wait([begun])
 
 
-async def test_a_first_look_that_failed_is_none(api: Api) -> None:
+async def test_a_failed_first_list_is_retried(api: Api) -> None:
     owner = SimpleNamespace(name="ada", id=1, url="/user/ada/", spawners={}, groups=[])
     row = SimpleNamespace(name="", server=None, state=None)
     spawner = WatchingSpawner(user=owner, orm_spawner=row, namespace="farandole")

@@ -43,7 +43,7 @@ def pod(phase: str = "Pending", *, condition: dict[str, str] | None = None, **st
         pod(condition={"reason": "SchedulingGated"}),
     ],
 )
-def test_a_pod_that_may_still_come_is_not_given_up(state: dict[str, Any]) -> None:
+def test_a_pod_that_may_still_start_is_not_given_up(state: dict[str, Any]) -> None:
     assert fatal_reason(state) is None
 
 
@@ -69,21 +69,21 @@ def test_a_pod_that_may_still_come_is_not_given_up(state: dict[str, Any]) -> Non
         ),
     ],
 )
-def test_a_pod_without_prospect_is_told_with_the_reason(state: dict[str, Any], words: str) -> None:
+def test_a_pod_that_cannot_start_is_reported_with_the_reason(state: dict[str, Any], words: str) -> None:
     problem = fatal_reason(state)
     assert problem is not None
     with pytest.raises(ValueError, match=words):
         raise ValueError(problem)
 
 
-def test_a_claim_that_is_missing_is_told_by_its_name() -> None:
+def test_a_missing_claim_is_reported_by_its_name() -> None:
     found = pod(condition={"reason": "Unschedulable", "message": 'persistentvolumeclaim "imagenet" not found'})
     assert fatal_reason(found) is None
     assert "no volume claim 'imagenet'" in str(missing_claim(found))
     assert missing_claim(pod(condition={"reason": "Unschedulable", "message": "no room"})) is None
 
 
-def test_why_an_image_is_missing_is_told_in_the_words_of_the_pull() -> None:
+def test_a_missing_image_is_reported_with_the_message_of_the_pull() -> None:
     problem = fatal_reason(
         pod(waiting={"reason": "ImagePullBackOff", "message": BACK_OFF}), ["Pulling image", PULL, BACK_OFF]
     )
@@ -92,7 +92,7 @@ def test_why_an_image_is_missing_is_told_in_the_words_of_the_pull() -> None:
     assert "Back-off" not in problem
 
 
-def test_the_schedulers_own_words_are_told() -> None:
+def test_the_schedulers_message_is_shown() -> None:
     state = pod(condition={"reason": "Unschedulable", "message": NO_GPU})
     assert unplaced(state) == NO_GPU
     assert "within 120 s: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu. Choose" in cannot_be_placed(
@@ -111,19 +111,19 @@ def test_the_schedulers_own_words_are_told() -> None:
         'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded',
     ],
 )
-def test_a_volume_that_is_not_to_be_had_is_no_matter_of_the_profile(words: str) -> None:
-    told = cannot_be_placed(words, 120)
-    assert f"no volume for this server within 120 s: {words.rstrip('.')}. Try" in told
-    assert "FARANDOLE_HOME_CLASS" in told
-    assert "smaller profile" not in told
+def test_an_unavailable_volume_is_not_blamed_on_the_profile(words: str) -> None:
+    message = cannot_be_placed(words, 120)
+    assert f"no volume for this server within 120 s: {words.rstrip('.')}. Try" in message
+    assert "FARANDOLE_HOME_CLASS" in message
+    assert "smaller profile" not in message
 
 
-def test_where_room_is_short_too_the_remedy_is_to_ask_for_less() -> None:
+def test_without_free_resources_the_remedy_is_a_smaller_profile() -> None:
     words = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had volume node affinity conflict."
     assert "smaller profile" in cannot_be_placed(words, 120)
 
 
-def test_a_pod_in_a_queue_is_no_pod_without_a_place() -> None:
+def test_a_queued_pod_is_not_unschedulable() -> None:
     state = pod(condition={"reason": "SchedulingGated", "message": "Scheduling is blocked"})
     assert queued(state)
     assert unplaced(state) is None
@@ -139,7 +139,7 @@ def test_a_pod_whose_node_died_is_overdue() -> None:
     assert is_overdue(state, now, 5)
 
 
-def test_a_deleted_pod_in_which_nothing_runs_has_ended() -> None:
+def test_a_deleted_pod_without_running_containers_has_ended() -> None:
     state = pod("Failed", terminated={"reason": "Error", "exitCode": 143})
     assert not has_ended(state)
     state["metadata"]["deletionTimestamp"] = "2026-11-22T20:00:20Z"
@@ -149,7 +149,7 @@ def test_a_deleted_pod_in_which_nothing_runs_has_ended() -> None:
         assert not has_ended(other)
 
 
-def test_what_the_api_server_refuses_is_told_in_its_words() -> None:
+def test_refusals_of_the_api_server_have_its_message() -> None:
     error = ApiException(status=403, reason="Forbidden")
     error.body = json.dumps({"message": 'pods "x" is forbidden: exceeded quota: all-servers.'})
     assert refusal(error).startswith(

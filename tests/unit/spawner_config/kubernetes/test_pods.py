@@ -100,9 +100,9 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
 
 @pytest.fixture
 def spawner(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A spawner whose informers the test fills: `told` holds the pods, `happened` the events."""
-    told: dict[str, Any] = {}
-    watch = SimpleNamespace(pods=told, resources=told, events=[], watch_task=None, _stopping=False)
+    """A spawner whose informers the test fills: `seen` holds the pods, `happened` the events."""
+    seen: dict[str, Any] = {}
+    watch = SimpleNamespace(pods=seen, resources=seen, events=[], watch_task=None, _stopping=False)
     monkeypatch.setattr(KubeSpawner, "_start_watching_pods", nothing)
     monkeypatch.setattr(KubeSpawner, "_start_watching_events", nothing)
     monkeypatch.setattr(KubeSpawner, "pod_reflector", watch)
@@ -119,7 +119,7 @@ def spawner(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Any:
     )
     made.start_timeout = 30
     made.place_seconds = 1
-    made.told, made.happened = told, watch.events
+    made.seen, made.happened = seen, watch.events
     return made
 
 
@@ -139,11 +139,11 @@ async def nothing(_self: Any, **_options: Any) -> None:
     pass
 
 
-async def test_a_start_is_over_when_the_server_listens(spawner: Any, api: FakeApi) -> None:
+async def test_a_start_ends_when_the_server_listens(spawner: Any, api: FakeApi) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        spawner.told[KEY] = pod("Running", ip="127.0.0.1", port=listener.getsockname()[1])
+        spawner.seen[KEY] = pod("Running", ip="127.0.0.1", port=listener.getsockname()[1])
         url = await asyncio.wait_for(spawner.start(), 20)
         assert url == f"http://127.0.0.1:{listener.getsockname()[1]}"
     assert len(api.pods) == 1
@@ -153,45 +153,47 @@ async def test_a_start_is_over_when_the_server_listens(spawner: Any, api: FakeAp
     assert policy["egress"] == [{"to": [{"podSelector": {"matchLabels": spawner.user_labels}}]}]
 
 
-async def test_a_pod_without_a_place_is_withdrawn_with_the_schedulers_words(spawner: Any, api: FakeApi) -> None:
+async def test_an_unschedulable_pod_is_deleted_with_the_schedulers_message(spawner: Any, api: FakeApi) -> None:
     start = spawner.start()
     await until_made(api)
-    spawner.told[KEY] = unschedulable()
+    spawner.seen[KEY] = unschedulable()
     with pytest.raises(SpawnException, match=r"within 1 s: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu\."):
         await asyncio.wait_for(start, 20)
     assert api.deleted == ["farandole-ada"]
 
 
-async def test_whoever_chose_to_wait_is_let_wait(spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_with_the_option_to_wait_is_not_given_up(
+    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pods, "WAIT_SECONDS", 2.0)
     spawner.wait_for_gpus = True
     start = spawner.start()
     await until_made(api)
-    spawner.told[KEY] = unschedulable()
+    spawner.seen[KEY] = unschedulable()
     _, waiting = await asyncio.wait([start], timeout=1.5)
     assert waiting
     with pytest.raises(SpawnException, match="within 2 s: 0/1 nodes"):
         await asyncio.wait_for(start, 20)
 
 
-async def test_a_claim_that_was_just_made_may_be_missing_for_a_while(
+async def test_a_new_claim_may_be_missing_for_a_while(
     spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pods, "CLAIM_SECONDS", 0.5)
     start = spawner.start()
     await until_made(api)
     missing = unschedulable('persistentvolumeclaim "farandole-home-ada" not found')
-    spawner.told[KEY] = missing
+    spawner.seen[KEY] = missing
     await asyncio.wait([start], timeout=0.2)
-    spawner.told[KEY] = pod()
+    spawner.seen[KEY] = pod()
     _, waiting = await asyncio.wait([start], timeout=0.7)
     assert waiting
-    spawner.told[KEY] = missing
+    spawner.seen[KEY] = missing
     with pytest.raises(SpawnException, match="no volume claim 'farandole-home-ada'"):
         await asyncio.wait_for(start, 20)
 
 
-async def test_a_start_waits_for_its_turn_and_not_for_those_in_a_queue(spawner: Any, api: FakeApi) -> None:
+async def test_a_start_waits_for_its_turn_and_not_for_queued_pods(spawner: Any, api: FakeApi) -> None:
     other = Other()
     spawner._starting.add(other)
     spawner.concurrent_starts = 1
@@ -207,10 +209,10 @@ async def test_a_start_waits_for_its_turn_and_not_for_those_in_a_queue(spawner: 
     spawner._starting.clear()
 
 
-async def test_a_pod_in_a_queue_may_wait(spawner: Any, api: FakeApi) -> None:
+async def test_a_queued_pod_may_wait(spawner: Any, api: FakeApi) -> None:
     start = spawner.start()
     await until_made(api)
-    spawner.told[KEY] = gated()
+    spawner.seen[KEY] = gated()
     _, waiting = await asyncio.wait([start], timeout=1.5)
     assert waiting
     start.cancel()
@@ -219,23 +221,21 @@ async def test_a_pod_in_a_queue_may_wait(spawner: Any, api: FakeApi) -> None:
     assert api.deleted == ["farandole-ada"]
 
 
-async def test_a_missing_image_ends_the_start_at_once(spawner: Any, api: FakeApi) -> None:
+async def test_a_missing_image_ends_the_start_immediately(spawner: Any, api: FakeApi) -> None:
     start = spawner.start()
     await until_made(api)
-    spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
+    spawner.seen[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
     with pytest.raises(SpawnException, match="image i is not available"):
         await asyncio.wait_for(start, 20)
     assert api.deleted == ["farandole-ada"]
 
 
-async def test_a_start_that_goes_on_sorts_no_events(
-    spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_in_progress_sorts_no_events(spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[bool] = []
     monkeypatch.setattr(KubeSpawner, "events", property(lambda _: looks.append(True) or []))
     start = spawner.start()
     await until_made(api)
-    spawner.told[KEY] = pod()
+    spawner.seen[KEY] = pod()
     before = len(looks)
     await asyncio.wait([start], timeout=0.3)
     assert len(looks) == before
@@ -243,8 +243,8 @@ async def test_a_start_that_goes_on_sorts_no_events(
     await asyncio.wait([start])
 
 
-async def test_the_pod_of_an_earlier_start_says_nothing_of_this_one(spawner: Any) -> None:
-    spawner.told[KEY] = pod("Failed", uid="1", state={"terminated": {"reason": "Error", "exitCode": 1}})
+async def test_the_pod_of_an_earlier_start_is_ignored(spawner: Any) -> None:
+    spawner.seen[KEY] = pod("Failed", uid="1", state={"terminated": {"reason": "Error", "exitCode": 1}})
     start = spawner.start()
     _, waiting = await asyncio.wait([start], timeout=0.3)
     assert waiting
@@ -252,7 +252,7 @@ async def test_the_pod_of_an_earlier_start_says_nothing_of_this_one(spawner: Any
     await asyncio.wait([start])
 
 
-async def test_a_withdrawal_is_asked_for_until_it_is_heard(
+async def test_a_deletion_is_retried_until_it_is_accepted(
     spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[Exception | None] = [TimeoutError(), TimeoutError(), None]
@@ -265,14 +265,14 @@ async def test_a_withdrawal_is_asked_for_until_it_is_heard(
     monkeypatch.setattr(api, "delete_namespaced_pod", delete)
     start = spawner.start()
     await until_made(api)
-    spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
+    spawner.seen[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
     with pytest.raises(SpawnException, match="image i is not available"):
         await asyncio.wait_for(start, 20)
     assert api.deleted == ["farandole-ada"]
 
 
 @pytest.mark.parametrize("failure", [TimeoutError(), ClientError("no way to the API server"), ApiException(status=500)])
-async def test_a_withdrawal_that_fails_hides_no_reason(
+async def test_a_failed_deletion_hides_no_reason(
     spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     async def delete(**_: Any) -> None:
@@ -284,51 +284,51 @@ async def test_a_withdrawal_that_fails_hides_no_reason(
     spawner.k8s_api_request_retry_timeout = 1
     start = spawner.start()
     await until_made(api)
-    spawner.told[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
+    spawner.seen[KEY] = pod(state={"waiting": {"reason": "ErrImageNeverPull", "message": "not there"}})
     with pytest.raises(SpawnException, match="image i is not available"):
         await asyncio.wait_for(start, 20)
     assert polls == [True]
 
 
-async def test_a_pod_that_is_taken_away_while_it_starts_ends_the_start(
+async def test_a_pod_deleted_during_its_start_ends_the_start(
     spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pods, "GONE_SECONDS", 0.3)
     start = spawner.start()
     await until_made(api)
-    spawner.told[KEY] = pod()
+    spawner.seen[KEY] = pod()
     await asyncio.sleep(0.1)
-    del spawner.told[KEY]
+    del spawner.seen[KEY]
     with pytest.raises(SpawnException, match="was removed while it started"):
         await asyncio.wait_for(start, 5)
 
 
-async def test_a_pod_that_is_made_anew_while_it_starts_is_waited_for(
+async def test_a_pod_recreated_during_its_start_is_waited_for(
     spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pods, "GONE_SECONDS", 0.3)
     start = spawner.start()
     await until_made(api)
     for uid in "23":
-        spawner.told[KEY] = pod(uid=uid)
+        spawner.seen[KEY] = pod(uid=uid)
         await asyncio.sleep(0.2)
-        del spawner.told[KEY]
+        del spawner.seen[KEY]
         await asyncio.sleep(0.1)
-    spawner.told[KEY] = pod(uid="4")
+    spawner.seen[KEY] = pod(uid="4")
     _, waiting = await asyncio.wait([start], timeout=0.5)
     assert waiting
     start.cancel()
     await asyncio.wait([start])
 
 
-async def test_what_the_api_server_refuses_is_told(spawner: Any, api: FakeApi) -> None:
+async def test_refusals_of_the_api_server_are_reported(spawner: Any, api: FakeApi) -> None:
     api.refusal = ApiException(status=403, reason="Forbidden")
     api.refusal.body = '{"message": "pods \\"farandole-ada\\" is forbidden: exceeded quota: all-servers"}'
     with pytest.raises(SpawnException, match=r"quota.*is used up: pods \"farandole-ada\" is forbidden"):
         await asyncio.wait_for(spawner.start(), 20)
 
 
-async def test_a_pod_that_is_being_made_when_its_start_is_given_up_is_deleted(spawner: Any, api: FakeApi) -> None:
+async def test_a_pod_created_while_its_start_is_given_up_is_deleted(spawner: Any, api: FakeApi) -> None:
     api.slow = 0.3
     start = spawner.start()
     await asyncio.sleep(0.1)
@@ -347,7 +347,7 @@ async def test_a_pod_on_a_dead_node_counts_as_gone(spawner: Any, monkeypatch: py
 
     monkeypatch.setattr(spawner, "stop", stop)
     dead = pod("Running", ip="10.0.0.1", state={"running": {}})
-    spawner.told[KEY] = dead
+    spawner.seen[KEY] = dead
     assert await spawner.poll() is None
     gone = datetime.now(UTC) - timedelta(minutes=1)
     dead["metadata"]["deletionTimestamp"] = gone.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -362,7 +362,7 @@ async def test_a_pod_on_a_dead_node_counts_as_gone(spawner: Any, monkeypatch: py
         pytest.param(pod("Running", ip="10.0.0.1", state={"running": {}}), id="dead-node"),
     ],
 )
-async def test_a_pod_that_its_node_does_not_clear_up_is_struck_off(
+async def test_a_pod_that_its_node_does_not_remove_is_force_deleted(
     spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch, ending: dict[str, Any]
 ) -> None:
     graces: list[int] = []
@@ -370,36 +370,36 @@ async def test_a_pod_that_its_node_does_not_clear_up_is_struck_off(
     async def delete(name: str, grace_period_seconds: int, **_: Any) -> None:
         graces.append(grace_period_seconds)
         if grace_period_seconds == 0:
-            spawner.told.clear()
+            spawner.seen.clear()
         else:
             ending["metadata"]["deletionTimestamp"] = "2026-11-22T20:00:20Z"
-            spawner.told[KEY] = ending
+            spawner.seen[KEY] = ending
 
     monkeypatch.setattr(api, "delete_namespaced_pod", delete)
     spawner.delete_grace_period = 5
-    spawner.told[KEY] = pod("Running", ip="10.0.0.1", state={"running": {}})
+    spawner.seen[KEY] = pod("Running", ip="10.0.0.1", state={"running": {}})
     await asyncio.wait_for(spawner.stop(), 20)
     assert graces == [5, 0]
 
 
-async def test_progress_tells_events_once_and_the_place_in_a_queue(spawner: Any) -> None:
+async def test_progress_shows_events_once_and_the_place_in_a_queue(spawner: Any) -> None:
     event = {"metadata": {"uid": "e1"}, "involvedObject": {"name": "farandole-ada"}, "message": "Created container"}
     spawner.happened.append(event)
-    spawner.told[KEY] = gated()
+    spawner.seen[KEY] = gated()
     progress = spawner.progress()
-    told = [await anext(progress), await anext(progress)]
-    spawner.told[KEY] = pod()
-    told.append(await asyncio.wait_for(anext(progress), 5))
+    shown = [await anext(progress), await anext(progress)]
+    spawner.seen[KEY] = pod()
+    shown.append(await asyncio.wait_for(anext(progress), 5))
     await progress.aclose()
-    assert [each["message"] for each in told] == [
+    assert [each["message"] for each in shown] == [
         "Created container",
         "waiting in the queue until there is room for all",
         "admitted by the queue, starting",
     ]
-    assert [each.get("queue") for each in told] == [None, 1, 0]
+    assert [each.get("queue") for each in shown] == [None, 1, 0]
 
 
-async def test_whoever_asks_while_a_server_stops_waits_for_the_same(spawner: Any) -> None:
+async def test_concurrent_stops_of_a_server_wait_for_the_same_deletion(spawner: Any) -> None:
     spawner._stop_pending = True
     first, second = spawner._stop_future, spawner._stop_future
     assert first is second
@@ -411,7 +411,7 @@ async def test_whoever_asks_while_a_server_stops_waits_for_the_same(spawner: Any
     assert spawner._stop_future is own
 
 
-async def test_a_users_policy_goes_with_the_user(spawner: Any, api: FakeApi) -> None:
+async def test_a_users_policy_is_removed_with_the_user(spawner: Any, api: FakeApi) -> None:
     await spawner._ensure_policy()
     await spawner._ensure_policy()
     assert set(api.policies) == {"farandole-user-ada"}
@@ -454,7 +454,7 @@ async def test_the_own_claim_and_one_without_a_name_are_accepted(
     await spawner._check_claim()
 
 
-async def test_a_policy_that_is_refused_is_no_policy(api: FakeApi) -> None:
+async def test_a_refused_policy_fails_the_start(api: FakeApi) -> None:
     async def refuse(*_: Any) -> None:
         raise ApiException(status=403)
 
@@ -463,13 +463,13 @@ async def test_a_policy_that_is_refused_is_no_policy(api: FakeApi) -> None:
         await UserPolicies(api, "farandole").ensure(user_policy("p", {"a": "b"}, "ada"), 5)
 
 
-async def test_a_server_that_runs_and_stays_mute_is_told(
+async def test_a_running_server_that_does_not_listen_is_reported(
     spawner: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pods, "LISTEN_SECONDS", 0.2)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        spawner.told[KEY] = pod("Running", ip="127.0.0.1", port=bound.getsockname()[1])
+        spawner.seen[KEY] = pod("Running", ip="127.0.0.1", port=bound.getsockname()[1])
         with pytest.raises(SpawnException, match="did not listen"):
             await asyncio.wait_for(spawner.start(), 20)
     assert api.deleted == ["farandole-ada"]

@@ -15,13 +15,13 @@ def profile(**table: Any) -> Profile:
     return Profile(name="gpu", description="one", kubernetes=table)
 
 
-def test_a_profile_without_the_table_asks_for_nothing() -> None:
+def test_a_profile_without_the_table_requests_nothing() -> None:
     needs = PodNeeds.of(Profile(name="cpu", description=""))
     assert needs == PodNeeds()
     assert (needs.tolerated(), needs.preferred(), needs.near({"a": "b"}), needs.far({"a": "b"})) == ([], [], [], [])
 
 
-def test_taints_are_tolerated_as_far_as_they_are_named() -> None:
+def test_only_named_taints_are_tolerated() -> None:
     needs = PodNeeds.of(profile(tolerations=["nvidia.com/gpu", "team=vision:NoSchedule", "spot:NoExecute"]))
     assert needs.tolerated() == [
         {"key": "nvidia.com/gpu", "operator": "Exists"},
@@ -30,7 +30,7 @@ def test_taints_are_tolerated_as_far_as_they_are_named() -> None:
     ]
 
 
-def test_the_first_label_that_is_preferred_counts_most() -> None:
+def test_the_first_preferred_label_has_the_largest_weight() -> None:
     terms = PodNeeds.of(profile(prefer={"gpus": "newer", "zone": "a"})).preferred()
     assert [term["weight"] for term in terms] == [100, 80]
     assert terms[0]["preference"]["matchExpressions"] == [{"key": "gpus", "operator": "In", "values": ["newer"]}]
@@ -64,7 +64,7 @@ def test_workers_are_near_each_other_or_apart(workers: str, near: list[str], far
         ("shared_memory", "512K"),
     ],
 )
-def test_a_value_that_cannot_work_is_refused_with_profile_and_key(key: str, value: Any) -> None:
+def test_an_invalid_value_is_refused_with_profile_and_key(key: str, value: Any) -> None:
     with pytest.raises(ProfileError, match=f"kubernetes of profile 'gpu': {key} must be"):
         PodNeeds.of(profile(**{key: value}))
 
@@ -83,7 +83,7 @@ def test_kubernetes_counts_its_gpus_itself() -> None:
         parse_profiles(content)
 
 
-def test_the_profiles_that_operators_copy_are_whole() -> None:
+def test_the_example_profiles_are_complete() -> None:
     profile_set = read_profiles(ROOT / "hub/kubernetes/site.example/profiles.toml", counted=False)
     needs = {each.name: PodNeeds.of(each) for each in profile_set.profiles}
     assert {each.priority for each in needs.values()} == {

@@ -71,12 +71,12 @@ def test_all_settings_are_read() -> None:
         ("FARANDOLE_SHARED_VOLUMES", "farandole-home-ada:/data/ada"),
     ],
 )
-def test_a_value_that_cannot_work_is_refused_by_its_name(key: str, value: str) -> None:
+def test_an_invalid_value_is_refused_with_its_name(key: str, value: str) -> None:
     with pytest.raises(SettingsError, match=key):
         KubernetesSettings.from_environment({**NEEDED, key: value})
 
 
-def test_a_service_is_found_by_its_fixed_address_or_by_the_one_that_is_set() -> None:
+def test_a_service_has_its_fixed_address_or_the_configured_one() -> None:
     environ = {"PROXY_API_SERVICE_HOST": "10.96.0.7", "PROXY_API_SERVICE_PORT": "8001"}
     assert service_url(environ, "proxy-api", "FARANDOLE_PROXY_API_ADDRESS") == "http://10.96.0.7:8001"
     assert service_url({"KEY": "http://hub:8081/"}, "hub", "KEY") == "http://hub:8081"

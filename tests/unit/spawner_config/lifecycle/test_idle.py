@@ -51,12 +51,12 @@ def test_a_notebook_server_is_in_use_while_a_worker_of_its_user_is() -> None:
     assert idle("", {"": 500, "c-w0": 130})
 
 
-def test_nobody_is_idle_before_the_hub_has_listened_for_so_long() -> None:
+def test_no_server_is_idle_before_the_hub_has_run_for_the_idle_time() -> None:
     assert not idle("c-w0", {"c-w0": 500}, reports=29)
     assert idle("c-w0", {"c-w0": 500}, reports=30)
 
 
-def test_zero_turns_one_off() -> None:
+def test_zero_disables_a_limit() -> None:
     limits = IdleLimits.from_environment({"FARANDOLE_IDLE_MINUTES": "0"})
     assert limits.server_minutes == 120
     assert not idle("c-w0", {"c-w0": 999}, limits=limits)
@@ -64,29 +64,29 @@ def test_zero_turns_one_off() -> None:
     assert not idle("", {"": 999}, limits=IdleLimits(server_minutes=0))
 
 
-def test_a_server_that_is_gone_by_now_is_not_idle() -> None:
+def test_a_stopped_server_is_not_idle() -> None:
     assert not idle("c-w0", {})
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
 @pytest.mark.parametrize("key", ["FARANDOLE_IDLE_MINUTES", "FARANDOLE_IDLE_SERVER_MINUTES"])
-def test_a_bad_time_is_named(key: str, text: str) -> None:
+def test_an_invalid_time_is_named(key: str, text: str) -> None:
     with pytest.raises(SettingsError, match=f"{key} is '{text}'. It must be a number of minutes"):
         IdleLimits.from_environment({key: text})
 
 
-def test_an_empty_variable_is_the_default_and_the_environment_says_the_same() -> None:
+def test_an_empty_variable_is_the_default_and_limits_survive_the_environment() -> None:
     assert IdleLimits.from_environment({"FARANDOLE_IDLE_MINUTES": ""}) == IdleLimits()
     limits = IdleLimits(worker_minutes=0.25, server_minutes=0)
     assert IdleLimits.from_environment(limits.environment) == limits
 
 
 @pytest.mark.parametrize(("minutes", "seconds"), [(30, 60), (1, 12), (0.01, 1), (0, 60)])
-def test_servers_report_well_within_the_time(minutes: float, seconds: int) -> None:
+def test_servers_report_often_enough_for_the_idle_time(minutes: float, seconds: int) -> None:
     assert IdleLimits(worker_minutes=minutes, server_minutes=120).interval == seconds
 
 
-def test_every_server_is_told_and_keeps_what_it_has() -> None:
+def test_every_server_gets_the_limits_and_keeps_its_environment() -> None:
     spawner = SimpleNamespace(environment={"OWN": "1"})
     tell_limits(LIMITS, spawner)
     assert spawner.environment == {
@@ -97,7 +97,7 @@ def test_every_server_is_told_and_keeps_what_it_has() -> None:
     }
 
 
-def test_the_service_has_no_more_than_it_needs_and_none_runs_when_all_is_off() -> None:
+def test_the_service_has_minimal_scopes_and_runs_only_if_a_limit_is_set() -> None:
     c = Config()
     configure_idle(c, LIMITS)
     (role,) = c.JupyterHub.load_roles
@@ -110,7 +110,7 @@ def test_the_service_has_no_more_than_it_needs_and_none_runs_when_all_is_off() -
     assert "services" not in off.JupyterHub
 
 
-async def test_the_proxys_word_on_activity_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_activity_reported_by_the_proxy_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     async def routes(_: object) -> dict[str, Any]:
         return {"/user/ada/": {"target": "t", "data": {"user": "ada", "last_activity": "now"}}}
 
@@ -138,7 +138,7 @@ class Clock:
         return is_idle(server, {server: use}, LIMITS, now=now, reports_since=since)
 
 
-def test_a_busy_server_is_not_idle_after_a_suspend_until_it_had_its_whole_time_to_report() -> None:
+def test_after_a_suspend_a_busy_server_has_the_full_time_to_report() -> None:
     clock = Clock()
     clock.passes(600)
     used = clock.wall
@@ -158,7 +158,7 @@ def test_the_window_of_reports_restarts_when_the_clock_is_set(minutes: float) ->
     assert clock.window.look() == (clock.wall, clock.wall)
 
 
-def test_small_corrections_of_the_clock_restart_the_window_only_by_their_sum() -> None:
+def test_only_the_sum_of_small_clock_corrections_restarts_the_window() -> None:
     clock = Clock()
     clock.jumps(1.5)
     clock.passes(60)
@@ -198,7 +198,7 @@ def engine() -> Iterator[str]:
 
 @pytest.mark.parametrize("minutes", ["0.5", "0"])
 @pytest.mark.parametrize("deployment", ["docker", "local"])
-def test_in_every_deployment_the_proxy_of_the_whole_configuration_is_quiet(
+def test_the_configuration_of_every_deployment_has_a_quiet_proxy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deployment: str, minutes: str
 ) -> None:
     with engine() as address:
@@ -252,7 +252,7 @@ def model(user: str, name: str, minutes: float) -> dict[str, Any]:
         ("servers1", {"servers1": 200}, {"servers1": 200, "": 0}, True),
     ],
 )
-async def test_the_culler_looks_again_at_all_servers_of_the_user(
+async def test_the_culler_checks_all_servers_of_the_user_again(
     name: str, then: dict[str, float], now: dict[str, float], expected: bool
 ) -> None:
     user = "%2e%2f%20x"

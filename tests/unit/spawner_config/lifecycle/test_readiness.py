@@ -42,12 +42,12 @@ async def test_a_server_that_listens_late_has_started():
         assert await waiting
 
 
-async def test_nobody_listens(closed_port):
+async def test_a_start_without_a_listener_fails(closed_port):
     assert not await listens("127.0.0.1", closed_port, 0.3)
 
 
 @pytest.mark.parametrize("status", ["ExitCode=137, Error='', FinishedAt=now", 0])
-async def test_a_server_that_ends_is_told_with_its_status(spawner, monkeypatch, status):
+async def test_a_server_that_ends_is_reported_with_its_status(spawner, monkeypatch, status):
     async def poll():
         return status
 
@@ -56,7 +56,7 @@ async def test_a_server_that_ends_is_told_with_its_status(spawner, monkeypatch, 
         await spawner.start()
 
 
-async def test_a_server_that_stays_mute_is_told(spawner, monkeypatch):
+async def test_a_server_that_does_not_listen_is_reported(spawner, monkeypatch):
     async def poll():
         return None
 
@@ -68,7 +68,7 @@ async def test_a_server_that_stays_mute_is_told(spawner, monkeypatch):
 @pytest.mark.parametrize(
     ("status", "pending", "ended"),
     [(0, False, [""]), (0, True, []), (None, False, [])],
-    ids=["given up", "starting anew", "running"],
+    ids=["given up", "restarting", "running"],
 )
 async def test_a_start_that_was_given_up_does_not_count_as_a_server(monkeypatch, status, pending, ended):
     async def poll(self):

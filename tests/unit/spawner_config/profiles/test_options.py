@@ -15,7 +15,7 @@ from spawner_config.profiles.options import NOTEBOOK_ARGS, OptionsHook, plan_ser
 from spawner_config.profiles.profiles import parse_profiles
 from spawner_config.roles import NOTEBOOK_SCOPES, WORKER_SCOPES, is_worker, server_token_scopes
 
-CATALOGUE = parse_profiles(
+PROFILE_SET = parse_profiles(
     {
         "limits": {"workers_per_user": 2, "ranks_per_worker": 4},
         "profile": [
@@ -36,13 +36,13 @@ def spawner(name: str, *, active: tuple[str, ...] = ()) -> Any:
     ("name", "worker"),
     [("digits-w0", True), ("a-b-w12", True), ("", False), ("digits", False), ("digits-w", False), ("-w0", False)],
 )
-def test_the_name_decides_the_scopes(name: str, worker: bool) -> None:
+def test_the_servers_name_determines_its_scopes(name: str, worker: bool) -> None:
     assert is_worker(name) == worker
     assert server_token_scopes(spawner(name)) == (WORKER_SCOPES if worker else NOTEBOOK_SCOPES)
 
 
 def test_a_worker_gets_its_cluster_profile_and_ranks() -> None:
-    plan = plan_server(CATALOGUE, "digits-w1", {"role": "worker", "profile": "pair", "cluster": "digits"})
+    plan = plan_server(PROFILE_SET, "digits-w1", {"role": "worker", "profile": "pair", "cluster": "digits"})
     assert plan.args == WORKER_ARGS
     assert plan.environment["FARANDOLE_CLUSTER"] == "digits"
     assert plan.environment["FARANDOLE_WORKER"] == "digits-w1"
@@ -52,13 +52,13 @@ def test_a_worker_gets_its_cluster_profile_and_ranks() -> None:
     assert plan.environment["FARANDOLE_CLUSTER_BACKEND"] == ""
 
 
-def test_a_worker_keeps_the_backend_for_whoever_attaches_its_cluster() -> None:
-    plan = plan_server(CATALOGUE, "digits-w1", {"role": "worker", "backend": "torch"})
+def test_a_worker_keeps_the_backend_for_drivers_that_attach() -> None:
+    plan = plan_server(PROFILE_SET, "digits-w1", {"role": "worker", "backend": "torch"})
     assert plan.environment["FARANDOLE_CLUSTER_BACKEND"] == "torch"
 
 
-def test_a_notebook_server_learns_the_profiles_and_limits() -> None:
-    plan = plan_server(CATALOGUE, "", {})
+def test_a_notebook_server_gets_the_profiles_and_limits() -> None:
+    plan = plan_server(PROFILE_SET, "", {})
     assert plan.args == NOTEBOOK_ARGS
     assert [each["name"] for each in json.loads(plan.environment["FARANDOLE_PROFILES"])] == ["cpu", "pair"]
     assert json.loads(plan.environment["FARANDOLE_LIMITS"])["workers_per_user"] == 2
@@ -82,30 +82,30 @@ def test_a_notebook_server_learns_the_profiles_and_limits() -> None:
         ("", {"profile": "big"}, "Choose one of: cpu, pair"),
     ],
 )
-def test_what_is_refused_says_why(name: str, options: dict[str, Any], reason: str) -> None:
-    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+def test_a_refusal_has_a_reason(name: str, options: dict[str, Any], reason: str) -> None:
+    hook = OptionsHook(PROFILE_SET, python="python3", environment={}, args=[])
     with pytest.raises(HTTPError) as error:
         hook(spawner(name), options)
     assert error.value.status_code == 400
     assert reason in str(error.value)
 
 
-def test_the_limit_counts_other_workers_that_are_active() -> None:
-    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+def test_the_limit_counts_other_active_workers() -> None:
+    hook = OptionsHook(PROFILE_SET, python="python3", environment={}, args=[])
     hook(spawner("a-w1", active=("a-w0", "a-w1", "")), {"role": "worker"})
     with pytest.raises(HTTPError, match="allows 2 for each user"):
         hook(spawner("a-w2", active=("a-w0", "a-w1")), {"role": "worker"})
 
 
-def test_the_limit_counts_other_notebooks_that_are_active() -> None:
-    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+def test_the_limit_counts_other_active_notebooks() -> None:
+    hook = OptionsHook(PROFILE_SET, python="python3", environment={}, args=[])
     hook(spawner("d", active=("", "b", "d", "a-w0")), {})
     with pytest.raises(HTTPError, match="You have 3 notebook servers and this hub allows 3"):
         hook(spawner("d", active=("", "b", "c")), {})
 
 
-def test_a_cluster_that_will_be_too_large_is_refused_at_its_first_worker() -> None:
-    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+def test_a_too_large_cluster_is_refused_at_its_first_worker() -> None:
+    hook = OptionsHook(PROFILE_SET, python="python3", environment={}, args=[])
     hook(spawner("a-w0"), {"role": "worker", "workers": 2})
     hook(spawner("a-w1", active=("a-w0",)), {"role": "worker", "workers": 2})
     with pytest.raises(HTTPError, match="That makes 3 workers"):
@@ -114,8 +114,8 @@ def test_a_cluster_that_will_be_too_large_is_refused_at_its_first_worker() -> No
         hook(spawner("b-w0", active=("a-w0",)), {"role": "worker", "workers": 2})
 
 
-def test_a_second_start_forgets_the_first_ones_options() -> None:
-    hook = OptionsHook(CATALOGUE, python="python3", environment={"PATH": "/bin"}, args=["--flag"])
+def test_a_second_start_does_not_keep_the_options_of_the_first() -> None:
+    hook = OptionsHook(PROFILE_SET, python="python3", environment={"PATH": "/bin"}, args=["--flag"])
     server = spawner("")
     hook(server, {"profile": "pair"})
     assert (server.mem_limit, server.cpu_limit, server.environment["OMP_NUM_THREADS"]) == ("1G", 2, "2")
@@ -127,7 +127,7 @@ def test_a_second_start_forgets_the_first_ones_options() -> None:
 
 
 def test_the_form_escapes_and_marks_the_default() -> None:
-    form = options_form(CATALOGUE, spawner(""))
+    form = options_form(PROFILE_SET, spawner(""))
     assert 'value="cpu" checked' in form
     assert "&lt;b&gt;plain" in form
     assert "2 ranks per worker · 2 CPUs · 1G memory" in form
@@ -135,16 +135,16 @@ def test_the_form_escapes_and_marks_the_default() -> None:
     assert options_from_form({}) == {}
 
 
-def test_the_form_says_when_the_last_profile_is_gone() -> None:
+def test_the_form_shows_that_the_last_profile_no_longer_exists() -> None:
     asked = spawner("")
     asked.user_options = {"profile": "<big>"}
-    form = options_form(CATALOGUE, asked)
+    form = options_form(PROFILE_SET, asked)
     assert "Your last server had the profile &lt;big&gt;, which no longer exists" in form
     assert 'value="cpu" checked' in form
-    assert "no longer exists" not in options_form(CATALOGUE, spawner(""))
+    assert "no longer exists" not in options_form(PROFILE_SET, spawner(""))
 
 
-async def test_the_form_says_how_many_gpus_are_free() -> None:
+async def test_the_form_shows_the_number_of_free_gpus() -> None:
     profile_set = parse_profiles(
         {
             "gpu": [{"id": "0", "class": "big"}, {"id": "1", "class": "big"}],
@@ -164,8 +164,8 @@ async def test_the_form_says_how_many_gpus_are_free() -> None:
     assert 'value="yes" checked' in options_form(profile_set, asked)
 
 
-def test_the_hook_tells_the_spawner_of_its_gpus() -> None:
-    hook = OptionsHook(CATALOGUE, python="python", environment={}, args=[])
+def test_the_hook_sets_the_gpus_of_the_spawner() -> None:
+    hook = OptionsHook(PROFILE_SET, python="python", environment={}, args=[])
     asked = spawner("")
     hook(asked, {"profile": "cpu", "wait": True})
     assert (asked.gpus, asked.gpu_class, asked.wait_for_gpus) == (0, None, True)
@@ -177,8 +177,8 @@ def test_the_hook_tells_the_spawner_of_its_gpus() -> None:
         hook(asked, {"profile": "cpu", "wait": "yes"})
 
 
-def test_a_worker_runs_the_quick_server_and_a_notebook_the_full_one() -> None:
-    hook = OptionsHook(CATALOGUE, python="python3", environment={}, args=[])
+def test_a_worker_runs_the_lean_server_and_a_notebook_the_full_one() -> None:
+    hook = OptionsHook(PROFILE_SET, python="python3", environment={}, args=[])
     worker, notebook = spawner("a-w0"), spawner("")
     hook(worker, {"role": "worker"})
     hook(notebook, {})

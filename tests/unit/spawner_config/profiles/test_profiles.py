@@ -15,7 +15,7 @@ def profile_set_of(**changes: Any) -> Any:
     return parse_profiles({"profile": [{"name": "cpu", "description": "CPU", **changes}]})
 
 
-def test_the_profiles_of_the_repository() -> None:
+def test_the_profiles_of_the_repository_are_valid() -> None:
     profile_set = read_profiles(ROOT / "hub" / "profiles.toml")
     assert [profile.name for profile in profile_set.profiles] == ["cpu", "cpu-2", "lean"]
     assert [profile.ranks for profile in profile_set.profiles] == [1, 2, 1]
@@ -44,31 +44,31 @@ def test_the_profiles_of_the_repository() -> None:
         ({"gpu_class": "big"}, "gpu_class"),
     ],
 )
-def test_a_bad_value_names_its_key(changes: dict[str, Any], key: str) -> None:
+def test_the_error_of_an_invalid_value_names_its_key(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ProfileError, match=key):
         profile_set_of(**changes)
 
 
 @pytest.mark.parametrize("content", [{}, {"profile": []}, {"profile": [{"name": "a"}]}, {"profiles": []}])
-def test_a_file_without_a_whole_profile_is_refused(content: dict[str, Any]) -> None:
+def test_a_file_without_a_complete_profile_is_refused(content: dict[str, Any]) -> None:
     with pytest.raises(ProfileError):
         parse_profiles(content)
 
 
 @pytest.mark.parametrize("limits", [{"workers_per_user": 0}, {"ranks_per_worker": "8"}, {"users": 3}])
-def test_bad_limits_are_refused(limits: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ProfileError, match="limits"):
         parse_profiles({"profile": [{"name": "cpu", "description": ""}], "limits": limits})
 
 
-def test_names_must_differ() -> None:
+def test_names_must_be_unique() -> None:
     table = {"name": "cpu", "description": ""}
     with pytest.raises(ProfileError, match="different"):
         parse_profiles({"profile": [table, table]})
 
 
 @pytest.mark.parametrize("text", ["[[profile", None])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str | None) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "profiles.toml"
     if text is not None:
         path.write_text(text)
@@ -83,7 +83,7 @@ def test_ranks_share_the_cpus() -> None:
     assert Profile(name="any", description="").variables() == {}
 
 
-def test_the_environment_of_a_profile_wins() -> None:
+def test_the_environment_of_a_profile_has_priority() -> None:
     profile = Profile(name="one", description="", cpus=4, environment={"OMP_NUM_THREADS": "1"})
     assert profile.variables() == {"OMP_NUM_THREADS": "1"}
 
@@ -96,7 +96,7 @@ def gpu_profile_set(host: str | None = None, **profile: Any) -> Any:
     return parse_profiles(content, parse_gpus(host) if host else None)
 
 
-def test_the_gpus_of_a_host() -> None:
+def test_a_host_has_the_configured_gpus() -> None:
     profile_set = gpu_profile_set(gpus=2, gpu_class="big")
     assert [(gpu.id, gpu.gpu_class) for gpu in profile_set.gpus] == [("0", "big"), ("GPU-00aa", "big"), ("2", "small")]
     assert profile_set.default.public()["gpus"] == 2
@@ -115,7 +115,7 @@ def test_the_gpus_of_a_host() -> None:
         ("first:big", {}, "FARANDOLE_GPUS"),
     ],
 )
-def test_gpus_that_cannot_be(host: str | None, profile: dict[str, Any], reason: str) -> None:
+def test_invalid_gpus_are_refused(host: str | None, profile: dict[str, Any], reason: str) -> None:
     with pytest.raises(ProfileError, match=reason):
         gpu_profile_set(host, **profile)
 
@@ -130,6 +130,6 @@ def test_a_host_with_gpus_has_a_profile_with_one() -> None:
 
 
 @pytest.mark.parametrize("table", [{"id": 0, "class": "big"}, {"id": "0"}, {"id": "0", "class": "big", "name": "x"}])
-def test_gpu_tables_that_cannot_be(table: dict[str, Any]) -> None:
+def test_invalid_gpu_tables_are_refused(table: dict[str, Any]) -> None:
     with pytest.raises(ProfileError):
         parse_profiles({"gpu": [table], "profile": [{"name": "cpu", "description": "CPU"}]})

@@ -61,7 +61,7 @@ def make(engine, **options):
     return UserOverlays(engine, addresses=addresses, **settings)
 
 
-async def test_a_network_is_over_all_machines_and_leaves_room_in_its_packets():
+async def test_a_network_spans_all_machines_and_has_a_smaller_mtu():
     engine = SwarmEngine()
     await make(engine).hold("ada", "")
     [made] = engine.made
@@ -70,7 +70,7 @@ async def test_a_network_is_over_all_machines_and_leaves_room_in_its_packets():
     assert made["ipam"]["Config"][0]["Subnet"] == "10.213.0.0/25"
 
 
-async def test_hub_and_proxy_have_addresses_that_no_server_is_given():
+async def test_hub_and_proxy_have_reserved_addresses():
     engine = SwarmEngine()
     networks = make(engine)
     await networks.hold("ada", "")
@@ -78,13 +78,13 @@ async def test_hub_and_proxy_have_addresses_that_no_server_is_given():
     assert engine.made[0]["ipam"]["Config"][0]["IPRange"] == "10.213.0.0/26"
 
 
-async def test_a_start_waits_until_the_swarm_has_given_a_new_network_its_addresses():
+async def test_a_start_waits_until_a_new_network_has_its_addresses():
     engine = SwarmEngine(without_addresses=3)
     await make(engine).hold("ada", "")
     assert set(engine.addresses) == set(SERVICES)
 
 
-async def test_a_network_that_gets_no_addresses_is_named_with_the_remedy(monkeypatch, caplog):
+async def test_a_network_without_addresses_is_named_with_the_remedy(monkeypatch, caplog):
     monkeypatch.setattr(overlays, "ADDRESS_SECONDS", 0.2)
     engine = SwarmEngine(without_addresses=1000)
     networks = make(engine)
@@ -98,7 +98,7 @@ async def test_a_network_that_gets_no_addresses_is_named_with_the_remedy(monkeyp
     assert f"cannot be connected to {NETWORK}: The swarm has given" in caplog.text
 
 
-async def test_a_hub_made_anew_has_the_address_that_it_had():
+async def test_a_recreated_hub_has_the_same_address():
     engine = SwarmEngine()
     await make(engine).hold("ada", "")
     engine.disconnect_container_from_network("farandole-hub", "id-0", force=True)
@@ -107,7 +107,7 @@ async def test_a_hub_made_anew_has_the_address_that_it_had():
     assert engine.addresses["farandole-hub"] == "10.213.0.126"
 
 
-async def test_a_network_stays_while_a_server_on_another_machine_is_in_it():
+async def test_a_network_is_kept_while_a_server_on_another_machine_uses_it():
     engine = SwarmEngine()
     await make(engine).hold("ada", "")
     engine.service_labels = [["farandole.hub=farandole", f"{NETWORK_LABEL}={NETWORK}"]]
@@ -120,7 +120,7 @@ async def test_a_network_stays_while_a_server_on_another_machine_is_in_it():
     assert not engine.networks_by_id
 
 
-async def test_a_network_is_removed_once_the_swarm_lets_go_of_it(monkeypatch):
+async def test_a_network_is_removed_once_the_swarm_releases_it(monkeypatch):
     monkeypatch.setattr(overlays, "POLL_SECONDS", 0.01)
     engine = SwarmEngine()
     networks = make(engine)
@@ -130,7 +130,7 @@ async def test_a_network_is_removed_once_the_swarm_lets_go_of_it(monkeypatch):
     assert (engine.busy, engine.networks_by_id) == (0, {})
 
 
-async def test_a_network_that_stays_in_use_is_told_and_taken_up_again(monkeypatch, caplog):
+async def test_a_network_that_remains_in_use_is_logged_and_reused(monkeypatch, caplog):
     monkeypatch.setattr(overlays, "REMOVAL_SECONDS", 0.05)
     monkeypatch.setattr(overlays, "POLL_SECONDS", 0.01)
     engine = SwarmEngine()

@@ -33,7 +33,7 @@ def named(*ids: str, kind: str = "GPU") -> list[dict[str, Any]]:
 THREE = [node("a"), node("b"), node("c")]
 
 
-def test_workers_of_a_cluster_go_round_all_machines() -> None:
+def test_workers_of_a_cluster_are_spread_over_all_machines() -> None:
     services: list[dict[str, Any]] = []
     for _ in range(6):
         chosen = choose_node(THREE, services, CLUSTER, NodeNeeds())
@@ -42,7 +42,7 @@ def test_workers_of_a_cluster_go_round_all_machines() -> None:
     assert [each["Spec"]["Labels"][NODE_LABEL] for each in services] == ["a", "b", "c"] * 2
 
 
-def test_of_machines_without_one_that_with_the_least_servers_is_chosen() -> None:
+def test_of_unused_machines_the_one_with_the_fewest_servers_is_chosen() -> None:
     services = [on("a", "grace/main"), on("c", None), on("b", "grace/main"), on("b", "grace/main"), {"Spec": {}}]
     assert choose_node(THREE, [*services, on("a")], CLUSTER, NodeNeeds()) == "c"
 
@@ -51,14 +51,14 @@ def test_of_machines_without_one_that_with_the_least_servers_is_chosen() -> None
     "unfit",
     [node("a", state="down"), node("a", availability="drain"), node("a", availability="pause"), node("a", disk="slow")],
 )
-def test_a_machine_that_cannot_have_it_is_left_out(unfit: Any) -> None:
+def test_a_machine_without_room_is_skipped(unfit: Any) -> None:
     needs = NodeNeeds(node_labels={"disk": "fast"})
     assert choose_node([unfit, node("b", disk="fast")], [on("b")], CLUSTER, needs) == "b"
     assert choose_node([unfit], [], CLUSTER, needs) is None
 
 
 @pytest.mark.parametrize("gpus", [named("GPU-1", "GPU-2"), [{"DiscreteResourceSpec": {"Kind": "GPU", "Value": 2}}]])
-def test_gpus_are_counted_however_they_are_told(gpus: Any) -> None:
+def test_gpus_are_counted_in_every_format(gpus: Any) -> None:
     nodes = [node("a"), node("b", gpus=[*gpus, *named("x", "y", kind="SSD")])]
     assert choose_node(nodes, [], CLUSTER, NodeNeeds(gpus=2)) == "b"
     assert choose_node(nodes, [], CLUSTER, NodeNeeds(gpus=3)) is None

@@ -30,16 +30,16 @@ def profile(**more: Any) -> Profile:
     return Profile(name="fast", description="", **more)
 
 
-def test_pieces_are_of_128_addresses() -> None:
+def test_subnets_have_128_addresses() -> None:
     assert with_overlay_addresses(settings()).addresses.prefix == 25
 
 
-def test_a_range_that_holds_no_piece_is_refused() -> None:
+def test_a_range_smaller_than_a_subnet_is_refused() -> None:
     with pytest.raises(SettingsError, match="FARANDOLE_SUBNETS: 10.0.0.0/26 is too small, it must be /25 or larger"):
         with_overlay_addresses(settings(FARANDOLE_SUBNETS="10.0.0.0/26"))
 
 
-def test_the_engine_must_be_a_manager_of_engines_that_are_new_enough() -> None:
+def test_the_engine_must_be_a_manager_and_all_engines_recent_enough() -> None:
     check_engine(MANAGER, "1.44")
     with pytest.raises(SettingsError, match="engine 25 or newer"):
         check_engine(MANAGER, "1.43")
@@ -48,7 +48,7 @@ def test_the_engine_must_be_a_manager_of_engines_that_are_new_enough() -> None:
             check_engine(info, "1.45")
 
 
-def test_groups_need_a_folder_that_is_the_same_everywhere() -> None:
+def test_groups_need_a_shared_folder() -> None:
     ours = settings(FARANDOLE_GROUP_FOLDERS="nlp")
     check_groups(ours, SharedHome(path="/mnt/homes"))
     check_groups(settings(), None)
@@ -67,7 +67,7 @@ def test_homes_on_a_swarm_with_internet_need_a_firewall() -> None:
         check_firewall({"FARANDOLE_FIREWALL": "yes"}, settings(), None)
 
 
-def test_a_profile_says_what_its_node_must_have() -> None:
+def test_a_profile_sets_the_requirements_of_its_node() -> None:
     found = node_needs(profile(gpus=2, gpu_class="big", swarm={"labels": {"disk": "fast"}}))
     assert found == NodeNeeds(gpus=2, gpu_class="big", node_labels={"disk": "fast"})
     assert node_needs(profile()) == NodeNeeds()
@@ -83,6 +83,6 @@ def test_a_profile_says_what_its_node_must_have() -> None:
         ({"labels": {"disk": "fast || true"}}, "table of texts"),
     ],
 )
-def test_what_no_node_could_have_is_refused(table: dict[str, Any], words: str) -> None:
+def test_impossible_requirements_are_refused(table: dict[str, Any], words: str) -> None:
     with pytest.raises(ProfileError, match=words):
         node_needs(profile(swarm=table))

@@ -26,7 +26,7 @@ def folder(text: str) -> SharedHome | None:
     return SharedHome.from_environment({"FARANDOLE_SWARM_HOMES": text})
 
 
-def test_a_shared_folder_is_of_a_server_or_a_path() -> None:
+def test_a_shared_folder_is_on_a_server_or_a_path() -> None:
     assert folder("nfs://10.0.0.5/export/homes/") == NFS
     assert folder("nfs://files.example.org/") == SharedHome(server="files.example.org", path="/")
     assert folder("/mnt/homes/") == SharedHome(path="/mnt/homes")
@@ -37,12 +37,12 @@ def test_a_shared_folder_is_of_a_server_or_a_path() -> None:
     "text",
     ["homes", "nfs://10.0.0.5", "nfs://a,o=x/y", "/mnt/a b", "/mnt/../etc", "nfs://host/a/../..", "smb://host/x"],
 )
-def test_what_is_no_folder_is_refused(text: str) -> None:
+def test_an_invalid_folder_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="FARANDOLE_SWARM_HOMES"):
         folder(text)
 
 
-def test_each_volume_is_a_folder_in_it() -> None:
+def test_each_volume_is_a_folder_in_the_shared_folder() -> None:
     assert NFS.options("farandole-home-ada", "farandole") == {
         "type": "nfs",
         "o": "addr=10.0.0.5,rw,hard,nosuid,nodev",
@@ -99,7 +99,7 @@ def volumes(engine: FakeEngine, where: SharedHome | None = NFS) -> SwarmVolumes:
     return SwarmVolumes(engine, shares, where, name="farandole")  # type: ignore[arg-type]
 
 
-def test_a_folder_is_made_once_by_a_container_without_a_network() -> None:
+def test_a_folder_is_created_once_by_a_container_without_a_network() -> None:
     engine = FakeEngine()
     found = volumes(engine)
     for _ in range(2):
@@ -125,7 +125,7 @@ def test_a_folder_is_made_once_by_a_container_without_a_network() -> None:
         (FakeEngine(silent=requests.ConnectionError("Connection refused")), "Connection refused"),
     ],
 )
-def test_a_folder_that_cannot_be_made_is_told_with_the_reason(engine: FakeEngine, why: str) -> None:
+def test_a_folder_that_cannot_be_created_is_reported_with_the_reason(engine: FakeEngine, why: str) -> None:
     with pytest.raises(
         SharedVolumeError, match=f"farandole-home-ada could not be created .*: {why}. The administrator"
     ):
@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_made_is_told_with_the_reason(engine: FakeEngine
     assert engine.removed == ["1"]
 
 
-def test_without_a_shared_folder_nothing_is_made_and_each_machine_has_its_own() -> None:
+def test_without_a_shared_folder_each_machine_has_its_own_volumes() -> None:
     engine = FakeEngine()
     found = volumes(engine, None)
     asyncio.run(found.make(HOME, image=IMAGE))
@@ -142,7 +142,7 @@ def test_without_a_shared_folder_nothing_is_made_and_each_machine_has_its_own() 
     assert mount["VolumeOptions"] == {"Labels": {"farandole.hub": "farandole", "farandole.owner": "ada"}}
 
 
-def test_a_service_has_volumes_and_no_folder_of_a_machine() -> None:
+def test_a_service_has_volumes_and_no_host_folder() -> None:
     home, data = volumes(FakeEngine()).mounts({**HOME, **DATA}, HOME, "ada")
     assert (home["Type"], home["Source"], home["Target"], home["ReadOnly"]) == (
         "volume",
@@ -170,7 +170,7 @@ def test_the_home_is_claimed_as_a_folder_of_the_share() -> None:
     assert (volume["driver"], volume["driver_opts"]["device"]) == ("local", ":/export/homes/farandole-home-ada")
 
 
-def test_a_groups_folder_is_made_as_homes_are() -> None:
+def test_a_groups_folder_is_created_like_homes() -> None:
     engine = FakeEngine()
     found = volumes(engine)
     asyncio.run(found.ensure("ada", set(), None, image=IMAGE, network="farandole-user-ada"))

@@ -169,7 +169,7 @@ async def test_two_workers_that_start_together_have_two_nodes(engine: Swarm) -> 
     assert {made["labels"]["farandole.node"] for made in engine.made} == {"node-a", "node-b"}
 
 
-async def test_a_worker_for_whom_the_chosen_node_has_no_room_starts_on_any_other(engine: Swarm) -> None:
+async def test_a_worker_starts_on_another_node_if_the_chosen_one_has_no_room(engine: Swarm) -> None:
     engine.fits = lambda constraints: None if engine.named(constraints) else "node-b"
     await start(spawner_of(engine))
     first, second = engine.made
@@ -178,27 +178,27 @@ async def test_a_worker_for_whom_the_chosen_node_has_no_room_starts_on_any_other
     assert "farandole.node" not in second["labels"]
 
 
-async def test_a_server_without_a_place_fails_soon_with_the_swarms_reason(engine: Swarm) -> None:
+async def test_an_unschedulable_server_fails_soon_with_the_swarms_reason(engine: Swarm) -> None:
     engine.fits = lambda _constraints: None
     with pytest.raises(SpawnException, match=r"no suitable node \(insufficient resources on 2 nodes\)") as refused:
         await asyncio.wait_for(start(spawner_of(engine)), 20)
     assert "%cluster start --wait" in refused.value.jupyterhub_message
 
 
-async def test_who_waits_is_told_why_and_starts_when_there_is_a_place(engine: Swarm) -> None:
+async def test_a_waiting_server_shows_the_reason_and_starts_when_there_is_room(engine: Swarm) -> None:
     engine.fits = lambda _constraints: None
     spawner = spawner_of(engine, wait_for_gpus=True)
     starting = asyncio.create_task(start(spawner))
     events = spawner.progress()
-    told = [await anext(events), await anext(events)]
-    assert (told[1]["queue"], told[1]["message"]) == (1, f"Waiting for a place in the swarm: {NO_NODE}")
+    shown = [await anext(events), await anext(events)]
+    assert (shown[1]["queue"], shown[1]["message"]) == (1, f"Waiting for a place in the swarm: {NO_NODE}")
     engine.fits = lambda _constraints: "node-b"
     last = await anext(events)
     assert last["queue"] == 0
     assert await starting == ("10.213.0.3", 8888)
 
 
-async def test_a_node_without_the_image_is_told(engine: Swarm) -> None:
+async def test_a_node_without_the_image_is_reported(engine: Swarm) -> None:
     engine.state, engine.err = "rejected", "No such image: farandole-notebook:1"
     with pytest.raises(SpawnException, match=r"on pc-a \(rejected: No such image: farandole-notebook:1\).*load it on"):
         await start(spawner_of(engine))
@@ -208,18 +208,18 @@ async def test_a_node_without_the_image_is_told(engine: Swarm) -> None:
     ("state", "err", "status"),
     [("running", "", None), ("starting", "", None), ("failed", "non-zero exit (137)", "failed: non-zero exit (137)")],
 )
-async def test_poll_tells_how_the_task_ended(engine: Swarm, state: str, err: str, status: str | None) -> None:
+async def test_poll_returns_how_the_task_ended(engine: Swarm, state: str, err: str, status: str | None) -> None:
     spawner = spawner_of(engine)
     await start(spawner)
     engine.state, engine.err = state, err
     assert await spawner.poll() == status
 
 
-async def test_poll_of_a_server_that_has_no_service_says_so(engine: Swarm) -> None:
+async def test_poll_reports_a_server_without_a_service(engine: Swarm) -> None:
     assert await spawner_of(engine).poll() == 0
 
 
-async def test_a_task_that_ended_by_itself_leaves_no_service(engine: Swarm) -> None:
+async def test_the_service_of_an_ended_task_is_removed(engine: Swarm) -> None:
     spawner = spawner_of(engine)
     await start(spawner)
     engine.state = "failed"
@@ -227,7 +227,7 @@ async def test_a_task_that_ended_by_itself_leaves_no_service(engine: Swarm) -> N
     assert engine.services == {}
 
 
-async def test_a_name_is_free_once_the_old_container_is_gone(engine: Swarm) -> None:
+async def test_a_name_is_free_once_the_old_container_is_removed(engine: Swarm) -> None:
     spawner = spawner_of(engine)
     await start(spawner)
     engine.leaving = [engine.task(engine.made[0])] * 3
@@ -235,7 +235,7 @@ async def test_a_name_is_free_once_the_old_container_is_gone(engine: Swarm) -> N
     assert (engine.leaving, engine.services) == ([], {})
 
 
-async def test_a_node_that_does_not_answer_keeps_nobody_waiting_for_ever(
+async def test_a_node_that_does_not_answer_delays_a_stop_for_a_limited_time(
     engine: Swarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(swarm_spawner, "GONE_SECONDS", 0.05)
@@ -246,7 +246,7 @@ async def test_a_node_that_does_not_answer_keeps_nobody_waiting_for_ever(
     assert engine.leaving
 
 
-async def test_nobody_waits_for_a_node_that_is_down(engine: Swarm) -> None:
+async def test_a_stop_does_not_wait_for_a_node_that_is_down(engine: Swarm) -> None:
     spawner = spawner_of(engine)
     await start(spawner)
     engine.leaving = [engine.task(engine.made[0])] * 10_000
@@ -256,7 +256,7 @@ async def test_nobody_waits_for_a_node_that_is_down(engine: Swarm) -> None:
 
 
 @pytest.mark.parametrize(("server", "constraints"), [("", ["node.id==node-hub"]), ("main-w0", ["node.id==node-a"])])
-async def test_a_notebook_stays_where_its_home_is(engine: Swarm, server: str, constraints: list[str]) -> None:
+async def test_a_notebook_starts_on_the_node_of_its_home(engine: Swarm, server: str, constraints: list[str]) -> None:
     await start(spawner_of(engine, server))
     assert engine.made[0]["template"]["Placement"]["Constraints"] == constraints
 
@@ -276,7 +276,7 @@ async def test_a_service_gives_the_users_name_to_a_new_home_on_its_machine(engin
     assert engine.volumes["farandole-home-ada"]["farandole.owner"] == "ada"
 
 
-async def test_memory_that_a_profile_names_is_kept_for_its_servers(engine: Swarm) -> None:
+async def test_the_memory_of_a_profile_is_reserved(engine: Swarm) -> None:
     spawner = spawner_of(engine, "", mem_limit=4 << 30, cpu_limit=1.5)
     profile = SimpleNamespace(name="big", memory="2G")
     set_place({"big": NodeNeeds(gpus=1)}, spawner, profile)  # type: ignore[arg-type]
@@ -289,7 +289,7 @@ async def test_memory_that_a_profile_names_is_kept_for_its_servers(engine: Swarm
     }
 
 
-async def test_who_waits_for_a_place_does_not_count_as_starting(engine: Swarm) -> None:
+async def test_a_server_that_waits_for_room_does_not_count_as_starting(engine: Swarm) -> None:
     engine.fits = lambda _: None
     waiting = spawner_of(engine, "main", wait_for_gpus=True)
     queued = asyncio.create_task(start(waiting))
@@ -310,7 +310,7 @@ async def test_who_waits_for_a_place_does_not_count_as_starting(engine: Swarm) -
     assert waiting.only_waiting == 0
 
 
-async def test_who_was_given_up_waits_no_more(engine: Swarm) -> None:
+async def test_a_start_that_was_given_up_no_longer_waits(engine: Swarm) -> None:
     engine.fits = lambda _: None
     refused = spawner_of(engine, "main")
     with pytest.raises(SpawnException, match="no place"):

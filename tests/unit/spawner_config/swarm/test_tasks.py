@@ -40,7 +40,7 @@ def attached(network: str, address: str) -> dict[str, Any]:
         ("orphaned", "shutdown", False, False, True),
     ],
 )
-def test_a_task_searches_or_runs_or_is_over(state: str, desired: str, searching: bool, runs: bool, over: bool) -> None:
+def test_a_task_is_pending_running_or_ended(state: str, desired: str, searching: bool, runs: bool, over: bool) -> None:
     task = Task.of(found(state, desired))
     assert (task.searching, task.runs, task.over) == (searching, runs, over)
 
@@ -57,7 +57,7 @@ def test_a_task_searches_or_runs_or_is_over(state: str, desired: str, searching:
         ({}, "failed"),
     ],
 )
-def test_an_end_says_why(status: dict[str, Any], end: str) -> None:
+def test_an_end_has_a_reason(status: dict[str, Any], end: str) -> None:
     assert Task.of(found("failed", status=status)).end == end
 
 
@@ -65,7 +65,7 @@ def test_the_swarms_reason_is_kept() -> None:
     assert Task.of(found("pending", status={"Err": NO_NODE})).reason == NO_NODE
 
 
-def test_addresses_are_by_network_and_without_their_mask() -> None:
+def test_addresses_are_listed_by_network_without_their_mask() -> None:
     attachments = [attached("farandole-user-ada", "10.213.0.3/25"), {"Network": {"Spec": {"Name": "other"}}}]
     task = Task.of(found("running", NodeID="n1", NetworksAttachments=attachments))
     assert (task.node, task.addresses) == ("n1", {"farandole-user-ada": "10.213.0.3"})

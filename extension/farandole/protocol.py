@@ -161,10 +161,9 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def check_usage(record: dict[str, Any]) -> None:
-    """Raise ValueError unless the values of a usage record are numbers; bytes are integers."""
+    """Raise ValueError unless the values of a usage record are numbers or None."""
     for key, value in record.items():
-        valid = type(value) is int if key.endswith("_bytes") else is_number(value) or not key.endswith("_percent")
-        if value is not None and not valid:
+        if key.endswith(("_bytes", "_percent")) and value is not None and not is_number(value):
             raise ValueError(f"{key} of a usage record must be a number, not {reprlib.repr(value)}")
 
 

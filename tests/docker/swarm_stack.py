@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hub.process import wait_until
 from spawner_config.containers.names import container_name, slug
-from tests.docker.stack import Stack, docker, while_up
+from tests.docker.stack import Stack, docker, run, while_up
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -57,7 +57,9 @@ class SwarmStack(Stack):
 
     def logs(self) -> str:
         """Return the ends of the logs, of servers too, and the swarm's view of them."""
-        servers = [server for engine in self.swarm.engines for server in self._servers_on(engine)]
+        # The engines may have ended already when a fixture of the session fails.
+        engines = [engine for engine in self.swarm.engines if not run("docker", "version", host=engine.url).returncode]
+        servers = [server for engine in engines for server in self._servers_on(engine)]
         said = [f"--- {server.service}\n{server.log()}" for server in servers]
         tasks = [self.docker("service", "ps", "--no-trunc", name) for name in self.services()]
         return "\n".join([super().logs(), *said, *tasks])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub import orm
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import auth_header_pat
 from tornado.routing import Matcher
@@ -45,6 +46,28 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
                 (SpawnOptions(self.hub_prefix), NoOptionsHandler),
             ]
             self.tornado_application.add_handlers(".*", [(*rule, {"own": own}) for rule in rules])
+
+    async def init_spawners(self) -> Any:
+        """Find the servers that still run, and warn of those that the change of an address has broken."""
+        checked = await super().init_spawners()
+        if moved := servers_of_another_address(self.db, self.users):
+            self.log.warning(
+                "Stop these servers at %s/hub/admin, and start them again. The hub had another address when they were "
+                "started, so their users cannot use them: %s",
+                self.subdomain_host,
+                ", ".join(moved),
+            )
+        return checked
+
+
+def servers_of_another_address(db: Any, users: Any) -> list[str]:
+    """Return the running servers, as ``USER/NAME``, whose logins return to another address than their user's today."""
+    running = db.query(orm.Spawner).filter(orm.Spawner.server_id.is_not(None), orm.Spawner.oauth_client.has())
+    return [
+        f"{found.user.name}/{found.name}"
+        for found in running
+        if not found.oauth_client.redirect_uri.startswith(users[found.user].url)
+    ]
 
 
 class Misdirected(Matcher):

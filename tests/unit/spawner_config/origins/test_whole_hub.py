@@ -1,6 +1,8 @@
 """JupyterHub with all its handlers and the configuration of the local deployment, without proxy and servers."""
 
 import os
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from tornado.testing import bind_unused_port
 
 from hub.process import CONFIG
 from spawner_config.access.logins import TEMPLATES as ACCOUNTS
+from spawner_config.local import free_port
 from spawner_config.origins.application import FarandoleHub
 from spawner_config.origins.hosts import host_label
 
@@ -150,3 +153,36 @@ async def test_one_origin_is_named_on_the_administrators_page(application, monke
         assert "act as the user who opens it" in pages.get_template("admin.html").render(given)
         pages.loader.loaders[1].searchpath.insert(0, str(ACCOUNTS))
         assert "act as the user who opens it" in pages.get_template("accounts.html").render(given)
+
+
+@pytest.fixture
+def process():
+    """A process that answers like a server, and its port."""
+    port = free_port()
+    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        yield process.pid, port
+        process.kill()
+
+
+async def test_servers_that_a_new_address_has_broken_are_named(application, process, monkeypatch, capfd):
+    pid, port = process
+    async with running(application):
+        for name, host in (("ada", "ada.hub.localhost"), ("eve", "eve.lab.localhost")):
+            client = orm.OAuthClient(
+                identifier=f"jupyterhub-user-{name}-w", redirect_uri=f"http://{host}:8000/user/{name}/w/oauth_callback"
+            )
+            server = orm.Server(ip="127.0.0.1", port=port, base_url=f"/user/{name}/w/")
+            spawner = orm.Spawner(name="w", state={"pid": pid}, server=server, oauth_client=client)
+            spawner.user = orm.User(name=name)
+            application.db.add(spawner)
+        application.db.commit()
+    for key, value, broken in (
+        ("FARANDOLE_DOMAIN", "", "eve/w"),
+        ("FARANDOLE_DOMAIN", "lab.localhost", "ada/w"),
+        ("FARANDOLE_ORIGINS", "one", "ada/w, eve/w"),
+    ):
+        monkeypatch.setenv(key, value)
+        async with running(FarandoleHub(log_level=30)):
+            [said] = [line for line in capfd.readouterr().err.splitlines() if "Stop these servers at" in line]
+            assert said.endswith(f"cannot use them: {broken}")

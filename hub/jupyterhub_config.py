@@ -14,9 +14,8 @@ from spawner_config.lifecycle.cascade_stop import stop_workers
 from spawner_config.lifecycle.idle import IdleLimits, configure_idle
 from spawner_config.limits.bodies import limit_bodies
 from spawner_config.limits.servers import NamedServerLimit
-from spawner_config.limits.tokens import TokenLimit
+from spawner_config.limits.tokens import TokenLimit, scopes_of_server
 from spawner_config.profiles.profiles import read_profiles
-from spawner_config.roles import server_token_scopes
 from spawner_config.settings import Settings, SettingsError, ensure_state, exit_on_bad_settings
 
 DEPLOYMENTS = {
@@ -52,7 +51,7 @@ c.JupyterHub.tornado_settings = {
     "spawn_throttle_retry_range": (2, 8),
 }
 
-c.Spawner.server_token_scopes = server_token_scopes
+c.Spawner.server_token_scopes = scopes_of_server
 c.Spawner.options_form = partial(options_form, profile_set)
 c.Spawner.options_from_form = options_from_form
 c.Spawner.default_url = "/lab"

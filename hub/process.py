@@ -96,9 +96,12 @@ class HubProcess:
 
 
 def is_healthy(url: str, timeout: float = 5.0) -> bool:
-    """Return whether the hub at ``url`` reports within ``timeout`` seconds that it is healthy."""
+    """Return whether the hub of this machine at ``url`` reports within ``timeout`` seconds that it is healthy.
+
+    The hub listens on loopback. Its name may lead elsewhere, or nowhere before the name server knows it.
+    """
     try:
-        return local_session().get(f"{url}/hub/health", timeout=timeout).ok
+        return session_to(lambda _host: "127.0.0.1").get(f"{url}/hub/health", timeout=timeout).ok
     except (requests.ConnectionError, requests.Timeout):
         return False
 

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))
 """At most half of the cores: a flood of logins leaves the others to the hub."""
-MOST_WAITING = 40
-"""Logins that may wait for a thread, for some seconds; more requests are refused."""
+HASH_SECONDS = 0.25
+"""About what bcrypt takes with the cost of real hashes."""
+LONGEST_WAIT = 60.0
+"""Seconds in which a whole class that logs in at once gets its turn; people do not wait longer at a login page."""
+MOST_WAITING = int(LONGEST_WAIT / HASH_SECONDS)
+"""Logins that may wait for each thread; more requests are refused."""
 DUMMY = b"$2b$12$6nRzqaqFgJ5MNFtd96ATW.cU4XIJpSFShm69LGyolqLX1mNtglGYW"
 """The hash of nobody's password, with the cost of real ones."""
 
@@ -26,7 +30,7 @@ class PasswordHasher:
 
     def __init__(self, threads: int = THREADS, most_waiting: int = MOST_WAITING) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="farandole-passwords")
-        self._most = threads + most_waiting
+        self._most = threads * (1 + most_waiting)
         self._running = 0
 
     def check_room(self) -> None:

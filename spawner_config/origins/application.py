@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub import orm
 from jupyterhub.app import JupyterHub
+from jupyterhub.handlers.base import auth_header_pat
 from tornado.routing import Matcher
 from tornado.web import RequestHandler
 
-if TYPE_CHECKING:
-    from tornado.httputil import HTTPServerRequest
+from spawner_config.origins.navigations import (
+    SAFE,
+    ConfirmHandler,
+    ForeignNavigation,
+    NoOptionsHandler,
+    SpawnOptions,
+)
 
-SAFE = {"GET", "HEAD"}
+if TYPE_CHECKING:
+    from tornado.httputil import HTTPHeaders, HTTPServerRequest
+
 MISDIRECTED = 421
 FORWARDED = "X-Forwarded-For"
 """Every proxy adds it; servers, services, health checks and the proxy itself reach the hub's own port without it."""
@@ -27,34 +36,74 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
     """JupyterHub, whose handlers get only the requests for its own host if users have hosts of their own."""
 
     def init_tornado_application(self) -> None:
-        """Create the application, with a first rule for all that is not for the hub."""
+        """Create the application, with first rules for all that is not for the hub."""
         super().init_tornado_application()
         if self.subdomain_host:
-            rule = (Misdirected(self.domain, self.subdomain_host, self.hub_prefix), OwnHostHandler)
-            self.tornado_application.add_handlers(".*", [(*rule, {"own": self.subdomain_host})])
+            own = self.subdomain_host
+            rules = [
+                (Misdirected(self.domain, own, self.hub_prefix), OwnHostHandler),
+                (ForeignNavigation(own, self.hub_prefix), ConfirmHandler),
+                (SpawnOptions(self.hub_prefix), NoOptionsHandler),
+            ]
+            self.tornado_application.add_handlers(".*", [(*rule, {"own": own}) for rule in rules])
+
+    async def init_spawners(self) -> Any:
+        """Find the servers that still run, and warn of those that the change of an address has broken."""
+        checked = await super().init_spawners()
+        if moved := servers_of_another_address(self.db, self.users):
+            self.log.warning(
+                "Stop these servers at %s/hub/admin, and start them again. The hub had another address when they were "
+                "started, so their users cannot use them: %s",
+                self.subdomain_host,
+                ", ".join(moved),
+            )
+        return checked
+
+
+def servers_of_another_address(db: Any, users: Any) -> list[str]:
+    """Return the running servers, as ``USER/NAME``, whose logins return to another address than their user's today."""
+    running = db.query(orm.Spawner).filter(orm.Spawner.server_id.is_not(None), orm.Spawner.oauth_client.has())
+    return [
+        f"{found.user.name}/{found.name}"
+        for found in running
+        if not found.oauth_client.redirect_uri.startswith(users[found.user].url)
+    ]
 
 
 class Misdirected(Matcher):
     """Matches the requests that no handler of the hub may get.
 
     - A request for another host, unless it comes to the hub's own port and asks for what only programs ask for there.
+      Every host has the health check, which monitors ask for at an IP address: it needs no login and sets no cookie.
     - A request that changes something, from a page of another origin, which browsers name in ``Origin``: such a page
       may have set the hub's cookies, since a host can set cookies for the hosts above it. Requests with a token are
-      admitted, since no browser adds it by itself.
+      admitted, since no browser adds it by itself, as it does with a password of HTTP.
     """
 
     def __init__(self, domain: str, own: str, prefix: str) -> None:
         self._domain = domain
         self._own = own
+        self._health = f"{prefix}health"
         self._internal = tuple(f"{prefix}{path}" for path in INTERNAL)
 
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
         """Return the arguments of the handler, None if the request is for the hub."""
         if request.host_name != self._domain:
-            return None if FORWARDED not in request.headers and f"{request.path}/".startswith(self._internal) else {}
-        if request.method in SAFE or "Authorization" in request.headers:
+            return None if self._is_for_programs(request) else {}
+        if request.method in SAFE or auth_header_pat.match(request.headers.get("Authorization", "")):
             return None
-        return None if request.headers.get("Origin", self._own) == self._own else {}
+        return None if self._is_own(request.headers) else {}
+
+    def _is_for_programs(self, request: HTTPServerRequest) -> bool:
+        if request.method in SAFE and request.path == self._health:
+            return True
+        return FORWARDED not in request.headers and f"{request.path}/".startswith(self._internal)
+
+    def _is_own(self, headers: HTTPHeaders) -> bool:
+        origin = headers.get("Origin", self._own)
+        # The hub's own pages send this if a server in front of the hub sets `Referrer-Policy: no-referrer`.
+        hidden = origin == "null" and headers.get("Sec-Fetch-Site") == "same-origin"
+        return hidden or origin == self._own
 
 
 class OwnHostHandler(RequestHandler):

@@ -57,7 +57,11 @@ def open_to_others(environ: Mapping[str, str]) -> str:
     if "caddy" in services:
         return "COMPOSE_PROFILES=caddy"
     binds = ["FARANDOLE_BIND", *(["FARANDOLE_TLS_BIND"] if "tls" in services else [])]
-    return next((f"{key}={_get(environ, key)}" for key in binds if not is_loopback(_get(environ, key))), "")
+    if opened := [f"{key}={_get(environ, key)}" for key in binds if not is_loopback(_get(environ, key))]:
+        return opened[0]
+    # The server in front may be on this machine: FARANDOLE_BIND does not tell who reaches it.
+    in_front = _get(environ, "FARANDOLE_HTTPS") == "yes" and HTTPS_PROFILES.isdisjoint(services)
+    return "FARANDOLE_HTTPS=yes" if in_front else ""
 
 
 def is_loopback(address: str) -> bool:

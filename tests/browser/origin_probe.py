@@ -38,6 +38,12 @@ for name, text in json.loads({files!r}).items():
     path.write_text(text.replace("HOME", str(Path.home())))
 """
 SECONDS = 240
+SERVERS = """async (user) => {
+  const headers = {"X-XSRFToken": window.jhdata.xsrf_token};
+  const answer = await fetch(`/hub/api/users/${user}?include_stopped_servers`, {headers});
+  const servers = (await answer.json()).servers;
+  return Object.entries(servers).map(([name, server]) => `${name} since ${server.started}`).sort();
+}"""
 
 
 def install(kernel: RemoteKernel) -> None:
@@ -91,6 +97,12 @@ class OriginProbe:
         page.goto(f"{self.url}/hub/home")
         return str(page.evaluate("window.jhdata.user"))
 
+    def servers_of(self, page: Page, victim: Victim) -> list[str]:
+        """Return the victim's servers at the hub, running or not, with the times of their starts."""
+        page.goto(f"{self.url}/hub/home")
+        servers: list[str] = page.evaluate(SERVERS, victim.name)
+        return servers
+
     @contextmanager
     def logged_in(self, chromium: Browser, victim: Victim, **options: Any) -> Iterator[tuple[BrowserContext, Page]]:
         """Log in as the victim."""
@@ -111,8 +123,11 @@ class OriginProbe:
     def assert_nothing_is_stolen(self, chromium: Browser, victim: Victim, **options: Any) -> None:
         """Run all attempts; the victim can work before and after."""
         with self.logged_in(chromium, victim, **options) as (context, page):
-            assert self.steal(page, victim, "login_as_eve") == {}
-            assert self.user_of(page) == victim.name
+            servers = self.servers_of(page, victim)
+            for attempt in ("login_as_eve", "spawn_by_navigation", "logout"):
+                assert self.steal(page, victim, attempt) == {}
+                assert self.user_of(page) == victim.name, attempt
+                assert self.servers_of(page, victim) == servers, attempt
             assert self.steal(page, victim) == {}
             if self.url.startswith("http:"):
                 # Over plain HTTP, cookies of the page log the victim out, and no login works until they are deleted.

@@ -31,7 +31,15 @@ c.Authenticator.admin_users = {{{ADMIN!r}}}
 c.SharedPasswordAuthenticator.admin_password = {ADMIN_PASSWORD!r}
 """
 
-STOLEN_WITH_ONE_ORIGIN = ("hub_tokens", "server_content", "new_kernel", "websockets", "windows", "service_workers")
+STOLEN_WITH_ONE_ORIGIN = (
+    "hub_tokens",
+    "server_content",
+    "new_kernel",
+    "websockets",
+    "windows",
+    "service_workers",
+    "spawn_by_navigation",
+)
 
 
 def prepared(hub: RunningHub) -> OriginProbe:

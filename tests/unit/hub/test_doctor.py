@@ -665,7 +665,7 @@ def test_one_origin_is_named_as_a_danger(tmp_path: Path) -> None:
 
 
 def test_a_hub_for_others_needs_a_domain(tmp_path: Path) -> None:
-    for more in ({"FARANDOLE_BIND": "0.0.0.0"}, {"COMPOSE_PROFILES": "tls"}):
+    for more in ({"FARANDOLE_BIND": "0.0.0.0"}, {"COMPOSE_PROFILES": "tls"}, {"FARANDOLE_HTTPS": "yes"}):
         found = check_origins(deployment(tmp_path, **more))
         assert (found.level, "the hub does not start" in found.found) == (Level.FAULT, True)
     found = check_origins(deployment(tmp_path, FARANDOLE_DOMAIN="10.0.0.5"))

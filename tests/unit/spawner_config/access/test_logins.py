@@ -15,6 +15,7 @@ from traitlets.config import Config
 
 from spawner_config.access.accounts import AccountsHandler
 from spawner_config.access.logins import AccountAuthenticator, configure_logins
+from spawner_config.access.passwords import PasswordHasher
 from spawner_config.access.sessions import mark_token
 from spawner_config.settings import SettingsError
 from tests.unit.spawner_config.access.test_slugs import FIRST, SECOND
@@ -337,6 +338,17 @@ async def test_a_name_that_nobody_can_have_is_not_remembered(database):
     ours = authenticator(database)
     assert await ours.authenticate(None, {"username": "x" * 100_000, "password": "wrong"}) is None
     assert not ours.login_attempts
+
+
+async def test_a_class_of_100_logs_in_at_once_on_a_small_machine(database):
+    ours = authenticator(database)
+    ours.hasher = PasswordHasher(threads=1)
+    names = [f"student{number}" for number in range(100)]
+    database.add_all(UserInfo(username=name, password=HASH, is_authorized=True) for name in names)
+    database.commit()
+    assert (
+        await asyncio.gather(*(ours.authenticate(None, {"username": n, "password": PASSWORD}) for n in names)) == names
+    )
 
 
 async def test_the_hash_of_a_new_account_is_made_beside_the_event_loop(database, monkeypatch):

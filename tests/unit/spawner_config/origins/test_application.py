@@ -25,7 +25,7 @@ class Anything(RequestHandler):
         self.set_cookie("jupyterhub-hub-login", "secret")
         self.finish("the hub")
 
-    post = put = delete = get
+    head = post = put = delete = get
 
 
 @asynccontextmanager
@@ -104,13 +104,46 @@ async def test_a_page_of_another_origin_changes_nothing(origin):
         assert status == 421
         assert origin in text
         assert (await ask(session, "GET", "/hub/login", "hub.localhost:8000", Origin=origin))[2] == "the hub"
-        token = {"Authorization": "token abc", "Origin": origin}
+
+
+@pytest.mark.parametrize("scheme", ["token", "Token", "bearer", "Bearer"])
+async def test_requests_with_a_token_are_admitted_from_every_origin(scheme):
+    async with hub() as session:
+        token = {"Authorization": f"{scheme} abc", "Origin": "https://x.org"}
         assert (await ask(session, "POST", "/hub/api/users", "hub.localhost:8000", **token))[2] == "the hub"
+
+
+@pytest.mark.parametrize("sent", ["Basic YWRhOng=", "Negotiate YWRh", "Digest username=ada", "", "token", "tokens abc"])
+async def test_what_browsers_send_as_authorization_is_no_token(sent):
+    async with hub() as session:
+        headers = {"Authorization": sent, "Origin": "http://ada.hub.localhost:8000"}
+        assert (await ask(session, "POST", "/hub/api/users", "hub.localhost:8000", **headers))[0] == 421
 
 
 async def test_the_hubs_own_pages_change_something():
     async with hub() as session:
         assert (await ask(session, "POST", "/hub/login", "hub.localhost:8000", Origin=OWN))[2] == "the hub"
+
+
+async def test_the_hubs_own_pages_change_something_without_a_referrer():
+    async with hub() as session:
+        hidden = {"Origin": "null", "Sec-Fetch-Site": "same-origin"}
+        assert (await ask(session, "POST", "/hub/login", "hub.localhost:8000", **hidden))[2] == "the hub"
+        for site in ("same-site", "cross-site", "none"):
+            hidden["Sec-Fetch-Site"] = site
+            assert (await ask(session, "POST", "/hub/login", "hub.localhost:8000", **hidden))[0] == 421
+        foreign = {"Origin": "http://ada.hub.localhost:8000", "Sec-Fetch-Site": "same-origin"}
+        assert (await ask(session, "POST", "/hub/login", "hub.localhost:8000", **foreign))[0] == 421
+
+
+async def test_every_host_has_the_health_check_and_nothing_below_it():
+    async with hub() as session:
+        for host in ("10.0.0.5:8000", "ada.hub.localhost:8000", "hub.localhost:8000"):
+            for method in ("GET", "HEAD"):
+                assert (await ask(session, method, "/hub/health", host))[0] == 200
+        for path in ("/hub/health/", "/hub/healthy", "/hub/health/../login", "/hub/api/health", "/hub/metrics"):
+            assert (await ask(session, "GET", path, "10.0.0.5:8000"))[0] == 302, path
+        assert (await ask(session, "POST", "/hub/health", "10.0.0.5:8000"))[0] == 421
 
 
 async def test_no_path_leads_elsewhere():

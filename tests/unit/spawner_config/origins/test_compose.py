@@ -17,8 +17,15 @@ from spawner_config.settings import ROOT, SettingsError
         ({"COMPOSE_PROFILES": "tls,postgres"}, True, 443, "FARANDOLE_TLS_BIND=0.0.0.0"),
         ({"COMPOSE_PROFILES": "tls", "FARANDOLE_TLS_BIND": "127.0.0.1", "FARANDOLE_TLS_PORT": "8443"}, True, 8443, ""),
         ({"COMPOSE_PROFILES": "postgres, caddy"}, True, 443, "COMPOSE_PROFILES=caddy"),
-        ({"FARANDOLE_HTTPS": "yes"}, True, 443, ""),
-        ({"FARANDOLE_HTTPS": "yes", "FARANDOLE_PUBLIC_PORT": "8443"}, True, 8443, ""),
+        ({"FARANDOLE_HTTPS": "yes"}, True, 443, "FARANDOLE_HTTPS=yes"),
+        ({"FARANDOLE_HTTPS": "yes", "FARANDOLE_PUBLIC_PORT": "8443"}, True, 8443, "FARANDOLE_HTTPS=yes"),
+        ({"FARANDOLE_HTTPS": "yes", "FARANDOLE_BIND": "0.0.0.0"}, True, 443, "FARANDOLE_BIND=0.0.0.0"),
+        (
+            {"FARANDOLE_HTTPS": "yes", "COMPOSE_PROFILES": "tls", "FARANDOLE_TLS_BIND": "127.0.0.1"},
+            True,
+            443,
+            "",
+        ),
     ],
 )
 def test_the_address_follows_from_the_services(environ, https, port, others):

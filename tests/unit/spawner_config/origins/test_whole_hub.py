@@ -1,6 +1,10 @@
 """JupyterHub with all its handlers and the configuration of the local deployment, without proxy and servers."""
 
+import os
+import subprocess
+import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -10,6 +14,7 @@ from tornado.testing import bind_unused_port
 
 from hub.process import CONFIG
 from spawner_config.access.logins import TEMPLATES as ACCOUNTS
+from spawner_config.local import free_port
 from spawner_config.origins.application import FarandoleHub
 from spawner_config.origins.hosts import host_label
 
@@ -94,6 +99,50 @@ async def test_programs_reach_the_api_at_the_hubs_own_port(application):
             assert answer.headers["Location"] == f"http://{OWN}/hub/login"
 
 
+async def test_the_health_check_sets_no_cookie_on_any_host(application):
+    async with running(application) as session:
+        for host in ("10.0.0.5:8000", "ada.hub.localhost:8000", OWN):
+            assert (await ask(session, "GET", "/hub/health", host))[::3] == (200, {})
+
+
+async def logged_in(session):
+    """Log ada in and return the headers of her browser."""
+    _, _, _, cookies = await ask(session, "GET", "/hub/login")
+    password = (Path(os.environ["FARANDOLE_STATE"]) / "password").read_text().strip()
+    form = {"username": "ada", "password": password, "_xsrf": cookies["_xsrf"]}
+    status, _, _, cookies = await ask(
+        session,
+        "POST",
+        "/hub/login",
+        data=form,
+        headers={"Cookie": f"_xsrf={cookies['_xsrf']}", "Origin": f"http://{OWN}"},
+    )
+    assert status == 302
+    return {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items()), "Sec-Fetch-Mode": "navigate"}
+
+
+async def test_navigations_from_another_origin_create_no_server_and_keep_the_login(application):
+    async with running(application) as session:
+        browser = await logged_in(session)
+        [ada] = [user for user in application.users.values() if user.name == "ada"]
+        for site in ("same-site", "cross-site"):
+            foreign = {**browser, "Sec-Fetch-Site": site}
+            for path in ("/hub/spawn/ada/a1", "/hub/spawn/ada/a2?opt-profile=lean", "/hub/logout"):
+                status, _, text, cookies = await ask(session, "GET", path, headers=foreign)
+                assert (status, "Continue" in text, cookies) == (200, True, {})
+            status, headers, _, _ = await ask(session, "GET", "/hub/spawn?opt-profile=lean", headers=foreign)
+            assert (status, headers["Location"]) == (302, f"http://{OWN}/hub/spawn")
+            status, _, text, _ = await ask(session, "GET", "/hub/spawn", headers=foreign)
+            assert (status, 'value="lean"' in text) == (200, True)
+        assert set(ada.orm_spawners) == {""}
+        assert not ada.active
+        # The user follows the link of the page.
+        own = {**browser, "Sec-Fetch-Site": "same-origin"}
+        assert (await ask(session, "GET", "/hub/spawn/ada/a1", headers=own))[0] == 200
+        assert set(ada.orm_spawners) == {"", "a1"}
+        assert not ada.spawners["a1"].active
+
+
 async def test_one_origin_is_named_on_the_administrators_page(application, monkeypatch):
     monkeypatch.setenv("FARANDOLE_ORIGINS", "one")
     async with running(application) as session:
@@ -104,3 +153,36 @@ async def test_one_origin_is_named_on_the_administrators_page(application, monke
         assert "act as the user who opens it" in pages.get_template("admin.html").render(given)
         pages.loader.loaders[1].searchpath.insert(0, str(ACCOUNTS))
         assert "act as the user who opens it" in pages.get_template("accounts.html").render(given)
+
+
+@pytest.fixture
+def process():
+    """A process that answers like a server, and its port."""
+    port = free_port()
+    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        yield process.pid, port
+        process.kill()
+
+
+async def test_servers_that_a_new_address_has_broken_are_named(application, process, monkeypatch, capfd):
+    pid, port = process
+    async with running(application):
+        for name, host in (("ada", "ada.hub.localhost"), ("eve", "eve.lab.localhost")):
+            client = orm.OAuthClient(
+                identifier=f"jupyterhub-user-{name}-w", redirect_uri=f"http://{host}:8000/user/{name}/w/oauth_callback"
+            )
+            server = orm.Server(ip="127.0.0.1", port=port, base_url=f"/user/{name}/w/")
+            spawner = orm.Spawner(name="w", state={"pid": pid}, server=server, oauth_client=client)
+            spawner.user = orm.User(name=name)
+            application.db.add(spawner)
+        application.db.commit()
+    for key, value, broken in (
+        ("FARANDOLE_DOMAIN", "", "eve/w"),
+        ("FARANDOLE_DOMAIN", "lab.localhost", "ada/w"),
+        ("FARANDOLE_ORIGINS", "one", "ada/w, eve/w"),
+    ):
+        monkeypatch.setenv(key, value)
+        async with running(FarandoleHub(log_level=30)):
+            [said] = [line for line in capfd.readouterr().err.splitlines() if "Stop these servers at" in line]
+            assert said.endswith(f"cannot use them: {broken}")

@@ -1,4 +1,4 @@
-"""The database of a hub, for the tests of accounts."""
+"""The database of a hub, for the tests of accounts and tokens."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +21,7 @@ from spawner_config.access.passwords import PasswordHasher
 from spawner_config.access.required import LOGINS, SIGNUPS, required
 from spawner_config.access.secret_rules import MAKE_PASSWORD, PASSWORD_BYTES, check_admin_password
 from spawner_config.access.sessions import is_of_server
+from spawner_config.access.sign_ups import SignUps
 from spawner_config.access.slugs import check_slug
 from spawner_config.origins.hosts import same_host
 from spawner_config.settings import SettingsError, needed
@@ -34,7 +33,6 @@ TEMPLATES = Path(__file__).with_name("templates")
 PASSWORD_LENGTH = 10
 FAILED_LOGINS = 5
 LOCKOUT_SECONDS = 600
-HOUR = 3600
 SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
 
 USER_NAME = r"\w[\w.@+-]{0,63}\Z"
@@ -48,14 +46,21 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
     first_password = Unicode(
         help="The first administrator's first password; changed at /hub/change-password.", config=True
     )
-    signups_per_hour = Integer(300, min=1, help="How many accounts may be made within an hour.", config=True)
-    most_pending = Integer(300, min=1, help="How many accounts may wait for approval.", config=True)
+    signups_per_hour = Integer(1000, min=1, help="How many accounts may be made within an hour.", config=True)
+    most_pending = Integer(1000, min=1, help="How many accounts may wait for approval.", config=True)
+    signups_per_address = Integer(
+        300,
+        min=1,
+        help="How many accounts may be made from one address within an hour, and how many of one address may wait for "
+        "approval. A whole class may share an address, for example behind a router.",
+        config=True,
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create the first administrator's account if it is missing; an existing account keeps its password."""
         super().__init__(*args, **kwargs)
         self.hasher = PasswordHasher()
-        self._signups: deque[float] = deque()
+        self.sign_ups = SignUps()
         if not self.user_exists(self.first_admin):
             self._make_first_admin()
 
@@ -144,8 +149,8 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
     def _is_old(self, attempts: dict[str, Any]) -> bool:
         return bool((datetime.now(UTC) - attempts["time"]).total_seconds() > self.seconds_before_next_try)
 
-    async def create_user(self, username: str, password: str) -> UserInfo | None:
-        """Return the new account of a user who signs up, None if name or password is not accepted.
+    async def create_user(self, username: str, password: str, *, address: str = "") -> UserInfo | None:
+        """Return the new account of a user who signs up from an address, None if name or password is not accepted.
 
         Refused names are those of administrators, who get their rights by name, those of users of the hub without an
         account, unless an administrator has to approve the new account, and those with the host of another account.
@@ -154,14 +159,16 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         name = self.normalize_username(username)
         if not self._accepts(name, password):
             return None
-        self._check_signups()
+        self._check_signups(address)
         hashed = await self.hasher.hash(password)
-        # Again, because another request may have taken the name in the meantime.
+        # Again, because other requests may have taken the name or the room in the meantime.
         if not self._accepts(name, password):
             return None
+        self._check_signups(address)
         account = UserInfo(username=name, password=hashed, is_authorized=self.open_signup)
         self.db.add(account)
         self.db.commit()
+        self.sign_ups.add(name, address)
         return account
 
     async def change_password(self, username: str, new_password: str) -> bool:
@@ -180,25 +187,22 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         check_slug(self.db, name)
         return not self._has_others_host(name)
 
-    def _check_signups(self) -> None:
+    def _check_signups(self, address: str) -> None:
         """Raise HTTPError 429 if too many accounts were made lately, or too many wait for approval."""
-        now = time.monotonic()
-        while self._signups and now - self._signups[0] > HOUR:
-            self._signups.popleft()
-        if len(self._signups) >= self.signups_per_hour:
+        pending = self._pending()
+        if self.sign_ups.count(address) >= self.signups_per_address or self.sign_ups.count() >= self.signups_per_hour:
             raise HTTPError(429, "Too many accounts were made within the last hour. Try again later.")
-        if self._pending() >= self.most_pending:
+        if self.sign_ups.pending(address, pending) >= self.signups_per_address or len(pending) >= self.most_pending:
             raise HTTPError(
                 429,
-                f"{self.most_pending} accounts wait for approval, and there is no room for more. Ask the administrator "
-                "to approve or discard accounts at /hub/authorize.",
+                "Too many accounts wait for approval. Ask the administrator to approve or discard accounts at "
+                "/hub/authorize.",
             )
-        self._signups.append(now)
 
-    def _pending(self) -> int:
-        """Return the number of accounts that wait for approval: who was locked out has logged in before."""
-        waiting = self.db.query(UserInfo).outerjoin(orm.User, orm.User.name == UserInfo.username)
-        return int(waiting.filter(UserInfo.is_authorized.is_(False), orm.User.id.is_(None)).count())
+    def _pending(self) -> set[str]:
+        """Return the names of accounts that wait for approval: who was locked out has logged in before."""
+        waiting = self.db.query(UserInfo.username).outerjoin(orm.User, orm.User.name == UserInfo.username)
+        return {name for (name,) in waiting.filter(UserInfo.is_authorized.is_(False), orm.User.id.is_(None))}
 
     def _would_inherit(self, name: str) -> bool:
         """Return whether a new account would get the rights of an existing user without approval; logs this case."""

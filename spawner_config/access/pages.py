@@ -37,7 +37,7 @@ class SignUpPage(SignUpHandler):  # type: ignore[misc]
         taken = self.authenticator.user_exists(name)
         account = None
         if password == confirmation and not taken:
-            account = await self.authenticator.create_user(name, password)
+            account = await self.authenticator.create_user(name, password, address=self.request.remote_ip)
         alert, message = self.get_result_message(account, True, taken, password == confirmation, False)
         self.finish(await self.render_template("signup.html", alert=alert, result_message=message))
 

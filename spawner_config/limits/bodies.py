@@ -55,6 +55,9 @@ class _LimitedRequest(HTTPMessageDelegate):
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> Awaitable[None] | None:
         assert isinstance(start_line, RequestStartLine)
+        # The hub's proxy passes it on as the client sent it, and tornado would believe it: anyone could choose their
+        # address. The last part of X-Forwarded-For is the proxy's own.
+        headers.pop("X-Real-Ip", None)
         path = start_line.path.partition("?")[0]
         most = largest_body(path, headers)
         size = headers.get("Content-Length", "")

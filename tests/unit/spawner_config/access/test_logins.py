@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -370,7 +371,7 @@ async def test_two_sign_ups_of_a_name_at_the_same_time_make_one_account(database
     assert database.query(UserInfo).filter_by(username="grace").count() == 1
 
 
-async def test_the_rate_of_sign_ups_is_limited(database):
+async def test_the_rate_of_sign_ups_is_limited(database, monkeypatch):
     ours = authenticator(database, FARANDOLE_SIGNUP="open")
     ours.signups_per_hour = 2
     for name in ("emmy", "grace"):
@@ -378,15 +379,63 @@ async def test_the_rate_of_sign_ups_is_limited(database):
     with pytest.raises(HTTPError, match="429.*Too many accounts were made within the last hour. Try again later"):
         await ours.create_user("linus", "a long one, too")
     assert ours.get_user("linus") is None
-    ours._signups[0] -= 3601
+    later = time.monotonic() + 3601
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     assert await ours.create_user("linus", "a long one, too")
+
+
+@pytest.mark.parametrize("signup", ["open", "approval"])
+async def test_sign_ups_from_one_address_leave_room_for_others(database, monkeypatch, signup):
+    ours = authenticator(database, FARANDOLE_SIGNUP=signup)
+    ours.signups_per_address = 2
+    for name in ("a", "b"):
+        assert await ours.create_user(name, "a long one, too", address="192.0.2.1")
+    with pytest.raises(HTTPError, match="429.*Too many accounts were made within the last hour"):
+        await ours.create_user("c", "a long one, too", address="192.0.2.1")
+    assert await ours.create_user("c", "a long one, too", address="192.0.2.2")
+    later = time.monotonic() + 3601
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    if signup == "approval":
+        with pytest.raises(HTTPError, match="429.*Too many accounts wait for approval"):
+            await ours.create_user("d", "a long one, too", address="192.0.2.1")
+        ours.get_user("a").is_authorized = True
+        database.commit()
+    assert await ours.create_user("d", "a long one, too", address="192.0.2.1")
+
+
+async def test_a_class_of_300_signs_up_from_one_address_and_others_after_it(database, monkeypatch):
+    monkeypatch.setattr(bcrypt, "hashpw", lambda *_: HASH)
+    ours = authenticator(database, FARANDOLE_SIGNUP="approval")
+    for number in range(300):
+        assert await ours.create_user(f"u{number}", "a long one, too", address="192.0.2.1")
+    with pytest.raises(HTTPError, match="429"):
+        await ours.create_user("u300", "a long one, too", address="192.0.2.1")
+    assert await ours.create_user("grace", "a long one, too", address="192.0.2.2")
+
+
+async def test_sign_ups_at_the_same_time_do_not_exceed_the_limits(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="open")
+    ours.signups_per_address = 1
+    signing = [ours.create_user(name, "a long one, too", address="192.0.2.1") for name in ("emmy", "grace")]
+    made = await asyncio.gather(*signing, return_exceptions=True)
+    assert {type(each) for each in made} == {UserInfo, HTTPError}
+
+
+async def test_a_sign_up_that_fails_is_not_counted(database):
+    ours = authenticator(database, FARANDOLE_SIGNUP="open")
+    ours.signups_per_address = 1
+    ours.hasher = PasswordHasher(threads=1, most_waiting=-1)
+    with pytest.raises(HTTPError, match="429.*Too many people are logging in"):
+        await ours.create_user("emmy", "a long one, too")
+    ours.hasher = PasswordHasher(threads=1)
+    assert await ours.create_user("emmy", "a long one, too")
 
 
 async def test_the_number_of_pending_sign_ups_is_limited(database):
     ours = authenticator(database, FARANDOLE_SIGNUP="approval")
     ours.most_pending = 1
     first = await ours.create_user("emmy", "a long one, too")
-    with pytest.raises(HTTPError, match="429.*1 accounts wait for approval.*administrator to approve or discard"):
+    with pytest.raises(HTTPError, match="429.*Too many accounts wait for approval.*administrator to approve or"):
         await ours.create_user("grace", "a long one, too")
     first.is_authorized = True
     database.commit()

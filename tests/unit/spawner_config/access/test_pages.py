@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from tornado.web import HTTPError
 
@@ -19,6 +21,7 @@ class Request:
         self.authenticator, self.users, self.db = hub.authenticator, hub.users, hub.database
         self.current_user, self.form = user, form
         self.shown, self.cookie = None, None
+        self.request = SimpleNamespace(remote_ip="192.0.2.1")
 
     def get_body_argument(self, key, *, strip):
         assert not strip
@@ -117,6 +120,7 @@ async def test_a_sign_up_shows_its_result(hub):
     assert "sent to the admin" in shown[0]
     assert "Something went wrong" in shown[1]
     assert hub.authenticator.get_user("grace") is None
+    assert [hub.authenticator.sign_ups.count(address) for address in ("192.0.2.1", "192.0.2.2")] == [1, 0]
 
 
 async def test_closed_sign_up_takes_no_form(hub):

@@ -104,3 +104,20 @@ def test_only_lists_of_names_may_be_large_and_no_form() -> None:
     assert {largest_body(path, form) for path in lists} == {SMALL_BODY}
     small = [OPTIONS, "/hub/login", "/hub/api/users/ada", "/hub/api/users/ada/server", "/hub/spawn"]
     assert {largest_body(path, json_type) for path in small} == {SMALL_BODY}
+
+
+async def test_nobody_chooses_their_own_address(limited: None) -> None:
+    """tornado believes X-Real-Ip, which the hub's proxy passes on; the proxy appends to X-Forwarded-For."""
+
+    class Address(RequestHandler):
+        def get(self) -> None:
+            self.finish(str(self.request.remote_ip))
+
+    server = HTTPServer(Application([(".*", Address)]), xheaders=True)
+    socket, port = bind_unused_port()
+    server.add_socket(socket)
+    forged = {"X-Real-Ip": "192.0.2.66", "X-Forwarded-For": "192.0.2.66, 192.0.2.1"}
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/", headers=forged) as answer:
+        assert await answer.text() == "192.0.2.1"
+    server.stop()
+    await server.close_all_connections()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOTEBOOK_MODULE = "jupyterhub.singleuser"
 WORKER_MODULE = "farandole.server.worker"
-NOTEBOOK_BODY = 64_000_000
+NOTEBOOK_BODY = 256_000_000
 """The largest body of a request to a notebook server, which reads it before it knows the sender; Jupyter's default is
 512 MB. JupyterLab uploads files in pieces of 1 MB, and saves a notebook with its outputs in one request."""
 NOTEBOOK_ARGS = [f"--ServerApp.{limit}={NOTEBOOK_BODY}" for limit in ("max_body_size", "max_buffer_size")]

@@ -14,6 +14,7 @@ from spawner_config.deployment import HUB_PORT, PROXY_PORT
 from spawner_config.kubernetes.configure import ACCESS_LABELS, GONE_NODE_SECONDS, front
 from spawner_config.kubernetes.profiles import PodNeeds
 from spawner_config.kubernetes.settings import KubernetesSettings, service_url
+from spawner_config.profiles.options import NOTEBOOK_BODY
 from spawner_config.profiles.profiles import parse_profiles
 from spawner_config.settings import ROOT, Settings
 
@@ -295,6 +296,12 @@ def test_the_proxy_routes_by_host_as_the_hub_expects() -> None:
     (values,) = read("values.yaml")
     assert values["proxy"]["chp"]["extraCommandLineFlags"] == ["--host-routing"]
     assert values["hub"]["args"][1] == "/opt/farandole/hub/start.py"
+
+
+def test_the_ingress_lets_large_notebooks_through() -> None:
+    (ingress,) = read("site.example/ingress.yaml")
+    most = ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-body-size"]
+    assert int(most.removesuffix("m")) << 20 >= NOTEBOOK_BODY
 
 
 def test_the_ingress_serves_the_hub_and_the_hosts_of_users() -> None:

@@ -1,6 +1,7 @@
 """Frames that would fill a server's memory are refused over real websockets, and its kernels keep working."""
 
 import asyncio
+import io
 import json
 import struct
 import uuid
@@ -43,7 +44,7 @@ async def running_kernel(server, folder, monkeypatch):
     arguments = ["--allow-root", "--no-browser", f"--IdentityProvider.token={TOKEN}", *ARGUMENTS[server]]
     app.initialize(arguments, new_httpserver=False)
     listener, port = bind_unused_port()
-    http = HTTPServer(app.web_app, max_body_size=app.max_body_size)
+    http = HTTPServer(app.web_app, max_body_size=app.max_body_size, max_buffer_size=app.max_buffer_size)
     http.add_sockets([listener])
     headers = {"Authorization": f"token {TOKEN}"}
     async with aiohttp.ClientSession(headers=headers, base_url=f"http://127.0.0.1:{port}/") as session:
@@ -175,7 +176,7 @@ async def test_a_strange_world_is_refused_by_a_worker(tmp_path, monkeypatch, bod
                 assert answer.status in {400, 404}
 
 
-@pytest.mark.parametrize(("server", "size"), [("worker", 10_000_001), ("notebook", 64_000_001)])
+@pytest.mark.parametrize(("server", "size"), [("worker", 10_000_001), ("notebook", 256_000_001)])
 async def test_a_server_reads_no_large_body_of_an_unknown_sender(server, size, tmp_path, monkeypatch):
     async with running_kernel(server, tmp_path, monkeypatch) as kernel, asyncio.timeout(SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", kernel.port)
@@ -183,3 +184,11 @@ async def test_a_server_reads_no_large_body_of_an_unknown_sender(server, size, t
         assert b" 400 " in await reader.readline()
         writer.close()
         await kernel.assert_works()
+
+
+async def test_a_large_notebook_is_saved(tmp_path, monkeypatch):
+    async with running_kernel("notebook", tmp_path, monkeypatch) as kernel:
+        model = json.dumps({"type": "file", "format": "text", "content": "x" * 80_000_000})
+        async with kernel.session.put("api/contents/large.ipynb", data=io.BytesIO(model.encode())) as answer:
+            assert answer.status == 201, await answer.text()
+        assert (tmp_path / "large.ipynb").stat().st_size == 80_000_000

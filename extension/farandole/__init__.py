@@ -1,4 +1,4 @@
-"""Farandole: a notebook cell trains on many nodes, and its metrics stream back live.
+"""Farandole trains a notebook cell on many nodes and streams the metrics back live.
 
 - On the ranks, and in any Python process: ``import farandole as fd``, then ``fd.rank()``, ``fd.report(loss=loss)`` etc.
 - In the notebook: ``%load_ext farandole``, or the `Cluster` class.
@@ -52,7 +52,7 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that ranks do not import the driver, nor the driver torch."""
+    """Import a public name on first use, so that ranks do not import the driver and the driver does not import torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'farandole' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -65,7 +65,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Register the magics and how a run is shown: ``%load_ext farandole``."""
+    """Register the magics and the display of runs. IPython calls this for ``%load_ext farandole``."""
     from farandole.notebook.chart import show_runs
     from farandole.notebook.magics import FarandoleMagics
 

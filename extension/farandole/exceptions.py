@@ -7,28 +7,28 @@
     │   ├── HubUnreachableError
     │   ├── PermissionDeniedError
     │   ├── QuotaError
-    │   └── HubBusyError     so many servers start that the hub takes no more for now
+    │   └── HubBusyError     too many servers are starting, so the hub accepts no more for now
     ├── WorkerStartError     a worker failed or was too slow to start
-    ├── ClusterExistsError   a cluster of that name exists already
+    ├── ClusterExistsError   a cluster with that name already exists
     ├── DeadlineError        an answer did not come in time
     ├── RankError            a cell failed on at least one rank
-    │   └── RankDiedError    a rank's process or its worker ended
+    │   └── RankDiedError    a rank's process or worker ended
     ├── TransferError        a value could not be pushed or pulled
     ├── ReportError          fd.report or fd.result does not accept a value (also a TypeError)
     └── RunNotFoundError     no run, or more than one, has that id or name
         └── RunUnreadableError   a file of the run cannot be read
 
-Every message names what is missing or wrong, and the remedy.
+Every message says what is missing or wrong and how to fix it.
 """
 
 from __future__ import annotations
 
 
 class FarandoleError(Exception):
-    """Base of every error that Farandole raises for its users."""
+    """Base class of all errors that Farandole raises for its users."""
 
     def _render_traceback_(self) -> list[str]:
-        """Show only the message in a notebook (IPython's hook): the frames of this package do not help users."""
+        """Show only the message in a notebook, because frames from this package do not help users. IPython calls this."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -41,7 +41,7 @@ class NoClusterError(FarandoleError):
 
 
 class HubError(FarandoleError):
-    """Raised when the hub refuses a request; has the hub's reason, and its HTTP status if there is one."""
+    """Raised when the hub refuses a request. Carries the hub's reason, and the HTTP status if there is one."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -57,11 +57,11 @@ class PermissionDeniedError(HubError):
 
 
 class QuotaError(HubError):
-    """Raised when the hub's limits allow no further worker."""
+    """Raised when the hub's limits allow no more workers."""
 
 
 class HubBusyError(HubError):
-    """Raised when too many servers are starting and the hub accepts no more; has the seconds until a retry."""
+    """Raised when too many servers are starting and the hub accepts no more. Carries the seconds until a retry."""
 
     def __init__(self, message: str, *, status: int | None = None, retry_seconds: float) -> None:
         super().__init__(message, status=status)
@@ -69,7 +69,7 @@ class HubBusyError(HubError):
 
 
 class WorkerStartError(FarandoleError):
-    """Raised when a worker fails to start, is too slow to start, or refuses a request; has the HTTP status if any."""
+    """Raised when a worker fails or is too slow to start, or refuses a request. Carries the HTTP status, if any."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -77,15 +77,15 @@ class WorkerStartError(FarandoleError):
 
 
 class ClusterExistsError(FarandoleError):
-    """Raised when a cluster of the same name already runs."""
+    """Raised when a cluster with the same name is already running."""
 
 
 class DeadlineError(FarandoleError):
-    """Raised when an answer does not come before a deadline; names the operation."""
+    """Raised when an answer does not arrive before a deadline. The message names the operation."""
 
 
 class RankError(FarandoleError):
-    """Raised when a cell fails on at least one rank; has the traceback of the rank that failed first."""
+    """Raised when a cell fails on at least one rank. Carries the traceback from the rank that failed first."""
 
     def __init__(self, message: str, *, traceback: str = "", ranks: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -93,12 +93,12 @@ class RankError(FarandoleError):
         self.ranks = ranks
 
     def _render_traceback_(self) -> list[str]:
-        """Show the rank's traceback in a notebook (IPython's hook) instead of the driver's."""
+        """Show the rank's traceback in a notebook instead of the driver's. IPython calls this."""
         return [*([self.traceback] if self.traceback else []), f"{type(self).__name__}: {self}"]
 
 
 class RankDiedError(RankError):
-    """Raised when a rank's process or its worker ends while a cell runs on it."""
+    """Raised when a rank's process or worker ends while the rank is running a cell."""
 
 
 class TransferError(FarandoleError):
@@ -106,7 +106,7 @@ class TransferError(FarandoleError):
 
 
 class ReportError(FarandoleError, TypeError):
-    """Raised when ``fd.report`` or ``fd.result`` does not accept a value; names its key."""
+    """Raised when ``fd.report`` or ``fd.result`` does not accept a value. The message names the value's key."""
 
 
 class RunNotFoundError(FarandoleError):
@@ -114,4 +114,4 @@ class RunNotFoundError(FarandoleError):
 
 
 class RunUnreadableError(RunNotFoundError):
-    """Raised when a file of a run cannot be read; names the file and the reason."""
+    """Raised when a file of a run cannot be read. The message names the file and the reason."""

@@ -1,7 +1,7 @@
-"""Checks the websocket frames of kernels before they are parsed.
+"""Checks the websocket frames that are sent to kernels, before they are parsed.
 
-A frame says itself how many parts it has and where they are. The parsers of Jupyter Server trust these numbers: a frame
-of four bytes makes them allocate gigabytes. Source: ``jupyter_server/services/kernels/connection/base.py``.
+Each frame declares how many parts it has and where they are. The parsers in Jupyter Server trust these numbers, so that
+a frame of four bytes can make them allocate gigabytes. Source: ``jupyter_server/services/kernels/connection/base.py``.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from farandole.reading import parse_json
 
 PROTOCOL = "v1.kernel.websocket.jupyter.org"
 MOST_PARTS = 10_000
-"""Limit for the parts of a message: header, parent header, metadata, content, and one part for each buffer."""
+"""Maximum number of parts in a message: header, parent header, metadata, content, and one part for each buffer."""
 JSON_PARTS = 4
+"""Number of parts that are JSON: header, parent header, metadata and content."""
 INVALID = 1007
 """The websocket's close code for a message whose content is invalid (RFC 6455)."""
 REASON_BYTES = 120
-"""Limit for the text beside it: 123 bytes by the RFC."""
+"""Maximum length of the reason sent with a close code. RFC 6455 allows 123 bytes."""
 
 
 def check_frame(frame: bytes | str, protocol: str | None) -> None:
-    """Raise ValueError if a frame from a page or a driver is not a message to a kernel."""
+    """Raise ValueError if a frame from a browser or a driver is not a valid message to a kernel."""
     if protocol == PROTOCOL:
         _check_v1(frame)
     elif isinstance(frame, bytes):
@@ -36,15 +37,15 @@ def check_frame(frame: bytes | str, protocol: str | None) -> None:
 
 
 def close_reason(error: ValueError) -> str:
-    """Return an error as the reason in a close frame."""
+    """Return the text of an error, cut to fit into a close frame as the reason."""
     return str(error).encode()[:REASON_BYTES].decode(errors="ignore")
 
 
 def check_parts(frame: bytes) -> tuple[int, ...]:
-    """Return the offsets of a frame of the protocol v1: of the channel, of each part, and the end.
+    """Return the offsets in a frame of protocol v1: where the channel and each part start, and where the last one ends.
 
-    Raises ValueError unless they ascend within the frame. Eight bytes each, least significant first: the number of
-    offsets, and the offsets.
+    The frame begins with the number of offsets and the offsets themselves, as 8-byte little-endian integers. Raises
+    ValueError unless the offsets ascend within the frame.
     """
     return _offsets(frame, int.from_bytes(frame[:8], "little"), "<", "Q", least=JSON_PARTS + 2)
 
@@ -58,7 +59,7 @@ def _check_v1(frame: bytes | str) -> None:
 
 
 def _first_part(frame: bytes) -> bytes:
-    """Return the JSON text of a binary message of the older protocol: four bytes each, most significant first."""
+    """Return the JSON text of a binary message in the older protocol, whose offsets are 4-byte big-endian integers."""
     offsets = _offsets(frame, int.from_bytes(frame[:4], "big"), ">", "I", least=1)
     return frame[offsets[0] : offsets[1] if len(offsets) > 1 else None]
 

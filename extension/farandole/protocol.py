@@ -1,6 +1,6 @@
-"""Wire types that the driver, the ranks and the browser share.
+"""Message types and constants that the driver, the ranks and the browser share.
 
-A rank sends *rank messages* to its driver: JSON objects with a ``kind``, in batches, through one Jupyter comm (target
+A rank sends *rank messages* to its driver: JSON objects with a ``kind``, sent in batches through one Jupyter comm (target
 ``farandole``). They arrive in order with the output of the cell. This module imports only the standard library.
 """
 
@@ -20,53 +20,63 @@ COMM_TARGET = "farandole"
 """Comm target on which a rank sends ``{"run": id or "", "rank": n, "records": [rank message, ...]}``."""
 
 PUSH_TARGET = "farandole.push"
-"""Comm target on which a driver sends a pickled value to a rank: data ``{"key": str}``, one buffer."""
+"""Comm target on which a driver sends a pickled value to a rank: the data is ``{"key": str}``, the value one buffer."""
 
 CHECKPOINTS = "checkpoints"
-"""Folder of a run that holds its checkpoints."""
+"""Name of the folder, within the folder of a run, that holds the checkpoints."""
 
 CHECKPOINT_PREFIX = "step-"
-"""Prefix of the name of a checkpoint's folder; the step follows."""
+"""Prefix of the names of checkpoint folders. The step follows the prefix."""
 
 CHECKPOINT_MANIFEST = "manifest.json"
-"""File of a checkpoint with ``step``, ``time`` (seconds since the epoch), ``bytes`` and the checksums of the files."""
+"""File in a checkpoint with ``step``, ``time`` (seconds since the epoch), ``bytes`` and the checksums of the files."""
 
 GROUP_FOLDERS = "/groups"
-"""Path of the folders that the members of a group write, in servers of a hub (`spawner_config.shares.GROUPS_PLACE`)."""
+"""Path, in servers of a hub, of the folders to which the members of a group can write.
+
+It equals `spawner_config.shares.GROUPS_PLACE`.
+"""
 
 
 RUN_MARK = "farandole_run"
 """Key in the metadata of a request that belongs to a run: ``{"run": id, "part": Part, "rank": n}``. The first request
-also has ``"about"``, from which another driver can restore the run. The worker writes the answers to its journal."""
+also has ``"about"``, from which another driver can restore the run. The worker writes all replies to such a request to
+its journal, the record of messages that another driver can read later."""
 
 RECORD_NUMBER = "farandole_record"
-"""Key in the metadata of a message in the journal: its sequence number in this rank's journal of the run, from 1."""
+"""Key in the metadata of a message in a journal: the message's number in this rank's journal of the run, from 1."""
 
 RECORD_RUN = "farandole_record_run"
-"""Key beside it: the id of the run. The last messages of a run may arrive after the next run has begun."""
+"""Key in the same metadata: the id of the run.
+
+A driver needs the id because the last messages of a run may arrive after the next run has begun.
+"""
 
 RECORD_SIGN_SECONDS = 10.0
-"""Interval at which a worker sends a heartbeat to the readers of a journal that has no new messages."""
+"""Interval between the heartbeats that a worker sends to the readers of a journal without new messages."""
 
 LEFT_RECORDS = "records"
 """Folder of a run in which workers save their journals if no driver has read the end of the run.
 
-For each kernel there is ``<id>.frames``, the websocket frames with their lengths before them, and ``<id>.json``, which
-is written last.
+For each kernel there are two files: ``<id>.frames`` has the websocket frames, each one preceded by its length, and
+``<id>.json`` is written last.
 """
 
 
 MOST_RANKS = 16_384
-"""Limit for the number of ranks of a run, with which readers of run folders refuse senseless numbers."""
+"""Maximum number of ranks in a run. Readers of run folders reject larger numbers as invalid."""
 
 LARGEST_STEP = 2**63 - 1
-"""Largest step or epoch of a report."""
+"""Largest step or epoch that a report can have."""
 
 LATEST = 1e11
-"""Limit for times, in seconds since the epoch: the year 5138."""
+"""Upper limit for times, in seconds since the epoch: the year 5138."""
 
 COPY = re.compile(r"farandole-\d{8}-\d{6}-[0-9a-f]+-.*-\d")
-"""Name of a rank's copy of a commit. The rank that wrote it holds a shared lock (flock) on it while it lives."""
+"""Pattern for the file names of commits that a rank has copied into memory.
+
+The rank that wrote a copy holds a shared lock (flock) on the file as long as the rank's process runs.
+"""
 
 
 def copies_folder() -> Path:
@@ -76,7 +86,7 @@ def copies_folder() -> Path:
 
 
 def copy_prefix(run: str, worker: str | None = None) -> str:
-    """Return the prefix of the names of a run's copies, of one worker or of all; a digit follows."""
+    """Return the prefix of the file names of a run's copies, from one worker or from all workers."""
     return f"farandole-{run}-" + (f"{worker}-" if worker is not None else "")
 
 
@@ -97,7 +107,7 @@ class Kind(StrEnum):
     RESULT = "result"
     VALUE = "value"
     MEMBER = "member"
-    """A rank of an elastic run waits for a world or has joined one."""
+    """A rank of an elastic run is waiting for a world or has joined one."""
     NOTICE = "notice"
 
 
@@ -116,7 +126,7 @@ COLLECTIVE_WORDS = (
 
 
 def is_collective_failure(name: str, message: str) -> bool:
-    """Return whether an error, by its class and message, means that a peer left during a collective."""
+    """Return whether the class name and message of an error show that a peer left during a collective."""
     return name in COLLECTIVE_ERRORS or any(word in message for word in COLLECTIVE_WORDS)
 
 
@@ -139,8 +149,8 @@ class Status(StrEnum):
 class Report:
     """One metrics record of one rank.
 
-    ``time`` is seconds since the epoch on the rank's clock; ``values`` maps a series name to a float (NaN and
-    infinity included); ``step`` and ``epoch`` are integers or None.
+    ``time`` is seconds since the epoch on the rank's clock; ``values`` maps the name of a series to a float, which
+    can be NaN or infinite. ``step`` and ``epoch`` are integers or None.
     """
 
     rank: int
@@ -151,12 +161,12 @@ class Report:
 
 
 def is_rank(value: object) -> TypeGuard[int]:
-    """Return whether a value from outside is the number of a rank."""
+    """Return whether an untrusted value is the number of a rank."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_RANKS
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value from outside is a finite number of any size that a float can have."""
+    """Return whether an untrusted value is a finite number that fits into a float."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
@@ -177,7 +187,7 @@ def float_to_json(value: float) -> float | str:
 
 
 def report_to_json(report: Report) -> dict[str, Any]:
-    """Return a report as a JSON object without absent fields."""
+    """Return a report as a JSON object. Fields that are None are left out."""
     record: dict[str, Any] = {"kind": Kind.REPORT, "rank": report.rank, "time": report.time}
     if report.step is not None:
         record["step"] = report.step
@@ -188,9 +198,9 @@ def report_to_json(report: Report) -> dict[str, Any]:
 
 
 def report_from_json(record: dict[str, Any]) -> Report:
-    """Return the report of a JSON object; the inverse of `report_to_json`.
+    """Return the report that a JSON object contains. This is the inverse of `report_to_json`.
 
-    Raises KeyError, AttributeError, TypeError, ValueError or OverflowError if it is not a report.
+    Raises KeyError, AttributeError, TypeError, ValueError or OverflowError if the object is not a report.
     """
     steps = record.get("step"), record.get("epoch")
     whole = all(step is None or (type(step) is int and abs(step) <= LARGEST_STEP) for step in steps)

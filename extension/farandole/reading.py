@@ -1,7 +1,7 @@
-"""Reads files that something else may have damaged, replaced or made very large.
+"""Reads files that another program may have damaged, replaced or made very large.
 
 Only regular files are opened. Links below the given folder are not followed, and a pipe does not block the reader. All
-functions raise OSError or ValueError; `reason` returns a text about either for the user.
+functions raise OSError or ValueError. `reason` turns either error into a text for the user.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from typing import Any
 from farandole.protocol import LATEST, MOST_RANKS, Status, is_number, is_rank
 
 JSON_BYTES = 64_000_000
-"""Limit for a file of JSON. ``run.json`` holds a result of up to 1 MB from each rank."""
+"""Maximum size of a JSON file. ``run.json`` holds a result of up to 1 MB from each rank."""
 SMALL_JSON_BYTES = 4_000_000
-"""Limit for a file of JSON without users' data."""
+"""Maximum size of a JSON file that holds no user data."""
 MOST_VALUES = 8_000_000
-"""Limit for the values of a JSON text, since a value takes up to 30 times as much memory as text; lists count four."""
+"""Maximum number of values in a JSON text. A list or an object counts as four.
+
+A parsed value takes up to 30 times as much memory as its text.
+"""
 MOST_LEVELS = 100
-"""Limit for lists and objects within each other."""
+"""Maximum depth to which lists and objects can be nested."""
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Flags of `os.open` with which links are refused and pipes do not block."""
+"""Flags for `os.open` that refuse symbolic links and keep pipes from blocking."""
 
 
 def open_regular(folder: Path, name: str) -> BufferedReader:
-    """Open the regular file ``name``, a path below ``folder``, for reading; the folder itself may be a link."""
+    """Open the regular file ``name``, a path below ``folder``, for reading. The folder itself may be a link."""
     path = PurePath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name!r} is not below the folder")
@@ -51,13 +54,13 @@ def open_regular(folder: Path, name: str) -> BufferedReader:
 
 
 def open_new(path: Path) -> FileIO:
-    """Open a new file for writing, in place of a file, link or pipe of that name; writes are not buffered."""
+    """Open a new, unbuffered file for writing. It replaces any file, link or pipe at that path."""
     path.unlink(missing_ok=True)
     return path.open("xb", buffering=0)
 
 
 def read_bytes(folder: Path, name: str, limit: int) -> bytes:
-    """Return the content of a file of at most ``limit`` bytes."""
+    """Return the content of a file. Raises ValueError if the file is larger than ``limit`` bytes."""
     with open_regular(folder, name) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -71,7 +74,7 @@ def read_json(folder: Path, name: str, limit: int = JSON_BYTES) -> dict[str, Any
 
 
 def parse_json(data: bytes | str, what: str) -> dict[str, Any]:
-    """Parse a JSON object; ``what`` names it in errors."""
+    """Parse a JSON object. Error messages call it ``what``."""
     text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
     if text.count(b",") + 4 * (text.count(b"[") + text.count(b"{")) > MOST_VALUES:
         raise ValueError(f"{what} has too many values")
@@ -88,7 +91,7 @@ def parse_json(data: bytes | str, what: str) -> dict[str, Any]:
 
 
 def check_levels(value: Any, what: str, most: int = MOST_LEVELS) -> None:
-    """Raise ValueError if lists and objects are nested more than ``most`` times."""
+    """Raise ValueError if lists and objects are nested more than ``most`` levels deep."""
     level = [value]
     for _ in range(most):
         inner = (item for one in level for item in (one.values() if isinstance(one, dict) else one))
@@ -99,9 +102,9 @@ def check_levels(value: Any, what: str, most: int = MOST_LEVELS) -> None:
 
 
 def check_types(record: Mapping[str, Any], kinds: Mapping[str, str], what: str) -> None:
-    """Raise ValueError unless each value of a record is of one of its ``kinds``, such as ``text or null``.
+    """Raise ValueError unless each value in a record has the type that ``kinds`` gives for it, such as ``text or null``.
 
-    Values without a kind must be texts.
+    Values whose names are not in ``kinds`` must be texts.
     """
     for name, value in record.items():
         wanted = kinds.get(name, "text")
@@ -110,7 +113,7 @@ def check_types(record: Mapping[str, Any], kinds: Mapping[str, str], what: str) 
 
 
 def _is_process(value: Any) -> bool:
-    """Return whether a value can identify a process, see `farandole.runs.folder.this_process`."""
+    """Return whether a value has the form that `farandole.runs.folder.this_process` returns, or is empty."""
     if not isinstance(value, dict) or not value:
         return value == {}
     pid = value.get("pid")
@@ -128,7 +131,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _are_ranks(value: Any) -> bool:
-    """Return whether a value lists worker, rank and whether the rank is alive."""
+    """Return whether a value is a list of triples: worker, rank, and whether the rank is alive."""
     return isinstance(value, list) and all(
         isinstance(one, list) and len(one) == 3 and isinstance(one[0], str) and is_rank(one[1]) and type(one[2]) is bool
         for one in value
@@ -136,7 +139,7 @@ def _are_ranks(value: Any) -> bool:
 
 
 def _are_results(value: Any) -> bool:
-    """Return whether the keys of a value are numbers of ranks."""
+    """Return whether a value is a JSON object whose keys are rank numbers."""
     return isinstance(value, dict) and all(key.isdecimal() and len(key) < 10 for key in value)
 
 
@@ -154,11 +157,11 @@ VALID: dict[str, Callable[[Any], bool]] = {
     "process": _is_process,
     "results": _are_results,
 }
-"""What values from outside can be checked for, by kind."""
+"""For each kind of value, the function that checks an untrusted value."""
 
 
 def reason(error: Exception) -> str:
-    """Return why a file could not be read, without control characters."""
+    """Return a text without control characters that says why a file could not be read."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{Path(os.fsdecode(error.filename)).name!r}: {error.strerror}"
     return printable(str(error) or type(error).__name__)

@@ -49,7 +49,7 @@ def text(blocks):
 
 
 def interrupt_when_it_prints(work):
-    """Call `work(show)`, press Ctrl-C when its cell prints, return the seconds until the KeyboardInterrupt."""
+    """Call `work(show)`, press Ctrl-C when its cell prints, and return the seconds until KeyboardInterrupt."""
     pressed = []
 
     def press(block):
@@ -106,7 +106,7 @@ fd.result({{"step": state.step, "size": fd.size(), "seen": list(state.seen), "lr
 
 
 def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass", before=""):
-    """Return an elastic cell; each step begins with `fault`, e.g. `kill(RANK, STEP)`, which leaves a mark in `folder`.
+    """Return an elastic cell; each step begins with `fault`, e.g. `kill(RANK, STEP)`, which leaves a file in `folder`.
 
     `before` runs before the loop, when the state exists.
     """

@@ -1,4 +1,4 @@
-"""Fixtures for all tests, and two rules: failures show logs, a skipped test fails the run."""
+"""Fixtures for all tests. A failed test shows its logs, and a skipped test fails the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-# Chromium contacts no service of its vendor, and reaches the hub without a proxy.
+# Keep Chromium from contacting Google's services and from using a proxy for the hub.
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -33,13 +33,13 @@ CHROMIUM_ARGUMENTS = [
 def pytest_sessionstart() -> None:
     # For local ranks; `calm` sets it for the ranks of a hub.
     os.environ["HOROVOD_CYCLE_TIME"] = CYCLE_MS
-    # A shell's background processes ignore SIGINT, and the tests that press Ctrl-C inherit that.
+    # Background processes of a shell ignore SIGINT. Tests that press Ctrl-C would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """A hub with the repository's profiles."""
+    """Run a hub with the repository's profiles."""
     profiles = tmp_path_factory.mktemp("profiles") / "profiles.toml"
     profiles.write_text(calm(PROFILES.read_text()))
     with run_hub(tmp_path_factory.mktemp("hub"), profiles) as running:

@@ -1,4 +1,4 @@
-"""The first notebook without a browser: log in, start a notebook server, run the notebook in it, shut down."""
+"""Run the first notebook without a browser: log in, start a notebook server, run all cells, and shut down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN_LINES = 40
 
 
 def run_notebook(address: str, token: str) -> str:
-    """Run all cells of the notebook on the server at ``address``; returns the output of the cell tagged `result`."""
+    """Run all cells of the notebook on the server at ``address``, and return the output of the cell tagged `result`."""
     result = ""
     with RemoteKernel(address, token, NOTEBOOK) as kernel:
         for number, cell in enumerate(kernel.code_cells(), start=1):
@@ -48,7 +48,7 @@ def shorten(text: str) -> str:
 
 
 def choose_settings() -> Settings:
-    """Return the settings of the environment, by default with a free port and a new folder."""
+    """Return the settings from the environment. The defaults are a free port and a new folder."""
     settings = Settings.from_environment(os.environ)
     if not os.environ.get("FARANDOLE_PORT"):
         settings = replace(settings, port=free_port())

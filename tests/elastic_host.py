@@ -27,7 +27,7 @@ class Server:
 
 
 class Rank(RankKernel):
-    """A rank that trains until the test ends its cell; a `deaf` one ignores that its world is broken."""
+    """A rank that trains until the test ends its cell; a `deaf` rank does not notice a broken world."""
 
     def __init__(self, number, *, deaf=False):
         super().__init__(Server(f"c-w{number}"), f"kernel-{number}", slot=0)
@@ -122,7 +122,7 @@ class Rank(RankKernel):
 
 
 class FakeHost(ElasticHost):
-    """Forms worlds at once, and replaces lost ranks with its `spare` ones."""
+    """A host that forms worlds immediately, and replaces lost ranks with the `spare` ones."""
 
     def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, stuck=0, **timeouts):
         self.group = RankGroup()

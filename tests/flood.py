@@ -1,4 +1,4 @@
-"""A user who asks for as much as 20 connections allow, and what others notice of it."""
+"""Flood the hub with one user's requests over 20 connections, and measure the delay for another user."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Flood:
     seconds: list[float] = field(default_factory=list)
 
     def run(self, duration: float) -> None:
-        """Flood the hub for that many seconds."""
+        """Flood the hub for the given number of seconds."""
         asyncio.run(self._run(duration))
 
     @property
     def p99(self) -> float:
-        """The time in which the hub answered 99 of 100 requests of the other user."""
+        """The 99th percentile of the hub's response times to the other user."""
         return sorted(self.seconds)[int(0.99 * (len(self.seconds) - 1))]
 
     async def _run(self, duration: float) -> None:

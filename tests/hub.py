@@ -1,4 +1,4 @@
-"""A real hub for tests: free ports, a separate state folder, nothing left behind."""
+"""Run a real hub for tests, with free ports and a separate state folder that is removed afterwards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunningHub:
         return Browser(self.url, user, password or self.password)
 
     def token_for(self, user: str, scopes: list[str] | None = None) -> str:
-        """Return a new token of ``user``, by default with the scopes of a notebook server."""
+        """Return a new token for ``user``, by default with the scopes of a notebook server."""
         return self.browser(user).make_token(NOTEBOOK_SCOPES if scopes is None else scopes)
 
     def start_notebook(self, user: str, profile: str = "cpu") -> str:
@@ -49,7 +49,7 @@ class RunningHub:
         return self.browser(user).start_notebook(profile)
 
     def api(self, token: str, method: str, path: str, body: Any = None) -> requests.Response:
-        """Send a request to ``path`` of the hub, or of a user's server, with a token."""
+        """Send a request with a token to ``path`` at the hub or at a user's server."""
         headers = {"Authorization": f"token {token}"}
         return local_session().request(method, url_of(self.url, path), json=body, headers=headers, timeout=30)
 
@@ -69,11 +69,11 @@ class RunningHub:
         return json.loads(lines[-1].removeprefix("data: ")) if lines else {}
 
     def environment_of(self, user: str, server: str) -> dict[str, str]:
-        """Return the environment of a server's process, its token included."""
+        """Return the environment of a server's process, including the server's token."""
         return self._server(user, server).environ()
 
     def kill_server(self, user: str, server: str) -> None:
-        """Kill a server as kill -9 does; its kernels notice it themselves."""
+        """Kill a server with SIGKILL. Its kernels detect this and exit."""
         self._server(user, server).kill()
 
     def _server(self, user: str, server: str) -> psutil.Process:
@@ -85,17 +85,17 @@ class RunningHub:
         raise AssertionError(f"no process of {user}'s server {server!r}")
 
     def kill_proxy(self) -> None:
-        """Kill the proxy as kill -9 does; the hub starts another."""
+        """Kill the proxy with SIGKILL. The hub starts a new one."""
         for proxy in self._processes("configurable-http-proxy"):
             proxy.kill()
             proxy.wait(10)
 
     def kill_and_restart(self) -> None:
-        """Kill the hub, its proxy and its service, and start another hub in its place."""
+        """Kill the hub with its proxy and its service, and start another hub with the same state."""
         self.process.process.kill()
         self.process.process.wait(10)
         self.kill_proxy()
-        # A killed hub cannot end its service; the next hub starts another.
+        # A killed hub cannot stop its service, and the next hub starts a new one.
         for culler in self._processes("spawner_config.lifecycle.culler"):
             culler.kill()
         self.process._lock.close()
@@ -106,7 +106,7 @@ class RunningHub:
         return [one for one in processes_of(self.state) if part in " ".join(one.cmdline())]
 
     def logs(self) -> str:
-        """Return the end of the hub's and of every server's log."""
+        """Return the last part of the hub's log and of every server's log."""
         paths = [self.process.log_path, *sorted((self.state / "logs").glob("*.log"))]
         return "\n".join(f"--- {path.name}\n{_tail(path)}" for path in paths)
 
@@ -116,7 +116,7 @@ def _tail(path: Path, lines: int = 40) -> str:
 
 
 def calm(profiles: str) -> str:
-    """Return the profiles with a cycle time of `CYCLE_MS`; a profile that sets variables stays as it is."""
+    """Return the profiles with a cycle time of `CYCLE_MS`. Profiles that set variables are unchanged."""
     environment = f'environment = {{ HOROVOD_CYCLE_TIME = "{CYCLE_MS}" }}'
     return re.sub(r"(?m)^(ranks = \d+)\n\n", rf"\1\n{environment}\n\n", profiles)
 
@@ -125,13 +125,13 @@ def calm(profiles: str) -> str:
 def run_hub(
     state: Path, profiles: Path = PROFILES, config: Path = CONFIG, *, one_origin: bool = False
 ) -> Iterator[RunningHub]:
-    """Run a hub; the test fails if anything of it remains."""
+    """Run a hub. The test fails if the hub leaves anything behind."""
     settings = Settings(port=free_port(), state=state, profiles=profiles, one_origin=one_origin)
     running = RunningHub(HubProcess(settings, config))
     try:
         running.process.wait_ready()
         yield running
     finally:
-        # A test may have replaced it.
+        # A test may have replaced the hub's process.
         leftovers = running.process.stop()
     assert not leftovers, f"processes outlived their hub and had to be killed: {leftovers}"

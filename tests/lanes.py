@@ -1,6 +1,6 @@
 """Runs the tests in lanes, pytest processes side by side: `python -m tests.lanes [ARGUMENTS OF PYTEST]`.
 
-Unit tests have a separate process. The integration tests that mostly wait for a clock run beside the others, and
+Unit tests run in a separate process. Integration tests that mostly wait for timeouts run beside the others, and
 the contract tests follow them, so that both lanes take about as long. The output of a lane is printed when the lane
 ends, so that the lines of two lanes do not mix.
 """
@@ -21,7 +21,7 @@ WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("idle", "elasti
 
 
 def lanes() -> dict[str, list[str]]:
-    """Return the arguments of pytest for each lane; the last lane has all tests that no other lane names."""
+    """Return pytest's arguments for each lane. The last lane runs all tests that no other lane selects."""
     named = {"unit": ["tests/unit"], "waiting and contract": [*WAITING, "tests/contract"]}
     others = [path for paths in (*named.values(), ELSEWHERE) for path in paths]
     return {**named, "integration and browser": ["tests", *(f"--ignore={path}" for path in others)]}
@@ -37,7 +37,7 @@ class Ended:
     seconds: float
 
     def show(self) -> None:
-        """Print its output and the time that it took."""
+        """Print the lane's output and duration."""
         sys.stdout.buffer.write(f"\n--- lane {self.name}\n".encode() + self.output)
         minutes, seconds = divmod(round(self.seconds), 60)
         print(f"--- lane {self.name} took {minutes}:{seconds:02} min", flush=True)
@@ -52,7 +52,7 @@ def run_lane(name: str, arguments: list[str]) -> Ended:
 
 
 def run(arguments: list[str]) -> int:
-    """Run all lanes, show each when it ends, and return the exit status of all together."""
+    """Run all lanes, show each one when it ends, and return a common exit status."""
     statuses = []
     with ThreadPoolExecutor() as pool:
         for future in as_completed(pool.submit(run_lane, name, [*own, *arguments]) for name, own in lanes().items()):
@@ -62,7 +62,7 @@ def run(arguments: list[str]) -> int:
 
 
 def worst(statuses: list[int]) -> int:
-    """Return the status of a lane that failed, if any did; lanes without a selected test fail only if all are such."""
+    """Return the status of a failed lane, if any. A lane without selected tests fails only if all lanes are empty."""
     failed = set(statuses) - {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
     return failed.pop() if failed else min(statuses)
 

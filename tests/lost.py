@@ -1,4 +1,4 @@
-"""A run whose driver is killed, for tests of its fate."""
+"""Runs whose drivers are killed, for tests of how such runs continue or end."""
 
 import json
 import re
@@ -113,11 +113,11 @@ class Lost:
         assert self.store.list()[0].status is Status.LOST
 
     def wait_for_the_end_of(self, hub, rank):
-        """Return when a rank's worker has seen it end; a dying kernel cannot be attached to."""
+        """Wait until a rank's worker has seen the rank end, because a driver cannot attach to a dying kernel."""
         wait_until(lambda: self.record(hub, rank)["ended"], PATIENCE)
 
     def record(self, hub, rank):
-        """Return the state of a rank's journal of the run, from its worker."""
+        """Ask a rank's worker for the state of the journal of this run."""
         path = f"/user/lost/{self.name}-w{rank}/farandole/records"
         return hub.api(self.where["token"], "GET", path).json()["records"][0]
 
@@ -125,20 +125,20 @@ class Lost:
         return Cluster.attach(self.name, store=store or self.store, **self.where)
 
     def stop(self):
-        # A test that ended well has stopped it already.
+        # A successful test has already stopped it.
         with suppress(NoClusterError):
             Cluster.stop_named(self.name, **self.where)
 
 
 class LostElastic(Lost):
-    """The same for an elastic run, which is slow until `hurry`."""
+    """An elastic run whose driver was killed. It trains slowly until `hurry` is called."""
 
     def __init__(self, hub, folder, name, backend):
         self._folder = folder
         self._lose(hub, folder, name, backend, elastic(folder, epochs=EPOCHS, fault=FAULT), {"lr_rule": "linear"})
 
     def kill_rank(self):
-        """Kill rank 1 as kill -9 does, at its next step."""
+        """Kill rank 1 with SIGKILL at its next step."""
         (self._folder / "kill").touch()
 
     def hurry(self):

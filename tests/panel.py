@@ -1,4 +1,4 @@
-"""A notebook server with the panel's routes, and a fake hub: its REST API and the API of its workers."""
+"""A notebook server with the panel's routes, and a fake hub with its REST API and the API of its workers."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class PanelHub(FakeHub):
 
 
 class PanelServer:
-    """A notebook server with a page's access to it."""
+    """A notebook server, and requests to it as a page sends them."""
 
     def __init__(self, url, session, token=PAGE_TOKEN, app=None):
         self.url, self.session, self.app = url, session, app
@@ -122,7 +122,7 @@ class PanelServer:
 
     @asynccontextmanager
     async def stream(self, *, seen=True):
-        """Open the stream as a page with a visible or hidden panel; yields a reader of its messages."""
+        """Open the stream as a page with a visible or hidden panel, and yield a reader of the stream's messages."""
         async with self.session.ws_connect(self.url + "events", headers=self._headers) as socket:
             stream = Stream(socket, self.answers)
             await stream.watch(seen=seen)
@@ -143,7 +143,7 @@ class Stream:
         return "".join(message["part"]["text"] for message in self.heard if message["kind"] == "log")
 
     async def known(self, kind, wanted=lambda _message: True):
-        """Return the last message of a kind, or the next one that matches."""
+        """Return the last received message of a kind if it matches, or else the next one that does."""
         last = next((message for message in reversed(self.heard) if message["kind"] == kind), None)
         return last if last is not None and wanted(last) else await self.until(kind, wanted)
 

@@ -1,4 +1,4 @@
-"""Files of a run folder that something has damaged: pipes, loops, huge files, and JSON of the wrong types."""
+"""Damaged files in a run folder: pipes, links in a loop, huge files, and JSON of the wrong types."""
 
 from __future__ import annotations
 
@@ -52,43 +52,43 @@ def write_run(store: Path, run: str = GOOD, **changes: Any) -> Path:
 
 
 def pipe(path: Path) -> None:
-    """Put a pipe there, which blocks whoever opens it."""
+    """Create a named pipe at the path. Opening it blocks."""
     os.mkfifo(path)
 
 
 def loop(path: Path) -> None:
-    """Put a link to itself there."""
+    """Create a symbolic link that points to itself."""
     path.symlink_to(path.name)
 
 
 def outside(path: Path) -> None:
-    """Put a link to a file outside of the store there."""
+    """Create a symbolic link to a file outside the store."""
     path.symlink_to("/etc/passwd")
 
 
 def huge(path: Path) -> None:
-    """Put a file of gigabytes there that takes no space."""
+    """Create a sparse file with a size of gigabytes."""
     with path.open("wb") as file:
         file.truncate(HUGE_BYTES)
 
 
 def folder(path: Path) -> None:
-    """Put a folder there."""
+    """Create a folder at the path."""
     path.mkdir()
 
 
 def binary(path: Path) -> None:
-    """Put bytes there that are no text."""
+    """Write bytes that are not valid text."""
     path.write_bytes(bytes(range(256)) * 10)
 
 
 def nested(path: Path) -> None:
-    """Put JSON there that is nested more deeply than Python's stack."""
+    """Write JSON that is nested too deeply for Python's stack."""
     path.write_text("[" * 100_000 + "]" * 100_000)
 
 
 def values(path: Path) -> None:
-    """Put JSON there that takes much more memory than its text."""
+    """Write JSON that needs much more memory when parsed than as text."""
     path.write_text("[" + "[]," * 8_000_000 + "[]]")
 
 
@@ -96,7 +96,7 @@ FILES: tuple[Callable[[Path], None], ...] = (pipe, loop, outside, huge, folder, 
 
 
 def replaced(make: Callable[[Path], None], path: Path) -> None:
-    """Put something in place of a file."""
+    """Replace a file with a damaged one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     make(path)
@@ -104,7 +104,7 @@ def replaced(make: Callable[[Path], None], path: Path) -> None:
 
 @contextmanager
 def limited_memory(more: int = 1_000_000_000) -> Iterator[None]:
-    """Let this process take at most so much more memory: beyond, it gets a MemoryError instead of being killed."""
+    """Limit the additional memory of this process. Beyond the limit it gets a MemoryError and is not killed."""
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (size + more, before[1]))

@@ -1,4 +1,4 @@
-"""Workers and ranks for tests of a cluster's core: the test controls when they start, compute and stop."""
+"""Workers and ranks for tests of a cluster's core. The test controls when they start, compute and stop."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ class Server:
 
 
 class Rank(RankKernel):
-    """A rank that answers at once, and computes until the test ends its cell or it is interrupted."""
+    """A rank that answers at once. It computes until the test ends its cell or interrupts the rank."""
 
     def __init__(self, worker):
         super().__init__(worker, f"kernel of {worker.name}", slot=0)
@@ -84,7 +84,7 @@ class Hub(WorkerSource):
 
 
 class Stubs(WorkerPool):
-    """WorkerPool of one rank each, which needs no connection."""
+    """A WorkerPool with one rank for each worker, without connections."""
 
     async def _handle_of(self, worker, whole, *, found):
         info = WorkerInfo(

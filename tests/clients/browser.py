@@ -1,4 +1,4 @@
-"""A browser at the hub, over HTTP: logs in with the form, starts a server with the form, makes a token."""
+"""An HTTP client that uses the hub like a browser: it fills in the login and spawn forms and requests a token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.2
 
 
 class BrowserError(RuntimeError):
-    """Raised when the hub refuses a request of the browser; carries the hub's reason."""
+    """Raised when the hub refuses a request from the browser. The message is the hub's reason."""
 
 
 class Browser:
@@ -85,7 +85,7 @@ class Browser:
         raise BrowserError("The hub closed the progress of the server before it was ready.")
 
     def _progress(self) -> requests.Response:
-        """Open the events of the server's start; the hub answers 400 while it cleans up after a failed start."""
+        """Open the stream of progress events. The hub answers 400 while it cleans up after a failed start."""
         where = f"{self.url}/hub/api/users/{self._name}/server/progress"
         params = {"_xsrf": self._xsrf()}
         end = time.monotonic() + STOP_DEADLINE
@@ -93,14 +93,14 @@ class Browser:
             answer = self._session.get(where, params=params, stream=True, timeout=SPAWN_DEADLINE)
             if answer.ok:
                 return answer
-            # The connection returns to the pool only after the answer is read to its end.
+            # A connection returns to the pool only after its whole response has been read.
             reason = answer.text[:500]
             if answer.status_code != 400 or time.monotonic() > end:
                 raise BrowserError(f"The hub does not report its progress (HTTP {answer.status_code}): {reason}")
             time.sleep(POLL_SECONDS)
 
     def make_token(self, scopes: list[str] | None = None) -> str:
-        """Return a new API token of the user, with all of the user's permissions unless ``scopes`` limits them."""
+        """Return a new API token for the user, with all permissions of the user unless ``scopes`` limits them."""
         body: dict[str, Any] = {"note": "farandole"} if scopes is None else {"note": "farandole", "scopes": scopes}
         where = f"{self.url}/hub/api/users/{self._name}/tokens"
         answer = self._session.post(where, json=body, headers={"X-XSRFToken": self._xsrf()}, timeout=30)

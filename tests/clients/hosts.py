@@ -1,4 +1,4 @@
-"""The URLs of a hub and of its users' servers, and a tunnel by which a hub elsewhere is at a host below localhost."""
+"""URLs of a hub and of its users' servers, and a tunnel that makes a remote hub reachable below localhost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spawner_config.origins.hosts import is_domain, is_local, subdomain_hook
 
 
 def url_of(hub: str, path: str) -> str:
-    """Return the URL of a path at the hub with the address ``hub``: those below /user/NAME are on the user's host."""
+    """Return the URL of a path at the hub with the address ``hub``. Paths below /user/NAME are on the user's host."""
     parts, words = urlsplit(hub), path.split("/")
     if words[:2] != ["", "user"] or not is_domain(parts.hostname or ""):
         return f"{hub}{path}"
@@ -46,7 +46,7 @@ def forward(port: int, target: tuple[str, int]) -> None:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy all bytes; the end of either direction ends the connection."""
+    """Copy all bytes. Both directions are closed when either one ends."""
     try:
         while piece := await reader.read(65536):
             writer.write(piece)

@@ -71,7 +71,7 @@ class RemoteKernel:
         self._session.delete(f"{self._address}/api/kernels/{self._kernel_id}", timeout=CONNECT_DEADLINE)
 
     def reconnect(self) -> None:
-        """Connect again: the server may have closed the connection of a client that did not listen for a minute."""
+        """Connect again, because the server may have closed a connection that was not read for a minute."""
         self._socket.close()
         self.__enter__()
 
@@ -91,7 +91,7 @@ class RemoteKernel:
         return self.finish(self.begin(code), code, deadline=deadline)
 
     def finish(self, request: str, code: str, *, deadline: float) -> str:
-        """Return the output of the request of `begin` once it has ended; raises `CellError`."""
+        """Wait for the request that `begin` has sent and return its output; raises `CellError`."""
         end = time.monotonic() + deadline
         output: list[str] = []
         replied = idle = False
@@ -129,7 +129,7 @@ class RemoteKernel:
         return message
 
     def _frame(self, end: float, code: str) -> str | bytes:
-        """Return the next frame, which is empty if the server has closed the connection; raises `CellError`."""
+        """Return the next frame. It is empty if the server has closed the connection. Raises `CellError`."""
         self._socket.settimeout(max(0.1, end - time.monotonic()))
         try:
             frame: str | bytes = self._socket.recv()

@@ -1,7 +1,8 @@
 """The page on which the administrator approves, locks out and discards accounts.
 
-The page of NativeAuthenticator changes accounts with links. An image in any web page that the administrator opens could
-request them. This page uses a form: the hub requires for each POST the token that it gave to the page.
+NativeAuthenticator's own page changes accounts with links, so an image in any web page that the administrator opens
+could change an account. This page uses a form instead, because the hub accepts a POST only with the XSRF token that it
+gave to the page.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class AccountsHandler(BaseHandler):  # type: ignore[misc]
 
     @needs_scope("admin:users")  # type: ignore[untyped-decorator]
     async def get(self) -> None:
-        """Show the accounts, first those that wait for approval."""
+        """Show all accounts. Those that are waiting for approval come first."""
         accounts = self.db.query(UserInfo).order_by(UserInfo.is_authorized, UserInfo.username).all()
         self.finish(await self.render_template("accounts.html", accounts=accounts))
 
@@ -48,7 +49,7 @@ class AccountsHandler(BaseHandler):  # type: ignore[misc]
 async def change_account(authenticator: Any, users: Any, account: UserInfo, action: str, *, by: str) -> None:
     """Approve an account, lock it out, or discard one that is not approved; raises HTTPError.
 
-    ``users`` are the users of the hub, which are created at their first login; ``by`` is the administrator's name.
+    ``users`` holds the hub's users; the hub creates a user at the first login. ``by`` is the administrator's name.
     """
     if account.username == by and action != "approve":
         raise HTTPError(400, "You cannot %s your own account. Another administrator can.", action)
@@ -78,7 +79,7 @@ async def _end_access(db: Any, user: Any) -> None:
 
 
 async def _discard(authenticator: Any, users: Any, account: UserInfo, user: Any) -> None:
-    """Delete the account, and the hub's user with tokens and groups: a later user of the name must not inherit them."""
+    """Delete the account and the hub's user, so that a later user of the same name inherits no tokens or groups."""
     if user is None:
         authenticator.delete_user(SimpleNamespace(name=account.username))
         return

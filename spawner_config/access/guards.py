@@ -1,4 +1,4 @@
-"""What every login of the hub has in common: names with a slug of their own, and marked tokens of servers."""
+"""The checks that all kinds of login share: no two users have the same slug, and the hub marks servers' tokens."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ class GuardedAuthenticator(Authenticator):  # type: ignore[misc]
     """Base of the authenticators of all deployments."""
 
     async def run_post_auth_hook(self, handler: Any, auth_model: dict[str, Any]) -> Any:
-        """Refuse a login under a name whose slug another user has, before the hub creates its user."""
+        """Refuse a login if another user has the slug of the name; this runs before the hub creates the new user."""
         check_slug(self.db, auth_model["name"])
         return await super().run_post_auth_hook(handler, auth_model)
 
     async def refresh_user(self, user: Any, handler: Any = None, **options: Any) -> Any:
-        """Refuse such a user also without a login: one may be older than this rule, or added by an administrator.
+        """Refuse a user whose slug another user has, even without a login.
 
-        The hub calls this before each start of a server. A later refusal would come too late: the hub would clean up
-        after the failed start, and find the container of the other user.
+        The user may have been created before this rule existed, or by an administrator. The hub calls this before it
+        starts a server. If the start itself failed, the hub would clean up and remove the container of the other user.
         """
         check_slug(self.db, user.name)
         return await super().refresh_user(user, handler, **options)
 
     def pre_spawn_start(self, _user: Any, spawner: Any) -> None:
-        """Mark the token of the server; JupyterHub calls this once it has made it.
+        """Mark the token of the server. JupyterHub calls this after it has created the token.
 
-        Not a coroutine: JupyterHub would answer the request for a server before it has read the options, and a wrong
-        option would not be refused.
+        This is not a coroutine, because JupyterHub would then answer the request for a server before it has read the
+        options, and could no longer refuse a wrong option.
         """
         mark_token(spawner)
 
     def post_spawn_stop(self, user: Any, spawner: Any) -> None:
-        """Delete the tokens of the server, also if a restart of the hub came in between."""
+        """Delete the tokens of the server, even if the hub has restarted since the server started."""
         delete_tokens(user.db, spawner)

@@ -36,11 +36,11 @@ LOCKOUT_SECONDS = 600
 SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
 
 USER_NAME = r"\w[\w.@+-]{0,63}\Z"
-"""It begins with a letter or digit of any language; no character has a meaning in a URL or in HTML."""
+"""A user name begins with a letter or digit of any language, and contains no special characters of URLs or HTML."""
 
 
 class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: ignore[misc]
-    """A NativeAuthenticator whose first administrator comes from the configuration, and which no stranger can stop."""
+    """A NativeAuthenticator that takes its first administrator from the settings and withstands floods of logins."""
 
     first_admin = Unicode(help="The administrator who exists from the first start on.", config=True)
     first_password = Unicode(
@@ -65,7 +65,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
             self._make_first_admin()
 
     def get_handlers(self, _app: Any) -> list[Any]:
-        """Return the hub's own versions of those pages of the library that it uses."""
+        """Return the hub's own versions of the NativeAuthenticator pages that the hub uses."""
         return PAGES
 
     async def refresh_user(self, user: Any, handler: Any = None, **options: Any) -> bool:
@@ -77,8 +77,9 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         - Others can act for them, for example the administrator who starts their server.
         - Their servers can act, with the tokens that the hub gave to the servers.
 
-        JupyterHub caches a positive answer for `auth_refresh_age` (five minutes), for all who ask: while a server of
-        such a user runs, an old cookie is valid too. Stop all servers before you change FARANDOLE_LOGIN.
+        JupyterHub caches a positive answer for `auth_refresh_age` (five minutes), whoever made the request. While a
+        server of such a user is running, an old cookie of the user is therefore valid too. Stop all servers before you
+        change FARANDOLE_LOGIN.
 
         Raises HTTPError 403 if the name's slug belongs to another user.
         """
@@ -88,7 +89,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return handler.current_user is not user or is_of_server(handler.get_token(), user)
 
     async def authenticate(self, _handler: Any, data: dict[str, str]) -> str | None:
-        """Return the user's name, None if name or password is wrong; raises HTTPError 403 for any other reason."""
+        """Return the user's name, or None if name or password is wrong; raises HTTPError 403 for any other refusal."""
         account = await self.find_account(data["username"], data["password"])
         if account is None:
             return None
@@ -97,22 +98,22 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return str(account.username)
 
     async def find_account(self, username: str, password: str) -> UserInfo | None:
-        """Return the account of a name and its password, None if one is wrong.
+        """Return the account with this name and password, or None if one of them is wrong.
 
-        Whether an account exists is not to be learned here: unknown names take as long as known ones, and failures
-        lock them too. Raises HTTPError 403 while failures lock the name, 429 while there are too many logins.
+        This method does not reveal which accounts exist. It takes equally long for unknown names, and failed logins
+        lock unknown names too. Raises HTTPError 403 while a name is locked, and 429 while there are too many logins.
         """
         name = self.normalize_username(username)
         if not self.validate_username(name) or len(password.encode()) > PASSWORD_BYTES:
             return None
         self._check_lock(name)
         self.hasher.check_room()
-        # Counted before the comparison: otherwise many attempts at the same time would all be allowed.
+        # Count the attempt before the comparison; otherwise many attempts at the same time would all be allowed.
         self.add_login_attempt(name)
         account = self.get_user(name)
         hashed = account.password if account else None
         right = await self.hasher.matches(password, hashed)
-        # Looked up again, because the password may have been changed in the meantime, and all logins ended.
+        # Look the account up again: the password may have changed during the comparison, which ends all logins.
         account = self.get_user(name)
         if not right or account is None or account.password != hashed:
             self._check_lock(name)
@@ -126,11 +127,11 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
             raise HTTPError(403, f"Too many failed logins: this account is locked for {minutes} minutes.")
 
     def is_blocked(self, username: str) -> bool:
-        """Return whether failed logins lock the account; old failures are deleted."""
+        """Return whether failed logins lock the account. This also deletes old failures."""
         return not self.can_try_to_login_again(username) and super().is_blocked(username)
 
     def can_try_to_login_again(self, username: str) -> bool:
-        """Return whether no login failed recently; older failures are deleted."""
+        """Return whether no login has failed recently. This also deletes older failures."""
         # The library's own method never deletes failures, and ignores the days of a time difference.
         attempts = self.login_attempts.get(username)
         if attempts and not self._is_old(attempts):
@@ -139,9 +140,9 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return True
 
     def add_login_attempt(self, username: str) -> None:
-        """Count a failure, and delete old ones: names that nobody has may fail too, and there are many."""
+        """Count a failed login and delete old failures, because attempts with made-up names also take up memory."""
         attempts = self.login_attempts.pop(username, {"count": 0})
-        # At the end: the oldest failures come first.
+        # Append the entry, so that the dictionary stays sorted by time.
         self.login_attempts[username] = {"count": attempts["count"] + 1, "time": datetime.now(UTC)}
         while self._is_old(self.login_attempts[oldest := next(iter(self.login_attempts))]):
             del self.login_attempts[oldest]
@@ -150,10 +151,14 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return bool((datetime.now(UTC) - attempts["time"]).total_seconds() > self.seconds_before_next_try)
 
     async def create_user(self, username: str, password: str, *, address: str = "") -> UserInfo | None:
-        """Return the new account of a user who signs up from an address, None if name or password is not accepted.
+        """Return the new account of a user who signs up from ``address``, or None if name or password is not accepted.
 
-        Refused names are those of administrators, who get their rights by name, those of users of the hub without an
-        account, unless an administrator has to approve the new account, and those with the host of another account.
+        These names are refused:
+
+        - names of administrators, because administrators get their rights by name;
+        - names of hub users without an account, unless an administrator has to approve the new account;
+        - names whose host belongs to another account.
+
         Raises HTTPError 403 if the name's slug belongs to another user, 429 if there are too many new accounts.
         """
         name = self.normalize_username(username)
@@ -161,7 +166,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
             return None
         self._check_signups(address)
         hashed = await self.hasher.hash(password)
-        # Again, because other requests may have taken the name or the room in the meantime.
+        # Check again, because another request may have taken the name or the last free account in the meantime.
         if not self._accepts(name, password):
             return None
         self._check_signups(address)
@@ -188,7 +193,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return not self._has_others_host(name)
 
     def _check_signups(self, address: str) -> None:
-        """Raise HTTPError 429 if too many accounts were made lately, or too many wait for approval."""
+        """Raise HTTPError 429 if too many accounts were created recently, or too many are waiting for approval."""
         pending = self._pending()
         if self.sign_ups.count(address) >= self.signups_per_address or self.sign_ups.count() >= self.signups_per_hour:
             raise HTTPError(429, "Too many accounts were made within the last hour. Try again later.")
@@ -200,12 +205,12 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
             )
 
     def _pending(self) -> set[str]:
-        """Return the names of accounts that wait for approval: who was locked out has logged in before."""
+        """Return the accounts that are waiting for approval. Locked-out users have logged in, so they do not count."""
         waiting = self.db.query(UserInfo.username).outerjoin(orm.User, orm.User.name == UserInfo.username)
         return {name for (name,) in waiting.filter(UserInfo.is_authorized.is_(False), orm.User.id.is_(None))}
 
     def _would_inherit(self, name: str) -> bool:
-        """Return whether a new account would get the rights of an existing user without approval; logs this case."""
+        """Return, and log, whether a new account would get the rights of an existing user without any approval."""
         user = None if self.user_exists(name) else orm.User.find(self.db, name)
         if user is None or not (self.open_signup or user.admin):
             return False
@@ -241,7 +246,7 @@ def configure_logins(c: Any, environ: Mapping[str, str]) -> None:
     kind = _choice(environ, "FARANDOLE_LOGIN", LOGINS)
     given = {key: needed(environ, key, what) for key, what in required(kind).items()}
     c.Authenticator.admin_users = {given["FARANDOLE_ADMIN"]}
-    # Without these two, the hub would accept the token of a locked-out user, and start servers for it.
+    # Without these two settings, the hub would accept a locked-out user's token and start servers for that user.
     c.Authenticator.auth_refresh_strict = c.Authenticator.refresh_pre_spawn = True
     if kind == "native":
         _configure_native(c, given, SIGNUPS[_choice(environ, "FARANDOLE_SIGNUP", tuple(SIGNUPS))])
@@ -250,7 +255,7 @@ def configure_logins(c: Any, environ: Mapping[str, str]) -> None:
 
 
 def _choice(environ: Mapping[str, str], key: str, choices: tuple[str, ...]) -> str:
-    """Return the value of a variable, by default the first of its choices; raises `SettingsError` for another one."""
+    """Return the value of a variable, by default the first of ``choices``; raises `SettingsError` for other values."""
     value = environ.get(key) or choices[0]
     if value not in choices:
         raise SettingsError(f"{key} is {value!r}. It must be one of: {', '.join(choices)}.")

@@ -26,10 +26,10 @@ PROVIDERS = {
 
 
 class ErrorReportingAuthenticator(GuardedAuthenticator, OAuthenticator):  # type: ignore[misc]
-    """Base of the authenticators of all providers: reports their errors, and checks the list of users again."""
+    """Base of the authenticators of all providers: reports errors of the provider, and rechecks the list of users."""
 
     async def authenticate(self, handler: Any, data: Any = None, **options: Any) -> Any:
-        """Return the user that the provider names; raises HTTPError 403 if it refuses, 503 if it fails."""
+        """Return the user that the provider names; raises HTTPError 403 if the provider refuses, 503 if it fails."""
         try:
             return await super().authenticate(handler, data, **options)
         except HTTPClientError as exc:
@@ -56,7 +56,7 @@ class ErrorReportingAuthenticator(GuardedAuthenticator, OAuthenticator):  # type
             ) from exc
 
     async def refresh_user(self, user: Any, handler: Any = None, **options: Any) -> Any:
-        """Return whether a user may stay logged in: a user who was removed from the list may not."""
+        """Return whether a user may stay logged in. A user who was removed from the list may not."""
         allowed = self.allow_all or user.name in self.allowed_users | self.admin_users
         return allowed and await super().refresh_user(user, handler, **options)
 

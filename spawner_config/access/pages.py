@@ -1,6 +1,7 @@
 """The pages of accounts: sign-up, change of a password, and the administrator's list.
 
-NativeAuthenticator's own pages hash passwords in the event loop, act on links, and leave all sessions as they are.
+NativeAuthenticator's own pages hash passwords in the event loop, change accounts on GET requests, and end no sessions
+after a password change.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ ENDED = "All other logins and all tokens of {} have ended; servers continue to r
 
 
 class SignUpPage(SignUpHandler):  # type: ignore[misc]
-    """``/hub/signup``: makes an account."""
+    """``/hub/signup``: creates an account."""
 
     async def post(self) -> None:
-        """Make an account and show the result; raises HTTPError if the name is refused or there are too many."""
+        """Create an account and show the result; raises HTTPError for a refused name or too many accounts."""
         if not self.authenticator.enable_signup:
             raise web.HTTPError(404)
         name, password, confirmation = (
@@ -43,7 +44,7 @@ class SignUpPage(SignUpHandler):  # type: ignore[misc]
 
 
 class ChangePasswordPage(ChangePasswordHandler):  # type: ignore[misc]
-    """``/hub/change-password``: changes the own password."""
+    """``/hub/change-password``: changes the password of the logged-in user."""
 
     @web.authenticated
     async def post(self) -> None:
@@ -73,11 +74,11 @@ PAGES = [
     ("/change-password", ChangePasswordPage),
     ("/change-password/([^/]+)", ChangePasswordAdminPage),
 ]
-"""JupyterHub 6 cannot show the library's login page; its other pages act on a GET."""
+"""JupyterHub 6 cannot show NativeAuthenticator's login page, and the other pages change accounts on GET requests."""
 
 
 async def change_password(handler: Any, name: str) -> str | None:
-    """Change a password as the form says, and end the account's sessions; returns the fault if it is refused."""
+    """Change a password as the form says, and end the account's sessions; returns the reason if it is refused."""
     new = handler.get_body_argument("new_password", strip=False)
     if new != handler.get_body_argument("new_password_confirmation", strip=False):
         return MISMATCH

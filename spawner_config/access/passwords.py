@@ -1,4 +1,4 @@
-"""Hashes passwords in threads: a hash takes some tenths of a second, in which the event loop would answer nobody."""
+"""Hashes passwords in threads, because one hash takes tenths of a second and would block the event loop."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))
-"""At most half of the cores: a flood of logins leaves the others to the hub."""
+"""At most half of the cores, so that a flood of logins leaves the other cores to the hub."""
 HASH_SECONDS = 0.25
-"""About what bcrypt takes with the cost of real hashes."""
+"""About how long bcrypt takes for one hash at the cost that real hashes have."""
 LONGEST_WAIT = 60.0
-"""Seconds in which a whole class that logs in at once gets its turn; people do not wait longer at a login page."""
+"""The longest wait for a hash in seconds: enough for a class that logs in at once; few people wait longer."""
 MOST_WAITING = int(LONGEST_WAIT / HASH_SECONDS)
-"""Logins that may wait for each thread; more requests are refused."""
+"""How many logins may wait for each thread; further logins are refused."""
 DUMMY = b"$2b$12$6nRzqaqFgJ5MNFtd96ATW.cU4XIJpSFShm69LGyolqLX1mNtglGYW"
-"""The hash of nobody's password, with the cost of real ones."""
+"""A hash that belongs to no account, with the same cost as real hashes."""
 
 
 class PasswordHasher:
-    """Hashes and compares passwords, a few at a time, so that many logins slow down nothing but each other."""
+    """Hashes and compares passwords, a few at a time, so that a flood of logins slows down only other logins."""
 
     def __init__(self, threads: int = THREADS, most_waiting: int = MOST_WAITING) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="farandole-passwords")
@@ -34,7 +34,7 @@ class PasswordHasher:
         self._running = 0
 
     def check_room(self) -> None:
-        """Raise HTTPError 429 if too many logins wait already."""
+        """Raise HTTPError 429 if too many logins are already waiting."""
         if self._running >= self._most:
             raise HTTPError(429, "Too many people are logging in at the moment. Try again in a minute.")
 
@@ -46,7 +46,7 @@ class PasswordHasher:
     async def matches(self, password: str, hashed: bytes | None) -> bool:
         """Return whether a password has this hash; raises HTTPError 429.
 
-        Without a hash the answer is no, after the same time: how long a login takes must not tell which accounts exist.
+        Without a hash the result is False after the same time, so that the time does not reveal which accounts exist.
         """
         same: bool = await self._run(lambda: bcrypt.checkpw(password.encode(), hashed or DUMMY))
         return same and hashed is not None

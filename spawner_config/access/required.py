@@ -23,12 +23,12 @@ GENERIC = {
 
 
 def variable(key: str) -> str:
-    """Return the variable of a trait of the generic authenticator."""
+    """Return the name of the variable that sets a trait of the generic authenticator."""
     return f"FARANDOLE_OAUTH_{key.upper()}"
 
 
 def required(login: str) -> dict[str, str]:
-    """Return the variables that a kind of login requires, with a phrase for each that says what it must be."""
+    """Return the variables that a kind of login requires, each with a phrase that says what its value must be."""
     admin = {"FARANDOLE_ADMIN": "the user name of the administrator"}
     if login == "native":
         password = "the administrator's first password (openssl rand -base64 18)"

@@ -1,4 +1,4 @@
-"""Rules for the secrets of `.env`, which the hub checks at its start and `make doctor` checks before that.
+"""Rules for the secrets of `.env`, which both the hub (at its start) and `make doctor` check.
 
 Standard library only, since `make doctor` runs before anything is installed.
 """
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 ADMIN_PASSWORD_LENGTH = 12
 PASSWORD_BYTES = 72
-"""The limit of bcrypt."""
+"""The longest password that bcrypt accepts, in bytes."""
 DISTINCT_CHARACTERS = 6
 TOKEN = re.compile(r"[0-9a-fA-F]{64}")
 EXAMPLES = {"openssl rand", "changeme", "password", "farandole", "jupyterhub", "administrator", "admin", "secret"}
-"""Words that no secret may consist of, with any digits and punctuation around them."""
+"""A secret must not consist of one of these words alone, even with digits and punctuation around the word."""
 MAKE_PASSWORD = "Make one: openssl rand -base64 18"
 MAKE_TOKEN = "Make one: openssl rand -hex 32"
 
 
 def password_weakness(password: str) -> str | None:
-    """Return the fault of the administrator's password, as a phrase that follows "it"; None if there is none."""
+    """Return why the administrator's password is weak, as a phrase that follows "it"; None for a strong password."""
     if len(password) < ADMIN_PASSWORD_LENGTH:
         return f"has {len(password)} characters, it needs {ADMIN_PASSWORD_LENGTH} or more"
     if len(password.encode()) > PASSWORD_BYTES:
@@ -39,7 +39,7 @@ def password_weakness(password: str) -> str | None:
 
 
 def token_weakness(token: str) -> str | None:
-    """Return the fault of the token of hub and proxy, as a phrase that follows "it"; None if there is none."""
+    """Return why the token of hub and proxy is weak, as a phrase that follows "it"; None for a strong token."""
     if not TOKEN.fullmatch(token):
         return "is not 64 hexadecimal digits"
     return "repeats a few characters" if len(set(token)) < DISTINCT_CHARACTERS else None
@@ -53,7 +53,7 @@ def check_admin_password(password: str) -> None:
 
 
 def check_proxy_token(environ: Mapping[str, str], called: str = "FARANDOLE_PROXY_TOKEN") -> None:
-    """Raise `SettingsError` if the token of hub and proxy is weak; ``called`` is its name for the administrator."""
+    """Raise `SettingsError` if the token of hub and proxy is weak; ``called`` names the token in the message."""
     weakness = token_weakness(environ.get("CONFIGPROXY_AUTH_TOKEN", ""))
     if weakness:
         raise SettingsError(f"{called} is too weak: it {weakness}. {MAKE_TOKEN}")

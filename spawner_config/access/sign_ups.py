@@ -1,4 +1,4 @@
-"""Who has signed up: how many accounts were made lately, and from which addresses."""
+"""Counts the recent sign-ups of each address."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 HOUR = 3600
 IPV6_PREFIX = 64
-"""A provider gives a customer at least a network of this prefix, and the customer uses any address in it."""
+"""Internet providers give each customer a network of at least this size, so one customer has many addresses."""
 
 
 class SignUps:
-    """The new accounts since the hub's start; the database knows neither their age nor their address."""
+    """The accounts created since the hub started. The database stores neither the age nor the address of an account."""
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, str]] = deque()
@@ -29,13 +29,13 @@ class SignUps:
         self._senders[name] = sender
 
     def count(self, address: str | None = None) -> int:
-        """Return how many accounts were made within the last hour, from an address or from all."""
+        """Return how many accounts were created within the last hour, from one address or from all."""
         while self._recent and time.monotonic() - self._recent[0][0] > HOUR:
             self._recent.popleft()
         return len(self._recent) if address is None else [who for _, who in self._recent].count(sender_of(address))
 
     def pending(self, address: str, names: Collection[str]) -> int:
-        """Return how many accounts of an address are among those of ``names``, and forget all others."""
+        """Return how many accounts from an address are in ``names``, and forget the accounts that are not."""
         self._senders = {name: sender for name, sender in self._senders.items() if name in names}
         return list(self._senders.values()).count(sender_of(address))
 

@@ -1,7 +1,7 @@
-"""Refuses users whose names share a slug: homes, networks and policies of users are found by the slug of the name.
+"""Refuses users whose names share a slug, because the hub finds homes, networks and policies by the slug of the name.
 
-A slug ends in 32 bits of a hash of the name, unless the name is short and plain. Another name with the same 32 bits is
-found within a minute.
+A slug ends in 32 bits of a hash of the name, unless the name is short and plain. An attacker can find another name with
+the same 32 bits within a minute.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tornado.log import app_log
 from tornado.web import HTTPError
 
 SHORTEST_SLUG = 10
-"""Up to this length a plain name is its own slug, however much a slug is shortened."""
+"""A plain name of up to this many characters is its own slug, no matter how short slugs must be."""
 HASH_LENGTH = 8
 """The number of hexadecimal digits of the hash in a slug (``_hash_length`` of `jupyterhub.slugs`)."""
 
 
 def check_slug(db: Any, name: str) -> None:
-    """Raise HTTPError 403 if another user or account has the slug of ``name``; the oldest one keeps it."""
+    """Raise HTTPError 403 if another user or account has the slug of ``name``; the oldest user keeps the slug."""
     holder = slug_holder(db, name)
     if holder in {None, name}:
         return
@@ -40,11 +40,11 @@ def check_slug(db: Any, name: str) -> None:
 
 
 def slug_holder(db: Any, name: str) -> str | None:
-    """Return the oldest user of the hub whose name has a slug in common with ``name``, else the oldest account."""
+    """Return the oldest hub user whose name has the same slug as ``name``, or else the oldest such account."""
     if is_valid_simple_name(name, SHORTEST_SLUG):
         return None
     wanted = _hash(name)
-    # All names, because a database cannot search by this hash; it takes some milliseconds for thousands of users.
+    # Compare all names, because a database cannot search by this hash. Thousands of users take some milliseconds.
     for names in (db.query(orm.User.name).order_by(orm.User.id), db.query(UserInfo.username).order_by(UserInfo.id)):
         for (other,) in names:
             if _hash(other) == wanted:

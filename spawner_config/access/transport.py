@@ -1,4 +1,4 @@
-"""Whether passwords and cookies travel encrypted between browsers and a hub in containers.
+"""Checks that passwords and cookies travel encrypted between browsers and a hub in containers.
 
 Standard library only, since `make doctor` runs before anything is installed.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 INSECURE = "insecure"
 HSTS = "max-age=31536000"
-"""For a year, browsers that have seen the hub over HTTPS refuse to speak HTTP with it."""
+"""Browsers that have reached the hub over HTTPS refuse plain HTTP to it for a year."""
 REMEDY = (
     "Set FARANDOLE_BIND=127.0.0.1 and COMPOSE_PROFILES=tls or caddy; or FARANDOLE_HTTPS=yes if another machine in "
     f"front of this one speaks HTTPS; or FARANDOLE_HTTP={INSECURE} if you trust everybody on that network."

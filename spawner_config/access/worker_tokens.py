@@ -1,4 +1,4 @@
-"""Tokens with which drivers reach workers: each reaches one worker, and nothing else of its user."""
+"""Tokens with which drivers reach workers. Each token gives access to one worker and to nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WorkerTokenHandler(APIHandler):  # type: ignore[misc]
 
     @needs_scope("access:servers")  # type: ignore[untyped-decorator]
     async def post(self, user_name: str, server_name: str) -> None:
-        """Answer with the token; 403 for workers of others, 409 if the worker does not run."""
+        """Answer with the token; 403 for workers of others, 409 if the worker is not running."""
         user = self.find_user(user_name)
         if user is None or user is not self.current_user:
             raise HTTPError(403, "Only a user's own programs lead the user's workers.")
@@ -30,10 +30,10 @@ class WorkerTokenHandler(APIHandler):  # type: ignore[misc]
 
 
 def drivers_token(secret: bytes, user: Any, spawner: Any) -> str:
-    """Return the token of drivers for a running worker; it ends with the worker.
+    """Return the token of drivers for a running worker; the token is valid until the worker stops.
 
-    It is derived from the hub's secret and the salted secret that the worker got at its start: all drivers share one
-    token, and the hub stores none in readable form.
+    The token is derived from the hub's secret and the salted secret that the worker got at its start. All drivers
+    therefore share one token, and the hub stores no token in readable form.
     """
     client = spawner.orm_spawner.oauth_client
     token = hmac.new(secret, f"drivers of {client.identifier} {client.secret}".encode(), "sha256").hexdigest()

@@ -23,21 +23,22 @@ USER_PREFIX = 26
 
 @dataclass(frozen=True, kw_only=True)
 class AddressRange:
-    """The addresses of the users' networks: each network takes a piece of ``prefix`` bits from ``whole``.
+    """The addresses of the users' networks: each network takes a subnet of ``whole`` with a prefix of ``prefix`` bits.
 
-    Docker's own pools suffice for about thirty networks. Gateway, hub and proxy take three addresses of each piece.
+    Docker's own address pools suffice for only about thirty networks. Gateway, hub and proxy take three addresses of
+    each subnet.
     """
 
     whole: IPv4Network
     prefix: int = USER_PREFIX
 
     def __post_init__(self) -> None:
-        """Refuse a range that holds no network."""
+        """Refuse a range that is too small for one network."""
         if self.whole.prefixlen > self.prefix:
             raise ValueError(f"{self.whole} is too small, it must be /{self.prefix} or larger")
 
     def free(self, taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
-        """Yield the pieces that overlap no network of ``taken``."""
+        """Yield the subnets that overlap no network in ``taken``."""
         others = list(taken)
         for piece in self.whole.subnets(new_prefix=self.prefix):
             if not any(piece.overlaps(other) for other in others):

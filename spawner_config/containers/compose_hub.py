@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spawner_config.settings import Settings
 
 START_SECONDS = 600
-"""The first start on a host may pull the image."""
+"""Long enough for the first start on a host, which may pull the image."""
 N = TypeVar("N", bound="UserNetworks")
 
 
@@ -53,7 +53,7 @@ def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deploymen
 
 
 def user_networks(c: Any, deployment: DockerSettings, kind: type[N], client: docker.APIClient) -> N:
-    """Return the users' networks; hub and proxy join the existing ones now and after each restart of the proxy."""
+    """Return the users' networks. Hub and proxy join the existing networks now and after each restart of the proxy."""
     networks = kind(
         client,
         name=deployment.name,
@@ -70,7 +70,7 @@ def user_networks(c: Any, deployment: DockerSettings, kind: type[N], client: doc
 def configure_servers(
     c: Any, profile_set: ProfileSet, deployment: DockerSettings, finish: Callable[[Any, Profile], None]
 ) -> None:
-    """Configure every server; ``finish`` applies the part of a profile that only this deployment's spawner knows."""
+    """Configure every server; ``finish`` applies the part of a profile that only this deployment's spawner has."""
     # With the bare name as prefix, a user called "hub" would get the name of the hub's own container.
     c.DockerSpawner.prefix = f"{deployment.name}-server"
     c.DockerSpawner.escape = slug

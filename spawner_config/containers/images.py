@@ -1,4 +1,4 @@
-"""Servers start only from an image of the hub's version; otherwise the user receives the reason and the remedy."""
+"""Refuses to start a server from an image of another version than the hub's, and tells the user the remedy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 PULL_SECONDS = 3600.0
-"""Starts time out much earlier. After this time the engine is stuck, and the next start asks it again."""
+"""After this time a pull counts as stuck, and the next start begins a new one. Starts time out much earlier."""
 
 
 class ImagePulls:
-    """The pulls in progress: one for each image, with any number of waiting starts.
+    """The image pulls in progress. There is one pull for each image, and any number of starts may wait for it.
 
     ``connect`` returns a client of the engine. Each pull has a separate client and thread, because all other calls of
     the spawners share one thread. A pull continues if a start that waits for it is cancelled.
@@ -36,7 +36,7 @@ class ImagePulls:
         self._pulls: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def pull(self, repository: str, tag: str) -> None:
-        """Return when the image is there; raises the errors of the engine's client, and `requests.Timeout`."""
+        """Pull an image; raises the errors of the engine's client, and `requests.Timeout`."""
         image = repository, tag
         if image not in self._pulls:
             self._pulls[image] = asyncio.create_task(self._pull(repository, tag))
@@ -45,7 +45,7 @@ class ImagePulls:
 
     def _ended(self, image: tuple[str, str], pull: asyncio.Task[None]) -> None:
         del self._pulls[image]
-        # Logged here too, since no start may be waiting any more.
+        # Log the error here too, because there may be no waiting start left to report it.
         if not pull.cancelled() and (exc := pull.exception()):
             app_log.warning("The image %s cannot be pulled: %s", ":".join(image), exc)
 
@@ -68,7 +68,7 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
     """Shared by all spawners of a hub."""
 
     def docker(self, method: str, *arguments: Any, **options: Any) -> Awaitable[Any]:
-        """Call the engine; a pull may take minutes, and no other call waits for it."""
+        """Call the engine. A pull may take minutes, so it runs beside all other calls."""
         if method == "pull":
             return self.pulls.pull(*arguments, **options)
         call: Awaitable[Any] = super().docker(method, *arguments, **options)
@@ -78,7 +78,7 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
         """Pull the image if it is missing; raises `SpawnException` if there is no image of the hub's version."""
         try:
             await super().pull_image(image)
-            # Check again: an engine may report a failed pull in the middle of an answer that began well.
+            # Check again, because an engine may report a failed pull in the middle of an answer with a success status.
             found = await self.docker("inspect_image", image)
         except (docker.errors.DockerException, requests.RequestException) as exc:
             why = str(getattr(exc, "explanation", None) or exc)

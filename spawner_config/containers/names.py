@@ -5,8 +5,8 @@ from __future__ import annotations
 from jupyterhub.slugs import safe_slug
 
 LABEL_LENGTH = 63
-"""The limit for a part of a domain name (RFC 1035). The engine answers no reverse lookups for longer names, so that
-each lookup takes 10 s, and torch makes one for each connection."""
+"""The limit for a part of a domain name (RFC 1035). The engine does not answer reverse lookups for longer names.
+Each lookup would then time out after 10 s, and torch makes one for each connection."""
 
 
 def container_name(prefix: str, user: str, server: str) -> str:

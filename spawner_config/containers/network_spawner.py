@@ -1,4 +1,4 @@
-"""The spawner of servers in containers, on one machine or several: with the user's network and the shared volumes."""
+"""The base of the spawners of containers, which adds the user's network and the shared volumes to a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
 
     networks: ClassVar[UserNetworks]
     shared_volumes: ClassVar[SharedVolumes]
-    """All spawners of a hub share these two; the subclass that a deployment's `configure` creates sets them."""
+    """All spawners of a hub share the networks and the volumes. A deployment's `configure` sets both on a subclass."""
     data_sets: Sequence[str] | None = None
     """The server's volumes of FARANDOLE_SHARED_VOLUMES, None for all; set by its profile."""
 
@@ -54,9 +54,9 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
         try:
             address: tuple[str, int] = await super().start()
         except BaseException:
-            # Also after a cancellation, because JupyterHub stops only servers that have begun to run. By name, because
-            # the engine may be creating the container whose id is not known yet. The calls of spawners run one after
-            # the other, so this one runs after the creation.
+            # Clean up after a cancellation too, because JupyterHub stops only servers that have begun to run. Remove
+            # the container by name, because its id is unknown while the engine is still creating it. Calls of
+            # spawners run one after the other, so the removal runs after the creation.
             try:
                 await self.remove_named(self.object_name)
             finally:
@@ -82,7 +82,7 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
         return {**home, **self.shared_volumes.binds(self.user.name, self.user_groups, self.data_sets)}
 
     async def ensure_volumes(self) -> None:
-        """Return when the user's home and the shared volumes exist; raises `SpawnException`."""
+        """Create the user's home and the shared volumes if they are missing; raises `SpawnException`."""
         try:
             await self.shared_volumes.claim_homes(self.homes, self.user.name)
             await self.shared_volumes.ensure(
@@ -92,7 +92,7 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
             raise refused_start(str(exc), reason="volume") from exc
 
     async def run_post_stop_hook(self) -> None:
-        """Run the hook of every deployment, then release the network, however the server ended."""
+        """Run the hook of every deployment, then release the network, no matter how the server ended."""
         try:
             await maybe_future(super().run_post_stop_hook())
         finally:

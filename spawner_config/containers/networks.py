@@ -1,4 +1,4 @@
-"""A network for each user: the user's containers reach each other, the hub and the proxy, and no other containers."""
+"""A network for each user, in which the user's containers reach each other, the hub and the proxy, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from spawner_config.containers.addresses import AddressRange
 
 NO_ADDRESS_OPTION = "com.docker.network.bridge.inhibit_ipv4"
-"""Without an address of the host in the network, containers cannot reach the services of the host there."""
+"""Leaves the host without an address in the network, so that containers cannot reach services of the host there."""
 ALREADY_CONNECTED = 403, "already exists in network"
-"""The engine's status and message; each refusal has this status, also those of the engine filter."""
+"""The engine's status and message. The message is needed because all refusals, even the filter's, have this status."""
 CLAIM_ATTEMPTS = 64
 ENGINE_ERRORS = (APIError, requests.RequestException)
 """Refusals of the engine or its filter, and the errors of the client if one of them does not answer."""
 
 
 class NetworkError(RuntimeError):
-    """Raised when a user's network cannot be created; says why and what to do."""
+    """Raised when a user's network cannot be created; the message has the reason and the remedy."""
 
 
 class UserNetworks:
@@ -42,7 +42,7 @@ class UserNetworks:
     - ``services`` maps the names of the containers that every user must reach to their names in the networks.
     - One lock covers both the lookup and the creation: two servers of a user that start together share one network, and
     two users never claim the same piece of the address range.
-    - The state is in the engine, so that the hub needs to remember nothing over a restart.
+    - The engine keeps all state, so the hub does not need to store any for a restart.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class UserNetworks:
         """
         name = self.name_of(user)
         async with self._lock:
-            # Shielded: if the start is cancelled, the lock must stay held until the engine is done.
+            # Shield the call: if the start is cancelled, the lock must stay held until the engine is done.
             making = asyncio.ensure_future(asyncio.to_thread(self._ensure, name, user))
             try:
                 await asyncio.shield(making)
@@ -88,7 +88,7 @@ class UserNetworks:
         return name
 
     async def release(self, user: str, server: str) -> None:
-        """Release the network for ``server``; the last server of the user removes it."""
+        """Release the network for ``server``, and remove the network if this was the user's last server."""
         name = self.name_of(user)
         async with self._lock:
             self._holders[name].discard((user, server))
@@ -96,11 +96,11 @@ class UserNetworks:
                 await asyncio.to_thread(self._remove_if_empty, name)
 
     def rejoin(self) -> None:
-        """Connect the services to the existing networks: a container that was recreated has lost its connections.
+        """Connect the services to the existing networks, because a recreated container has lost its connections.
 
-        The hub calls this before it looks for its servers, and so before anything else uses this object. If a network
-        cannot be joined, this is logged and `keep_joined` tries again later, so that the hub and other users do not
-        wait.
+        The hub calls this before it looks for its servers, so nothing else is using this object yet. If a service
+        cannot join a network, the hub logs this and `keep_joined` tries again later, so that the hub and other users
+        do not wait.
         """
         try:
             found = self._ours()
@@ -112,7 +112,7 @@ class UserNetworks:
             self._joined = not missed
 
     async def keep_joined(self, *, lost: bool) -> None:
-        """Connect the services again if one has ``lost`` its networks, or if the last attempt failed.
+        """Connect the services again if one has lost its networks (``lost``), or if the last attempt failed.
 
         Otherwise this sends no request to the engine, and no start waits for the lock.
         """
@@ -125,7 +125,7 @@ class UserNetworks:
         try:
             self._connect_services(self._client.inspect_network(network["Id"]))
         except (*ENGINE_ERRORS, NetworkError) as exc:
-            # For example while the container is recreated or the filter restarts.
+            # This happens, for example, while the container is being recreated or the filter restarts.
             app_log.warning("The hub's parts cannot be connected to %s: %s", network["Name"], reason(exc))
             return False
         return True
@@ -159,8 +159,8 @@ class UserNetworks:
                     **self._specification(subnet),
                 )
             except APIError as exc:
-                # A range that the engine does not list, such as a route of the host, may overlap: try the next piece. A
-                # hub that was killed may also have just created the network.
+                # Something that the engine does not list, such as a route of the host, may overlap this subnet, so try
+                # the next one. A hub that was killed may also have just created the network.
                 refusal = exc
             network = self._inspect(name)
             if network is not None:
@@ -181,7 +181,7 @@ class UserNetworks:
         }
 
     def _allocated(self, network: dict[str, Any]) -> dict[str, Any]:
-        """Return a network as it is once it has addresses; an engine gives them to a bridge when it creates it."""
+        """Return the network's description once it has addresses. A bridge has them as soon as it is created."""
         return network
 
     def _endpoint(self, container: str, network: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - others need it

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class NetworkedProxy(QuietProxy):
-    """A proxy that gets the users' networks back together with its routes; its reports of activity are ignored."""
+    """A proxy that gets its networks back together with its routes. The hub ignores its reports of activity."""
 
     networks: ClassVar[UserNetworks]
 
@@ -20,8 +20,8 @@ class NetworkedProxy(QuietProxy):
     ) -> None:
         """Restore the networks and routes of a recreated proxy; the hub calls this at its start and regularly.
 
-        A recreated proxy also lacks the hub's route. The networks come first: once the route is back, nothing
-        distinguishes this proxy from any other.
+        A recreated proxy also lacks the hub's route. The networks come first, because the missing route is the only
+        sign that the proxy was recreated.
         """
         known = routes or await self.get_all_routes()
         await self.networks.keep_joined(lost=self.app.hub.routespec not in known)

@@ -1,4 +1,4 @@
-"""The volumes of users on an engine: homes with their users' names, shared volumes, and new volumes for groups."""
+"""The volumes of users on an engine: labels homes with their users' names, and creates the volumes of groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SharedVolumeError(RuntimeError):
-    """Raised when a volume of a server is missing; names the volume and the remedy."""
+    """Raised when a volume of a server is missing; the message names the volume and the remedy."""
 
 
 class SharedVolumes:
@@ -41,9 +41,9 @@ class SharedVolumes:
         return {**data, **folders}
 
     async def claim_homes(self, homes: Iterable[str], user: str) -> None:
-        """Return when these volumes exist and carry the user's name.
+        """Create these volumes if they are missing, and check that they belong to the user.
 
-        A volume without a name, which an earlier version made, is accepted as it is. Raises `ForeignObjectError`.
+        A volume from an earlier version has no label with the user's name and is accepted. Raises `ForeignObjectError`.
         """
         async with self._lock:
             for home in homes:
@@ -52,7 +52,7 @@ class SharedVolumes:
     async def ensure(
         self, user: str, groups: set[str], data_sets: Sequence[str] | None, *, image: str, network: str
     ) -> None:
-        """Return when all volumes of `binds` exist; ``image`` and ``network`` are those of the server.
+        """Create the missing volumes of `binds`; ``image`` and ``network`` are those of the server.
 
         Raises `SharedVolumeError`.
         """
@@ -64,7 +64,7 @@ class SharedVolumes:
                 await asyncio.to_thread(self._ensure_folder, folder, image, network)
 
     def _claim(self, home: str, user: str) -> None:
-        # For a volume that exists, the engine changes nothing and answers with the labels that it has.
+        # If the volume exists, the engine changes nothing and returns the existing labels.
         labels = {HUB_LABEL: self._name, OWNER_LABEL: user}
         found = self._client.create_volume(home, labels=labels, **self._driver_options(home))
         check_owner("volume", home, (found["Labels"] or {}).get(OWNER_LABEL), user)
@@ -91,7 +91,7 @@ class SharedVolumes:
         """Create the volume of a group with a container that never runs.
 
         The engine gives a new volume the owner of the image's folder at its first mount point. The folder of a group
-        does not exist in the image, so that its volume would belong to root.
+        does not exist in the image, so its volume would otherwise belong to root.
         """
         volume = folder.volume(self._name)
         if self._is_there(volume):

@@ -43,12 +43,12 @@ class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
         try:
             await self.docker("remove_container", name, v=True, force=True)
         except docker.errors.APIError as exc:
-            # Removed already, or its removal is in progress.
+            # The container is already removed, or its removal is in progress.
             if exc.status_code not in {404, 409}:
                 raise
 
     async def stop_object(self) -> None:
-        """Stop the container; it is killed if it does not end within some seconds."""
+        """Stop the container. The engine kills it if it does not stop within some seconds."""
         try:
             await self.docker("stop", self.container_id, timeout=STOP_SECONDS)
         except docker.errors.NotFound:
@@ -61,7 +61,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     configure_hub(c, settings, profile_set, deployment)
     connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
     networks = user_networks(c, deployment, UserNetworks, connect())
-    # A class and not a setting: traitlets copies settings for each spawner, and there must be one lock of the networks.
+    # Set these on a class: traitlets would copy a setting for each spawner, but all must share one lock.
     shared = {
         "networks": networks,
         "shared_volumes": SharedVolumes(connect(), deployment.shares, name=deployment.name),
@@ -81,12 +81,12 @@ def configure_containers(c: Any, deployment: DockerSettings) -> None:
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "pids_limit": PROCESSES,
-        # Workers of data loaders and NCCL pass tensors through it; the engine's default of 64 MB leads to "Bus error".
+        # Data loader workers and NCCL pass tensors through shared memory. Docker's default of 64 MB causes "Bus error".
         "shm_size": SHARED_MEMORY,
         "log_config": {"type": "json-file", "config": {"max-size": "20m", "max-file": "2"}},
     }
 
 
 def limit_swap(spawner: Any, _profile: Profile) -> None:
-    """Count swap as memory: by default a server may use as much swap again, and swapping slows down all servers."""
+    """Count swap towards the memory limit. By default a server may swap that much again, and all servers slow down."""
     spawner.extra_host_config = {**spawner.extra_host_config, "memswap_limit": spawner.mem_limit}

@@ -13,7 +13,7 @@ from spawner_config.roles import is_worker
 from spawner_config.settings import ProfileError
 
 Key: TypeAlias = tuple[str, str]
-"""A server: the name of its user and its own name."""
+"""Identifies a server: the name of its user, then the name of the server."""
 
 GPU_ID = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Za-z-]+")
 GPU_CLASS = re.compile(r"[a-z0-9][a-z0-9-]{0,29}")
@@ -22,7 +22,9 @@ EXAMPLE = "0:rtx-2080-ti,1:rtx-2080-ti"
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU of the host: its ``id`` for the engine, an index or a UUID, and its ``gpu_class``, any short name.
+    """A GPU of the host.
+
+    ``id`` is the index or UUID that the engine knows, ``gpu_class`` a short name that the administrator chooses.
 
     Raises `ProfileError`.
     """
@@ -58,8 +60,8 @@ def distinct(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 class GpuRequest:
     """A server's request: ``count`` GPUs of a class (None: any class), with ``together`` workers in one start.
 
-    The workers of a cluster that wait are served together. If each was served alone, two clusters could hold half of
-    what they need and wait for each other forever.
+    The pool serves the waiting workers of a cluster together. If it served each worker alone, two clusters could each
+    hold half of the GPUs that they need, and wait for each other forever.
     """
 
     user: str
@@ -70,10 +72,10 @@ class GpuRequest:
 
     @property
     def key(self) -> Key:
-        """The server that asks."""
+        """The key of the server that requests GPUs."""
         return self.user, self.server
 
     @property
     def cluster(self) -> Key:
-        """The servers that are served together: the worker's cluster, or the server alone."""
+        """The key of the group that the pool serves together: the worker's cluster, or the server alone."""
         return (self.user, self.server.rpartition("-w")[0] + "-w") if is_worker(self.server) else self.key

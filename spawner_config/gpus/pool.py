@@ -1,4 +1,4 @@
-"""The GPUs of the host, their holders and the queue: each GPU belongs to one server, first come, first served.
+"""The GPUs of the host, their holders and the queue. Each GPU belongs to one server, in the order of requests.
 
 Only `GpuPool.acquire` awaits, and only after it has taken its place in the queue. All of this runs on the event loop of
 the hub, so no lock is needed to keep two servers from getting the same GPU.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NoGpuError(RuntimeError):
-    """Raised when a server asks for GPUs that are not free, or that this host does not have."""
+    """Raised when a server requests GPUs that are not free, or more GPUs than this host has."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class GpuPool:
         self._queue: dict[Key, _Waiter] = {}
         self._changed = asyncio.Event()
         self.releases = GpuRelease(self.release)
-        """Containers that are being removed, whose GPUs are not free yet; the spawners add to it."""
+        """The removals of containers whose GPUs are not free yet; the spawners add to these."""
         self.complete = False
-        """Whether all GPUs held since before the start of the hub are known; the spawners set it."""
+        """Whether the pool knows all GPUs that servers held before the hub started; the spawners set this attribute."""
 
     async def acquire(self, request: GpuRequest, *, wait: bool = False) -> tuple[str, ...]:
-        """Return the ids of GPUs that now belong to the server, after a time in the queue if it may ``wait``.
+        """Return the ids of GPUs that now belong to the server, after waiting in the queue if ``wait`` is true.
 
         Raises:
             NoGpuError: no GPU is free and the server may not wait, or the host has too few.
@@ -58,7 +58,7 @@ class GpuPool:
         try:
             await waiter.granted
         except BaseException:
-            # A cancelled start leaves the queue, and returns GPUs that it got in the same moment.
+            # A cancelled start leaves the queue, and gives back GPUs that it received at the same moment.
             self._queue.pop(request.key, None)
             self.release(request.key)
             raise
@@ -98,7 +98,7 @@ class GpuPool:
         return [key for key, waiter in self._queue.items() if _compete(waiter.request.gpu_class, gpu_class)]
 
     def public(self) -> dict[str, dict[str, Any]]:
-        """Return the state that every user may see, as JSON: for each class total, free, holders, waiting."""
+        """Return the state that every user may see, as JSON: total, free, holders and waiting for each class."""
         return {
             name: {
                 "total": self.total(name),
@@ -110,7 +110,7 @@ class GpuPool:
         }
 
     def place(self, key: Key) -> tuple[int, str] | None:
-        """Return a server's place in the queue, from 1, and a message for its user; None if it does not wait."""
+        """Return a server's place in the queue, from 1, and a message for its user; None if it is not waiting."""
         waiter = self._queue.get(key)
         if waiter is None:
             return None
@@ -130,7 +130,7 @@ class GpuPool:
             await changed.wait()
 
     def _serve(self) -> None:
-        """Give GPUs to waiting servers in order; no server overtakes another one that wants the same class."""
+        """Give GPUs to waiting servers in order; no server overtakes another that needs the same class."""
         kept: set[str] = set()
         for group in self._groups():
             chosen = self._choose(group, kept)
@@ -146,7 +146,7 @@ class GpuPool:
         self._changed = asyncio.Event()
 
     def _groups(self) -> list[list[_Waiter]]:
-        """Return the starts in the queue whose workers have all arrived, in the order in which they became complete."""
+        """Return the groups in the queue whose workers have all arrived, in the order in which they became complete."""
         members: dict[Key, list[_Waiter]] = {}
         complete = []
         for waiter in self._queue.values():

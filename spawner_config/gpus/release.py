@@ -1,4 +1,4 @@
-"""Release of GPUs: the GPUs of a server are free once the engine has removed its container."""
+"""Frees the GPUs of a server once the engine has removed the server's container."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spawner_config.gpus.model import Key
 
 Remove: TypeAlias = "Callable[[], Awaitable[str | None]]"
-"""Tries once to remove a container; returns None once it is removed, else its name and the reason why not."""
+"""Tries once to remove a container; returns None if it is gone, else its name and why it still exists."""
 
 TIMEOUT = 600.0
 FIRST_PAUSE = 0.1
@@ -23,12 +23,12 @@ LONGEST_PAUSE = 5.0
 class GpuRelease:
     """The containers that are being removed, and those that the engine did not remove within ``timeout`` seconds.
 
-    The latter keep their GPUs, since two servers must never share one; the removal is tried again at the next request
-    for GPUs.
+    A container that was not removed keeps its GPUs, since two servers must never share one. The next request for GPUs
+    tries the removal again.
     """
 
     def __init__(self, free: Callable[[Key], None], timeout: float = TIMEOUT) -> None:
-        """Start without containers; ``free`` is called for each server whose container is removed."""
+        """Start without containers; calls ``free`` for each server whose container has been removed."""
         self.timeout = timeout
         self._free = free
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -44,7 +44,7 @@ class GpuRelease:
         return self._tasks[key]
 
     def retry(self) -> None:
-        """Try again to remove all containers that were given up."""
+        """Try again to remove all containers that were not removed in time."""
         for key, remove in list(self._stuck.items()):
             self.begin(key, remove)
 
@@ -53,11 +53,11 @@ class GpuRelease:
         return [task for task in self._tasks.values() if not task.done()]
 
     def refusal(self, key: Key) -> str | None:
-        """Return the name of a server's container and the reason why it still exists; None without a failed attempt."""
+        """Return the name of a server's container and why it still exists; None if no removal has failed."""
         return self._refusals.get(key)
 
     def stuck(self) -> list[Key]:
-        """Return the servers whose containers were given up."""
+        """Return the servers whose containers were not removed in time."""
         return sorted(self._stuck)
 
     async def _end(self, key: Key, remove: Remove) -> None:

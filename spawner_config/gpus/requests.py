@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 REQUEST_FORMS = ("auto", "nvidia", "cdi")
 KIND = "nvidia.com/gpu"
 REFUSALS = ("could not select device driver", "CDI device injection failed", "unknown device")
-"""Parts of the messages of an engine that cannot give a GPU to a starting container."""
+"""Phrases in the errors of an engine that cannot attach a GPU to a starting container."""
 
 
 def offered_form(info: dict[str, Any]) -> str | None:
-    """Return the form of requests that an engine accepts, by its ``docker info``; None if it cannot give GPUs."""
+    """Return the form of requests that an engine accepts, from its ``docker info``; None if it cannot attach GPUs."""
     if "nvidia" in (info.get("Runtimes") or {}):
         return "nvidia"
     devices = info.get("DiscoveredDevices")
-    # Engines from 25 to 28.2 list the folders of CDI's files but not the devices.
+    # Engines from 25 to 28.2 list the folders of the CDI files but not the devices.
     found = devices is None or any(str(device.get("ID", "")).startswith(KIND) for device in devices)
     return "cdi" if info.get("CDISpecDirs") and found else None
 
@@ -30,7 +30,7 @@ def device_requests(form: str, ids: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def gpu_environment(env: dict[str, str], *, has_gpus: bool) -> dict[str, str]:
-    """Return a server's environment, in which only the engine names GPUs.
+    """Return a server's environment, in which only the engine can set the visible GPUs.
 
     If NVIDIA's runtime is the engine's default, an image that sets NVIDIA_VISIBLE_DEVICES would get all GPUs.
     """

@@ -1,4 +1,4 @@
-"""Servers with GPUs: `GpuPool` assigns them, the engine attaches them, and the end of a server frees them."""
+"""Servers with GPUs. `GpuPool` assigns the GPUs, the engine attaches them, and they are free after the server stops."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ RETRY_SECONDS = 5.0
 class GpuSpawner(BurstSpawner):
     """A DockerSpawner that takes GPUs before a server starts, and frees them once its container is removed.
 
-    The state of a server has its GPUs, so that the hub knows them after a restart. Containers must be removed when they
-    stop (``remove = True``), because an engine that starts an old container again gives it its old GPUs.
+    The stored state of a server lists its GPUs, so that the hub knows them after a restart. Containers must be removed
+    when they stop (``remove = True``), because an engine that restarts an old container also attaches the old GPUs.
     """
 
     gpu_pool: ClassVar[GpuPool]
@@ -69,10 +69,10 @@ class GpuSpawner(BurstSpawner):
         self._nothing_started = True
 
     async def poll(self) -> Any:
-        """Return None while the server runs; after a refused start return 0 without a request to the engine.
+        """Return None while the server runs; after a refused start, return 0 without a request to the engine.
 
-        A refused start has no container. Without the request the hub is done with it at once, and all clients receive
-        the reason: while the hub cleans up after a start, it answers "is not starting" to requests for the progress.
+        A refused start has no container, so no request is needed. Skipping it matters: while the hub cleans up after a
+        start, requests for the progress get "is not starting" instead of the reason for the refusal.
         """
         return 0 if self._nothing_started else await super().poll()
 
@@ -90,7 +90,7 @@ class GpuSpawner(BurstSpawner):
             await self._take_gpus()
 
     async def start(self) -> Any:
-        """Start the server with its GPUs; a missing GPU is an error for the user."""
+        """Start the server with its GPUs; the user sees an error if a GPU is missing."""
         self._nothing_started = False
         ids = self.gpu_pool.held(self.key)
         others = {key: value for key, value in self.extra_host_config.items() if key != "device_requests"}
@@ -108,18 +108,18 @@ class GpuSpawner(BurstSpawner):
             ) from exc
 
     async def run_post_stop_hook(self) -> None:
-        """Free the GPUs. JupyterHub calls this after every end: a stop, a crash, a failed start."""
+        """Free the GPUs. JupyterHub calls this whenever a server ends: after a stop, a crash or a failed start."""
         try:
             await maybe_future(super().run_post_stop_hook())
         finally:
             await self._old_container_gone()
 
     def get_env(self) -> dict[str, str]:
-        """Return the server's environment, in which only the engine names GPUs."""
+        """Return the server's environment, in which only the engine can set the visible GPUs."""
         return gpu_environment(super().get_env(), has_gpus=bool(self.gpu_pool.held(self.key)))
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state that the hub stores, with the GPUs for as long as they are not free."""
+        """Return the state that the hub stores, with the GPUs until they are free."""
         state: dict[str, Any] = super().get_state()
         ids = self.gpu_pool.held(self.key)
         return {**state, "gpu_ids": list(ids)} if ids else state
@@ -127,8 +127,8 @@ class GpuSpawner(BurstSpawner):
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore a server that started before this hub did.
 
-        Once the pool is complete, it has the newer data: after a slow removal the state still names GPUs that are free,
-        and the spawn page loads the state too.
+        Once the pool is complete, the pool has newer data than the state, which still names GPUs that became free after
+        a slow removal. The spawn page loads the state too, so this method must not restore such GPUs.
         """
         super().load_state(state)
         if state.get("gpu_ids") and not self.gpu_pool.complete:
@@ -167,14 +167,14 @@ class GpuSpawner(BurstSpawner):
         except NoGpuError as exc:
             raise _no_gpu(str(exc)) from exc
         self.log.info("%s has GPU %s", self._log_name, ", ".join(ids))
-        # Stored before the container exists, so that a hub that restarts after a crash finds both.
+        # Store the GPUs before the container exists, so that a hub that restarts after a crash finds both.
         self.orm_spawner.state = self.get_state()
         self.user.db.commit()
 
     async def _removals_done(self) -> None:
         """Return when enough GPUs are free, or when no removal is in progress, or after 5 s.
 
-        A request is not refused while the engine is about to free the GPUs.
+        Without this wait, the hub would refuse a request although the engine is about to free the GPUs.
         """
         pool, loop = self.gpu_pool, asyncio.get_running_loop()
         end = loop.time() + RETRY_SECONDS
@@ -182,7 +182,7 @@ class GpuSpawner(BurstSpawner):
             await asyncio.wait(removals, timeout=end - loop.time(), return_when=asyncio.FIRST_COMPLETED)
 
     async def _request_form(self) -> str:
-        """Return the form of requests for GPUs; raises `SpawnException` if the engine has none."""
+        """Return the form of requests for GPUs; raises `SpawnException` if the engine supports none."""
         if self.gpu_request_form != "auto":
             return str(self.gpu_request_form)
         form = offered_form(await self.docker("info"))
@@ -223,7 +223,7 @@ class GpuSpawner(BurstSpawner):
 
     async def _remove_container(self) -> str | None:
         """Try to remove the container; returns None, or its name and the reason why it still exists."""
-        # By name: after a cancelled start the container's id may not be known.
+        # Remove it by name, because the id of the container may be unknown after a cancelled start.
         try:
             await self.docker("remove_container", self.object_name, v=True, force=True)
         except docker.errors.NotFound:

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 USER_ID = 1000
 CPU_REQUEST = 0.1
-"""The request of a server whose profile has no CPUs."""
+"""The CPU request of a server whose profile does not limit CPUs."""
 SCRATCH = "ephemeral-storage"
 SCRATCH_REQUEST = "256Mi"
-"""Without it, Kubernetes would reserve the whole limit for each server."""
+"""Without this request, Kubernetes would reserve the whole limit for each server."""
 STOP_SECONDS = 5
 END_SECONDS = 10
-"""The time of a drained or preempted worker to store its last records."""
+"""How long a drained or preempted worker has to store its last records, in seconds."""
 GONE_NODE_SECONDS = 30
-"""The time after which a server on an unreachable node is given up; the default of Kubernetes is 300 s."""
+"""How long a server on an unreachable node is kept; the default of Kubernetes is 300 s."""
 START_SECONDS = 1200
-"""The first start on a node may pull the image."""
+"""Long enough for the first start on a node, which may pull the image."""
 QUEUE_SECONDS = 7 * 24 * 3600
 DNS_OPTIONS = {"ndots": "2", "timeout": "2", "attempts": "2"}
-"""torch looks up the name of each address that it connects to: without an answer this should fail soon."""
+"""torch looks up the name of each address that it connects to. A lookup without an answer should fail soon."""
 ACCESS_LABELS = {"hub.jupyter.org/network-access-hub": "true", "hub.jupyter.org/network-access-proxy-http": "true"}
-"""The labels of Zero to JupyterHub's network policies, and of the hub's own."""
+"""The labels of Zero to JupyterHub's network policies, and of the hub's own policies."""
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 QUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
@@ -83,7 +83,7 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
     c.Spawner.apply_user_options = OptionsHook(
         profile_set,
         python="python",
-        # A driver must wait longer than the hub, or it never receives the scheduler's reason.
+        # A driver must wait longer than the hub; otherwise the driver never receives the scheduler's reason.
         environment={"FARANDOLE_HUB_URL": proxy, "FARANDOLE_START_SECONDS": str(start_seconds(deployment, waits=True))},
         args=[],
         finish=lambda spawner, profile: set_profile(deployment, needs[profile.name], spawner, profile),
@@ -135,7 +135,7 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
     gpus = {deployment.gpu_resource: str(profile.gpus)} if profile.gpus else {}
     spawner.extra_resource_limits = {**gpus, SCRATCH: needs.scratch or deployment.scratch}
     spawner.extra_resource_guarantees = {SCRATCH: SCRATCH_REQUEST}
-    # A training job with priority must not end a notebook server, which leads other jobs.
+    # A training job with priority must not preempt a notebook server, because that server may drive other jobs.
     spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else deployment.notebook_priority) or ""
     place_pod(deployment, needs, spawner, profile)
     plan = VolumePlan.of(
@@ -158,7 +158,7 @@ def place_pod(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, pro
         {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
         for state in ("not-ready", "unreachable")
     ]
-    # Many clusters keep other pods off their nodes with GPUs by this taint.
+    # Many clusters use this taint to keep pods without GPUs off the nodes that have GPUs.
     gpus = [{"key": deployment.gpu_resource, "operator": "Exists"}] if profile.gpus else []
     spawner.tolerations = [
         *gpus,

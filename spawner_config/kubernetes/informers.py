@@ -1,4 +1,4 @@
-"""KubeSpawner's watches of pods and events, kept alive: the hub's knowledge of its servers depends on them."""
+"""Keeps KubeSpawner's watches of pods and events alive, because the hub learns the state of its servers from them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class WatchingSpawner(KubeSpawner):  # type: ignore[misc]
-    """A KubeSpawner whose watches continue after an API server was down for more than a minute."""
+    """A KubeSpawner whose watches continue even if the API server was down for more than a minute."""
 
     async def _start_reflector(self, kind: str, reflector_class: type[ResourceReflector], **options: Any) -> Any:
         key = self._get_reflector_key(kind)
         try:
             return await super()._start_reflector(kind, reflector_class, **options)
         except BaseException:
-            # A watch that never loaded would report that there are no pods, and every server would count as dead.
+            # A watch that has never loaded would report no pods, and the hub would treat every server as dead.
             if _never_loaded(self.reflectors.get(key)):
                 del self.reflectors[key]
             raise
@@ -34,9 +34,9 @@ class WatchingSpawner(KubeSpawner):  # type: ignore[misc]
 
 
 def keep_watching(reflector: ResourceReflector | None) -> None:
-    """Restart a watch that has given up, as KubeSpawner's watches do after a minute without the API server.
+    """Restart a watch that has stopped, as KubeSpawner's watches do after a minute without the API server.
 
-    Its last known state remains until the first new answer.
+    The watch keeps the last known state until the first new answer.
     """
     if reflector is None or reflector._stopping:
         return

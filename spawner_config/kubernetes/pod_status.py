@@ -20,12 +20,12 @@ NO_VOLUME = re.compile(
     "|volume node affinity conflict|PersistentVolume's node affinity|bound to non-existent"
 )
 NO_ROOM = re.compile("Insufficient|Too many pods")
-"""Reasons of the scheduler that disappear when servers stop."""
+"""Matches the scheduler's reasons that can disappear when other servers stop."""
 MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 
 def fatal_reason(pod: dict[str, Any], events: Sequence[str] = ()) -> str | None:
-    """Return why a pod can never run a server, as a sentence with the remedy; None while it can.
+    """Return why a pod can never run a server, as a sentence with the remedy; None if it still can.
 
     ``events`` are the messages of the pod's events, in order.
     """
@@ -38,7 +38,7 @@ def fatal_reason(pod: dict[str, Any], events: Sequence[str] = ()) -> str | None:
 
 
 def missing_claim(pod: dict[str, Any]) -> str | None:
-    """Return the message for a pod whose volume claim is missing; the scheduler may not know a very new claim yet."""
+    """Return the message for a pod whose volume claim is missing; a very new claim may be unknown to the scheduler."""
     found = MISSING_CLAIM.search(unplaced(pod) or "")
     if found is None:
         return None
@@ -49,7 +49,7 @@ def missing_claim(pod: dict[str, Any]) -> str | None:
 
 
 def unplaced(pod: dict[str, Any]) -> str | None:
-    """Return the scheduler's reason why it cannot place a pod; None without a reason."""
+    """Return why the scheduler cannot place a pod, or None if it gives no reason."""
     for condition in pod["status"].get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return None if _is_gate(condition) else str(condition.get("message") or "no node has room for it")
@@ -57,7 +57,7 @@ def unplaced(pod: dict[str, Any]) -> str | None:
 
 
 def queued(pod: dict[str, Any]) -> bool:
-    """Whether a pod waits in a queue of Kueue: the scheduler ignores it until then."""
+    """Whether a pod is waiting in a queue of Kueue. The scheduler ignores the pod until Kueue admits it."""
     return any(_is_gate(condition) for condition in pod["status"].get("conditions") or [])
 
 
@@ -68,7 +68,7 @@ def is_overdue(pod: dict[str, Any], now: datetime, seconds: float) -> bool:
 
 
 def has_ended(pod: dict[str, Any]) -> bool:
-    """Whether nothing runs any more in a pod that is being deleted; its node may take a minute to remove it."""
+    """Whether all containers of a pod that is being deleted have ended. The node may remove it a minute later."""
     known = _containers(pod)
     return (
         "deletionTimestamp" in pod["metadata"] and bool(known) and not any("running" in each["state"] for each in known)
@@ -76,7 +76,7 @@ def has_ended(pod: dict[str, Any]) -> bool:
 
 
 def cannot_be_placed(words: str, seconds: float) -> str:
-    """Return the message for a pod without a node, or without a usable volume, after that time."""
+    """Return the message for a pod that has no node, or no usable volume, after ``seconds``."""
     if NO_VOLUME.search(words) and not NO_ROOM.search(words):
         return (
             f"Kubernetes found no volume for this server within {seconds:.0f} s: {words.rstrip('.')}. Try again in a "

@@ -23,7 +23,7 @@ class VolumePlan:
     def of(
         cls, shares: Shares, spawner: Any, profile: Profile, *, shared_memory: str, hub: str, home: str
     ) -> VolumePlan:
-        """Return the volumes of a user's server; workers have the home too, since it holds runs and checkpoints."""
+        """Return the volumes of a user's server; workers mount the home too, since it holds runs and checkpoints."""
         groups = {group.name for group in spawner.user.groups}
         claims = [(spawner.pvc_name, home, False)]
         claims += [(data.volume, data.path, True) for data in shares.data_of(profile.data)]

@@ -1,4 +1,4 @@
-"""Servers as pods: a start fails as soon as it cannot succeed any more, and a stop returns when the pod is gone."""
+"""Runs servers as pods. A start fails as soon as it can no longer succeed, and a stop returns when the pod is gone."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from jupyterhub.spawner import SpawnException
 
 POLL_SECONDS = 0.5
-"""The interval of checks of a pod; KubeSpawner watches the pods, so that a check sends no request."""
+"""The interval of checks of a pod; KubeSpawner watches the pods, so a check sends no request."""
 TELL_SECONDS = 2.0
-"""The interval of progress events; for each of them KubeSpawner sorts the events of all pods."""
+"""The interval of progress events; for each one, KubeSpawner sorts the events of all pods."""
 OVERDUE_SECONDS = 15.0
-"""How long after its grace period a pod counts as gone even if its node, which may have failed, does not confirm it."""
+"""A pod counts as gone this long after its grace period, even if its node, which may have failed, does not confirm."""
 GONE_SECONDS = 10.0
 """How long the pod of a start may be missing: KubeSpawner itself may delete a pod and create it again."""
 CLAIM_SECONDS = 10.0
@@ -68,7 +68,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
     )
     wait_for_gpus = False
     _turn: ClassVar[asyncio.Lock] = asyncio.Lock()
-    """Held by the server that starts next."""
+    """The lock that the next server to start holds while it waits."""
     _starting: ClassVar[set[FarandoleKubeSpawner]] = set()
     """The servers whose start is in progress, in a queue or not."""
 
@@ -98,10 +98,10 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
                 await asyncio.sleep(POLL_SECONDS)
 
     async def load_user_options(self) -> None:
-        """Do nothing: `OptionsHook` has applied the options. KubeSpawner would look for its own kind of profiles."""
+        """Do nothing: `OptionsHook` has applied the options. KubeSpawner would look for its own profile list."""
 
     def _expand_env(self, _env: dict[str, str]) -> dict[str, str]:
-        # Values are not templates: some are JSON, and KubeSpawner would treat their braces as placeholders.
+        # Do not expand values as templates: some are JSON, and KubeSpawner would treat their braces as placeholders.
         return {}
 
     @property
@@ -110,21 +110,21 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         return {HUB_LABEL: self.hub_name, USER_LABEL: safe_slug(self.user.name)}
 
     async def _start(self) -> str:
-        # KubeSpawner's `start` stores the future of this method, by which others see that a start is in progress.
+        # KubeSpawner's `start` stores the future of this method. Other methods then see that a start is in progress.
         try:
             async with self._turn_to_start():
                 await self._ensure_policy()
                 await self._check_claim()
                 return await self._start_or_refuse()
         except ForeignObjectError as exc:
-            # Nothing was created: a pod of this name would be the other user's.
+            # Nothing was created, so there is nothing to delete: a pod of this name would belong to the other user.
             raise refused_start(str(exc), reason="owner") from exc
         except ApiException as exc:
             self.log.warning("Kubernetes refuses %s: %s", self._log_name, exc)
             await self._withdraw()
             raise refused_start(refusal(exc), reason="refused") from exc
         except BaseException:
-            # Also after a cancellation, because JupyterHub stops only servers that have begun to run.
+            # Delete the pod after a cancellation too, because JupyterHub stops only servers that have begun to run.
             await self._withdraw()
             self.start_polling()
             raise
@@ -147,7 +147,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
 
     @property
     def in_queue(self) -> bool:
-        """Whether its pod waits in a queue."""
+        """Whether the pod of the server is waiting in a queue."""
         pod = self._pod
         return pod is not None and queued(pod)
 
@@ -172,7 +172,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         return url
 
     async def _watch_for_failure(self, *, old: str | None) -> NoReturn:
-        """Raise `SpawnException` once the pod cannot run; ``old`` is the id of a former pod that still ends.
+        """Raise `SpawnException` once the pod cannot run; ``old`` is the id of a former pod that is still ending.
 
         The time in a queue is not limited.
         """
@@ -186,7 +186,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             if pod is not None and _uid(pod) != old:
                 seen = loop.time()
                 if fatal_reason(pod):
-                    # Only now, because KubeSpawner sorts the events of all pods to find those of one pod.
+                    # Read events only now: KubeSpawner sorts the events of all pods to find those of one pod.
                     events = [event["message"] for event in self.events]
                     raise refused_start(str(fatal_reason(pod, events)), reason="pod")
                 words = unplaced(pod)
@@ -199,7 +199,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             await asyncio.sleep(POLL_SECONDS)
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
-        # Shielded: otherwise a cancellation could leave a pod that is created after the deletion.
+        # Shield the request: a cancellation could otherwise leave a pod that is created after the deletion.
         making = asyncio.ensure_future(super()._make_create_pod_request(pod, request_timeout))
         try:
             return bool(await asyncio.shield(making))
@@ -208,7 +208,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             raise
 
     async def _withdraw(self) -> None:
-        """Delete the pod of a failed start, which the watch may not know yet."""
+        """Delete the pod of a failed start. The watch may not know the pod yet."""
         await self._delete_pod(seconds=1)
 
     async def _delete_pod(self, *, seconds: int) -> None:
@@ -218,7 +218,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         try:
             await exponential_backoff(ask, message, timeout=timeout)
         except (ApiException, ClientError, TimeoutError) as exc:
-            # The user needs the reason of the failed start, not this one.
+            # Do not raise this error: the user needs the reason why the start failed.
             self.log.warning("The pod of %s cannot be deleted: %s", self._log_name, exc)
 
     async def _ensure_policy(self) -> None:
@@ -249,8 +249,8 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
     async def stop(self, now: bool = False) -> None:
         """Stop the pod and return once it is gone.
 
-        A node takes up to a minute to remove a pod, and the next pod needs its name. So the pod is deleted from the API
-        server as soon as nothing runs in it any more, or its node has failed.
+        A node takes up to a minute to remove a pod, and the next pod needs the same name. This method therefore
+        deletes the pod from the API server as soon as its containers have ended or its node has failed.
         """
         await self._start_watching_pods()
         striking = asyncio.ensure_future(self._strike_off(_uid(self._pod)))
@@ -262,7 +262,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
 
     async def _strike_off(self, uid: str | None) -> None:
         while (pod := self._pod) is not None and _uid(pod) == uid:
-            # On a failed node nothing ends, and JupyterHub does not poll a server that is stopping.
+            # A failed node never reports the end of a pod, and JupyterHub does not poll a server that is stopping.
             if has_ended(pod) or is_overdue(pod, datetime.now(UTC), OVERDUE_SECONDS):
                 await self._delete_pod(seconds=0)
                 return
@@ -283,7 +283,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         return code
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the events of the pod, and ``queue`` while it waits; the hub closes this generator at the end."""
+        """Yield the events of the pod, and ``queue`` while it is waiting; the hub closes this generator at the end."""
         await self._start_watching_events()
         shown: set[str] = set()
         waits, percent = False, 0.0
@@ -299,7 +299,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             await asyncio.sleep(TELL_SECONDS)
 
     async def delete_forever(self) -> None:
-        """Remove the policy of a deleted user; the home stays."""
+        """Remove the network policy of a deleted user; the user's home stays."""
         if not self.name:
             await self._policies.remove(self._policy_name, self.k8s_api_request_retry_timeout)
 

@@ -1,6 +1,7 @@
-"""A NetworkPolicy for each user: the user's pods reach each other, as Gloo and NCCL require, and no other user's pods.
+"""A NetworkPolicy for each user, with which the user's pods reach each other but not the pods of other users.
 
-A policy cannot say "with the same value of this label", so the hub creates one for each user. The other rules, the same
+Gloo and NCCL need connections between pods. A policy cannot say "with the same value of this label", so the hub creates
+one for each user. The other rules, the same
 for all users' pods (hub and proxy, name server, internet), are in the hub's manifests or its chart.
 """
 
@@ -19,7 +20,7 @@ USER_ANNOTATION = "hub.jupyter.org/username"
 
 
 def owner_of(found: Any) -> str | None:
-    """Return the full name of the user that an object of the cluster belongs to; None if it does not say."""
+    """Return the full name of the user that an object of the cluster belongs to; None if it names none."""
     return (found.metadata.annotations or {}).get(USER_ANNOTATION)
 
 
@@ -40,7 +41,7 @@ def user_policy(name: str, labels: dict[str, str], user: str) -> dict[str, Any]:
 
 
 class UserPolicies:
-    """The policies of one hub's users, in one namespace; the API server has the state."""
+    """The policies of one hub's users, in one namespace; the API server keeps all state."""
 
     def __init__(self, api: Any, namespace: str) -> None:
         """Use ``api``, a `NetworkingV1Api`, whose types accept no plain objects."""
@@ -48,7 +49,7 @@ class UserPolicies:
         self._namespace = namespace
 
     async def ensure(self, policy: dict[str, Any], seconds: float) -> None:
-        """Return once the policy exists with this content.
+        """Create the policy, or update an existing one.
 
         Raises `ApiException` and `TimeoutError`, and `ForeignObjectError` if it belongs to another user.
         """
@@ -63,7 +64,7 @@ class UserPolicies:
                 check_owner(
                     "network policy", metadata["name"], owner_of(found), metadata["annotations"][USER_ANNOTATION]
                 )
-                # It may have been created by an earlier version of the hub.
+                # An earlier version of the hub may have created the policy with other content.
                 await self._api.patch_namespaced_network_policy(metadata["name"], self._namespace, policy)
 
     async def remove(self, name: str, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The table `[profile.kubernetes]` of profiles.toml, checked when read."""
+"""The table `[profile.kubernetes]` of profiles.toml, with checks when it is read."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Labels = dict[Annotated[str, Field(pattern=LABEL_KEY)], Annotated[str, Field(pat
 class PodNeeds(Table):
     """The nodes, the priority and the resources of a profile's pods; raises `ProfileError`.
 
-    - ``node_selector``: labels that a node must have; ``prefer``: labels of which a node should have many
+    - ``node_selector``: labels that a node must have; ``prefer``: labels that a node should have, as many as possible
     - ``tolerations``: taints that a node may have, such as ``key=value:NoSchedule``
     - ``workers``: whether the workers of a cluster should be near each other
     - ``queue``: a queue of Kueue
-    - ``cpu_request``, ``memory_request``: the resources that the scheduler reserves; None: as much as the limits
-    - ``scratch``: what a server may write outside of its volumes; None: as FARANDOLE_SCRATCH says
-    - ``shared_memory``: the size of /dev/shm, which counts as the server's memory
+    - ``cpu_request``, ``memory_request``: the resources that the scheduler reserves; None: the same as the limits
+    - ``scratch``: what a server may write outside of its volumes; None: the value of FARANDOLE_SCRATCH
+    - ``shared_memory``: the size of /dev/shm, which counts towards the server's memory
     """
 
     node_selector: Labels = Field({}, description=LABELS_WANTED)
@@ -67,7 +67,7 @@ class PodNeeds(Table):
         return [_toleration(text) for text in self.tolerations]
 
     def preferred(self) -> list[dict[str, Any]]:
-        """Return the preferred labels in the form of Kubernetes; the first one has the highest weight."""
+        """Return the preferred labels in the form of Kubernetes; the first label has the highest weight."""
         return [
             {
                 "weight": max(1, 100 - 20 * place),

@@ -17,7 +17,7 @@ OBJECT = "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 LABEL_KEY = "^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
 LABEL_VALUE = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 TAKEN_LABEL = re.compile(r"farandole\..*|hub\.jupyter\.org/.*|(app\.kubernetes\.io/)?component")
-"""The hub finds its pods by these labels, and policies find the users' pods."""
+"""Users' pods must not get these labels, by which the hub finds its pods and policies find users' pods."""
 COMMON_LABELS = {
     "app": "jupyterhub",
     "heritage": "jupyterhub",
@@ -57,16 +57,16 @@ Labels = Annotated[
 class KubernetesSettings(ServerSettings):
     """The settings of one hub.
 
-    - ``pod_labels``: more labels of users' pods, for policies that are not the hub's
-    - ``home_size``, ``home_class``, ``home_access``: the volume claims of users' homes; without a class, the cluster's
-      default storage class serves them
+    - ``pod_labels``: additional labels of users' pods, for policies other than the hub's
+    - ``home_size``, ``home_class``, ``home_access``: the volume claims of users' homes; without a class, they
+      use the cluster's default storage class
     - ``scratch``: what a server may write outside of its volumes, on the disk of its node
     - ``place_seconds``: how long a pod may wait for a node with enough room
-    - ``public_port``: the port at which browsers reach the hub, None for the usual one
-    - ``notebook_priority``: the PriorityClass of notebook servers; a profile names the one of its workers
+    - ``public_port``: the port at which browsers reach the hub, None for the default port of the protocol
+    - ``notebook_priority``: the PriorityClass of notebook servers; a profile names the class of its workers
     """
 
-    # Names of pods begin with it and are host names: KubeSpawner needs 48 of their 63 characters.
+    # Names of pods begin with this name and are host names. KubeSpawner needs 48 of their 63 characters.
     name: str = Field(
         "farandole",
         pattern="^[a-z]([a-z0-9-]{0,12}[a-z0-9])?$",

@@ -1,4 +1,4 @@
-"""Stops that follow from others: workers stop with the last notebook server, all servers when a user loses access."""
+"""Stops workers with the user's last notebook server, and all servers of a user who loses access."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CANCEL_SECONDS = 1.0
 async def stop_workers(spawner: Any) -> None:
     """Stop the workers of a user whose last notebook server has stopped (for ``c.Spawner.post_stop_hook``).
 
-    This includes workers that are still starting or wait in a queue.
+    This includes workers that are starting or waiting in a queue.
     """
     others = {name: other for name, other in spawner.user.spawners.items() if other is not spawner and other.active}
     if is_worker(spawner.name) or not all(is_worker(name) for name in others):
@@ -25,7 +25,7 @@ async def stop_workers(spawner: Any) -> None:
 
 
 async def stop_servers(user: Any, seconds: float) -> list[str]:
-    """Stop all servers of a user, starting ones included; returns the names of those that did not stop in time."""
+    """Stop all servers of a user, including those that are starting; returns the names of those still running."""
     active = [spawner for spawner in user.spawners.values() if spawner.active]
     stops = {spawner.name: _begin_stop(user, spawner) for spawner in active if spawner.pending != "stop"}
     if stops:
@@ -41,7 +41,7 @@ def _cause(stop: asyncio.Future[None]) -> BaseException | None:
 
 
 def _begin_stop(user: Any, worker: Any) -> asyncio.Future[None]:
-    """Begin to stop a server as JupyterHub's handlers do: another request to stop it finds the same future."""
+    """Begin to stop a server as JupyterHub's handlers do, so that another request to stop it finds the same future."""
     starting = worker._spawn_future
     if starting is not None:
         starting.cancel()

@@ -27,9 +27,10 @@ GAP_INTERVALS = 2
 class ReportWindow:
     """The time since which the culler has received reports without a gap.
 
-    After a suspend, a pause of the machine or a change of its time, all earlier reports look as old as the gap is long,
-    and the culler may check servers before their next report. Monotonic time does not include such a gap. If it differs
-    from the wall clock by more than ``tolerance``, the window restarts, and every server has its full time to report.
+    After the machine was suspended or paused, or its time was changed, all earlier reports look at least as old as the
+    gap is long, and the culler may check servers before their next report. Monotonic time does not include such a gap.
+    If it differs from the wall clock by more than ``tolerance``, the window restarts, and every server gets the full
+    time to report.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class ReportWindow:
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open the window now."""
+        """Start the window at the current time."""
         self._tolerance = tolerance
         self._wall = wall
         self._monotonic = monotonic

@@ -29,11 +29,11 @@ SERVICE = "idle-culler"
 SCOPES = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
 LONGEST_INTERVAL = 60
 KEPT = ("PATH", "FARANDOLE_HUB_OF")
-"""The hub's variables that the service inherits; `hub.process` finds the processes of a killed hub by the second."""
+"""The hub's variables that the service inherits; `hub.process` finds processes of a killed hub by FARANDOLE_HUB_OF."""
 
 
 class IdleLimits(Variables):
-    """The minutes without use after which a worker, or any other server, is stopped; 0: never."""
+    """The minutes without use after which the hub stops a worker, or any other server; 0: never."""
 
     worker_minutes: Minutes = Field(30.0, alias="FARANDOLE_IDLE_MINUTES", description=WANTED)
     server_minutes: Minutes = Field(120.0, alias="FARANDOLE_IDLE_SERVER_MINUTES", description=WANTED)
@@ -50,7 +50,7 @@ class IdleLimits(Variables):
         return round(min(max(shortest * 60 / 5, 1), LONGEST_INTERVAL))
 
     def limit(self, server: str) -> timedelta | None:
-        """Return how long a server of that name may be idle; None: forever."""
+        """Return how long a server of that name may be idle; None means forever."""
         minutes = self.worker_minutes if is_worker(server) else self.server_minutes
         return timedelta(minutes=minutes) if minutes else None
 
@@ -61,9 +61,9 @@ def is_idle(
     """Return whether a server has been idle for too long.
 
     - ``uses`` has the time of the last use of each running server of the user.
-    - A notebook server is in use while a worker of its user is in use: its workers stop with it.
-    - Before ``reports_since`` the hub received no reports, or with a gap, because it was down or the clock jumped. Idle
-      time counts from then at the earliest.
+    - A notebook server is in use while a worker of its user is in use, because the workers would stop with it.
+    - Idle time counts from ``reports_since`` at the earliest. Reports from before that time may be missing, because the
+      hub was down or the clock jumped.
     """
     limit = limits.limit(server)
     if limit is None or server not in uses:
@@ -73,7 +73,7 @@ def is_idle(
 
 
 class QuietProxy(ConfigurableHTTPProxy):  # type: ignore[misc]
-    """The usual proxy without its reports of activity; the hub still gets the list of routes from it."""
+    """The usual proxy, whose reports of activity are left out. The hub still gets the list of routes from the proxy."""
 
     async def get_all_routes(self) -> dict[str, Any]:
         """Return all routes."""
@@ -101,5 +101,5 @@ def configure_idle(c: Any, limits: IdleLimits) -> None:
 
 
 def tell_limits(limits: IdleLimits, spawner: Any) -> None:
-    """Set the environment of a server before it starts: its report interval, and its limits for the driver."""
+    """Set the environment of a server before it starts: the report interval, and the idle limits for the driver."""
     spawner.environment |= {**limits.environment, "JUPYTERHUB_ACTIVITY_INTERVAL": str(limits.interval)}

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from jupyterhub.spawner import SpawnException
 
 LISTEN_SECONDS = 240.0
-"""Time limit for a server to listen. A whole course may start at the same time on two cores."""
+"""Time limit for a server to listen. It is long because a whole course may start at the same time on two cores."""
 POLL_SECONDS = 2.0
-"""The interval between requests to the engine; connections are tried much more often."""
+"""The interval between requests to the engine; attempts to connect are much more frequent."""
 CONNECT_SECONDS = 0.2
 
 
 class StartCleanup:
     """Cleans up after cancelled starts; shared by the spawners of containers and of pods.
 
-    This class is not a Spawner: JupyterHub requires every Spawner class to implement a start.
+    This class is no Spawner, because JupyterHub requires every Spawner class to implement `start`.
     """
 
     async def poll_and_notify(self: Any) -> Any:
-        """Return the status as JupyterHub does, and stop a server whose start was given up while the engine was slow.
+        """Return the status as JupyterHub does, and stop a server whose start was cancelled while the engine was slow.
 
         JupyterHub cancels such a start, and a second later refuses to stop a server that is still stopping. The server
         would then count as running without a container, and nobody could delete it.

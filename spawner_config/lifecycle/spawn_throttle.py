@@ -1,4 +1,4 @@
-"""The limit on simultaneous starts; servers that only wait for a place do not count."""
+"""Limits simultaneous starts. Servers that are only waiting for a place do not count."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BurstSpawner(DockerSpawner):  # type: ignore[misc]
     @property
     @abstractmethod
     def only_waiting(self) -> int:
-        """The number of the hub's starting servers that only wait for a place."""
+        """The number of the hub's starting servers that are only waiting for a place."""
 
     async def run_pre_spawn_hook(self) -> None:
         """Refuse the start while too many others are in progress; raises `SpawnException`."""

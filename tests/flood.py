@@ -26,7 +26,7 @@ CHUNK = 65536
 
 @dataclass(kw_only=True)
 class Flood:
-    """The attack of ``user`` with a token, and ``sign_ups`` beside it, while another user's ``probe`` token works."""
+    """Requests with ``user``'s ``token``, optionally ``sign_ups``, and requests with another user's ``probe`` token."""
 
     url: str
     user: str

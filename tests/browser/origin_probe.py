@@ -1,4 +1,4 @@
-"""A page from one user's own server, opened by another user, tries to take what is not its user's.
+"""A page from one user's server, opened by another user, tries to steal what belongs to the other user.
 
 It needs a hub over HTTP or HTTPS, and a browser whose names lead to it: the tests of all deployments use it.
 """
@@ -70,7 +70,7 @@ class OriginProbe:
         self.page_url = url_of(url, f"/user/{EVE}/evil/page")
 
     def where(self, victim: Victim) -> dict[str, str]:
-        """Return what the page knows."""
+        """Return what the page has collected."""
         server = urlsplit(url_of(self.url, f"/user/{victim.name}/"))
         return {
             "hub": self.url,
@@ -137,7 +137,7 @@ class OriginProbe:
             self._assert_no_login_on_a_users_host(page)
             page.goto(self.page_url)
             page.evaluate("domain => bomb(domain)", urlsplit(self.url).hostname)
-            # The victim's requests are refused then. That steals nothing, and ends with the cookies.
+            # The victim's requests are refused until the cookies are deleted. This steals nothing.
             assert self._attempt(page, victim, "hub_tokens", "server_tokens", "iframes") == {}
             self._delete_shared_cookies(context)
             self._assert_normal_use(page, victim)

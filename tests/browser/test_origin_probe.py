@@ -43,7 +43,7 @@ STOLEN_WITH_ONE_ORIGIN = (
 
 
 def prepared(hub: RunningHub) -> OriginProbe:
-    """Start the servers of all, and add the hostile pages to eve's."""
+    """Start all users' servers, and add the hostile pages to eve's server."""
     eve = hub.browser(EVE)
     address = eve.start_notebook("lean")
     with RemoteKernel(address, eve.make_token(), "scratch.ipynb") as kernel:
@@ -104,7 +104,7 @@ def test_with_one_origin_it_steals_tokens(
                 stolen = probe.steal(page, victim, *STOLEN_WITH_ONE_ORIGIN)
                 assert set(stolen) == set(STOLEN_WITH_ONE_ORIGIN)
                 tokens |= {*stolen["hub_tokens"]}
-        # The probe finds what there is to find: a token of each, with which eve's programs act as its user.
+        # Here the probe must find a token of each user, with which eve's programs can act as that user.
         users = {hub.api(token, "GET", "/hub/api/user").json().get("name") for token in tokens}
         assert users >= {"grace", ADMIN}
 

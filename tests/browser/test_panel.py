@@ -57,7 +57,7 @@ TOKENS = """(cell, skipped) => [...cell.querySelectorAll(".cm-line")].slice(skip
 
 
 def reload(lab: Lab) -> Locator:
-    """Reload the page; the panel keeps its place."""
+    """Reload the page, and check that the panel stays in place."""
     lab.page.reload()
     panel = lab.page.locator("#farandole-panel")
     expect(panel).to_be_visible(timeout=60_000)
@@ -225,7 +225,7 @@ def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
 
 @pytest.mark.timeout(400)
 def test_a_run_is_shown_live_after_the_browser_reconnects(hub: RunningHub, lab: Lab):
-    # Long enough for all the checks, on a slow machine too.
+    # This is long enough for all checks, even on a slow machine.
     cells = START.format("none"), CELL.replace("290", "1200"), NAMES, PLAIN, f"%%distributed_train\n{PLAIN}", ASKING
     write_notebook(home_of(hub, "kovalevskaya") / "survivor.ipynb", *cells)
     lab.log_in("kovalevskaya")

@@ -158,6 +158,6 @@ def wait_for_more(attached: Locator):
 
 
 def assert_even(xs: list[float]):
-    """Check that a line has its points in the order of steps, none missing and none twice."""
+    """Check that a line's points are in the order of steps, without gaps or duplicates."""
     width = (xs[-1] - xs[0]) / (len(xs) - 1)
     assert xs == pytest.approx([xs[0] + number * width for number in range(len(xs))], abs=width / 4)

@@ -44,7 +44,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["lab", "notebook"])
 def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: Browser) -> Iterator[Page]:
-    """A notebook in JupyterLab or Notebook 7; its server finds only that environment."""
+    """A notebook in JupyterLab or Notebook 7, on a server that finds only the environment `bare`."""
     program = request.param
     write_notebook(tmp_path / "first.ipynb", "")
     own = {"HOME": str(tmp_path), "PATH": str(bare / "bin"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
@@ -105,7 +105,7 @@ def assert_message_on_the_page_of_files(page: Page) -> None:
 
 
 def open_in_notebook(page: Page) -> None:
-    """Show the panel from the menu: Notebook 7 has no side bar."""
+    """Show the panel from the menu, because Notebook 7 has no side bar."""
     wait_until(lambda: _picked(page, "View", "Left Sidebar", re.compile("Farandole")), DEADLINE)
 
 

@@ -102,7 +102,7 @@ def main(task: Task) -> None:
     share_a_state()
     state = make_state()
     made = fd.checkpoint(state, every=5, folder=task.folder, resume=task.resume)
-    state.on_commit(lambda _state: made.wait())  # steps take a millisecond: the disk would be too slow
+    state.on_commit(lambda _state: made.wait())  # A step takes a millisecond, for which the disk would be too slow.
     seen = train(state, until=task.steps, noise=task.noise)
     found = {"resumed": made.resumed, "seen": seen, "loader": state.loader.state_dict()}
     (Path(task.out) / f"{fd.rank()}.json").write_text(json.dumps(found))

@@ -1,4 +1,4 @@
-"""An elastic run on both backends: ranks die at given steps, and each sample is trained exactly once."""
+"""An elastic run on both backends. Ranks die at given steps, and each sample is trained exactly once."""
 
 from collections import Counter
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""fd.prepare matches a single process with the whole batch, on every backend and number of ranks."""
+"""fd.prepare matches a single process with the whole batch, on every backend and for any number of ranks."""
 
 from pathlib import Path
 

@@ -39,7 +39,7 @@ def cell(fault="pass"):
 
 
 def losses(run):
-    """Return the mean loss of the ranks at each step; all shares have one size."""
+    """Return the ranks' mean loss at each step. All ranks have shares of the same size."""
     return means(run, "loss")
 
 

@@ -1,4 +1,4 @@
-"""A state is shared, written and resumed alike on every backend, also with another number of ranks."""
+"""Every backend shares, writes and resumes a state in the same way, even with a different number of ranks."""
 
 import json
 from collections import Counter

@@ -51,13 +51,13 @@ def endless(loader: DataLoader) -> Iterator[list[torch.Tensor]]:
 
 
 def train(name: str, samples: int) -> dict[str, torch.Tensor]:
-    # Each rank starts with other values: only the broadcast makes them equal.
+    # Each rank starts with different values. Only the broadcast makes them equal.
     model = model_for(fd.rank())
     optimizer = optimizer_for(name, model)
     if fd.rank() == 0:  # optimizer state on rank 0 only, as after a checkpoint is loaded there
         warm_up(model, optimizer)
     loader = DataLoader(data(samples), batch_size=BATCH, shuffle=True)
-    # Used in an earlier cell: its graph remains and must not keep Horovod's hooks.
+    # An earlier cell has used the model. The remaining graph must not keep Horovod's hooks.
     kept = model(torch.zeros(1, 6))
     model, optimizer, loader = fd.prepare(model, optimizer, loader)
     train_on(model, optimizer, loader, STEP.get(name, plain_step)())

@@ -1,4 +1,4 @@
-"""Accounts on a real hub: what strangers can learn and hold up, and what ends with a password."""
+"""Accounts on a real hub: what strangers can learn or delay, and which sessions end when a password changes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_password_that_is_too_long_is_answered_alike_for_all_names(hub: Runnin
 
 
 def test_the_hub_answers_others_while_many_log_in(hub: RunningHub) -> None:
-    """Each login takes some tenths of a second of a core; in the event loop, all would wait for all."""
+    """Each login takes some tenths of a second of CPU time. In the event loop, logins would delay all requests."""
     slowest = 0.0
     begun = time.monotonic()
     with ThreadPoolExecutor(LOGINS) as pool:

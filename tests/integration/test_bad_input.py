@@ -1,4 +1,4 @@
-"""Wrong input, typed into a real IPython shell that leads a cluster on a real hub."""
+"""Invalid input, typed into a real IPython shell that leads a cluster on a real hub."""
 
 import os
 import stat

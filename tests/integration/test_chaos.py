@@ -1,4 +1,4 @@
-"""A short soak: faults of several kinds hit one elastic run, and nothing of it is damaged or left."""
+"""A short soak injects faults of several kinds into one elastic run, and checks for damage and leftovers."""
 
 import pytest
 

@@ -28,7 +28,7 @@ def whole(run, epochs=EPOCHS):
 
 
 def test_a_worker_that_is_killed_is_replaced(cluster, tmp_path):
-    # Slow until the new worker is there.
+    # Train slowly until the new worker has joined.
     fault = "kill(1, 20, os.getppid); time.sleep(0.3 if fd.size() == 1 else 0)"
     run = cluster.train(elastic(tmp_path, epochs=EPOCHS, fault=fault), elastic=Elastic())
     whole(run)
@@ -50,7 +50,7 @@ def test_workers_are_added_and_removed_while_the_run_continues(cluster, tmp_path
 
         return look
 
-    # Slow until the last change of size.
+    # Train slowly until the size has changed for the last time.
     slow = elastic(tmp_path, epochs=EPOCHS, fault="time.sleep(0 if fd.size() == 1 else 0.3)")
     run = cluster.train(slow, elastic=Elastic(), watch=scale_along)
     whole(run)

@@ -1,4 +1,4 @@
-"""Faults during training on a real hub: each ends the cell in time, and the next cell works.
+"""Faults during training on a real hub. Each fault ends the cell in time, and the next cell works.
 
 FARANDOLE_FAULT_ROUNDS sets how often one cluster goes through all faults. `make test` runs the first round, on Horovod.
 """
@@ -30,12 +30,12 @@ def cluster(request, hub, tmp_path_factory):
     user = f"faults-{request.param}"
     access = {"hub_url": hub.url, "token": hub.token_for(user), "store": store, "progress": print}
     with Cluster.start(2, name="f", backend=request.param, **access) as cluster:
-        cluster.train(train())  # the limits below exclude the imports of a first step
+        cluster.train(train())  # The time limits below do not include the imports of a first step.
         yield cluster
 
 
 def fails(cluster, error, code, seconds):
-    """Train a cell that must fail in time, return the error; the run's record has the failure and its reason."""
+    """Run a training cell that must fail in time, check the run's record of the failure, and return the error."""
     begun = time.monotonic()
     with pytest.raises(error) as caught:
         cluster.train(code)

@@ -1,4 +1,4 @@
-"""Random run folders, requests and messages: each ends in an answer, and the server's memory stays flat.
+"""Random run folders, requests and messages. Each case gets an answer, and the server's memory does not grow.
 
 `make test` runs 200 cases, always the same ones; the tests marked `release` run 10,000.
 """
@@ -61,7 +61,7 @@ VIEW_KEYS = ("id", "ended", "notices", "series", "ranks", "progress", "elapsed",
 
 
 def changed(record: dict[str, Any]) -> st.SearchStrategy[bytes]:
-    """Return lines of JSON in which some values of a record are others."""
+    """Return lines of JSON with a record in which some values are replaced."""
     changes = st.dictionaries(st.sampled_from(sorted(record)) | TEXT, VALUE, max_size=3)
     return changes.map(lambda change: json.dumps({**record, **change}).encode() + b"\n")
 
@@ -137,7 +137,7 @@ PARTS = st.tuples(HEADER | VALUE, st.just({}) | VALUE, MARKS.map(lambda mark: {R
 
 
 def v1(channel: str, parts: tuple[Any, ...], offsets: list[int] | None) -> bytes:
-    """Return a frame of the protocol v1, with its own offsets or with others."""
+    """Return a frame of protocol v1 with the correct offsets or with the given ones."""
     texts = [channel.encode("utf-8", "replace"), *(json.dumps(part).encode() for part in parts)]
     first = 8 * (len(texts) + 2)
     own = [first + sum(map(len, texts[:place])) for place in range(len(texts) + 1)]
@@ -157,7 +157,7 @@ LEGACY = (
 
 
 class Server:
-    """A Jupyter server with Farandole's extension in a process of its own, and a session with access to it."""
+    """A Jupyter server with Farandole's extension in a separate process, and a logged-in session."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.runs = folder / "runs"
@@ -198,7 +198,7 @@ class Server:
         raise AssertionError(self.log.read_text())
 
     def ask(self, method: str, path: str, **options: Any) -> requests.Response:
-        """Send a request; the answer comes in time and is no 500."""
+        """Send a request, and check that the answer arrives in time and is not a 500."""
         answer = self.session.request(method, f"http://{self.url}{path}", timeout=SECONDS, **options)
         assert answer.status_code < 500, f"{method} {path}: {answer.text}\n{self.log.read_text()[-3000:]}"
         return answer
@@ -212,7 +212,7 @@ class Server:
 
     @contextmanager
     def case(self) -> Iterator[None]:
-        """Run a case; the server's memory is flat after it."""
+        """Run a case, and check that the server's memory has not grown."""
         yield
         self.cases += 1
         resident = psutil.Process(self.process.pid).memory_info().rss
@@ -221,7 +221,7 @@ class Server:
         assert resident - self.memory < MEMORY, f"{resident / 1e6:.0f} MB after {self.cases} cases"
 
     def stop(self) -> None:
-        """End the process and its kernel."""
+        """Stop the server's process and kernel."""
         self.session.close()
         self.process.terminate()
         self.process.wait(SECONDS)
@@ -242,7 +242,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def fuzz(cases: int, check: Callable[..., None], *strategies: st.SearchStrategy[Any]) -> None:
-    """Check so many cases, which are the same in each run."""
+    """Check the given number of cases. They are the same in every test run."""
     limits = settings(
         max_examples=cases, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
     )
@@ -261,7 +261,7 @@ def fill(folder: Path, content: dict[str, Any]) -> None:
 
 
 def read_in_the_kernel(runs: Path) -> None:
-    """Read a store with all that a notebook's kernel reads it with; only messages for users are raised."""
+    """Read a store with every function that a notebook's kernel uses. Only errors made for users are raised."""
     store = RunStore(runs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

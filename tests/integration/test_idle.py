@@ -1,4 +1,4 @@
-"""Idle servers stop on a real hub, regardless of attached clients; servers that compute silently do not."""
+"""Idle servers stop on a real hub, even with clients attached. Servers that compute without output do not."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ DEADLINE = 150.0
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """A hub on which servers may be idle for half a minute."""
+    """A hub that stops servers after half a minute of idleness."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FARANDOLE_IDLE_MINUTES", str(LIMIT / 60))
         patch.setenv("FARANDOLE_IDLE_SERVER_MINUTES", str(LIMIT / 60))
@@ -37,14 +37,14 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def flag(tmp_path):
-    """The file that `silent` waits for; it exists in the end, so that no cell waits forever."""
+    """The file that `silent` waits for. The fixture creates it at the end, so that no cell waits forever."""
     path = tmp_path / "flag"
     yield path
     path.touch()
 
 
 def silent(flag):
-    """A cell that sends nothing until the file exists."""
+    """Return a cell that sends no messages until the file exists."""
     return f"import time, pathlib\nwhile not pathlib.Path({str(flag)!r}).exists(): time.sleep(0.05)\nkept = 1"
 
 
@@ -58,7 +58,7 @@ def lead(hub, user, folder, workers, said, backend="none"):
 
 
 def stopped(said):
-    """The workers whose end the notebook was notified of."""
+    """Return the workers that the notebook was told had been stopped."""
     return sorted(line.split()[1] for line in said if "is stopped: it had been idle for" in line)
 
 
@@ -119,7 +119,7 @@ def test_a_rank_that_waits_for_a_driver_stays_until_one_takes_over(hub, tmp_path
         lost.kill_rank()
         lost.wait_for_the_end_of(hub, 1)
         begun, workers = time.monotonic(), {"waiting-w0", "waiting-w1"}
-        # Without the lost rank nothing continues; the other cannot train alone and waits for the driver.
+        # The other rank cannot train alone. It waits for the driver to replace the lost rank.
         wait_until(lambda: servers(hub, "lost", lost.where["token"]) & workers == {"waiting-w0"}, DEADLINE)
         wait_until(lambda: time.monotonic() - begun > 2 * LIMIT, DEADLINE)
         assert servers(hub, "lost", lost.where["token"]) & workers == {"waiting-w0"}
@@ -136,7 +136,7 @@ def test_a_rank_that_waits_for_a_driver_stays_until_one_takes_over(hub, tmp_path
             run.wait(DEADLINE)
             assert_none_left_out(lost.store, run)
         steps = lost.store.load_run(run.id).query("rank == 1")["step"].to_list()
-        # A new worker has replaced the stopped one, whose last records are delivered as well.
+        # A new worker has replaced the stopped one. The last records of the stopped worker are delivered too.
         before = sum(number == step for number, step in enumerate(steps, 1))
         assert known < before < len(steps)
         assert steps == [*range(1, before + 1), *range(steps[before], 31 * EPOCHS + 1)]
@@ -146,14 +146,14 @@ def test_a_rank_that_waits_for_a_driver_stays_until_one_takes_over(hub, tmp_path
 
 @contextmanager
 def open_page(hub, address, token):
-    """A page that shows a notebook with an idle kernel and polls, as JupyterLab does."""
+    """Open a page that shows a notebook with an idle kernel and polls the server, as JupyterLab does."""
     closed = threading.Event()
 
     def ask():
         path = urlsplit(address).path
         while not closed.wait(1):
             for what in ("kernels", "sessions", "contents"):
-                # A server that is being stopped may leave a request unanswered: pages repeat it.
+                # A server that is stopping may leave a request unanswered, so pages repeat their requests.
                 with suppress(requests.RequestException):
                     hub.api(token, "GET", f"{path}/api/{what}")
 
@@ -193,7 +193,7 @@ def test_an_idle_notebook_server_stops_with_its_workers_unless_one_is_busy(hub, 
         flag.touch()
         for cell in cells:
             cell.result(timeout=DEADLINE)
-        # A server that was busy stops as well once it is idle.
+        # A server that has been busy also stops once it is idle.
         wait_until(lambda: names("cell") == names("worker") == set(), DEADLINE)
 
 

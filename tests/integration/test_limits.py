@@ -1,4 +1,4 @@
-"""Limits on what one user, or anyone before the login, can make a real hub read, keep and store."""
+"""Limits on the memory and storage that one user, or anyone without a login, can make a real hub use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
 
 
 def memory(hub: RunningHub, part: str) -> int:
-    """The memory of a process of the hub, in bytes."""
+    """Return the memory use of a process of the hub, in bytes."""
     [process] = hub._processes(part)
     return int(process.memory_info().rss)
 
@@ -88,7 +88,7 @@ def test_stopped_workers_never_keep_a_user_from_new_clusters(small: RunningHub) 
     for number in range(SERVERS + 2):
         name = f"cluster{number}-w0"
         small.start_worker(token, "builder", name)
-        # As the culler stops it: the record stays.
+        # Stop the server as the culler does, without deleting its record.
         answer = small.api(token, "DELETE", f"/hub/api/users/builder/servers/{name}")
         assert answer.status_code in (202, 204), answer.text
         while name in small.api(token, "GET", "/hub/api/users/builder").json()["servers"]:

@@ -1,4 +1,4 @@
-"""In a run that is not elastic, a rank with a stopped process is reported and not killed."""
+"""In a run that is not elastic, a rank whose process is stopped is reported but not killed."""
 
 import functools
 import os

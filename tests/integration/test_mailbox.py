@@ -1,4 +1,4 @@
-"""A driver that waits for its cell shows its status and takes requests in its mailbox; ranks on this machine."""
+"""While a driver waits for its cell, its mailbox shows the status and accepts requests. The ranks are local."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ async def sign(store, wanted):
 
 
 async def test_a_blocked_cell_is_stopped_and_then_the_cluster(cluster, store):
-    # While the cluster starts, its ranks exist already.
+    # The ranks already exist while the cluster is starting.
     here = await sign(store, lambda said: len(said.ranks) == 2 and not said.busy)
     assert (here.cluster, here.local, here.busy, here.runs) == ("mailbox", True, False, ())
     cell = asyncio.create_task(asyncio.to_thread(cluster.train, SLEEP))
@@ -60,7 +60,7 @@ async def test_a_blocked_cell_is_stopped_and_then_the_cluster(cluster, store):
 
 
 async def test_a_starting_cluster_has_a_driver_and_can_be_stopped(store):
-    # Enough ranks that the request arrives before all of them are ready.
+    # There are so many ranks that the request arrives before all of them are ready.
     start = asyncio.create_task(
         asyncio.to_thread(Cluster.start, local=True, ranks=4, backend="none", name="early", store=store)
     )

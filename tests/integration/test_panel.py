@@ -20,7 +20,7 @@ from tests.unit.server.panel.test_wire import misfit
 
 @asynccontextmanager
 async def page_of(hub, user):
-    """Start a user's notebook server and reach its panel; the hub's token must not be enough."""
+    """Start a user's notebook server and open its panel. The server's own token must not reach the page."""
     address = await asyncio.to_thread(hub.start_notebook, user)
     secret = hub.environment_of(user, "")["JUPYTERHUB_API_TOKEN"]
     connector = aiohttp.TCPConnector(resolver=LocalhostResolver())

@@ -1,4 +1,4 @@
-"""The check on real ranks; one of them has a slow connection."""
+"""The preflight check on real ranks, one of which has a slow connection."""
 
 import pytest
 from farandole import Cluster

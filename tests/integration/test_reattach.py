@@ -1,4 +1,4 @@
-"""A run outlives its driver, the proxy and the hub: no output of a rank is missing or doubled."""
+"""A run survives the death of its driver, the proxy and the hub. No output is missing or duplicated."""
 
 import pytest
 from farandole import Cluster
@@ -138,7 +138,7 @@ def test_a_killed_worker_loses_only_the_last_output_of_its_rank(hub, lost, shell
     lost.end.touch()
     lost.wait_for_the_end_of(hub, 1)
     Cluster.stop_named(lost.name, **lost.where)
-    # A worker that has left nothing may still run: only the hub's answer that it is gone shows its death.
+    # A worker without a journal may still be running. It is lost only once the hub answers that it is gone.
     assert shell.run_line_magic("runs", "").rows()[0][2] == "lost"
     with pytest.raises(NoClusterError):
         lost.attach()

@@ -1,4 +1,4 @@
-"""An elastic run whose driver or proxy was killed continues: ranks are replaced, no sample is left out."""
+"""An elastic run continues after its driver or the proxy was killed. Ranks are replaced and no sample is skipped."""
 
 import pytest
 from farandole import Cluster, Elastic
@@ -23,7 +23,7 @@ def test_another_driver_takes_over_a_run(hub, tmp_path, backend, alone):
         [background] = cluster.background.values()
         run = background.run
         if not alone:
-            # The driver reads the rank's journal through the proxy, which does not report the connection's end.
+            # The driver reads the rank's journal through the proxy, which does not report a closed connection.
             hub.kill_server("lost", f"t-{backend}-w1")
         wait_until(lambda: any("joined: continuing with 2 ranks" in notice for notice in run.notices), PATIENCE)
         lost.hurry()

@@ -1,4 +1,4 @@
-"""Websocket frames of kernels: what is refused, before anything of the size that a frame claims is allocated."""
+"""Invalid websocket frames of kernels are refused before memory of the size that they claim is allocated."""
 
 import json
 import struct

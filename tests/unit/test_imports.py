@@ -1,4 +1,4 @@
-"""Imports follow the picture in CONTRIBUTING.md, without a circle; every route of a worker's server needs a login."""
+"""Imports follow the diagram in CONTRIBUTING.md without cycles, and every route of a worker's server needs a login."""
 
 import ast
 import graphlib
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(farandole.__file__).parent
 PRODUCT = ("extension", "spawner_config", "hub", "images", "docs", "bench")
 OURS = {"farandole", "tests", *PRODUCT}
-# What all may import; each of these modules only those before it.
+# All modules may import these. Each of these may import only the ones before it.
 EVERYWHERE = (
     "farandole.protocol",
     "farandole.exceptions",
@@ -44,13 +44,13 @@ for top in PRODUCT[1:]:
 
 
 def dotted(place):
-    """Return the dotted name of a place in the picture: below the package, or else below the checkout."""
+    """Return the dotted name of an entry in the diagram: below the package, or else below the checkout."""
     name = place.strip().replace("/", ".")
     return name if name.split(".")[0] in OURS else f"farandole.{name}"
 
 
 def allowed_imports():
-    """Return what each room of the picture imports."""
+    """Return the allowed imports of each package in the diagram."""
     rooms = {}
     for left, right in PICTURE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
         targets = () if right == "nothing" else tuple(map(dotted, right.split(",")))
@@ -126,7 +126,7 @@ def test_no_module_imports_itself_indirectly():
 
 
 def product_modules(top):
-    """Yield the modules below a folder, in both languages, without tests and what a build writes."""
+    """Yield the modules below a folder, in Python and TypeScript, without tests and build outputs."""
     for path in (ROOT / top).rglob("*"):
         product = not {"node_modules", "test", "lib"} & set(path.relative_to(ROOT).parts)
         if product and path.suffix in {".py", ".ts", ".tsx"} and path.name not in {"__init__.py", "wire.ts"}:

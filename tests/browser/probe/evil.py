@@ -1,4 +1,4 @@
-"""What a hostile user adds to a Jupyter server: pages without a login, and a memory for what they send."""
+"""A hostile user's additions to a Jupyter server: pages without a login, and a store for what these pages send."""
 
 import json
 import os
@@ -16,7 +16,7 @@ class Evil(RequestHandler):
     """``page``, ``worker.js``, ``xsrf`` (a token for the login form), ``code`` and ``loot``."""
 
     def check_xsrf_cookie(self):
-        """Check nothing."""
+        """Skip the check of XSRF cookies."""
 
     def get(self, what):
         """Serve."""

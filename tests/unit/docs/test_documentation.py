@@ -33,7 +33,7 @@ def test_a_page_names_make_targets_that_exist(page) -> None:
 def test_pages_name_settings_that_the_code_reads() -> None:
     texts = sources()
     known = set().union(*(SETTING.findall(text) for text in texts))
-    # A field of a settings model is read from the variable of its name.
+    # A field of a settings model is read from the environment variable with the same name.
     fields = set().union(*(FIELD.findall(text) for text in texts))
     named = set().union(*(SETTING.findall(page.read_text(encoding="utf-8")) for page in PAGES))
     assert {name for name in named - known if name.removeprefix("FARANDOLE_").lower() not in fields} <= {

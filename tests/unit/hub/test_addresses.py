@@ -14,7 +14,7 @@ from tests.unit.hub.test_certificate import make_pair
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
-    """Returns the host and the cookies of a request; `/to/HOST` redirects there."""
+    """A server that returns the host and cookies of each request. `/to/HOST` redirects to that host."""
 
     protocol_version = "HTTP/1.1"
 

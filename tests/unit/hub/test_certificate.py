@@ -1,4 +1,4 @@
-"""The certificate of the service `tls`, and what its container checks and prints before it serves."""
+"""The certificate of the service `tls`, and the checks and messages of the container before it starts serving."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def bad(findings: Iterable[Finding]) -> list[tuple[Level, str]]:
 
 
 class Answers:
-    """A fake engine: prepared answers by path, None for other paths."""
+    """A fake engine with prepared answers for some paths, and None for all others."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -474,7 +474,7 @@ def test_state_on_the_disk_of_users_volumes_is_a_warning(tmp_path: Path) -> None
     assert here.level is Level.WARNING
     assert "a user who fills it stops the hub's database" in here.found
     assert "FARANDOLE_STATE_FOLDER" in here.remedy
-    # A folder that does not exist yet counts as the one above it.
+    # A folder that does not exist yet is treated like its parent.
     new = deployment(tmp_path, FARANDOLE_STATE_FOLDER=str(tmp_path / "state" / "hub"))
     assert check_state(new, Answers(), info).level is Level.WARNING
     # /proc is never on the disk of a test's folder.
@@ -511,7 +511,7 @@ def test_a_swarm_with_homes_and_internet_needs_the_word_that_every_machine_has_t
 
 
 def listed(commands: Iterable[str]) -> str:
-    """The rules of DOCKER-USER that these commands make, as `iptables -S` prints them."""
+    """Return the rules of DOCKER-USER that these commands create, in the format of `iptables -S`."""
     rules: list[str] = []
     for command in commands:
         insert = re.search(r"iptables -I DOCKER-USER (.*?)(; done|$)", command)

@@ -1,4 +1,4 @@
-"""The filter admits only services of the shape that our spawner makes."""
+"""The filter admits only services with the structure that our spawner gives them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULES = Rules(deployment="swarm", homes=HOMES, shared_volumes=("mnist",), addres
 
 
 class FakeEngine:
-    """Answers look-ups; ``images`` maps each image to its user."""
+    """A fake engine that answers look-ups. ``images`` maps each image to the user that it runs as."""
 
     there: dict[str, Any] = {  # noqa: RUF012 - nobody changes it
         "/networks/farandole-user-ada": {"Id": "net-id", "Name": "farandole-user-ada", "Labels": OURS},
@@ -272,7 +272,7 @@ HOME = "farandole-home-ada:/home/user"
 @pytest.mark.parametrize(
     "changes",
     [
-        # A volume of that name would follow the link to the root of its machine.
+        # A volume of that name would follow the link to the root folder of the machine.
         {"Entrypoint": ["ln", "-s", "/", "/homes/farandole-home-x"]},
         {"Entrypoint": None},
         {"Entrypoint": None, "Cmd": ["mkdir", "--parents", "--mode=700", FOLDER]},

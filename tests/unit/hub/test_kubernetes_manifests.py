@@ -1,4 +1,4 @@
-"""The manifests of hub/kubernetes: which access they grant, and that they fit each other and the spawner."""
+"""The manifests in hub/kubernetes: the access that they grant, and consistency with each other and the spawner."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_the_way_to_the_internet_leaves_out_what_the_doctors_rules_do() -> None:
     (rule,) = one("NetworkPolicy", "servers-to-the-internet")["spec"]["egress"]
     excepted = [ip_network(each) for each in rule["to"][0]["ipBlock"]["except"]]
     assert set(PRIVATE) <= set(excepted)
-    # No rule admits an address of IPv6.
+    # No rule admits IPv6 addresses.
     assert {ip_network(peer["ipBlock"]["cidr"]).version for peer in rule["to"]} == {4}
 
 
@@ -290,7 +290,7 @@ def test_the_proxy_routes_by_host_as_the_hub_expects() -> None:
     proxy, hub = (pods()[name]["spec"]["containers"][0] for name in ("proxy", "hub"))
     assert proxy["args"][:4] == ["python", "-m", "hub.host_routing", "configurable-http-proxy"]
     (origins,) = (each["valueFrom"]["secretKeyRef"] for each in proxy["env"] if each["name"] == "FARANDOLE_ORIGINS")
-    # The same file for both. Not that of the settings, since a change of settings must not restart the proxy.
+    # Both use this file. It is not the settings file, because a change of settings must not restart the proxy.
     assert origins == {"name": "proxy-token", "key": "FARANDOLE_ORIGINS", "optional": True}
     assert {"secretRef": {"name": "proxy-token"}} in hub["envFrom"]
     (values,) = read("values.yaml")

@@ -1,4 +1,4 @@
-"""The wait for a hub of this machine."""
+"""Waiting for a hub on this machine."""
 
 import http.server
 import threading
@@ -10,7 +10,7 @@ from spawner_config.origins.hosts import PublicAddress
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """Answers as the hub does: on its own host only."""
+    """A server that answers only on the hub's own host, as the hub does."""
 
     def do_GET(self):
         own = (self.headers["Host"], self.path) == (f"hub.test:{self.server.server_port}", "/hub/health")

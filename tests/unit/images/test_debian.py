@@ -1,4 +1,4 @@
-"""The source of the images' Debian packages, and the comparison with the recorded ones."""
+"""The package source of the images' Debian packages, and the comparison of these packages with the recorded ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard: its view of a run, the widget in the kernel, and its front end in a real browser."""
+"""The dashboard: the view of a run, the widget in the kernel, and the front end in a real browser."""
 
 import json
 import math
@@ -17,7 +17,7 @@ EVIL = '<img src=x onerror="window.hacked=1">'
 
 
 def example_run(tmp_path, *, size=4, steps=400, gpu=False, name="digits CNN"):
-    """Return a run in the middle of a training, with reproducible noise."""
+    """Return a run in the middle of training, with reproducible noise."""
     noise = random.Random(1)
     workers = tuple(f"demo-w{rank // 2}" for rank in range(size))
     info = RunInfo(

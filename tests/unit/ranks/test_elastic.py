@@ -1,4 +1,4 @@
-"""fd.elastic and a rank's membership within one process; a second thread stands for the driver."""
+"""fd.elastic and a rank's membership within one process. A second thread acts as the driver."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ def make_state():
 
 
 def form_when_it_waits(member, environment=ALONE):
-    """Let the rank form a world as soon as it waits for one."""
+    """Let the rank form a world as soon as it is waiting for one."""
 
     def press():
         deadline = time.monotonic() + 30

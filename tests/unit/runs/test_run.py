@@ -191,7 +191,7 @@ def test_ranks_of_an_elastic_run_change_workers(run):
 def test_series_are_available_without_lines_per_rank(run):
     for step in range(1000):
         report(run, 0, step=step, loss=step / 7)
-        # Rank 1 reports seldom: its buckets are narrower than those of rank 0.
+        # Rank 1 reports rarely, so the buckets of rank 1 are narrower than those of rank 0.
         if step % 10 == 0:
             report(run, 1, step=step, loss=1.0)
     with_lines = run.series()

@@ -1,4 +1,4 @@
-"""The run store on disk: readable files, crashes, full disks, finding runs."""
+"""The run store on disk: readable files, crashes, full disks, and how runs are found."""
 
 import functools
 import json
@@ -290,7 +290,7 @@ def say(run, rank, step):
 
 
 def tear(run):
-    """Write what a driver leaves behind if it is killed in the middle of a message."""
+    """Write the incomplete files that a driver leaves behind if it is killed while writing a message."""
     with (run.folder / "metrics/rank-0.jsonl").open("a") as file:
         file.write('{"kind": "rep')
     with (run.folder / "logs/rank-0.log").open("a") as file:
@@ -331,7 +331,7 @@ def test_a_replayed_run_continues_without_duplicates(store, faults):
 
 
 def test_ranks_of_an_elastic_run_share_files_and_each_message_is_written_once(store):
-    """The ranks are renumbered: a file holds messages of several kernels, and the order in the journals differs."""
+    """Ranks are renumbered, so a file holds messages from several kernels, in another order than the journals."""
     run = create(store)
     messages = [("a", 1, 0), ("b", 1, 1), ("a", 2, 1), ("b", 2, 0), ("a", 3, 1)]
 
@@ -377,7 +377,7 @@ def test_positions_that_do_not_fit_the_files_are_removed(store):
 
 
 def test_a_temporarily_unreadable_folder_loses_no_file(store, monkeypatch):
-    """Positions without the size of a file would have the next driver cut that file to nothing."""
+    """If positions lacked the size of a file, the next driver would truncate that file to zero bytes."""
     run = create(store)
     say(run, 0, 0)
     run.let_go()

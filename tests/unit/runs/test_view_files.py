@@ -1,4 +1,4 @@
-"""The view of a run that its driver leaves in the run's folder."""
+"""The view of a run that the driver writes to the run's folder."""
 
 import json
 import time

@@ -19,7 +19,7 @@ def test_the_page_has_all_but_the_token(copied):
     provider = Provider()
     settings = {"page_config_hook": provider.page_config_hook} if copied else {}
     hide_token(SimpleNamespace(identity_provider=provider, web_app=SimpleNamespace(settings=settings)))
-    # JupyterHub's extension may read it now.
+    # JupyterHub's extension may read the token now.
     settings["page_config_hook"] = settings["page_config_hook"] if copied else provider.page_config_hook
     shared = {"appName": "JupyterLab"}
     assert settings["page_config_hook"](None, shared) == {"appName": "JupyterLab", "hubUser": "ada", "token": ""}

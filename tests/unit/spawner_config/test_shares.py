@@ -16,7 +16,7 @@ SHARES = Shares(data=parse_data("mnist:/data/mnist", "farandole"), folders=parse
 
 
 class FakeEngine:
-    """Records the existing volumes, and which ones it made at which folder of the image."""
+    """A fake engine that records the existing volumes, and the containers that were created and removed."""
 
     def __init__(self, *volumes: str) -> None:
         self.volumes = set(volumes)
@@ -126,7 +126,7 @@ def test_a_home_carries_the_full_name_of_its_user() -> None:
 
 
 def test_the_home_of_another_user_is_refused_with_the_remedy() -> None:
-    """The other user may have been deleted: homes stay."""
+    """The other user may have been deleted, because homes are kept after that."""
     engine = FakeEngine()
     claim(engine, "ada@example.org")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""The browser client, against a stand-in for the hub with prepared answers."""
+"""The browser client, tested against a fake hub with prepared answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAILED = (200, f"data: {json.dumps({'failed': True, 'message': 'no room'})}\n\n"
 
 @contextmanager
 def hub(*progress: tuple[int, str]) -> Iterator[str]:
-    """Run a hub that accepts every login; its answers about a start follow ``progress``, and the last one repeats."""
+    """Run a hub that accepts every login. Its answers about a start follow ``progress``. The last one repeats."""
     answers = list(progress)
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The checks find all damage in a run's files, each kind by a separate check."""
+"""The soak's checks find all damage in a run's files. Each kind of damage has a separate check."""
 
 import json
 import shutil

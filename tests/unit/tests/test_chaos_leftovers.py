@@ -1,4 +1,4 @@
-"""The soak finds what a run leaves behind: a process, its open temporary folder, a copy in shared memory."""
+"""The soak finds everything that a run leaves behind: processes, temporary folders, and copies in shared memory."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def record():
 
 @pytest.fixture
 def rank(tmp_path, record):
-    """A process of that hub which looks like a rank and has a file open in the folder."""
+    """A process of the hub that looks like a rank and has a file open in the folder."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, "ipykernel", str(record / "0.frames")],
         env={"HOME": str(tmp_path / "homes" / "ada")},

@@ -1,4 +1,4 @@
-"""A soak injects the same faults for the same seed, all kinds equally often, and alternates between the backends."""
+"""With the same seed, a soak injects the same faults, all kinds equally often, and it alternates between backends."""
 
 from collections import Counter
 

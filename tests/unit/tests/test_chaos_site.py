@@ -37,7 +37,7 @@ class Programs:
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """Replacements for the machine's programs; only a few programs that shell scripts need are real."""
+    """Replacements for the machine's programs. Only a few programs that shell scripts need are real."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("sh", "basename", "cat", "grep"):
@@ -56,7 +56,7 @@ def connection():
 
 
 def cut_of(connection):
-    """A cut of this one connection; the process may have other connections to itself."""
+    """Return a cut of only this connection, because the process may have other connections to itself."""
     near, far = (end.getsockname()[1] for end in connection)
     cut = Cut(os.getpid(), os.getpid())
     cut._pairs = [pair for pair in cut._pairs if set(pair) == {near, far}]

@@ -23,7 +23,7 @@ REASON = "rank 1 (worker w1) was lost, and the run was given up"
 
 
 class Pretended(Site):
-    """Fake runs that progress with each check; faults with the given numbers make a run hang or end."""
+    """Fake runs that make progress at each check. Faults with the given numbers make a run hang or end."""
 
     kinds = ("rank", "worker", "driver")
 

@@ -1,4 +1,4 @@
-"""The lanes of `make test`: no test is lost between them."""
+"""The lanes of `make test` include every test."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs in the background: how they end, what they print, and how a driver releases them."""
+"""Runs in the background: how they end, what they print, and how a driver detaches from them."""
 
 import asyncio
 import json

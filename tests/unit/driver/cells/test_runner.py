@@ -1,4 +1,4 @@
-"""A training cell holds its cluster from the request to the last reply."""
+"""A training cell keeps its cluster busy from the request to the last reply."""
 
 import _thread
 import asyncio
@@ -34,7 +34,7 @@ class InterruptedStore(RunStore):
 
 
 class Cluster:
-    """A cluster of two stub ranks on its own loop, and what executes its cells."""
+    """A cluster of two stub ranks on a separate event loop, with a runner for cells."""
 
     def __init__(self, folder):
         self.loop = LoopThread()
@@ -54,12 +54,12 @@ class Cluster:
         return self.core.group.kernels
 
     def end_cells(self):
-        """Let the cells of all ranks end, also those that have not begun."""
+        """Let the cells of all ranks end, including cells that have not begun."""
         for rank in self.ranks:
             self.loop.loop.call_soon_threadsafe(rank.over.set)
 
     def interrupt(self):
-        """Interrupt the cell that waits in the main thread, and return once its work is cancelled."""
+        """Interrupt the cell for which the main thread waits, and return once the cell's task is being cancelled."""
         _thread.interrupt_main()
         give_up = time.monotonic() + 30
         while not any(task.cancelling() for task in asyncio.all_tasks(self.loop.loop)):
@@ -98,7 +98,7 @@ def test_a_scale_waits_for_the_cell_whose_run_is_being_created(cluster, detach):
 
 @pytest.mark.parametrize("detach", [False, True])
 def test_a_run_is_watched_before_its_cell_starts(cluster, detach):
-    """A watch that came later would miss the first reports: TensorBoard's event files would lack them."""
+    """Watchers that start later would miss the first reports, and TensorBoard's event files would lack these."""
     threads = []
 
     def watch(run):

@@ -1,4 +1,4 @@
-"""Other processes change a cluster while its driver computes; the workers are stubs that start on command."""
+"""Other processes change a cluster while its driver is busy. The workers are stubs that start on command."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -35,7 +35,7 @@ class Cluster:
 
     @asynccontextmanager
     async def cell(self):
-        """Compute on the first worker; yields the cell's task."""
+        """Run a cell on the first worker, and yield the cell's task."""
         task = asyncio.create_task(
             self.core.run(Cell(code="x", sink=lambda *_: None), None, lambda _: None), name="the cell"
         )

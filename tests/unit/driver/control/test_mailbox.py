@@ -1,4 +1,4 @@
-"""A driver's mailbox: its status file, requests and their answers, and drivers that have ended."""
+"""A driver's mailbox: the status file, requests and answers, and mailboxes of drivers that have ended."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ def core(tmp_path):
 
 @asynccontextmanager
 async def led(core):
-    """Lead the cluster; yields a function that returns the status once it meets a condition."""
+    """Run the cluster's mailbox. Yield a function that waits until the status meets a condition and returns it."""
     store, messages = core.training.store.folder, []
     leading = ControlService(
         core, core.training, local=False, origin=Origin(notebook="/home/n.ipynb"), progress=messages.append

@@ -1,4 +1,4 @@
-"""Cells of a cluster that has no ranks at the moment, and of one whose workers start and stop."""
+"""Cells on a cluster that has no ranks at the moment, and on a cluster whose workers start and stop."""
 
 import asyncio
 from types import SimpleNamespace
@@ -83,7 +83,7 @@ async def test_a_cluster_is_busy_while_a_cell_has_no_rank_yet(core):
         assert core.busy
         check = asyncio.create_task(core.check(lambda _: None))
         done, _ = await asyncio.wait([check], timeout=0.1)
-        # A second check at the same time would start the same kernels.
+        # A second, concurrent check would start the same kernels.
         assert not done
         check.cancel()
     assert not core.busy

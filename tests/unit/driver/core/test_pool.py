@@ -1,4 +1,4 @@
-"""A cluster keeps its workers while they live, and replaces all lost ones together."""
+"""A cluster keeps running workers, and replaces all lost workers at the same time."""
 
 import asyncio
 

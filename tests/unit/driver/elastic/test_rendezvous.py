@@ -1,4 +1,4 @@
-"""How waiting ranks form the next world, and what happens if that fails."""
+"""How waiting ranks form the next world, and what happens if they cannot."""
 
 import pytest
 from farandole.driver.options import Elastic

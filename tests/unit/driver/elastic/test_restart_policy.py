@@ -42,7 +42,7 @@ async def test_failures_without_a_commit_in_between_end_the_run():
 
 
 async def lose_all(host, times, commits_of):
-    """Kill the only rank repeatedly; each new one brings a memory checkpoint."""
+    """Kill the only rank repeatedly. Each new rank has a memory checkpoint."""
     for number in range(times):
         fresh = Rank(10 + number)
         fresh.commits = commits_of(number)

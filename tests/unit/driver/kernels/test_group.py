@@ -31,7 +31,7 @@ class Prompt(Unreachable):
 
 
 class Rank(RankKernel):
-    """A rank whose cell lasts until it is interrupted or reported dead."""
+    """A rank whose cell runs until the rank is interrupted or reported dead."""
 
     async def execute(self, _code, **_options):
         waits = [asyncio.create_task(self._dies())]
@@ -69,7 +69,7 @@ class Counted(Prompt):
         await super().interrupt_kernel(kernel_id)
 
     async def stop_kernel(self, _kernel_id):
-        """Do nothing: there is no kernel to stop."""
+        """Do nothing, because there is no kernel to stop."""
 
 
 class Leaver(Rank):

@@ -1,4 +1,4 @@
-"""A rank's kernel against a websocket that only speaks the protocol: replies, output, journals and deaths."""
+"""The connection to a rank's kernel over a fake websocket: replies, output, journals and deaths."""
 
 import asyncio
 import json
@@ -232,7 +232,7 @@ async def test_errors_name_missing_and_disconnected_kernels():
 
 
 class RecordingKernel(FakeKernel):
-    """A kernel whose worker keeps a journal: after its websocket is cut, only the journal has its messages."""
+    """A kernel whose worker keeps a journal. After the websocket is cut, messages are only in the journal."""
 
     def __init__(self):
         super().__init__(lambda header, content: ())
@@ -282,7 +282,7 @@ class RecordingKernel(FakeKernel):
 
 @asynccontextmanager
 async def recorded_run(presence):
-    """Yield the kernel, the fake, the output and the execution of a run's cell, which has printed 0 and 1."""
+    """Yield a kernel, its fake, the output, and the execution of a run's cell that has printed 0 and 1."""
     fake, seen = RecordingKernel(), []
     runner = web.AppRunner(fake.application(), shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()

@@ -1,4 +1,4 @@
-"""Silent ranks are reported once, and once more when they answer again."""
+"""A silent rank is reported once when it stops answering, and once when it answers again."""
 
 import asyncio
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from farandole.driver.kernels.replies import Reply
 
 
 class Rank(RankKernel):
-    """A rank that answers while `answers` is set."""
+    """A rank that answers pings while `answers` is set."""
 
     def __init__(self, number):
         super().__init__(SimpleNamespace(name=f"c-w{number}"), f"kernel-{number}", slot=0)
@@ -69,7 +69,7 @@ async def test_a_rank_is_reported_before_it_is_given_up():
 async def test_a_silence_is_reported_soon_after_half_the_time():
     rank, notices = Rank(0), []
     watch = asyncio.create_task(Liveness(lambda: [rank], notices.append, seconds=6, give_up=lambda _: None).run())
-    # Checks at every third of the time would report up to a third too late. Timers fire in order, even under load.
+    # A check every third of the timeout would report up to a third too late. Timers fire in order even under load.
     await asyncio.sleep(1.9)
     for _ in range(5):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The driver's stubs of calls on ranks agree with the functions that ranks execute."""
+"""The driver's stubs for calls on ranks match the functions that ranks execute."""
 
 import ast
 import inspect

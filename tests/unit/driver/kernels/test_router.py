@@ -1,4 +1,4 @@
-"""A batch of messages reaches the run that it names, `%pull` or the elastic run, and nothing else."""
+"""A batch of messages is delivered only to its target: the run that it names, `%pull` or the elastic run."""
 
 import pytest
 from farandole.driver.kernels.kernel import RankKernel
@@ -10,7 +10,7 @@ RESULT = {"kind": Kind.RESULT, "value": 7}
 
 
 class Listener:
-    """Stands for an elastic run and records the messages that it receives."""
+    """A stand-in for an elastic run that records the messages it receives."""
 
     def __init__(self):
         self.heard = []
@@ -82,7 +82,7 @@ def test_an_elastic_run_receives_the_messages_of_its_ranks_too(router, runs, ker
 
 
 def test_a_batch_from_a_journal_reaches_only_its_run(router, runs):
-    """Its rank may be lost, and a member that no longer exists must not join."""
+    """The rank of the journal may be lost, and a member that no longer exists must not join the elastic run."""
     router.elastic = elastic = Listener()
     router.to_run(0, batch(runs[0].id, RESULT), [], ("k", 1))
     assert elastic.heard == []

@@ -1,4 +1,4 @@
-"""Faults and outliers that the check finds in made-up figures, and the messages for users."""
+"""The faults and outliers that the check finds in made-up measurements, and the messages for users."""
 
 from dataclasses import replace
 
@@ -155,7 +155,7 @@ def test_each_pair_is_measured_once_and_each_node_once_per_round(nodes):
 
 
 def links(count, odd=(), *, local=False, **changes):
-    """Links between all ranks with the figures of gigabit Ethernet, with changes for those in ``odd``."""
+    """Return links between all ranks with typical values for gigabit Ethernet. ``odd`` changes some of them."""
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     usual = {"latency": 0.0001, "bandwidth": 118e6, "local": local}
     return [Link(first=i, second=j, **(usual | (changes if (i, j) in odd else {}))) for i, j in pairs]

@@ -29,7 +29,7 @@ DESCRIBED = {
 
 
 class Group:
-    """Ranks whose answers come from a table by the name of the called function."""
+    """Ranks whose answers come from a table, indexed by the name of the called function."""
 
     def __init__(self, count, clock, **answers):
         self.kernels = list(range(count))
@@ -59,7 +59,7 @@ class Group:
 
 @pytest.fixture
 def time(monkeypatch):
-    """The driver's clock: round trips take 4, 2, then 6 s; the rank's clock, read in their middle, is 100 s ahead."""
+    """A driver's clock by which round trips take 4, 2 and 6 s. A rank reads its clock halfway, and is 100 s ahead."""
 
     class Time:
         def __init__(self):

@@ -1,4 +1,4 @@
-"""Journals of a run whose end no driver has read, and how a driver restores the run when its workers are gone."""
+"""Journals that no driver has read to the end, and how a driver restores such a run after its workers are gone."""
 
 import asyncio
 import fcntl
@@ -44,7 +44,7 @@ def store(tmp_path):
 
 @pytest.fixture(params=["positions", "no positions"])
 def run(store, request):
-    """A run of two ranks whose driver was killed after step 0 of each; older drivers wrote no positions."""
+    """A run of two ranks whose driver was killed after step 0 of each. Older drivers did not write positions."""
     run = store.create(code="x", backend="none", cluster="c", size=2, workers=["c-w0", "c-w1"], name="long")
     for rank in range(2):
         run.add_records(rank, reported(rank, 0), position=(f"kernel-{rank}", 1))
@@ -82,7 +82,7 @@ def message(kind, content, request):
 
 
 def said(records, run, rank, *, steps=3, reply=OK, owner=None, elastic=None):
-    """Record all messages of a rank's part in a run; return its journal, which has not ended."""
+    """Record all messages of a rank's part in a run, and return the journal, which has not ended."""
     owner, kernel = owner or Owner(), f"kernel-{rank}"
     for part in Part:
         mark = {"run": run.id, "part": part, "rank": rank, "about": about(run, elastic)}

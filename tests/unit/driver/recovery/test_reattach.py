@@ -1,4 +1,4 @@
-"""Which recorded runs a driver takes over, and how it treats ranks that no journal has."""
+"""Which recorded runs a driver takes over, and how it treats ranks without a journal."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def found(run, worker, *, ended=None, led=False, ranks=(0, 1)):
 
 
 def as_if_its_driver_was_killed(run):
-    """Write a process that has ended into run.json, as the run's driver."""
+    """Record a process that has ended as the run's driver in run.json."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     path = run.folder / "run.json"
@@ -72,7 +72,7 @@ async def test_a_recently_killed_driver_does_not_lead(store, run, worker):
 
 
 def as_if_another_process_leads(run):
-    """Write the parent of this process, which is alive, into run.json, as the run's driver."""
+    """Record the parent of this process, which is running, as the run's driver in run.json."""
     path = run.folder / "run.json"
     info = json.loads(path.read_text())
     parent = psutil.Process().parent()
@@ -81,7 +81,7 @@ def as_if_another_process_leads(run):
 
 
 class Server:
-    """A worker whose journal reports ``times`` times that it has no reader, then that it has one."""
+    """A worker whose journal answers ``times`` requests that it has no reader, and later ones that it has one."""
 
     name = "c-w0"
 
@@ -132,7 +132,7 @@ async def test_a_rank_without_a_journal_is_dead_and_its_files_keep_its_output(st
 
 
 class LongRecord(Worker):
-    """A worker whose journal ends without an end of file: a proxy holds the connection open."""
+    """A worker whose journal ends although the connection stays open, as behind a proxy."""
 
     def __init__(self, said):
         super().__init__(name="c-w0", url="", token="", session=None)
@@ -169,7 +169,7 @@ async def test_a_dead_ranks_journal_is_read_without_waiting_for_more(monkeypatch
     worker, output = LongRecord(said=20), []
     reader, seen = reader_of(worker), RankKernel(worker, "k", slot=0)
     reading = asyncio.create_task(reader.read(lambda *said: output.append(said[2]["text"]), seen))
-    # The death is known over the websocket before the journal has been read.
+    # The websocket reports the death before the journal has been read.
     seen.mark_dead("killed by signal 9 (SIGKILL)")
     async with asyncio.timeout(60):
         reply = await reading

@@ -402,7 +402,7 @@ async def test_stopping_waits_until_the_hub_has_forgotten_the_name(fake, workers
 async def test_workers_that_wait_for_a_stop_request_do_not_time_out(fake, workers):
     names = [f"c-w{number}" for number in range(5 * STOPS_AT_ONCE)]
     fake.servers = {name: {} for name in names}
-    # All of them together take longer than the timeout of each.
+    # All requests together take longer than the timeout of one request.
     fake.stop_seconds = 0.4
     await workers.stop(names)
     assert fake.servers == {}

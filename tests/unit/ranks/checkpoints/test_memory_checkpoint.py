@@ -1,4 +1,4 @@
-"""Copies of commits that outlive their process: complete or absent, and only those of the right run are read."""
+"""Copies of commits that outlive a process are complete or absent, and are read only by the run that wrote them."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ def make_state(weight=0.0):
 
 
 def kept(folder, commits, run="r"):
-    """Save ``commits`` commits, each with its number as the weight; return the state."""
+    """Save ``commits`` commits, each with the commit's number as the weight, and return the state."""
     one, state = MemoryCheckpoint(run, folder), make_state()
     for number in range(1, commits + 1):
         torch.nn.init.constant_(state.model.weight, number)
@@ -104,7 +104,7 @@ def held(folder):
     """Return how many files of a folder this process has open, including deleted ones."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # The descriptor of this listing is closed by now.
+        with contextlib.suppress(OSError):  # The descriptor with which the folder was listed is closed by now.
             count += descriptor.readlink().is_relative_to(folder)
     return count
 

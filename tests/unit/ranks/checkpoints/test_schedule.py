@@ -1,10 +1,10 @@
-"""When checkpoints are due, by commits and by time."""
+"""When checkpoints are due, by the number of commits and by time."""
 
 from farandole.ranks.checkpoints.schedule import EveryCommits, EverySeconds, parse_every
 
 
 def _due(every: EverySeconds | EveryCommits, clock: list[float], seconds: list[float]) -> tuple[list[int], list[int]]:
-    """Commit after each of ``seconds``; return the commits at which the ranks met, and those at which one was due."""
+    """Commit after each of ``seconds``. Return the commits with a decision, and those with a checkpoint due."""
     met, due, meet = [], [], every.next_decision(0)
     for commit, took in enumerate(seconds, 1):
         clock[0] += took

@@ -1,4 +1,4 @@
-"""A kernel answers a cell even if an interrupt arrives at any point."""
+"""A kernel replies to every cell, no matter at which point an interrupt arrives."""
 
 from types import SimpleNamespace
 

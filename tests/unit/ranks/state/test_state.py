@@ -50,7 +50,7 @@ def test_positional_parts_are_named_by_their_type() -> None:
 
 
 class Average:
-    """A user's object with a state."""
+    """A user's object with a state_dict."""
 
     def __init__(self) -> None:
         self.mean = torch.zeros(2)
@@ -174,7 +174,7 @@ def test_later_commits_use_the_buffers_of_earlier_ones() -> None:
         _step(model, optimizer)
         state.commit()
         buffers.append(_pointers(state.last.state))
-    # Two buffers take turns; the first one had no momentum yet.
+    # Commits alternate between two buffers. The first buffer has no momentum yet.
     assert buffers[2] == buffers[4] != buffers[3] == buffers[5]
 
 

@@ -1,4 +1,4 @@
-"""A loader continues in the middle of an epoch for any number of ranks, without repeated or missing samples."""
+"""A loader can continue in the middle of an epoch with any number of ranks. No sample is repeated or missing."""
 
 import random
 from collections import Counter
@@ -33,7 +33,7 @@ def _make(count: int = 50, batch: int = 8, *, per_rank: bool = False, seed: int 
 
 
 def _taken(loader: ShardedLoader, steps: int | None) -> Iterator[tuple[list[int], float]]:
-    """Yield a rank's samples and weight for each step; leave the loop after ``steps`` steps, if that is not None."""
+    """Yield a rank's samples and weight for each step. Stop after ``steps`` steps unless that is None."""
     for step, (batch,) in enumerate(loader, 1):
         yield batch.tolist(), loader._weight.weight  # type: ignore[union-attr]
         if step == steps:

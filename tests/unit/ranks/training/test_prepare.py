@@ -15,7 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 class Weights:
-    """Keeps the weights that a loader sets."""
+    """Records the weights that a loader sets."""
 
     def __init__(self) -> None:
         self.seen: list[float] = []

@@ -1,4 +1,4 @@
-"""Each rank of a machine gets its share of the cores, in any container."""
+"""Each rank on a machine gets an equal share of the cores, in every kind of container."""
 
 import os
 
@@ -9,7 +9,7 @@ from farandole.ranks.world import cores
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """A function that sets up a machine of 16 cores: ranks on the node and on the machine, allowed cores, cgroups."""
+    """Return a function that fakes a machine with 16 cores and given numbers of ranks, allowed cores and cgroups."""
 
     def set_up(node, whole, *, mine=16, files=None, own="0::/a\n"):
         monkeypatch.setattr(os, "cpu_count", lambda: 16)

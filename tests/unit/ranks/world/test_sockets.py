@@ -1,4 +1,4 @@
-"""Cutting the connections that were opened in a period, and no others."""
+"""Only the connections that were opened in a given period are cut."""
 
 import contextlib
 import ctypes
@@ -124,8 +124,8 @@ SILENT_SECONDS = 12.0
 
 
 def lose_all_that_comes(connection):
-    """Make the system drop all packets of a connection silently, like a cable that is pulled."""
-    program = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))  # A filter that accepts nothing.
+    """Make the system drop all packets of a connection silently, as if the network cable had been unplugged."""
+    program = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))  # This filter accepts no packets.
     connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(program)))
 
 
@@ -140,7 +140,7 @@ def test_a_silently_broken_link_ends_receivers_and_senders(connect):
     with pytest.raises(OSError) as caught:
         waiting[0].recv(1)
     assert caught.value.errno == errno.ETIMEDOUT
-    # This process shuts the socket down: the system would keep it open for a quarter of an hour.
+    # This process has shut the socket down. The system would keep it open for a quarter of an hour.
     assert sending[0].recv(1) == b""
 
 

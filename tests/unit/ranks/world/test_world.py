@@ -105,7 +105,7 @@ def test_ranks_that_formed_a_world_and_ranks_that_failed_form_the_next_one(world
         # The first rank waits for a while; the second arrives immediately.
         monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=SECONDS))
         world.form()
-        # Both ranks must have formed the world before one leaves: leaving cuts connections that the other still opens.
+        # Both ranks must have formed the world before one leaves. Leaving cuts connections that are being opened.
         assert (dist.get_world_size(), other.stdout.readline()) == (2, "2\n")
     finally:
         world.leave()
@@ -130,7 +130,7 @@ def test_two_threads_leave_one_after_the_other(world, monkeypatch):
         return asked[-1]
 
     def destroy():
-        second.wait(0.5)  # Without a lock, the other thread would look meanwhile and find a world too.
+        second.wait(0.5)  # Without a lock, the other thread would find a world too if it looked at this moment.
         if not there[0]:
             errors.append("destroyed twice")
         there[0] = False

@@ -1,4 +1,4 @@
-"""Cleanup removes the files that killed servers and ranks left on their machine, and keeps those in use."""
+"""Cleanup removes files that killed servers and ranks have left on a machine, and keeps files in use."""
 
 import os
 import time
@@ -52,7 +52,7 @@ def test_an_old_copy_of_a_live_rank_that_commits_rarely_is_kept(tmp_path, monkey
     os.utime(path, (OLD, OLD))
     cleanup.remove_stale_copies(tmp_path)
     assert names(tmp_path) == [path.name]
-    os.close(one._locks.pop(path))  # The end of its process closes the lock like this.
+    os.close(one._locks.pop(path))  # The lock is closed like this when its process ends.
     cleanup.remove_stale_copies(tmp_path)
     assert names(tmp_path) == []
 

@@ -1,4 +1,4 @@
-"""The journal of a rank's part in a run: order, numbers, bounds, a full disk, and the notices about it."""
+"""The journal of a rank's part in a run: order, numbers, limits, full disks, and the notices about them."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ def frames(data):
 
 
 def contents_after(kept, after=0):
-    """Return number and content of each message after the first ``after`` ones, in as many reads as necessary."""
+    """Read all messages after the first ``after`` ones, and return the number and content of each."""
     found = []
     while after < kept.count:
         data, after = kept.read(after)

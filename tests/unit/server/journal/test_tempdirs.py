@@ -1,4 +1,4 @@
-"""The next process removes the temporary folder of a killed one; the folder of a living process stays."""
+"""A process removes the temporary folders of killed processes, and keeps those of running processes."""
 
 import subprocess
 import sys

@@ -101,7 +101,7 @@ async def test_the_next_part_of_a_log_is_read_when_the_page_has_received_the_las
     log = {"run": run.id, "rank": 0, "worker": None, "offset": 0}
     page.subscribe({"seen": True, "runs": [], "by_rank": False, "logs": [log]})
     sending = asyncio.create_task(page.send_updates())
-    # The messages that all pages receive first, then one part of the log.
+    # First the messages that every page receives, then one part of the log.
     await until(lambda: panel.topics["runs"].message)
     slow.let(4)
     await until(lambda: len(slow.taken) == 4 and slow.waiting)
@@ -148,7 +148,7 @@ async def test_a_silent_stream_sends_heartbeats(panel, monkeypatch):
 
 
 async def test_a_page_that_does_not_read_uses_no_memory(tmp_path, monkeypatch):
-    """Over a real connection: the server's memory for the page does not grow with the number of messages."""
+    """Over a real connection, the server's memory for a page does not grow with the number of messages."""
     async with panel_server(tmp_path, monkeypatch) as server, server.stream() as stream:
         await stream.until("runs")
         panel = panel_of(server)
@@ -163,7 +163,7 @@ async def test_a_page_that_does_not_read_uses_no_memory(tmp_path, monkeypatch):
         last = await stream.until("runs", lambda said: said["total"] == 299)
         assert last["total"] == 299
         heard = [one for one in stream.heard if one["kind"] == "runs"]
-        # The kernel buffers some megabytes of the thirty that were published.
+        # The operating system's kernel buffers a few of the thirty megabytes that were published.
         assert len(heard) < published - 100
 
 

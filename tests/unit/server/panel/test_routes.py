@@ -67,7 +67,7 @@ async def test_every_route_answers_403_without_a_login(server):
     found = routes(server)
     assert len(found) == 11
     base = server.url.removesuffix("/farandole/panel/")
-    # With the XSRF token of the login page, so that only the login is missing.
+    # Send the XSRF token of the login page, so that only the login is missing.
     async with server.session.get(f"{base}/login") as answer:
         await answer.read()
     [xsrf] = [cookie.value for cookie in server.session.cookie_jar if cookie.key == "_xsrf"]
@@ -79,7 +79,7 @@ async def test_every_route_answers_403_without_a_login(server):
                 async with server.session.request(verb, base + path, headers={"X-XSRFToken": xsrf}) as answer:
                     assert answer.status == 403, f"{verb} {path}: {answer.status}"
                     assert "XSRF" not in await answer.text()
-    # One method for each path, and two for the path of a cluster.
+    # Each path has one method, except for a cluster's path, which has two.
     assert asked == 12
 
 
@@ -249,7 +249,7 @@ async def test_an_active_run_keeps_its_cluster_unless_it_may_be_stopped(server, 
 
 
 class Driver:
-    """A driver's mailbox, which the test serves."""
+    """A driver's mailbox. The test answers its requests."""
 
     def __init__(self, store, **said):
         self.asked, self.error = [], None
@@ -471,7 +471,7 @@ async def test_a_stop_right_after_a_start_stops_workers_that_the_snapshot_lacks(
     monkeypatch.setattr(hub, "register", register_late)
     monkeypatch.setattr(ClusterMonitor, "_ask_hub", ask_late)
     await server.ask("POST", "clusters", 202, json=START)
-    # Holds the refresh that follows the start.
+    # Delay the refresh that follows the start.
     refreshed.clear()
     answered.set()
     async with asyncio.timeout(DEADLINE):
@@ -494,7 +494,7 @@ async def test_the_reason_of_a_failed_start_is_sent_to_the_next_page_too(server,
     [main] = (await server.ask("GET", "state"))["clusters"]
     assert (main["state"], "no GPU is free" in main["error"]) == ("failed", True)
     await until_nobody_is_asked()
-    # Another session has started it meanwhile.
+    # Another session has started the worker in the meantime.
     hub.has("main-w0")
     [main] = (await server.ask("GET", "state"))["clusters"]
     assert (main["state"], main["error"]) == ("ready", None)

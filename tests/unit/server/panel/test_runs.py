@@ -1,4 +1,4 @@
-"""Runs in the panel: which files are read for them, and how much is sent."""
+"""Runs in the panel: which files the server reads, and how much it sends."""
 
 import asyncio
 import csv
@@ -77,7 +77,7 @@ def opened(folder):
 
 
 class _Watch:
-    """The target of the audit hook, because a hook cannot be removed."""
+    """The target of the audit hook. It can be unset, whereas Python cannot remove an audit hook."""
 
     take = None
 
@@ -91,7 +91,7 @@ sys.addaudithook(_Watch.hook)
 
 
 def fill(folder, count):
-    """Write runs with many reports of many ranks; they share one report file."""
+    """Write runs with many reports from many ranks. All runs share one report file."""
     folder.mkdir(parents=True)
     reports = folder.parent / "reports.jsonl"
     line = '{"kind": "report", "rank": 0, "time": 1.0, "step": %d, "values": {"loss": 0.5}}\n'
@@ -132,7 +132,7 @@ async def test_500_runs_of_64_ranks_with_100_000_points_are_not_read(tmp_path, s
     assert misfit(message, wire.RunsMessage) is None
     assert [one["id"] for one in message["runs"][:2]] == ["20260101-000499-abcd", "20260101-000498-abcd"]
     assert set(files_opened) == {*(f"{one['id']}/run.json" for one in message["runs"]), f"{shown['id']}/{VIEW}"}
-    # Two threads that ask for a file at the same moment both read it.
+    # Two threads that request a file at the same moment may both read it.
     assert len(files_opened) <= 2 * (NEWEST + 1)
     assert len(shown["view"]["series"][0]["x"]) == POINTS
     assert len(server.answers[0]) < 50_000

@@ -1,4 +1,4 @@
-"""A strange file in one run's folder, or a strange message, costs the panel nothing but that run."""
+"""A damaged file in one run's folder, or an invalid message, hides only that run from the panel."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ async def server(tmp_path, monkeypatch, runs):
 
 
 async def listed(server):
-    """Return the runs in the list by id, after checking that the good one can be opened."""
+    """Check that the undamaged run can be opened, and return the listed runs by id."""
     page = await server.ask("GET", "runs")
     assert misfit(page, wire.RunPage) is None
     detail = await server.ask("GET", f"runs/{GOOD}")

@@ -1,4 +1,4 @@
-"""The check of views that drivers write."""
+"""Validation of the views that drivers write."""
 
 from farandole.server.panel import wire
 from farandole.server.panel.views import fits

@@ -1,4 +1,4 @@
-"""The last output of a worker's server: counted in bytes, bounded, without partial characters."""
+"""The last output of a worker's server is limited in bytes, and contains no partial characters."""
 
 import logging
 

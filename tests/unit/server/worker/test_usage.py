@@ -1,4 +1,4 @@
-"""The resources that a worker uses: its processes, its network, its GPUs."""
+"""The resources that a worker uses: processes, network and GPUs."""
 
 import asyncio
 import subprocess

@@ -118,7 +118,7 @@ async def test_a_starting_server_ends_with_the_lock_out(hub):
     spawner = grace.get_or_create_spawner("c-w0", "")
     spawner._spawn_pending = True
     starting = spawner._spawn_future = asyncio.ensure_future(asyncio.Event().wait())
-    # The hub adds the same callback.
+    # The hub registers the same callback.
     starting.add_done_callback(lambda _: setattr(spawner, "_spawn_future", None))
     await hub.change(account, "lock-out")
     assert starting.cancelled()

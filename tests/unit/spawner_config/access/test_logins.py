@@ -109,7 +109,7 @@ def token_of(database, user, note):
 
 
 def token_of_server(database, user):
-    """Return the token of a server, as the hub makes and marks it."""
+    """Return the token of a server, created and annotated as the hub does."""
     row = orm.Spawner(name="")
     database.add(row)
     row.user = user
@@ -149,7 +149,7 @@ async def test_without_an_account_only_the_tokens_of_servers_work(database, adde
 
 
 async def test_a_note_makes_no_token_of_a_server(database, added):
-    """Users choose the notes of their tokens, and the session ids of those that other servers ask for."""
+    """Users can choose the notes of their tokens, and the session ids of tokens that other servers request."""
     asks = SimpleNamespace(current_user=added)
     asks.get_token = lambda: token_of(database, added, "Server at /user/added/")
     assert not await authenticator(database).refresh_user(added, asks)
@@ -208,7 +208,7 @@ async def test_failed_logins_lock_the_account_for_a_while(database):
 
 
 def let_pass(ours, name, **time):
-    """Make the failed logins of an account as old as ``time``."""
+    """Make an account's failed logins older by ``time``."""
     ours.login_attempts[name]["time"] -= timedelta(**time)
 
 
@@ -286,7 +286,7 @@ async def test_a_password_of_73_bytes_is_refused_alike_for_all_names(database, n
 
 
 async def test_a_login_takes_as_long_without_an_account(database, monkeypatch):
-    """The comparison is what takes time: there is one of the same cost in each case."""
+    """The comparison of hashes takes most of the time, so each case includes one of the same cost."""
     costs = []
     monkeypatch.setattr(bcrypt, "checkpw", lambda _, hashed: costs.append(hashed[:7]))
     ours = authenticator(database)
@@ -315,7 +315,7 @@ async def test_attempts_at_the_same_time_count_like_others(database, monkeypatch
 
 
 async def test_a_login_with_a_password_that_is_changed_meanwhile_fails(database, monkeypatch):
-    """Otherwise it would outlive the end of all logins, which comes with the new password."""
+    """Otherwise this login would stay valid, although the new password ends all logins."""
     ours = authenticator(database)
 
     def compare(*_):
@@ -468,7 +468,7 @@ async def test_a_login_under_a_name_with_the_slug_of_another_is_refused(database
 
 
 async def test_a_user_with_the_slug_of_an_older_one_gets_no_server(database):
-    """Added by an administrator, or from before names were compared; the administrator cannot start one either."""
+    """The user was added by an administrator or before names were compared. Administrators cannot start one either."""
     ours = authenticator(database)
     for name in (FIRST, SECOND):
         database.add(orm.User(name=name))

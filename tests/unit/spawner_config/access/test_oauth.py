@@ -42,7 +42,7 @@ def configured(environment):
 
 
 def authenticator(environment, answer: Callable[[str], dict] | None = None, database=None):
-    """The hub's authenticator; ``answer`` answers its requests to the provider."""
+    """The hub's authenticator. ``answer`` answers the authenticator's requests to the provider."""
     c = configured(environment)
     return c.JupyterHub.authenticator_class(config=c, http_client=Provider(answer), _deprecated_db_session=database)
 

@@ -15,7 +15,7 @@ OLD, NEW = "a long one, too", "another long one"
 
 
 class Request:
-    """A request with the fields of a form; ``shown`` is what the page is rendered with."""
+    """A request with the fields of a form. ``shown`` holds the values with which the page is rendered."""
 
     def __init__(self, hub, user, **form):
         self.authenticator, self.users, self.db = hub.authenticator, hub.users, hub.database

@@ -1,4 +1,4 @@
-"""Hashes of passwords are made beside the event loop, and take the same time whether or not there is an account."""
+"""Passwords are hashed outside the event loop, and this takes the same time whether or not an account exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PASSWORD = "a long enough one"
 
 
 class Slow:
-    """Replaces the comparison of bcrypt: it ends when the test lets it, and records its hashes."""
+    """Replaces bcrypt's comparison, records the hashes, and returns when the test allows it."""
 
     def __init__(self, monkeypatch):
         self.hashes = []
@@ -34,7 +34,7 @@ async def test_a_login_does_not_block_the_event_loop(monkeypatch):
     async with asyncio.timeout(30):
         while not slow.hashes:
             await asyncio.sleep(0.01)
-    # The loop runs although the comparison has not ended: only now does it end.
+    # The loop has run during the comparison, which ends only now.
     slow.go.set()
     assert await asking
 

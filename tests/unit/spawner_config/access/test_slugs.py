@@ -1,4 +1,4 @@
-"""Two names with the same slug; the pair was found by trying some thousand names."""
+"""Two names with the same slug. The pair was found by trying some thousand names."""
 
 from __future__ import annotations
 

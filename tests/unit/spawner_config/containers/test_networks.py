@@ -90,7 +90,7 @@ async def test_two_servers_that_start_together_share_one_network():
 
 
 async def test_a_network_of_another_user_is_refused_with_the_remedy():
-    """The names of both have the same short form: their servers would reach each other."""
+    """Both names have the same short form, so the servers of both users could reach each other."""
     engine = Engine()
     networks = make(engine)
     await networks.hold(FIRST, "")

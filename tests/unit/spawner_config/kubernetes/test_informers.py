@@ -17,7 +17,7 @@ from spawner_config.kubernetes.informers import WatchingSpawner, keep_watching
 
 
 class Api:
-    """Lists the names of `pods` while it is `up`; watches deliver no events."""
+    """A fake API server that lists the names of `pods` while `up` is set. Watches deliver no events."""
 
     def __init__(self, *names: str) -> None:
         self.up = True
@@ -47,7 +47,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Api:
     monkeypatch.setattr(kubespawner, "load_config", lambda **_: None)
     monkeypatch.setattr(kubespawner, "shared_client", lambda *_: fake)
     monkeypatch.setattr(reflectors, "shared_client", lambda *_: fake)
-    # Skip the minute that passes before KubeSpawner gives up.
+    # Do not wait for the minute after which KubeSpawner stops retrying.
     monkeypatch.setattr(reflectors, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": at_once}))
     monkeypatch.setattr(WatchingSpawner, "reflectors", {})
     return fake

@@ -24,7 +24,7 @@ NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
 class FakeApi:
-    """Keeps pods and policies; raises `refusal` for calls that it has to refuse."""
+    """A fake API that stores pods and policies, and raises `refusal` for calls that it should refuse."""
 
     def __init__(self) -> None:
         self.pods: list[str] = []
@@ -100,7 +100,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
 
 @pytest.fixture
 def spawner(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A spawner whose informers the test fills: `seen` holds the pods, `happened` the events."""
+    """A spawner whose informers the test fills. `seen` holds the pods and `happened` the events."""
     seen: dict[str, Any] = {}
     watch = SimpleNamespace(pods=seen, resources=seen, events=[], watch_task=None, _stopping=False)
     monkeypatch.setattr(KubeSpawner, "_start_watching_pods", nothing)
@@ -421,7 +421,7 @@ async def test_a_users_policy_is_removed_with_the_user(spawner: Any, api: FakeAp
 
 
 async def test_a_policy_of_another_user_is_refused_and_stays(spawner: Any, api: FakeApi) -> None:
-    """It would let the pods of both users reach each other."""
+    """Such a policy would let the pods of both users reach each other."""
     theirs = user_policy("farandole-user-ada", spawner.user_labels, "another")
     api.policies["farandole-user-ada"] = theirs
     with pytest.raises(SpawnException, match="network policy farandole-user-ada belongs to the user 'another'"):
@@ -437,7 +437,7 @@ async def test_a_policy_of_an_earlier_version_gets_the_users_name(spawner: Any, 
 
 
 async def test_a_claim_of_another_user_is_refused_with_the_remedy(spawner: Any, api: FakeApi) -> None:
-    """The other user may have been deleted: homes stay."""
+    """The other user may have been deleted, because homes are kept after that."""
     spawner.pvc_name = "farandole-home-ada"
     api.claims["farandole-home-ada"] = annotated(**{"hub.jupyter.org/username": "another"})
     with pytest.raises(SpawnException, match="claim farandole-home-ada belongs to the user 'another'.*remove the"):

@@ -1,4 +1,4 @@
-"""Which idle servers the hub stops: the decision, its settings, and the requests of the culler to the hub."""
+"""How the hub stops idle servers: the decision, the settings for it, and the culler's requests to the hub."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Clock:
         self.monotonic += 60 * minutes
 
     def jumps(self, minutes: float) -> None:
-        """Move only the wall clock, like a suspend or a change of the time."""
+        """Move only the wall clock, as a suspend or a change of the system time does."""
         self.wall += timedelta(minutes=minutes)
 
     def idle(self, server: str, use: datetime) -> bool:
@@ -214,7 +214,7 @@ def test_the_configuration_of_every_deployment_has_a_quiet_proxy(
             "DOCKER_HOST": address,
         }.items():
             monkeypatch.setenv(key, value)
-        # The file inserts the repository's folder; restore the path after the test.
+        # The file adds the repository's folder to sys.path. Restore sys.path after the test.
         monkeypatch.setattr(sys, "path", [*sys.path])
         c = PyFileConfigLoader("jupyterhub_config.py", path=str(ROOT / "hub")).load_config()
     assert issubclass(c.JupyterHub.proxy_class, QuietProxy)

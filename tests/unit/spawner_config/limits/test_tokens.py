@@ -1,4 +1,4 @@
-"""The number of a user's tokens, in a real database of JupyterHub."""
+"""The limit on the number of a user's tokens, in a real database of JupyterHub."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_requested_tokens_leave_room_for_logins_and_servers(db: Any) -> None:
 
 
 async def test_a_server_gets_its_token_whatever_its_user_has(limit: TokenLimit, database: Any) -> None:
-    """In JupyterHub's own start of a server; only the server is faked, and does not start."""
+    """The start is JupyterHub's own. Only the server is fake, and its start fails."""
     hub = Hub(database)
     database.add(orm.OAuthClient(identifier=LOGIN["client_id"]))
     for role in roles.get_default_roles():
@@ -147,7 +147,7 @@ async def test_a_server_gets_its_token_whatever_its_user_has(limit: TokenLimit, 
     with pytest.raises(NotImplementedError):
         await asyncio.create_task(mallory.spawn("c-w0"))
     assert tokens == ["Server at /user/mallory/c-w0/"]
-    # The task of the start has ended: a note alone gets no token.
+    # The task that starts the server has ended. The note alone does not exempt a token from the limit.
     with pytest.raises(HTTPError, match="has requested 5 tokens"):
         mallory.new_api_token(note=tokens[0], scopes=["inherit"])
     assert mallory.new_api_token(scopes=["inherit"], **LOGIN)

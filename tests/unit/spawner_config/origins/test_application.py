@@ -1,4 +1,4 @@
-"""The guard of the hub: what reaches its handlers, and what is only redirected or refused."""
+"""The hub's check of origins: which requests reach the handlers, and which are redirected or refused."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -90,7 +90,7 @@ async def test_programs_reach_the_api_at_the_hubs_own_port(host):
         ):
             assert (await ask(session, "GET", path, host, proxied=False))[2] == "the hub"
         assert (await ask(session, "POST", "/hub/api/oauth2/token", host, proxied=False))[2] == "the hub"
-        # No page, and no login: the cookie would be for all ports of this host.
+        # Serve no page and no login, because the cookie would be valid for all ports of this host.
         assert (await ask(session, "GET", "/hub/login", host, proxied=False))[1] == f"{OWN}/hub/login"
         assert (await ask(session, "POST", "/hub/login", host, proxied=False))[0] == 421
 

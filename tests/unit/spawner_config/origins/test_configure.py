@@ -1,4 +1,4 @@
-"""The hub's configuration: an origin for each user by default, one origin only by an explicit word."""
+"""The hub's configuration gives each user an origin by default, and all users one origin only if set explicitly."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The hosts of users: readable if they can be, never shared, always valid."""
+"""The hosts of users are always valid, never shared, and readable if possible."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_any_other_name_gets_a_stub_and_160_bits_of_a_hash(name):
 def test_no_two_names_have_one_host():
     taken = {host_label(name) for name in STRANGE}
     assert len(taken) == len(STRANGE)
-    # Nobody can choose the host of another user as a name.
+    # Nobody can get the host of another user by choosing a name.
     assert {host_label(label) for label in taken if HASHED.fullmatch(label)}.isdisjoint(taken)
 
 

@@ -1,4 +1,4 @@
-"""Navigations that pages of other origins begin: they create no server, start none and end no session."""
+"""Navigations from pages of other origins neither create nor start servers, and end no session."""
 
 import pytest
 
@@ -52,7 +52,7 @@ async def test_navigations_of_the_hubs_own_pages_and_typed_addresses_reach_the_h
 @pytest.mark.parametrize(
     "path",
     [
-        # After a login at a provider, and from links to /hub/user-redirect and to a server that does not run.
+        # These follow a login at a provider, links to /hub/user-redirect, and links to a server that is not running.
         "/hub/spawn",
         "/hub/spawn/ada",
         "/hub/spawn/ada?next=%2Fuser%2Fada%2Flab",

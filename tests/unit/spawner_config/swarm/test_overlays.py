@@ -16,7 +16,7 @@ NETWORK = "farandole-user-ada"
 
 
 class SwarmEngine(Engine):
-    """A fake swarm manager: networks, the containers in them on its machine, and services on all machines."""
+    """A fake swarm manager with networks, the containers in them on this machine, and services on all machines."""
 
     def __init__(self, *, without_addresses=0):
         super().__init__()
@@ -29,7 +29,7 @@ class SwarmEngine(Engine):
     def create_network(self, name, **options):
         self.made.append(options)
         super().create_network(name, **{"internal": False, **options})
-        # None until a container of this machine joins the network.
+        # This is None until a container on this machine joins the network.
         next(network for network in self.networks_by_id.values() if network["Name"] == name)["Containers"] = None
 
     def inspect_network(self, key):
@@ -90,7 +90,7 @@ async def test_a_network_without_addresses_is_named_with_the_remedy(monkeypatch,
     networks = make(engine)
     with pytest.raises(NetworkError, match=f"given {NETWORK} no addresses. Remove it with `docker network rm`"):
         await networks.hold("ada", "")
-    # A hub that starts does not wait for such a network.
+    # A starting hub does not wait for such a network.
     monkeypatch.setattr(overlays, "ADDRESS_SECONDS", 60.0)
     looks = engine.without_addresses
     networks.rejoin()

@@ -58,7 +58,7 @@ def test_each_volume_is_a_folder_in_the_shared_folder() -> None:
 
 
 class FakeEngine:
-    """Runs containers that end with ``status``; records each of them, and those that were removed."""
+    """A fake engine whose containers end with ``status``. It records the created and the removed containers."""
 
     def __init__(self, status: int = 0, refusal: Exception | None = None, silent: Exception | None = None) -> None:
         self.status = status
@@ -156,7 +156,7 @@ def test_a_service_has_volumes_and_no_host_folder() -> None:
 
 
 def test_the_home_is_claimed_as_a_folder_of_the_share() -> None:
-    """The volume on the hub's machine records the user; the filter admits only these options."""
+    """The volume on the hub's machine records the user. The filter admits only these options."""
     made: list[dict[str, Any]] = []
 
     def create_volume(name: str, **options: Any) -> dict[str, Any]:

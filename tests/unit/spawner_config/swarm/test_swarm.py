@@ -30,7 +30,7 @@ def absent() -> NotFound:
 
 
 class Swarm:
-    """A fake swarm with the calls of the engine's client; ``fits`` chooses the node for a task's constraints."""
+    """A fake swarm with the methods of the engine's client. ``fits`` chooses the node for a task's constraints."""
 
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []

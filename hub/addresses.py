@@ -1,4 +1,4 @@
-"""HTTP sessions that connect to another address than that of a URL's host, as browsers do for names below localhost."""
+"""HTTP sessions that choose the address to connect to, as browsers do for host names below localhost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AddressAdapter(HTTPAdapter):
     """Connects to ``address_of(host)``, with the URL's host in the header ``Host`` and in the TLS handshake."""
 
     def __init__(self, address_of: Callable[[str], str]) -> None:
-        """Keep the function that maps the host of a URL to an address, or to the same host."""
+        """Store the function that maps a URL's host to an address, or returns the host unchanged."""
         super().__init__()
         self._address_of = address_of
 
@@ -35,7 +35,7 @@ class AddressAdapter(HTTPAdapter):
         try:
             return super().send(request, *args, **options)
         finally:
-            # With this header, requests would choose the cookies of a redirect by it and not by the new URL.
+            # If this header stayed, requests would choose a redirect's cookies by this header instead of the new URL.
             del request.headers["Host"]
 
 

@@ -53,7 +53,7 @@ class HubProcess:
                 env=_environment(settings),
                 cwd=settings.state,
                 start_new_session=True,
-                # The hub holds the lock too: while it lives, no second hub can use its database.
+                # The hub inherits the lock, so no second hub can use the same database while this hub runs.
                 pass_fds=[self._lock.fileno()],
             )
 
@@ -98,7 +98,7 @@ class HubProcess:
 def is_healthy(url: str, timeout: float = 5.0) -> bool:
     """Return whether the hub of this machine at ``url`` reports within ``timeout`` seconds that it is healthy.
 
-    The hub listens on loopback. Its name may lead elsewhere, or nowhere before the name server knows it.
+    The request goes to loopback, because the host in ``url`` may resolve to another machine or not at all.
     """
     try:
         return session_to(lambda _host: "127.0.0.1").get(f"{url}/hub/health", timeout=timeout).ok
@@ -109,7 +109,7 @@ def is_healthy(url: str, timeout: float = 5.0) -> bool:
 def local_session() -> requests.Session:
     """Return an HTTP session for a hub on this machine.
 
-    It ignores the proxy of the environment, and resolves names below ``localhost`` as browsers do.
+    The session ignores proxy settings in the environment, and resolves names below ``localhost`` as browsers do.
     """
     return session_to(lambda host: "127.0.0.1" if is_local(host) else host)
 
@@ -139,7 +139,7 @@ def processes_of(state: Path) -> list[psutil.Process]:
 
 
 def end_leftovers(state: Path, timeout: float = 10.0) -> list[str]:
-    """Give the processes of a stopped hub time to end, kill the rest and return their command lines."""
+    """Wait for the processes of a stopped hub to exit; kill the others and return their command lines."""
     try:
         wait_until(lambda: not processes_of(state), timeout)
     except TimeoutError:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 def main() -> None:
     """Run the hub until it is stopped."""
-    # In place of this folder, whose modules are those of the package `hub`.
+    # Replace this folder on the path, because its modules must be imported as members of the package `hub`.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
     from spawner_config.origins.application import FarandoleHub
 

@@ -27,7 +27,7 @@ def main(command: list[str], folder: Path = FOLDER) -> NoReturn:
         print(f"The certificate is good until {expires(folder):%Y-%m-%d}.", flush=True)
         _warn_of_names(folder)
     except CertificateError as exc:
-        # Browsers show this too, and let the administrator continue: better than no page at all.
+        # Browsers show this too, but the administrator can continue, which is better than no page at all.
         print(f"Warning: {exc}", file=sys.stderr, flush=True)
     os.execvp(command[0], command)
 

@@ -32,7 +32,7 @@ def stop_on_signals() -> None:
 
 
 def main() -> int:
-    """Start the hub and wait for its end."""
+    """Start the hub and wait until it exits."""
     stop_on_signals()
     try:
         hub = HubProcess(Settings.from_environment(os.environ))

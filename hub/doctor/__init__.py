@@ -1,6 +1,7 @@
 """`make doctor`: check a machine before and after `docker compose up`, and print the remedies.
 
-Standard library only, here and in all imports from spawner_config: it runs before anything is installed.
+This package, and every module that it imports from spawner_config, uses only the standard library because
+administrators run the command before anything is installed.
 """
 
 import sys

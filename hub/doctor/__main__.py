@@ -75,7 +75,7 @@ def _other_engine(deployment: Deployment) -> Iterator[Finding]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the findings and their numbers; returns the exit status."""
+    """Print the findings and how many there are at each level; return the exit status."""
     folder = Path(arguments[0]) if arguments else Path()
     if len(arguments) > 1 or not folder.is_dir():
         print(__doc__, file=sys.stderr)

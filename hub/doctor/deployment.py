@@ -39,7 +39,7 @@ DEFAULTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """The settings of one hub; ``file`` is the content of `.env`, None if there is no such file."""
+    """The settings of one hub. ``file`` is the content of `.env`, or None if the file does not exist."""
 
     folder: Path
     file: Mapping[str, str] | None
@@ -52,7 +52,7 @@ class Deployment:
         return cls(folder=folder, file=read_env_file(path) if path.exists() else None, environ=environ)
 
     def get(self, key: str) -> str:
-        """Return a setting, or its default if it is empty; an empty string without a default."""
+        """Return a setting. An empty setting has its default value, or stays empty if there is no default."""
         given = self.environ.get(key) if key in self.environ else (self.file or {}).get(key)
         return given or DEFAULTS.get(key, "")
 
@@ -63,7 +63,7 @@ class Deployment:
 
     @property
     def profiles(self) -> frozenset[str]:
-        """The profiles of compose, such as ``tls``."""
+        """The enabled compose profiles, such as ``tls``."""
         return frozenset(self.get("COMPOSE_PROFILES").replace(",", " ").split())
 
     @property
@@ -73,7 +73,7 @@ class Deployment:
 
     @property
     def images(self) -> dict[str, str]:
-        """The names of the images in use: ``hub``, ``notebook`` and, if it has GPUs, ``cuda``."""
+        """The names of the images in use: ``hub``, ``notebook`` and, if the hub has GPUs, ``cuda``."""
         registry, version = self.get("FARANDOLE_REGISTRY"), self.get("FARANDOLE_VERSION")
         notebook = f"{registry}farandole-notebook:{version}"
         names = {

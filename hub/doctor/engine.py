@@ -24,10 +24,10 @@ class EngineError(RuntimeError):
 
 
 class Engine(Protocol):
-    """The requests of the checks."""
+    """The requests that the checks send to the engine."""
 
     def get(self, path: str, **query: Any) -> Any:
-        """Return the engine's answer, from JSON; None for an object that does not exist. Raises `EngineError`."""
+        """Return the engine's parsed JSON answer, or None if the object does not exist; raises `EngineError`."""
 
 
 class SocketEngine:

@@ -11,7 +11,7 @@ INDENT = " " * 23
 
 
 class Level(StrEnum):
-    """The severity: a fault breaks the hub or a feature that `.env` enables; a warning does not."""
+    """The severity of a finding: a fault breaks the hub or a feature that `.env` enables, a warning does not."""
 
     OK = "ok"
     WARNING = "warning"
@@ -28,7 +28,7 @@ class Finding:
     remedy: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a warning or fault without a remedy, and a remedy without one of them."""
+        """Check that warnings and faults have a remedy, and that other findings have none."""
         if (self.level is Level.OK) == bool(self.remedy):
             raise ValueError(f"{self.check}: warnings and faults need a remedy, other findings have none")
 
@@ -49,7 +49,7 @@ def ok(check: str, found: str) -> Finding:
 
 
 def warning(check: str, found: str, remedy: str) -> Finding:
-    """Return a finding with which the hub works."""
+    """Return a finding that does not prevent the hub from working."""
     return Finding(level=Level.WARNING, check=check, found=found, remedy=remedy)
 
 

@@ -1,4 +1,4 @@
-"""The GPUs of FARANDOLE_GPUS: checks that the engine can provide GPUs and that the host has these."""
+"""Check that the engine can provide GPUs and that the host has the GPUs that FARANDOLE_GPUS lists."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_gpus(deployment: Deployment, info: dict[str, Any]) -> Finding:
 
 
 def judge_gpus(deployment: Deployment, info: dict[str, Any], there: frozenset[str]) -> Finding:
-    """Judge the settings by the engine's ``info`` and the names of the GPUs that are ``there``."""
+    """Judge the settings by the engine's ``info``; ``there`` holds the names of the host's GPUs."""
     try:
         wanted = [gpu.id for gpu in parse_gpus(deployment.get("FARANDOLE_GPUS"))]
     except ProfileError as exc:
@@ -54,7 +54,7 @@ def judge_gpus(deployment: Deployment, info: dict[str, Any], there: frozenset[st
 
 
 def _form(request: str, info: dict[str, Any]) -> str | None:
-    """Return the form of the spawner's requests to the engine; None if the engine cannot serve them."""
+    """Return the form in which the spawner requests GPUs from the engine, or None if the engine supports no form."""
     if request == "auto":
         return offered_form(info)
     return None if request == "cdi" and not info.get("CDISpecDirs") else request

@@ -1,4 +1,4 @@
-"""The machine: free disk space, memory, cores and clock."""
+"""Check the machine's free disk space, memory, cores and clock."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def judge_disk(root: str, free: float, missing: list[str]) -> Finding:
 
 
 def check_state(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> Finding:
-    """Compare the disk of the hub's state with the engine's, which holds users' volumes and containers."""
+    """Check whether the hub's state is on the same disk as the engine's folder, which holds users' volumes."""
     if deployment.get("FARANDOLE_DATABASE") and "postgres" not in deployment.profiles:
         return ok("state", "the hub's database is not on this machine")
     users = Path(str(info.get("DockerRootDir") or ENGINE_FOLDER))
@@ -86,7 +86,7 @@ def judge_state(users: str, users_disk: int | None, state: str, state_disk: int 
 
 
 def _disk(path: Path) -> int | None:
-    """Return the number of the disk of a path, or of the first folder above it that exists; None if not allowed."""
+    """Return the device number of a path, or of its nearest existing parent; None if this user has no access."""
     try:
         return next(each.stat().st_dev for each in (path, *path.parents) if each.exists())
     except PermissionError:
@@ -125,7 +125,7 @@ def judge_clock(microseconds: int | None) -> Finding:
 
 
 class _Timex(ctypes.Structure):
-    """The beginning of the kernel's struct timex, with space for the rest."""
+    """The first fields of the kernel's struct timex, padded to the size of the struct."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),

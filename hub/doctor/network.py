@@ -1,4 +1,4 @@
-"""The networks: packets that are too large for the uplink, and addresses that are in use elsewhere."""
+"""Check the networks for packets that are too large for the uplink, and for addresses that are in use elsewhere."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _other_routes(routes: Iterable[Route], bridges: set[str]) -> Iterator[tuple[
 
 
 def _is_ours(network: dict[str, Any], name: str) -> bool:
-    """Whether a network is this hub's: users' networks by their label, those of the compose file by their name."""
+    """Return whether a network is this hub's. Users' networks have a label; compose's are known by their names."""
     return (network.get("Labels") or {}).get(HUB_LABEL) == name or network["Name"] in {
         f"{name}-{part}" for part in ("front", "back", "engine")
     }

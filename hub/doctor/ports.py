@@ -1,4 +1,4 @@
-"""The ports of the services: checks that they are free, and not open to other machines without TLS."""
+"""Check that the services' ports are free, and that none is open to other machines without TLS."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WantedPort:
 
     @property
     def number(self) -> int | None:
-        """The port as a number, None if it is not valid."""
+        """The port as a number, or None if the setting is not valid."""
         return read_port(self.port)
 
 
@@ -66,7 +66,7 @@ def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Findi
 
 
 def _transport(deployment: Deployment) -> Iterator[Finding]:
-    """Yield what keeps the hub from starting, or what the administrator allows: passwords without encryption."""
+    """Yield a fault if passwords would travel unencrypted, or a warning if the administrator has allowed this."""
     settings = {key: deployment.get(key) for key in TRANSPORT}
     try:
         check_transport(settings)
@@ -117,7 +117,7 @@ def _holder(wanted: WantedPort, containers: Iterable[dict[str, Any]]) -> dict[st
 
 
 def _cannot_listen(address: str, port: int) -> int:
-    """Return the error number of an attempt to listen there; 0 if it succeeds."""
+    """Try to listen on an address; return 0 if this succeeds, otherwise the error number."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -125,7 +125,7 @@ def _cannot_listen(address: str, port: int) -> int:
             listener.bind((address, port))
             listener.listen()
         except PermissionError:
-            # Only root and the engine can open ports below 1024: instead, check whether a program answers there.
+            # Only root and the engine can open ports below 1024, so check whether a program answers there instead.
             return _answers(family, address, port)
         except OSError as exc:
             return exc.errno or errno.EADDRINUSE

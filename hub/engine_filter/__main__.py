@@ -16,13 +16,13 @@ SHUTDOWN_SECONDS = 2.0
 
 
 def main() -> None:
-    """Serve until the process is ended."""
+    """Serve until the process is stopped."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     web.run_app(
         make_app(Rules.from_environment(os.environ), os.environ.get("FARANDOLE_ENGINE_SOCKET") or SOCKET),
         host=os.environ.get("FARANDOLE_ENGINE_HOST") or None,
         port=int(os.environ.get("FARANDOLE_ENGINE_PORT") or PORT),
-        # If a client disconnects, its request ends too, for example one that follows logs.
+        # If a client disconnects, cancel its request, for example one that follows logs.
         handler_cancellation=True,
         shutdown_timeout=SHUTDOWN_SECONDS,
         access_log=None,

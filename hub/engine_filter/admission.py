@@ -1,4 +1,4 @@
-"""Decides about each kind of request: refuses it, or returns the request for the engine.
+"""Refuses each request, or returns the request to send to the engine; there is one method for each kind of request.
 
 The filter first looks up each object that a request names, and the request for the engine names it by its id: no other
 object can take the name in between. Networks in a container's body keep their names, because the engine lists a
@@ -76,7 +76,7 @@ class Admission:
     async def list_ours(self, call: Call) -> Outgoing:
         """Admit the list of the hub's containers, services or tasks."""
         filters = read_object(call.query.get("filters", "{}").encode())
-        # For the lists of a swarm, the engine makes one map of the labels: of two values for one label only one counts.
+        # For lists of a swarm's objects, the engine keeps only one value per label, so drop the client's hub label.
         asked = texts("filters.label", filters.get("label") or [])
         wanted = [label for label in asked if label.partition("=")[0] != HUB_LABEL]
         filters["label"] = [*wanted, f"{HUB_LABEL}={self._rules.name}"]
@@ -145,7 +145,7 @@ class Admission:
         return await self._join(call, "connect", rebuild_connect(self._rules, read_object(call.body)))
 
     async def disconnect(self, call: Call) -> Outgoing:
-        """Admit the end of such a connection."""
+        """Admit a request to disconnect such a container from such a network."""
         return await self._join(call, "disconnect", rebuild_disconnect(read_object(call.body)))
 
     async def create_volume(self, call: Call) -> Outgoing:

@@ -42,6 +42,6 @@ class Engine:
 
 
 def _url(path: str, query: dict[str, str] | None = None) -> URL:
-    # Encoded only here, so that the engine receives exactly the values that were checked.
+    # Encode only here, so that the engine receives exactly the values that were checked.
     pairs = "&".join(f"{quote(key, safe='')}={quote(value, safe='')}" for key, value in (query or {}).items())
     return URL(f"http://engine{path}{'?' if pairs else ''}{pairs}", encoded=True)

@@ -71,7 +71,7 @@ def rebuild_connect(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def rebuild_disconnect(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of the end of such a connection."""
+    """Return the admitted body of a request to disconnect a container from a network."""
     return rebuild("", body, {"Container": text, "Force": flag})
 
 

@@ -29,7 +29,7 @@ class Rules(Variables):
     """The rules of one hub on this engine; the hub's objects carry the label ``farandole.hub=<name>``."""
 
     # The hyphen of `prefix` distinguishes the hub's names from ids, which the engine accepts in place of names.
-    # The length: the name of a user's network, which begins with it, must fit into one label of a domain name.
+    # The length is limited because users' network names begin with this name and must fit into one DNS label (63).
     name: str = Field(
         "farandole", pattern="^[a-z][a-z0-9_.-]{0,26}$", description="a-z, then up to 26 of a-z, 0-9, '_', '.' and '-'"
     )

@@ -34,7 +34,7 @@ def make_app(rules: Rules, socket: str) -> web.Application:
     """Return the filter for the engine at ``socket``, a path."""
 
     async def engine(app: web.Application) -> AsyncIterator[None]:
-        # Requests that follow logs stay open: there is no limit on connections or time.
+        # No limit on connections or time, because requests that follow logs stay open.
         connector = UnixConnector(socket, limit=0)
         timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         async with ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
@@ -94,5 +94,5 @@ async def _pass_on(request: web.Request, answer: ClientResponse) -> web.StreamRe
 
 
 def _error(status: int, sentence: str) -> web.Response:
-    # The form of the engine's own errors, so that clients show the message.
+    # The same format as the engine's own errors, so that clients show the message.
     return web.json_response({"message": f"Farandole's engine filter: {sentence}"}, status=status)

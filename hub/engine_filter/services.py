@@ -141,6 +141,6 @@ def _owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
     if mount.get("Type") == "tmpfs":
         return mount
     if mount.get("Source") == whole(rules.name):
-        # Not read-only either: it has the homes of all users.
+        # Refuse it even read-only, because this volume holds the homes of all users.
         raise RefusedError(f"The volume {mount['Source']!r} has the homes of all users: no server may have it.")
     return owned(rules, mount)

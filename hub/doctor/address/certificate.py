@@ -23,7 +23,7 @@ class CertificateError(ValueError):
 
 
 def check_pair(folder: Path) -> None:
-    """Return if this process can serve with the folder's certificate; raises `CertificateError`."""
+    """Check that this process can serve with the folder's certificate; raises `CertificateError`."""
     _serving(folder)
 
 
@@ -36,7 +36,7 @@ def readable_by(path: Path, user: int = USER) -> bool:
 
 
 def expires(folder: Path) -> datetime:
-    """Return the end of the certificate's validity; raises `CertificateError` if it ended or clients refuse it."""
+    """Return when the certificate expires; raises `CertificateError` if it has expired or clients refuse it."""
     return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(_read(folder)["notAfter"])), UTC)
 
 

@@ -1,4 +1,4 @@
-"""The hosts of the hub and of its users: whether there are any, and whether their names lead somewhere."""
+"""Check whether the hub and its users have separate hosts, and whether the names of these hosts resolve."""
 
 from __future__ import annotations
 

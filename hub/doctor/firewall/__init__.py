@@ -1,1 +1,1 @@
-"""The check of the firewall: what users' containers reach besides the internet, and the rules that block it."""
+"""Check what users' containers can reach besides the internet, and print the firewall rules that block it."""

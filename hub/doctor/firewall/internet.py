@@ -1,4 +1,4 @@
-"""Access of users' containers to more than the internet: private networks, own ports, clouds' metadata services."""
+"""Check for access from users' containers to private networks, this machine's ports and clouds' metadata services."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SWARM_PORTS = frozenset({"111", "2049", "2377", "4789", "7946"})
 
 
 def check_internet(deployment: Deployment) -> Iterator[Finding]:
-    """Yield whether the rules exist that block what FARANDOLE_INTERNET=yes leaves open."""
+    """Check whether firewall rules block the addresses that FARANDOLE_INTERNET=yes leaves open."""
     if deployment.get("FARANDOLE_INTERNET") != "yes":
         yield ok(CHECK, "users' containers reach nothing outside their networks")
         return
@@ -87,7 +87,7 @@ def judge_rules(deployment: Deployment, forwarded: str | None, incoming: str | N
 
 
 def _reached(origin: Origin, forwarded: str, incoming: str, exempt: Sequence[IPv4Network]) -> list[str]:
-    """Return what the rules leave open, as phrases."""
+    """Return a phrase for each target that the rules leave open."""
     left = [each for each in PRIVATE if not is_closed(forwarded, origin, each, exempt)]
     metadata = [address for address in METADATA if any(address in each for each in left)]
     found = {
@@ -107,12 +107,12 @@ def open_ranges(text: str) -> list[IPv4Network]:
 
 
 def closing_commands(subnets: str, opened: Sequence[IPv4Network] = ()) -> tuple[str, ...]:
-    """Return the commands that block all of it, except name servers, the users' own networks and ``opened``."""
+    """Return the commands that block all such access, except to name servers, users' own networks and ``opened``."""
     return _commands(f"-s {subnets}", (subnets, *map(str, opened)))
 
 
 def swarm_commands(opened: Sequence[IPv4Network] = ()) -> tuple[str, ...]:
-    """Return the same commands for a machine of a swarm; what the users' own networks carry does not meet them."""
+    """Return the same commands for a machine of a swarm. Traffic within users' own networks bypasses these rules."""
     ports = _list(sorted(SWARM_PORTS, key=int), ",")
     return (
         *_commands(f"-i {SWARM_WAY}", tuple(map(str, opened))),
@@ -121,12 +121,12 @@ def swarm_commands(opened: Sequence[IPv4Network] = ()) -> tuple[str, ...]:
 
 
 def _commands(origin: str, opened: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the commands in their order: each inserts its rules above those of the commands before it."""
+    """Return the commands in the order to run them; each inserts its rules above the rules of earlier commands."""
     private = _list(PRIVATE, ",")
     exception = (f"sudo iptables -I DOCKER-USER {origin} -d {','.join(opened)} -j RETURN",) if opened else ()
     return (
         f"sudo iptables -I DOCKER-USER {origin} -d {private} -j REJECT",
-        # Some clouds and most networks have their name server at such an address.
+        # In some clouds and most networks, the name server has a private address.
         _for_both(f"DOCKER-USER {origin} -d {private} -p $p --dport 53 -j RETURN"),
         *exception,
         _for_both(f"INPUT {origin} -p $p ! --dport 53 -m conntrack --ctstate NEW -j REJECT"),

@@ -29,7 +29,7 @@ def list_rules(chain: str) -> str | None:
 
 
 def is_closed(rules: str, origin: Origin, target: IPv4Network | None, exempt: Sequence[IPv4Network] = ()) -> bool:
-    """Return whether a chain blocks new TCP connections from ``origin`` to ``target``; None: to this machine.
+    """Return whether a chain blocks new TCP connections from ``origin`` to ``target`` (None: this machine).
 
     Rules that open a part of ``exempt`` do not count.
     """
@@ -48,7 +48,7 @@ def is_closed(rules: str, origin: Origin, target: IPv4Network | None, exempt: Se
 
 
 def closes_ports(rules: str, origin: Origin, ports: frozenset[str]) -> bool:
-    """Return whether a chain blocks these ports, everywhere and in both protocols, by rules of `multiport`."""
+    """Return whether `multiport` rules of a chain block these ports for all addresses, in both TCP and UDP."""
     closed = set()
     for line in rules.splitlines():
         words = shlex.split(line)
@@ -66,7 +66,7 @@ def _opens(words: list[str], origin: Origin, target: IPv4Network | None, exempt:
 
 
 def _takes_all_connections(words: list[str]) -> bool:
-    """Whether a rule concerns new TCP connections to all ports, or all but one."""
+    """Return whether a rule matches new TCP connections to all ports, or to all ports except one."""
     turned = {after for before, after in pairwise(words) if before == "!"}
     if LIMITED.intersection(words) - turned or turned - PORTS or _option(words, "-p") not in {None, "tcp", "all"}:
         return False

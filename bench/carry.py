@@ -1,4 +1,4 @@
-"""Time and bytes from `docker compose pull` on an empty machine to the first login page."""
+"""Measure the time and download size from `docker compose pull` on an empty machine to the first login page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Growth of an empty cell's duration with the number of ranks, from 1 to 64 of 8 workers with 8 ranks each."""
+"""Measure how an empty cell's duration grows from 1 to 64 ranks, on 8 workers with 8 ranks each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real IPython shell for the magics of both sides, as in a notebook's kernel."""
+"""A real IPython shell, as in a notebook's kernel, for the magics of Farandole and ipyparallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery time and lost steps of an elastic run of three ranks after one is killed, on both backends."""
+"""Measure recovery time and lost steps after one of an elastic run's three ranks is killed, on both backends."""
 
 from __future__ import annotations
 

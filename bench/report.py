@@ -1,4 +1,4 @@
-"""Overhead of `fd.report` in a training loop, and completeness and rate of reports and prints from two workers."""
+"""Measure the overhead of `fd.report` in a training loop, and the losses and rates of reports and prints."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def cost(cluster: Cluster, repeats: int) -> Iterator[Record]:
 
 
 def send(cluster: Cluster, code: str, sent: int, kept: Callable[[Run], int]) -> tuple[float, float]:
-    """Return the number of lost records, and the rate per second over the duration of the cell."""
+    """Return how many records are lost, and how many arrive per second while the cell runs."""
     began = time.perf_counter()
     run = cluster.train(code)
     seconds = time.perf_counter() - began

@@ -34,7 +34,7 @@ environment = { OMP_NUM_THREADS = "1", MKL_NUM_THREADS = "1" }
 
 @contextmanager
 def bench_hub(profiles: str = PROFILES, config: Path = CONFIG) -> Iterator[HubProcess]:
-    """Run a hub; the environment variables of this process point to it, and to its folder for runs."""
+    """Run a hub, and set this process's environment variables to the hub and its folder for runs."""
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as name:
         folder = Path(name)
         file = folder / "profiles.toml"

@@ -1,4 +1,4 @@
-"""Time to start two ranks and all-reduce with Horovod, compared with ipyparallel and a manual Horovod setup."""
+"""Measure how long two ranks take to start and all-reduce with Horovod, compared with ipyparallel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def measure(repeats: int) -> Iterator[Record]:
     """Yield start_ratio_2."""
     shell, rendezvous = make_shell(), Rendezvous()
     with bench_hub():
-        theirs(shell, rendezvous)  # warms the file cache for both
+        theirs(shell, rendezvous)  # warm up the file cache for both
         pairs = [(ours(shell), theirs(shell, rendezvous)) for _ in range(repeats)]
     yield ratio_of_pairs("start_ratio_2", pairs, limit="<= 1.0", note="s")
 
@@ -46,7 +46,7 @@ def ours(shell: InteractiveShell) -> float:
 
 
 def theirs(shell: InteractiveShell, rendezvous: Rendezvous) -> float:
-    """Return the seconds to start two engines, to set Horovod up on them and to all-reduce."""
+    """Return the seconds to start two ipyparallel engines, set up Horovod on them by hand and all-reduce."""
     start = time.perf_counter()
     with px(RANKS) as view:
         port = rendezvous.open([slot(one) for one in ASSIGNMENTS], LOOPBACK)

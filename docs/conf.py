@@ -24,7 +24,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "off"
 # Smart quotes would turn the two hyphens of an option into a dash.
 smartquotes = False
-# The tutorials' magics are not Python: highlight what can be highlighted.
+# The tutorials' magics are not valid Python, so do not warn about code that cannot be highlighted.
 suppress_warnings = ["misc.highlighting_failure"]
 
 autodoc_member_order = "bysource"

@@ -120,7 +120,7 @@ def page() -> str:
 
 
 def collect(folder: str) -> dict[tuple[str, str], set[Entry]]:
-    """Return the messages of all errors that the code in a folder makes, by heading and description of the error."""
+    """Return the messages of all errors that a folder's code raises, by heading and description of the error."""
     entries = defaultdict(set)
     for found in find(folder):
         entries[found.error].add(found.entry)
@@ -176,7 +176,7 @@ def _defined(modules: Iterable[Module]) -> Errors:
 
 
 def _made(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
-    """Yield the messages of the errors that calls make."""
+    """Yield the messages of errors that are created by calls."""
     for call, around in _nodes(module.tree):
         function = _function(around)
         if isinstance(call, ast.Call) and (function is None or function.name not in MAKERS):

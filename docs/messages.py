@@ -1,4 +1,4 @@
-"""Finds the texts that an expression in source code may have, from its syntax tree."""
+"""Finds, in the syntax tree of source code, the texts that an expression may evaluate to."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Texts:
         self._open = open_names
 
     def of_all(self, nodes: list[ast.expr]) -> list[str]:
-        """Return the texts that several expressions make, with a space between two of them."""
+        """Return the texts of several expressions, joined by spaces."""
         texts = (" ".join(parts) for parts in variants(map(self.of, nodes)))
         return [" ".join(text.split()) for text in texts]
 

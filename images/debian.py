@@ -1,4 +1,4 @@
-"""The Debian packages of the images: the archive of a build, and the record of the expected packages.
+"""The archive from which a build installs Debian packages, and the record of the expected packages.
 
 Python packages are pinned by version, but Debian's are only recorded: Debian's archive removes a version when a fix
 arrives, and a pin would then break the build or prevent the fix. DEBIAN names an archive that still has the recorded

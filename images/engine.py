@@ -1,4 +1,4 @@
-"""The requirements of every step on the container engine, and the way a step reports its errors."""
+"""What every build step requires from the container engine, and how a step reports errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class StepError(RuntimeError):
-    """Base class of the errors that end a step with a message for people."""
+    """Base class of errors that end a step with a message for the user."""
 
 
 class EngineError(StepError):
@@ -42,5 +42,5 @@ def check_engine() -> None:
 
 
 def is_built(tag: str) -> bool:
-    """Return whether the engine has an image of that name."""
+    """Return whether the engine has an image with that name."""
     return subprocess.run(["docker", "image", "inspect", tag], check=False, capture_output=True).returncode == 0

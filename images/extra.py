@@ -1,7 +1,7 @@
 """Build an image for a course or a user: the notebook image with the packages of a requirements file.
 
 The host's pip resolves the packages for the Python of the image, without changes to the pinned packages of the notebook
-image. If a package cannot be installed, the image of an earlier build stays.
+image. If a package cannot be installed, the image from an earlier build is kept.
 
     EXTRA=requirements.txt NAME=course-2026 python -m images.extra
 """
@@ -59,7 +59,7 @@ def gather(requirements: Path, context: Path) -> None:
 
 
 def profile(name: str, tag: str) -> str:
-    """Return the image's profile in the form of profiles.toml."""
+    """Return a profile for the image, as text for profiles.toml."""
     return f'[[profile]]\nname = "{name}"\ndescription = "With the packages of {name}"\nimage = "{tag}"'
 
 

@@ -1,4 +1,4 @@
-"""Exit with 0 if the container's server answers, else with 1; an answer with status 500 or above counts as none.
+"""Exit with 0 if the container's server answers with a status below 500, else with 1.
 
 The request goes to the address of FARANDOLE_HEALTH_URL, or of the single-user server, on the loopback interface.
 """

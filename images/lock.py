@@ -1,6 +1,6 @@
 """Pin every package of the images: requirements.txt beside each requirements.in, as pip resolves it today.
 
-pip resolves for the Python of the images, whatever Python runs this. Local versions (2.13.0+cpu) are cut, so that the
+pip resolves for the images' Python, whichever Python runs this. Local version suffixes (+cpu) are removed, so that the
 same file works with any index. The CUDA variant has the additional dependencies of the CUDA build of torch.
 
     python -m images.lock
@@ -20,7 +20,7 @@ from pathlib import Path
 from images.names import HUB, IMAGES, NOTEBOOK, NOTEBOOK_CUDA, ROOT, Image
 from images.wheels import PIP, target
 
-# Released without a wheel; pip resolves for another Python only from wheels.
+# These are released without a wheel, but pip needs wheels to resolve for another Python.
 SOURCE_ONLY = ("onetimepass==1.0.1",)
 HEADER = "# Written by `make lock`; the intent is in requirements.in.\n"
 
@@ -60,7 +60,7 @@ def main() -> int:
     """Write requirements.txt for all images."""
     write(HUB, {})
     write(NOTEBOOK, {})
-    # Without this machine's configuration of pip, which may prefer a CPU build of torch.
+    # Ignore this machine's pip configuration, which may prefer a CPU build of torch.
     write(NOTEBOOK_CUDA, {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""})
     return 0
 

@@ -27,7 +27,7 @@ def moment_of(address: str, now: datetime) -> str:
 
 def lock(image: Image, moment: str) -> None:
     """Write the record of ``image``; raises `BuildError` or `DebianError`."""
-    # Without the cache, since a cached layer may have the packages of some weeks ago.
+    # Build without the cache, because a cached layer may have packages that are several weeks old.
     built = run_build(["--no-cache", "--target", "base", "--file", str(image.dockerfile), str(ROOT)])
     try:
         record = debian.Record(moment=moment, packages=debian.installed(built))

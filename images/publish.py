@@ -1,4 +1,4 @@
-"""Push the built images to a registry, by version and by commit, and print the lines of .env that pull them by digest.
+"""Push the built images to a registry, tagged by version and commit, and print .env lines that pull them by digest.
 
 REGISTRY=host:port python -m images.publish
 """

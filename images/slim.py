@@ -28,14 +28,14 @@ UNUSED = (
 # Other modules import parts of these.
 KEPT = ("numpy/_core/tests", "sklearn/utils/tests")
 SOURCES = ("*.a", "*.c", "*.cpp", "*.pyx", "*.map")
-# A client for the whole API of Kubernetes; the hub's spawner uses only the core and network APIs.
+# The client covers the whole API of Kubernetes, but the hub's spawner uses only the core and network APIs.
 KUBERNETES = "kubernetes_asyncio/client"
 KUBERNETES_KEPT = ("core_v1_api.py", "networking_v1_api.py")
 EXPERIMENTAL = re.compile(r"(^|_)v[0-9]+(alpha|beta)[0-9]*_")
 IMPORT = re.compile(r"from ([a-z_.0-9]+) import ")
 # A single-user server serves none of the hub's pages.
 HUB_PAGES = ("share/jupyterhub/static/components", "share/jupyterhub/static/scss", "share/jupyterhub/static/js")
-# A fifth of the size of these libraries are symbols.
+# Symbols take up a fifth of the size of these libraries.
 STRIPPED = "torch/lib/libtorch*.so"
 BUILD_TOOLS = (
     "pip",
@@ -91,7 +91,7 @@ def remove(path: Path) -> None:
 
 
 def compile_all(packages: Path) -> None:
-    """Compile the remaining modules on all cores; by content and not by time, for reproducible builds."""
+    """Compile the remaining modules on all cores. Caches are checked by hash, not by time, for reproducible builds."""
     command = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
     # Some packages contain templates that only look like Python: compileall reports them and continues.
     subprocess.run([*command, "-x", "/(tests|torch/testing)/", str(packages)], check=False)

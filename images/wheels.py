@@ -1,6 +1,6 @@
-"""Gather the inputs of an image's build from outside the repository: wheels, the proxy, Horovod.
+"""Download or build the inputs that an image needs from outside the repository: wheels, the proxy and Horovod.
 
-This runs on the host with its pip and npm: their configuration (mirrors, certificates) applies to the builds and is in
+This runs the host's pip and npm, so that their configuration (mirrors, certificates) applies to the builds but is in
 no layer. The builds themselves download only Debian's packages.
 """
 
@@ -72,14 +72,14 @@ def _pip_environment(image: Image) -> dict[str, str]:
 
 
 def gather_farandole() -> None:
-    """Build Farandole's wheel, with a fixed time in it, so that an unchanged wheel keeps the build cache valid."""
+    """Build Farandole's wheel with fixed timestamps, so that unchanged code keeps the build cache valid."""
     folder = _emptied(BUILD / "farandole")
     command = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT / "extension")]
     call(command, environment={**os.environ, "SOURCE_DATE_EPOCH": "1577836800"})
 
 
 def gather_proxy() -> None:
-    """Install the hub's proxy, without the packages of tests and checks."""
+    """Install the hub's proxy without its development dependencies."""
     folder = BUILD / "proxy"
     lock = (ROOT / "package-lock.json").read_bytes()
     stamp = folder / "stamp"
@@ -122,7 +122,7 @@ def gather_horovod_source() -> None:
 
 
 def gather_cuda_compiler() -> None:
-    """Download NVIDIA's compiler from PyPI: Horovod's build needs it, but the image does not."""
+    """Download NVIDIA's compiler from PyPI, because Horovod's build needs it; the image does not contain it."""
     folder = BUILD / "cuda-compiler"
     if (folder / "stamp").exists():
         return

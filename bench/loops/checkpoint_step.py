@@ -1,4 +1,4 @@
-"""Train a 100 MB model on all ranks, in alternating blocks without and with a commit, or a checkpoint.
+"""Train a 100 MB model on all ranks, in alternating blocks with and without a commit or checkpoint.
 
 The bench prepends `PAIRS`. On a shared machine, neighbouring blocks differ by several percent: therefore blocks are
 short, each repeat has several pairs, and the cost of a checkpoint is divided by the interval between checkpoints.
@@ -44,7 +44,7 @@ def costs(pairs, end):
     found = []
     for pair in range(pairs):
         seconds = {}
-        # The order alternates, which cancels a drift of the machine's speed.
+        # Alternate the order, which cancels drift in the machine's speed.
         for commits in (True, False) if pair % 2 else (False, True):
             seconds[commits] = train(BLOCK_STEPS, end if commits else None)
         found.append((seconds[True] - seconds[False], seconds[False]))
@@ -52,7 +52,7 @@ def costs(pairs, end):
 
 
 train(3)
-for _ in range(3):  # allocates the buffers of the copies
+for _ in range(3):  # allocate the buffers for the copies
     state.commit()
 commits = costs(4 * PAIRS, lambda: None)
 made = fd.checkpoint(state, every=1)

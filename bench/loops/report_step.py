@@ -35,7 +35,7 @@ while train(40, batch, report=False) < STEP_SECONDS:
 ratios = []
 for pair in range(PAIRS):
     seconds = {}
-    # The order alternates, which cancels a drift of the machine's speed.
+    # Alternate the order, which cancels drift in the machine's speed.
     for report in (True, False) if pair % 2 else (False, True):
         seconds[report] = train(STEPS, batch, report=report)
     ratios.append(seconds[True] / seconds[False])

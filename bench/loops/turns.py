@@ -1,4 +1,4 @@
-"""Train a small model in turns with the same code under another launcher.
+"""Train a small model in alternation with a second process group, which runs the same code under another launcher.
 
 - The backend's part precedes this code and defines `distribute`, `from_rank_0`, `rank` and `size`.
 - The bench prepends `FOLDER`, `SIDE`, `OTHER`, `FIRST`, `TURNS` and `SECONDS`.

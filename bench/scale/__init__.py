@@ -1,4 +1,4 @@
-"""Growth of the costs of hub, proxy and driver: ``make bench-scale``."""
+"""Measure how the costs of hub, proxy and driver grow: ``make bench-scale``."""
 
 from bench.scale.measure import measure
 

@@ -32,7 +32,7 @@ def main() -> None:
     """Start a cluster, measure, stop it."""
     workers, ranks = int(sys.argv[1]), int(sys.argv[2])
     process = psutil.Process()
-    # Loads all modules that a driver may use, so that further memory is used for ranks.
+    # Load all modules that a driver may use, so that later memory growth is due to ranks.
     Cluster.running()
     pd.DataFrame({"loss": [1.0]})
     before = process.memory_info().rss

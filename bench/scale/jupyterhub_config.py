@@ -13,9 +13,9 @@ load_subconfig(str(ROOT / "hub" / "jupyterhub_config.py"))  # noqa: F821 - Jupyt
 c = get_config()  # noqa: F821
 
 c.JupyterHub.spawner_class = StandInSpawner
-# As for containers or pods; local processes are polled every two seconds.
+# The same interval as for containers or pods; JupyterHub would poll these servers every two seconds.
 c.Spawner.poll_interval = 30
-# All stand-ins end with the bench.
+# No cleanup is needed, because all stand-ins end with the bench.
 c.JupyterHub.cleanup_servers = False
 c.JupyterHub.services = [*c.JupyterHub.services, {"name": "bench", "api_token": os.environ["FARANDOLE_BENCH_TOKEN"]}]
 c.JupyterHub.load_roles = [

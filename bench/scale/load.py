@@ -1,4 +1,4 @@
-"""Sends requests to a hub, and measures their durations and their CPU cost in the processes that answer."""
+"""Sends requests to a hub, and measures how long they take and how much CPU time the hub and proxy use."""
 
 from __future__ import annotations
 

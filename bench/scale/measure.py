@@ -1,4 +1,4 @@
-"""Costs of hub, proxy and driver with many users, workers and ranks.
+"""Measure the costs of hub, proxy and driver with many users, workers and ranks.
 
 Both halves use the same hub: first its users start their servers, then another user starts clusters. Hub, proxy and
 drivers are real; servers and kernels are stand-ins (see `bench.scale.standin`).

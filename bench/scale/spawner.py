@@ -42,7 +42,7 @@ class StandInSpawner(Spawner):  # type: ignore[misc]
         await self._send("stop", {"path": self.server.base_url})
 
     async def poll(self) -> int | None:
-        """Return None while it runs."""
+        """Return None while the server runs."""
         return None if self._started else 0
 
     async def _send(self, what: str, body: dict[str, Any]) -> None:

@@ -103,7 +103,7 @@ def _message(channel: str, kind: str, content: dict[str, Any], parent: dict[str,
 
 @dataclass
 class Server:
-    """A server: answers the hub's checks, reports activity to the hub, and holds kernels."""
+    """A server that answers the hub's checks, reports activity to the hub, and holds kernels."""
 
     name: str
     ranks: int
@@ -157,7 +157,7 @@ class StandIn:
         return web.Response()
 
     async def ready(self, request: web.Request) -> web.Response:
-        """Answer the hub's check whether a server is up."""
+        """Answer the hub's check that a server is up."""
         there = any(request.path.startswith(path) for path in _prefixes(request.path) if path in self.servers)
         version = {"X-JupyterHub-Version": jupyterhub.__version__}
         return web.json_response({"version": "stand-in"}, status=200 if there else 404, headers=version)
@@ -198,7 +198,7 @@ class StandIn:
         return socket
 
     async def _server(self, request: web.Request) -> Server:
-        """Return the server of a request; check its token with the hub and cache the result, as real servers do."""
+        """Return the server for a request; check the token with the hub and cache the result, as real servers do."""
         user, name = request.match_info["user"], request.match_info["server"]
         server = self.servers.get(f"/user/{user}/{name}/")
         if server is None:

@@ -71,7 +71,7 @@ async def measure(hub: HubProcess, token: str, sizes: Sequence[int], load: Load)
 
 
 async def _measure_size(api: Api, names: Sequence[str], meter: Meter, load: Load, found: Users) -> None:
-    """Send requests like these users' servers and drivers; note response times and memory."""
+    """Send the requests that these users' servers and drivers would send; record response times and memory."""
     asked = [f"/hub/api/users/{names[number * 37 % len(names)]}" for number in range(load.requests)]
     times = [1000 * await api.time(path) for path in asked[: load.in_turns]]
     found.note(ALONE, len(names), median(times))

@@ -63,7 +63,7 @@ EDITS = (
         "  device_attr.iface = gloo_iface_;\n  device_attr.ai_family = AF_UNSPEC;\n"
         "  auto dev = CreateDevice(device_attr);\n\n  global_ctx",
     ),
-    # The driver mount of a container may have only the versioned name.
+    # In a container, the mounted driver may have only the versioned file name.
     Edit("horovod/torch/cuda_util.cc", 'dlopen("libcuda.so"', 'dlopen("libcuda.so.1"'),
     # Python 3.12 has no distutils.
     Edit(
@@ -136,7 +136,7 @@ def build_environment() -> dict[str, str]:
         "LDFLAGS": "-s",
         "MAKEFLAGS": f"-j{os.cpu_count() or 1}",
     }
-    # The venv's cmake comes first: a newer cmake of the system refuses Horovod's files.
+    # The venv's cmake comes first, because a newer cmake on the system refuses Horovod's files.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return {**defaults, **os.environ, "PATH": path}
 

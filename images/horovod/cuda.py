@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def install(wheels: Path, folder: Path) -> None:
-    """Unpack the compiler's wheels, and add two names that they lack and builds need."""
+    """Unpack the compiler's wheels, and add two links that builds need and the wheels lack."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-cache-dir"]
     subprocess.run([*pip, "--target", str(folder), *(str(wheel) for wheel in wheels.glob("*.whl"))], check=True)
     home = folder / "nvidia" / "cu13"

@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> None:
         try:
             copy_notebooks(NOTEBOOKS, Path.home())
         except OSError as exc:
-            # A full or foreign volume must not prevent the start: users repair it from their server.
+            # A full or unwritable volume must not prevent the start, because users repair it from their server.
             print(f"The example notebooks could not be copied: {exc}", file=sys.stderr, flush=True)
     os.execvp(arguments[0], arguments)
 

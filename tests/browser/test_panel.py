@@ -57,7 +57,7 @@ TOKENS = """(cell, skipped) => [...cell.querySelectorAll(".cm-line")].slice(skip
 
 
 def reload(lab: Lab) -> Locator:
-    """Reload the page, and check that the panel stays in place."""
+    """Reload the page, check that the panel is still visible, and return it."""
     lab.page.reload()
     panel = lab.page.locator("#farandole-panel")
     expect(panel).to_be_visible(timeout=60_000)

@@ -28,7 +28,7 @@ RULES = Rules(deployment="swarm", homes=HOMES, shared_volumes=("mnist",), addres
 
 
 class FakeEngine:
-    """A fake engine that answers look-ups. ``images`` maps each image to the user that it runs as."""
+    """A fake engine that answers look-ups. The answers come from ``there``."""
 
     there: dict[str, Any] = {  # noqa: RUF012 - nobody changes it
         "/networks/farandole-user-ada": {"Id": "net-id", "Name": "farandole-user-ada", "Labels": OURS},

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10
 WRONG_PASSWORD = "password authentication failed"
-"""PostgreSQL's message in the language of its images."""
+"""PostgreSQL's message, in the language of the PostgreSQL images."""
 
 
 def database_url(environ: Mapping[str, str], state: Path) -> str:
-    """Return the URL of the hub's database, after a first connection if FARANDOLE_DATABASE is set.
+    """Return the URL of the hub's database, after a test connection if FARANDOLE_DATABASE is set.
 
     Raises `SettingsError`.
     """
@@ -39,7 +39,7 @@ def database_url(environ: Mapping[str, str], state: Path) -> str:
 
 
 def _engine(url: str) -> Engine:
-    # Error messages contain no part of the address: it holds the password, and several people read the hub's log.
+    # Keep all parts of the URL out of error messages: it contains the password, and several people read the log.
     try:
         parts = make_url(url)
         if _ends_early(parts):
@@ -53,7 +53,7 @@ def _engine(url: str) -> Engine:
 
 
 def _ends_early(url: URL) -> bool:
-    """Return whether an @ in the password ended it early: the error would show its rest as the name of a host."""
+    """Return whether an @ cut the password short; errors would then show the rest of the password as a host name."""
     return url.username is not None and "@" in f"{url.host}{url.database}"
 
 
@@ -63,7 +63,7 @@ def connect_options(url: URL) -> dict[str, int]:
 
 
 def _connect(engine: Engine) -> None:
-    # JupyterHub itself reports no reason, and advises an upgrade of the database.
+    # JupyterHub itself would report no reason and suggest an upgrade of the database.
     try:
         engine.connect().close()
     except DBAPIError as exc:

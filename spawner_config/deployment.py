@@ -41,7 +41,7 @@ class ServerSettings(Variables):
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
         """Read the FARANDOLE_ variables; raises `SettingsError`."""
-        # Two other variables make the shares; none is called FARANDOLE_SHARES.
+        # The field `shares` is read from two other variables; there is no variable FARANDOLE_SHARES.
         found = super().from_environment({**environ, "FARANDOLE_SHARES": ""})
         return found.model_copy(update={"shares": Shares.from_environment(environ, found.name)})
 
@@ -50,7 +50,7 @@ class ServerSettings(Variables):
         return profile.image or (self.gpu_image if profile.gpus else self.notebook_image)
 
     def check_data(self, profiles: ProfileSet) -> None:
-        """Raise `SettingsError` if a profile has the data of a volume that is not shared."""
+        """Raise `SettingsError` if a profile lists a data volume that is not shared."""
         for profile in profiles.profiles:
             self.shares.check(profile.name, profile.data)
 
@@ -59,7 +59,7 @@ class ServerSettings(Variables):
 class Front:
     """What is in front of a hub: whether browsers speak HTTPS, at which port, and how other machines reach it.
 
-    ``reached_by`` is the setting that lets them, an empty string if none does.
+    ``reached_by`` is the setting that lets other machines reach the hub, or an empty string.
     """
 
     https: bool
@@ -70,7 +70,7 @@ class Front:
 def configure_proxied_hub(
     c: Any, settings: Settings, *, hub_url: str, proxy_api: str, token: str, front: Front
 ) -> None:
-    """Set up a hub whose proxy runs elsewhere; ``token`` is the name of the proxy's token for the administrator."""
+    """Set up a hub whose proxy runs elsewhere; ``token`` is the name of the proxy's token in error messages."""
     c.JupyterHub.bind_url = f"http://:{PROXY_PORT}"
     c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{HUB_PORT}"
     c.JupyterHub.hub_connect_url = hub_url

@@ -42,7 +42,7 @@ def options_from_form(form: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def describe_size(profile: Profile, pool: GpuPool | None = None) -> str:
-    """Return the size of a profile's servers as text, with the number of GPUs that are free now."""
+    """Return the size of a profile's servers as text, including the number of GPUs that are free now."""
     parts = [f"{profile.ranks} rank{'s' if profile.ranks > 1 else ''} per worker"]
     if profile.cpus is not None:
         parts.append(f"{profile.cpus:g} CPU{'s' if profile.cpus > 1 else ''}")

@@ -1,7 +1,7 @@
 """The deployment on one machine: servers are local processes, and all users share one password.
 
-Each user has a folder. All servers run as the user who started the hub, so the users of this deployment must trust each
-other: the hub separates their servers and tokens, the operating system does not.
+Each user has a folder. All servers run as the operating system's user who started the hub. The users of this deployment
+must trust each other, because the hub separates their servers and tokens but the operating system does not.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
 
     @default("home_dir")
     def _default_home_dir(self) -> str:
-        # A slug: a user name may contain anything, such as `../`, and must not lead out of the folder.
+        # Use a slug: a user name may contain anything, such as `../`, and must not lead out of the folder.
         return str(Path(self.state_folder) / "homes" / safe_slug(self.user.name))
 
     async def start(self) -> tuple[str, int]:
@@ -74,10 +74,10 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
         return address
 
     async def _listening(self, host: str, port: int) -> None:
-        """Return when the server accepts connections or has ended.
+        """Wait until the server accepts connections or has ended.
 
-        JupyterHub itself polls at growing intervals of up to 5 s: the second of two workers that start together would
-        seem to take twice as long as the first.
+        JupyterHub itself polls at growing intervals of up to 5 s, so the second of two workers that start together
+        would seem to take twice as long as the first.
         """
         while await self.poll() is None:
             try:
@@ -90,7 +90,7 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
             return
 
     def server_log(self) -> Path:
-        """Return the path of the server's log; its folder exists."""
+        """Return the path of the server's log; the folder of the log exists."""
         folder = Path(self.state_folder) / "logs"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder / f"{safe_slug(self.user.name)}--{self.name or 'notebook'}.log"
@@ -107,7 +107,7 @@ def free_port() -> int:
 def kept_port(path: Path) -> int:
     """Return the port in a file if that port is free, else another free port, which is written to the file.
 
-    Servers that outlive a killed hub send their requests to the next hub at the same address.
+    Servers that outlive a killed hub can then reach the next hub at the same address.
     """
     if path.exists():
         port = int(path.read_text(encoding="ascii"))
@@ -126,7 +126,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{kept_port(settings.state / 'hub.port')}"
     c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{free_port()}"
     c.ConfigurableHTTPProxy.command = proxy_command()
-    # Servers are child processes of the hub and must end with it.
+    # Servers are child processes of the hub and must end with the hub.
     c.JupyterHub.cleanup_servers = True
     c.ConfigurableHTTPProxy.pid_file = str(settings.state / "proxy.pid")
 

@@ -1,4 +1,4 @@
-"""Base classes for what administrators write: tables of profiles.toml and FARANDOLE_ variables, as pydantic models.
+"""Base classes of the pydantic models for profiles.toml and the FARANDOLE_ variables, which administrators write.
 
 The ``description`` of a field completes the sentence "KEY must be ..." of the error for a wrong value.
 """
@@ -32,7 +32,7 @@ def _digits(value: object) -> object:
 Switch = Annotated[bool, BeforeValidator(_yes_or_no)]
 """A variable that is ``yes`` or ``no``."""
 Whole = Annotated[int, BeforeValidator(_digits)]
-"""A variable of digits only: pydantic alone would accept ``1_500`` and ``1500.0``."""
+"""A variable that contains only digits. Pydantic alone would also accept ``1_500`` and ``1500.0``."""
 
 
 class Checked(BaseModel):
@@ -69,7 +69,7 @@ class Table(Checked):
 
 
 class Variables(Checked):
-    """Settings of the environment: the field ``name`` is the variable FARANDOLE_NAME; raises `SettingsError`."""
+    """Settings from environment variables: the field ``name`` is read from FARANDOLE_NAME; raises `SettingsError`."""
 
     model_config = ConfigDict(
         alias_generator=lambda name: f"FARANDOLE_{name.upper()}", validate_by_alias=True, validate_by_name=True
@@ -78,14 +78,14 @@ class Variables(Checked):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
-        """Read the variables; an empty one has its default."""
+        """Read the variables; an empty variable has the default value."""
         aliases = [str(field.alias) for field in cls.model_fields.values()]
         return cls(**{alias: environ[alias] for alias in aliases if environ.get(alias)})
 
     @classmethod
     def _sentence(cls, fault: ErrorDetails, values: Mapping[str, Any]) -> str:
         variable, reason = str(fault["loc"][0]), fault.get("ctx", {}).get("error")
-        # A validator that knows more than the field's description raises the whole sentence.
+        # A validator raises a `SettingsError` with a complete sentence if it knows more than the description.
         if isinstance(reason, SettingsError):
             return str(reason)
         wanted = next(field.description for field in cls.model_fields.values() if field.alias == variable)

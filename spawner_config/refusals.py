@@ -6,11 +6,11 @@ from jupyterhub.spawner import SpawnException
 
 
 class ForeignObjectError(RuntimeError):
-    """Raised when a user's network, volume or claim belongs to another user; names it and the remedy."""
+    """Raised when a user's network, volume or claim belongs to another user; the message has the remedy."""
 
 
 def check_owner(kind: str, name: str, owner: str | None, user: str) -> None:
-    """Raise `ForeignObjectError` if an object belongs to another user; ``owner`` None: an earlier version made it.
+    """Raise `ForeignObjectError` if an object belongs to another user; an object of an earlier version has no owner.
 
     The names of these objects contain a short form of the user's name, which two names may have in common.
     """

@@ -12,7 +12,7 @@ from typing import Any
 WORKER_NAME = re.compile(r"[a-z0-9][a-z0-9-]*-w[0-9]+")
 
 WORKER_SCOPES = [
-    # Without it the hub does not learn that the server is in use. JupyterHub adds this scope if it is missing.
+    # Without this scope, the hub does not learn that the server is in use. JupyterHub adds this scope if it is missing.
     "users:activity!user",
     "access:servers!server",
 ]

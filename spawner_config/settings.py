@@ -99,7 +99,7 @@ def read_port(text: str) -> int | None:
 
 
 def ensure_state(settings: Settings) -> None:
-    """Make the state folder, readable by its owner only."""
+    """Create the state folder, which only its owner can read."""
     settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
@@ -108,7 +108,7 @@ def ensure_password(settings: Settings) -> str:
     ensure_state(settings)
     path = settings.password_file
     if not path.exists():
-        # Written beside its place and renamed: a hub that is killed here leaves no empty password file.
+        # Write a temporary file and rename it, so that a hub that is killed here leaves no empty password file.
         part = path.with_suffix(".part")
         part.unlink(missing_ok=True)
         part.touch(mode=0o600)
@@ -126,7 +126,7 @@ def needed(environ: Mapping[str, str], key: str, what: str) -> str:
 
 
 def check_together(*checks: Callable[[], None]) -> None:
-    """Make all checks; raises one `SettingsError` with the messages of all that fail."""
+    """Run all checks; raises one `SettingsError` with the messages of all that fail."""
     messages = []
     for check in checks:
         try:
@@ -139,7 +139,7 @@ def check_together(*checks: Callable[[], None]) -> None:
 
 @contextmanager
 def exit_on_bad_settings() -> Iterator[None]:
-    """End the hub with the message of a `SettingsError` or `ProfileError`: a traceback would hide the remedy."""
+    """End the hub with the message of a `SettingsError` or `ProfileError`, as a traceback would hide the remedy."""
     try:
         yield
     except (SettingsError, ProfileError) as exc:

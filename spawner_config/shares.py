@@ -1,4 +1,4 @@
-"""Volumes that users share: data sets that all users read, and folders that the members of a group write."""
+"""Volumes that users share: data sets that all users read, and folders that the members of a group can write to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUPS_PLACE = "/groups"
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """A volume of the engine that servers have at ``path``, read-only."""
+    """A volume of the engine that servers mount read-only at ``path``."""
 
     volume: str
     path: str
@@ -40,7 +40,7 @@ class GroupFolder:
         return f"{GROUPS_PLACE}/{self.group}"
 
     def volume(self, hub: str) -> str:
-        """Return the name of its volume, which belongs to the hub."""
+        """Return the name of the folder's volume, which belongs to the hub."""
         return f"{hub}-group-{self.group}"
 
     def has(self, user: str, groups: Collection[str]) -> bool:

@@ -1,6 +1,6 @@
-"""The largest bodies of requests to the hub, refused before they are read.
+"""Refuses requests to the hub with a body that is too large, before the hub reads the body.
 
-JupyterHub has no setting for them: tornado would keep up to 100 MB of each body in memory, and parse it on the event
+JupyterHub has no setting for this. Tornado would keep up to 100 MB of each body in memory, and parse it on the event
 loop, before any handler looks at the login.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 SMALL_BODY = 16 << 10
 """Enough for every form, and for the options, tokens and reports of users and servers."""
 LARGE_BODY = 1 << 20
-"""For the lists of names that administrators send."""
+"""Enough for the lists of names that administrators send."""
 LISTS = re.compile(r"/hub/api/(users|groups(/[^/]+(/users|/properties)?)?)/?")
 DRAINED_BODY = 128 << 20
-"""Up to this size, a body is read and dropped, so that the client gets the answer; beyond it the connection ends."""
+"""A refused body of up to this size is read and dropped, so that the client gets the answer; others are cut off."""
 BODY_SECONDS = 60.0
-"""How long a body may take; a client could otherwise hold many of them open."""
+"""How long a client may take to send a body; a client could otherwise keep many requests open."""
 
 
 class LimitedServer(HTTPServer):
@@ -41,8 +41,8 @@ class LimitedServer(HTTPServer):
 class _LimitedRequest(HTTPMessageDelegate):
     """Passes a request to ``inner``, or drops its body.
 
-    A request outside of /hub belongs to a server that has stopped. The hub answers it without its body, so that the
-    client learns that the server is gone.
+    A request outside of /hub belongs to a server that has stopped. The hub drops the body and answers, so that
+    the client learns that the server is gone.
     """
 
     def __init__(self, inner: HTTPMessageDelegate, connection: HTTPConnection) -> None:
@@ -55,8 +55,8 @@ class _LimitedRequest(HTTPMessageDelegate):
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> Awaitable[None] | None:
         assert isinstance(start_line, RequestStartLine)
-        # The hub's proxy passes it on as the client sent it, and tornado would believe it: anyone could choose their
-        # address. The last part of X-Forwarded-For is the proxy's own.
+        # Remove this header: the hub's proxy passes it on as the client sent it, and tornado would trust it, so
+        # clients could choose their address. The last part of X-Forwarded-For comes from the proxy itself.
         headers.pop("X-Real-Ip", None)
         path = start_line.path.partition("?")[0]
         most = largest_body(path, headers)
@@ -102,5 +102,5 @@ def largest_body(path: str, headers: HTTPHeaders) -> int:
 
 
 def limit_bodies() -> None:
-    """Make every HTTP server of this process a `LimitedServer`: JupyterHub creates its own without these options."""
+    """Make every HTTP server of this process a `LimitedServer`: JupyterHub creates its servers without options."""
     HTTPServer.configure(LimitedServer, body_timeout=BODY_SECONDS, max_buffer_size=LARGE_BODY)

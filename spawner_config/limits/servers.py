@@ -22,7 +22,7 @@ class NamedServerLimit:
         self.most = limits.workers_per_user + limits.notebooks_per_user
 
     def __call__(self, handler: Any) -> int:
-        """Return the number; JupyterHub asks before it creates a server, and for the home page."""
+        """Return the number. JupyterHub calls this before it creates a server, and for the home page."""
         user = handler.find_user(handler.path_args[0]) if handler.path_args else handler.current_user
         if user is not None and len(user.orm_spawners) > self.most:
             forget_stopped_workers(user)
@@ -30,7 +30,7 @@ class NamedServerLimit:
 
 
 def forget_stopped_workers(user: Any) -> None:
-    """Delete the records of the user's stopped workers; the home is not theirs."""
+    """Delete the records of the user's stopped workers. This deletes no files, because the home belongs to the user."""
     for name, record in list(user.orm_spawners.items()):
         # The hub has a spawner for each server that is active, or whose failed start it still has to report.
         if is_worker(name) and name not in user.spawners:

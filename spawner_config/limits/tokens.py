@@ -1,4 +1,4 @@
-"""The largest number and size of a user's tokens: requested ones, those of servers and of browsers."""
+"""Limits the number and size of a user's tokens: requested tokens, and the tokens of servers and browsers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 SPARE_TOKENS = 100
 """The tokens that a user may request, for programs and scripts."""
 TOKENS_PER_SERVER = 4
-"""A server has a token, a worker another one for its drivers, and each browser that opens a server makes one."""
+"""A server has one token and a worker has another for its drivers. Each browser that opens a server adds one more."""
 LONGEST = 4096
 """The length of a token's note and scopes together; SQLite does not enforce the lengths of columns."""
 
 _STARTING: ContextVar[int | None] = ContextVar("farandole_starting", default=None)
-"""The id of the user whose server the current task starts."""
+"""The id of the user whose server the current task is starting."""
 
 
 def scopes_of_server(spawner: Any) -> list[str]:
     """Return the scopes of a server's token (for ``c.Spawner.server_token_scopes``), and admit the token.
 
-    JupyterHub asks for them in the task that starts the server, and then makes the token in the same task. Nothing else
-    tells it from a token that its user requests: users choose notes and scopes.
+    JupyterHub calls this in the task that starts the server, and then creates the token in the same task. Only the task
+    distinguishes this token from one that the user requests, because users can choose notes and scopes.
     """
     _STARTING.set(spawner.user.id)
     return server_token_scopes(spawner)
@@ -41,13 +41,13 @@ def scopes_of_server(spawner: Any) -> list[str]:
 class TokenLimit:
     """Limits the number of a user's tokens, and their length.
 
-    - A user may request `requested` tokens. Further ones are refused, and so are those longer than `LONGEST`.
-    - With `most` tokens of all kinds, a new one takes the place of the oldest login of a browser at a server. Any page
-      can make a browser log in again and again, so these logins must not keep out servers or other logins.
-    - Servers always get their tokens. The limits on servers apply to these.
+    - A user may request `requested` tokens. Further tokens are refused, and so are tokens longer than `LONGEST`.
+    - If a user has `most` tokens of all kinds, a new token replaces that of the oldest browser login at a server. Any
+      page can make a browser log in repeatedly, so these logins must not keep out servers or other logins.
+    - Servers always get their tokens. The limits on servers also limit these tokens.
 
-    JupyterHub has no setting for it. It makes tokens in three places, for API requests, servers and logins at servers,
-    and sets their user in the same way.
+    JupyterHub has no setting for this. It creates tokens in three places, for API requests, servers and logins at
+    servers, and sets their user in the same way.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -60,7 +60,7 @@ class TokenLimit:
         event.listen(orm.APIToken.user, "set", self.check)
 
     def check(self, token: orm.APIToken, user: orm.User | None, _before: Any, _event: Any) -> None:
-        """Raise HTTPError 400 for a token that would be too long, or that its user requests and is one too many."""
+        """Raise HTTPError 400 for a token that is too long, or that a user requests beyond the limit."""
         session = None if user is None else object_session(user)
         if user is None or session is None:
             return
@@ -98,7 +98,7 @@ class TokenLimit:
 
 
 _REQUESTED = (orm.APIToken.client_id == HUB_CLIENT, orm.APIToken.session_id.is_(None))
-"""JupyterHub sets no session id for them; `spawner_config.access.sessions` does for the tokens of servers."""
+"""Requested tokens have no session id; `spawner_config.access.sessions` gives one to the tokens of servers."""
 
 
 def _too_long(token: orm.APIToken) -> str | None:
@@ -114,5 +114,5 @@ def _count(session: Any, user: orm.User, *conditions: Any) -> int:
 
 
 def _delete_expired(session: Any, user: orm.User) -> None:
-    # The hub itself does this once an hour.
+    # The hub itself deletes expired tokens only once an hour.
     session.execute(delete(orm.APIToken).where(orm.APIToken.user == user, orm.APIToken.expires_at < orm.utcnow()))

@@ -1,1 +1,1 @@
-"""One origin for each user: the hub's address, the hosts of its users, and the guard of the hub's own host."""
+"""Gives each user a separate origin, and protects the hub's own host from pages on the hosts of users."""

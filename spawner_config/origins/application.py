@@ -1,7 +1,7 @@
 """The hub as an application that serves its pages on its own host only.
 
-JupyterHub answers on every host. A login on the host of a user would set the hub's cookie there, for the user's own
-pages to use.
+JupyterHub answers on every host. A login on the host of a user would set the hub's cookie there, and the user's
+own pages could use the cookie.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ if TYPE_CHECKING:
 
 MISDIRECTED = 421
 FORWARDED = "X-Forwarded-For"
-"""Every proxy adds it; servers, services, health checks and the proxy itself reach the hub's own port without it."""
+"""Every proxy adds this header to the requests that it passes on.
+
+Servers, services, health checks and the proxy itself send their own requests to the hub's port without it."""
 INTERNAL = ("api/", "health", "error/", "metrics")
-"""What is asked for at the hub's own port, below the hub's prefix."""
+"""The paths that programs request at the hub's own port, below the hub's prefix."""
 
 
 class FarandoleHub(JupyterHub):  # type: ignore[misc]
-    """JupyterHub, whose handlers get only the requests for its own host if users have hosts of their own."""
+    """JupyterHub, with handlers that get only requests for the hub's own host if users have separate hosts."""
 
     def init_tornado_application(self) -> None:
-        """Create the application, with first rules for all that is not for the hub."""
+        """Create the application, with rules that come first and catch requests that are not for the hub."""
         super().init_tornado_application()
         if self.subdomain_host:
             own = self.subdomain_host
@@ -48,7 +50,7 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
             self.tornado_application.add_handlers(".*", [(*rule, {"own": own}) for rule in rules])
 
     async def init_spawners(self) -> Any:
-        """Find the servers that still run, and warn of those that the change of an address has broken."""
+        """Find the servers that are still running, and warn about those that a change of address has broken."""
         checked = await super().init_spawners()
         if moved := servers_of_another_address(self.db, self.users):
             self.log.warning(
@@ -61,7 +63,7 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
 
 
 def servers_of_another_address(db: Any, users: Any) -> list[str]:
-    """Return the running servers, as ``USER/NAME``, whose logins return to another address than their user's today."""
+    """Return the running servers, as ``USER/NAME``, whose logins redirect to a former address of the user."""
     running = db.query(orm.Spawner).filter(orm.Spawner.server_id.is_not(None), orm.Spawner.oauth_client.has())
     return [
         f"{found.user.name}/{found.name}"
@@ -73,11 +75,12 @@ def servers_of_another_address(db: Any, users: Any) -> list[str]:
 class Misdirected(Matcher):
     """Matches the requests that no handler of the hub may get.
 
-    - A request for another host, unless it comes to the hub's own port and asks for what only programs ask for there.
-      Every host has the health check, which monitors ask for at an IP address: it needs no login and sets no cookie.
-    - A request that changes something, from a page of another origin, which browsers name in ``Origin``: such a page
-      may have set the hub's cookies, since a host can set cookies for the hosts above it. Requests with a token are
-      admitted, since no browser adds it by itself, as it does with a password of HTTP.
+    - A request for another host, unless a program sends it to the hub's own port for one of the `INTERNAL` paths.
+      The health check is available on every host, because monitors request it by IP address. It needs no login and
+      sets no cookie.
+    - A request that changes something and comes from a page of another origin, as the ``Origin`` header says. Such a
+      page may have set the hub's cookies, since a host can set cookies for the hosts above it. Requests with a token
+      are admitted, because browsers never add a token by themselves, unlike a password of HTTP authentication.
     """
 
     def __init__(self, domain: str, own: str, prefix: str) -> None:
@@ -101,20 +104,20 @@ class Misdirected(Matcher):
 
     def _is_own(self, headers: HTTPHeaders) -> bool:
         origin = headers.get("Origin", self._own)
-        # The hub's own pages send this if a server in front of the hub sets `Referrer-Policy: no-referrer`.
+        # The hub's own pages send "null" if a server in front of the hub sets `Referrer-Policy: no-referrer`.
         hidden = origin == "null" and headers.get("Sec-Fetch-Site") == "same-origin"
         return hidden or origin == self._own
 
 
 class OwnHostHandler(RequestHandler):
-    """Redirects to the hub's own host, with the path, and refuses all that changes something."""
+    """Redirects to the hub's own host, with the path, and refuses requests that would change something."""
 
     def initialize(self, own: str) -> None:
         """Keep the hub's own address."""
         self._own = own
 
     def check_xsrf_cookie(self) -> None:
-        """Check nothing: no request is obeyed."""
+        """Skip the check, because this handler changes nothing."""
 
     def prepare(self) -> None:
         """Answer every request."""

@@ -1,4 +1,4 @@
-"""The question of Caddy, before it gets a certificate for a host: is it the hub's, or that of an existing user?"""
+"""Tells Caddy whether to get a certificate for a host, which must belong to the hub or to an existing user."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PATH = "/api/farandole/certificate"
 class CertificateHandler(RequestHandler):
     """``GET ?domain=HOST&token=TOKEN`` answers 204 for a host of this hub, else 404.
 
-    The answer tells who has an account: it needs the token that hub, proxy and Caddy share, and is not given through
-    the proxy.
+    The answer reveals who has an account. A request therefore needs the token that hub, proxy and Caddy share, and must
+    not come through the proxy.
     """
 
     def initialize(self, domain: str, *, users: bool) -> None:

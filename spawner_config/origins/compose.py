@@ -1,4 +1,4 @@
-"""The public address of a hub in containers, which follows from the services that compose runs in front of it.
+"""The public address of a hub in containers, derived from the services that compose runs in front of the hub.
 
 Standard library only: `make doctor` imports this module on machines without packages.
 """
@@ -59,7 +59,7 @@ def open_to_others(environ: Mapping[str, str]) -> str:
     binds = ["FARANDOLE_BIND", *(["FARANDOLE_TLS_BIND"] if "tls" in services else [])]
     if opened := [f"{key}={_get(environ, key)}" for key in binds if not is_loopback(_get(environ, key))]:
         return opened[0]
-    # The server in front may be on this machine: FARANDOLE_BIND does not tell who reaches it.
+    # The server in front may be on this machine, so FARANDOLE_BIND does not say who can reach that server.
     in_front = _get(environ, "FARANDOLE_HTTPS") == "yes" and HTTPS_PROFILES.isdisjoint(services)
     return "FARANDOLE_HTTPS=yes" if in_front else ""
 

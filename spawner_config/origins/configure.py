@@ -31,7 +31,7 @@ def configure_origins(c: Any, settings: Settings, *, https: bool, port: int, rea
     """Set up the hub's address and the hosts of its users; raises `SettingsError`.
 
     ``port`` is the port at which browsers reach the hub. ``reached_by`` is the setting that lets other machines reach
-    it; an empty string if only this machine does.
+    it; an empty string if only this machine can.
     """
     c.JupyterHub.template_paths = [*(c.JupyterHub.get("template_paths") or []), str(TEMPLATES)]
     if settings.one_origin:
@@ -42,7 +42,7 @@ def configure_origins(c: Any, settings: Settings, *, https: bool, port: int, rea
     scheme = "https" if https else "http"
     c.JupyterHub.subdomain_host = PublicAddress(scheme=scheme, domain=settings.public_domain, port=port).url
     c.JupyterHub.subdomain_hook = subdomain_hook
-    # Browsers take such cookies over HTTPS only; no other host can set them.
+    # No other host can set such cookies. Browsers accept them only over HTTPS.
     c.JupyterHub.cookie_host_prefix_enabled = https
     c.Authenticator.post_auth_hook = refuse_login_with_taken_host
     c.Spawner.pre_spawn_hook = check_host_first(c.Spawner.get("pre_spawn_hook"))

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DEFAULT_DOMAIN = "hub.localhost"
-"""Browsers resolve it, and all names below it, to the machine that they run on (RFC 6761, section 6.3)."""
+"""Browsers resolve this name, and all names below it, to their own machine (RFC 6761, section 6.3)."""
 DANGER = (
     "FARANDOLE_ORIGINS=one: all users share one origin. A page of any user can act as the user who opens it, for "
     "example as an administrator."
 )
 DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
-"""A name of two labels or more that does not end in a number: no IP address, and browsers take cookies for it."""
+"""A name of two labels or more that does not end in a number, so that browsers accept cookies for it."""
 DOMAIN_WANTED = "a host name in lower case with a point inside, such as hub.example.org, and no IP address"
 LABEL_LENGTH = 63
 DOMAIN_LENGTH = 253 - LABEL_LENGTH - 1
 PLAIN = re.compile(r"[a-z0-9](?:-?[a-z0-9])*")
-"""No two hyphens side by side, since these mark the other form, and internationalized names (xn--)."""
+"""Names without two adjacent hyphens, which mark hashed labels and internationalized names (xn--)."""
 HASHED = re.compile(r"u-[a-z0-9-]+--[a-z2-7]{32}")
 HASH_BYTES = 20
 STUB_LENGTH = LABEL_LENGTH - len("u-") - len("--") - HASH_BYTES * 8 // 5
@@ -63,7 +63,7 @@ def is_local(domain: str) -> bool:
 def host_label(name: str, kind: str = "user") -> str:
     """Return the first label of a user's host: the name if it is safe there, else a stub of it and 160 bits of a hash.
 
-    JupyterHub's own hook has 28 bits of a hash there: a user could choose a name that has the host of another user.
+    JupyterHub's own hook uses 28 bits of a hash, so a user could choose a name with the host of another user.
     """
     if kind == "user" and len(name) <= LABEL_LENGTH and PLAIN.fullmatch(name):
         return name

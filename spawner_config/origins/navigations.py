@@ -1,4 +1,4 @@
-"""Navigations that change something at the hub: a link, a frame or a window of any page sends the hub's cookie along.
+"""Stops navigations from other origins that change something, because browsers send the hub's cookie with them.
 
 Browsers name no ``Origin`` in a navigation. ``Sec-Fetch-Site`` says whether a page of another origin began it, also
 after redirects. Over plain HTTP browsers send only ``Referer``, which pages can leave out.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SAFE = {"GET", "HEAD"}
 SPAWN_PARAMETERS = ("next", "display_name")
-"""What JupyterHub's own pages add to the address of the spawn page; it takes all others for options of the server."""
+"""What JupyterHub's own pages add to the address of the spawn page; it treats all others as options of the server."""
 PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -41,7 +41,7 @@ def is_foreign(headers: Mapping[str, str], own: str) -> bool:
 
 
 class ForeignNavigation(Matcher):
-    """Matches what a page of another origin asks for, and what changes something although it is a GET.
+    """Matches GET requests from pages of another origin that would change something.
 
     - The log out page ends the session.
     - The spawn page of a named server creates the server's record, and the number of records is limited.
@@ -91,8 +91,8 @@ class ConfirmHandler(RequestHandler):
 class SpawnOptions(Matcher):
     """Matches the spawn page with options in its address.
 
-    JupyterHub starts the server at once then. A page of another origin can make a user's browser ask for it, if need be
-    after the next login.
+    JupyterHub would then start the server at once. A page of another origin can send a user's browser to such an
+    address, and the start would happen after the next login if the user is logged out.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -113,7 +113,7 @@ class NoOptionsHandler(RequestHandler):
         self._own = own
 
     def get(self) -> None:
-        """Keep only what is no option."""
+        """Redirect, and keep only the parameters that are no options."""
         given = self.request.query_arguments
         kept = urlencode({name: given[name] for name in SPAWN_PARAMETERS if name in given}, doseq=True)
         self.redirect(f"{self._own}{self.request.path}{'?' if kept else ''}{kept}")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 NOTEBOOK_MODULE = "jupyterhub.singleuser"
 WORKER_MODULE = "farandole.server.worker"
 NOTEBOOK_BODY = 256_000_000
-"""The largest body of a request to a notebook server, which reads it before it knows the sender; Jupyter's default is
-512 MB. JupyterLab uploads files in pieces of 1 MB, and saves a notebook with its outputs in one request."""
+"""The largest body of a request to a notebook server, which reads it before it checks the login. Jupyter's default
+is 512 MB. JupyterLab uploads files in pieces of 1 MB, and saves a notebook with its outputs in one request."""
 NOTEBOOK_ARGS = [f"--ServerApp.{limit}={NOTEBOOK_BODY}" for limit in ("max_body_size", "max_buffer_size")]
 LEAN_SERVER_APP = "jupyter_server.serverapp.ServerApp"
 WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "together", "backend")
@@ -159,7 +159,7 @@ class OptionsHook:
             )
         except (OptionsError, LookupError, LimitError) as exc:
             raise HTTPError(400, "%s", exc, reason=_one_line(exc)) from exc
-        # Assignments, not additions: the hub keeps the spawner object for the server's next start.
+        # Assign values and do not add to them, because the hub keeps the spawner object for the next start.
         spawner.cmd = [self._python, "-m", plan.module]
         spawner.environment = {**self._environment, **plan.environment}
         spawner.args = [*self._args, *plan.args]
@@ -192,5 +192,5 @@ def count_other_notebooks(spawner: Any) -> int:
 
 
 def _one_line(exc: Exception) -> str:
-    # The reason phrase of an HTTP answer is Latin-1 without line breaks, and options come from outside.
+    # The reason phrase of an HTTP response must be Latin-1 without line breaks, but options may contain anything.
     return " ".join(str(exc).split()).encode("latin-1", "replace").decode("latin-1")

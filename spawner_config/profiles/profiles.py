@@ -1,4 +1,4 @@
-"""Profiles, limits and GPUs of a hub: read from one TOML file, checked when read."""
+"""Profiles, limits and GPUs of a hub, which are read from one TOML file and checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Profile(Table):
 
     - ``ranks``: the number of ranks on each worker
     - ``cpus``, ``memory``: limits of a server; None means no limit
-    - ``image``: another image than the hub's own, for deployments in containers
+    - ``image``: an image to use instead of the hub's default, for deployments in containers
     - ``gpus``, ``gpu_class``: the number of GPUs that the server has for itself, and their class (None: any class)
     - ``data``: the volumes of FARANDOLE_SHARED_VOLUMES that the server has (None: all)
     - ``swarm``, ``kubernetes``: tables that only these deployments read, see `spawner_config.swarm.settings` and
@@ -88,7 +88,7 @@ class ProfileSet:
 
 
 class ProfilesFile(Table):
-    """The tables of profiles.toml, not checked further."""
+    """The tables of profiles.toml, whose content is not checked yet."""
 
     limits: dict[str, Any] = Field({}, description="a table, [limits]")
     profile: list[dict[str, Any]] = Field(min_length=1, description="at least one [[profile]] table")

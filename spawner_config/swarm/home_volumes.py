@@ -25,7 +25,7 @@ MAKE_SECONDS = 60
 
 
 class SwarmVolumes(SharedVolumes):
-    """The shared volumes and the homes of a hub on a swarm; ``folder`` None: each machine has separate homes."""
+    """The shared volumes and the homes of a hub on a swarm; if ``folder`` is None, each machine has separate homes."""
 
     def __init__(self, client: docker.APIClient, shares: Shares, folder: SharedHome | None, *, name: str) -> None:
         super().__init__(client, shares, name=name)
@@ -61,7 +61,7 @@ class SwarmVolumes(SharedVolumes):
         return {HUB_LABEL: self._name, **({OWNER_LABEL: owner} if owner else {})}
 
     async def make(self, binds: dict[str, dict[str, str]], *, image: str) -> None:
-        """Return when the folders of a server's volumes exist; raises `SharedVolumeError`."""
+        """Create the missing folders of a server's volumes; raises `SharedVolumeError`."""
         async with self._lock:
             for volume in filter(self._is_shared, binds):
                 await asyncio.to_thread(self._make, volume, image)

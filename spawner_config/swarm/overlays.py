@@ -66,17 +66,17 @@ class UserOverlays(UserNetworks):
         return bool(self._client.services(filters={"label": labels}))
 
     def _remove(self, network: dict[str, Any]) -> None:
-        """Remove a network and wait until its name is free: until then a request for it would return the old one."""
+        """Remove a network and wait until its name is free. A lookup would return the old network until then."""
         end = time.monotonic() + REMOVAL_SECONDS
         refusal = "it is still there"
         while time.monotonic() < end:
             try:
                 super()._remove(network)
             except APIError as exc:
-                # In use by a task or a part of the hub that is leaving, or removed already.
+                # A task or a part of the hub is still leaving the network, or the network is already removed.
                 refusal = str(exc.explanation or exc)
             if self._inspect(network["Name"]) is None:
                 return
             time.sleep(POLL_SECONDS)
-        # The user's next server uses it again.
+        # This does no harm: the user's next server uses the network again.
         app_log.warning("The network %s could not be removed: %s", network["Name"], refusal)

@@ -1,4 +1,4 @@
-"""Placement of a cluster's workers on as many machines as possible; a swarm alone fills the least busy machine."""
+"""Spreads a cluster's workers over as many machines as possible, which a swarm alone would not do."""
 
 from __future__ import annotations
 

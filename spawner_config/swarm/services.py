@@ -66,7 +66,7 @@ def task_template(
     return TaskTemplate(
         _container(image, command, environment, mounts),
         resources=limits,
-        # Users see that the task ended; the state of a new task would be lost.
+        # Do not restart the task: users should see that it ended, because a new task would lose the state.
         restart_policy=RestartPolicy(condition="none"),
         placement=Placement(constraints=[*needs.constraints, *constraints]),
         log_driver=DriverConfig("json-file", LOGS),
@@ -91,5 +91,5 @@ def _container(
 
 
 def _shared_memory() -> dict[str, Any]:
-    """Return the mount that replaces `--shm-size`: workers of data loaders and NCCL pass tensors through it."""
+    """Return the mount that replaces `--shm-size`. Data loader workers and NCCL pass tensors through it."""
     return {"Type": "tmpfs", "Target": "/dev/shm", "TmpfsOptions": {"SizeBytes": SHARED_MEMORY_BYTES}}

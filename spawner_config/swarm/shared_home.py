@@ -22,7 +22,7 @@ PATH = re.compile(r"/[A-Za-z0-9_./-]+")
 
 @dataclass(frozen=True, kw_only=True)
 class SharedHome:
-    """The place of the volumes: below ``path`` on an NFS ``server``, or on every machine itself if that is empty."""
+    """The place of the volumes: below ``path`` on an NFS ``server``, or on each machine if ``server`` is empty."""
 
     path: str
     server: str = ""

@@ -51,7 +51,7 @@ CHOSEN_SECONDS = 5.0
 PLACE_SECONDS = 10.0
 """How long a server without --wait may wait for a place: the swarm may still count a server that has just ended."""
 QUEUE_SECONDS = 540.0
-"""The same for a server that waits; the hub cancels a start after 600 s."""
+"""How long a server with --wait may wait for a place; the hub cancels a start after 600 s."""
 GONE_SECONDS = 30.0
 
 
@@ -85,7 +85,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
 
     @property
     def only_waiting(self) -> int:
-        """The number of servers for which the swarm has no place now."""
+        """The number of servers for which the swarm currently has no place."""
         return sum(bool(each._waits_for) for each in self.placing)
 
     async def create_object(self) -> Any:
@@ -104,13 +104,13 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             return await self._create_service(self._chosen)
 
     async def start_object(self) -> None:
-        """Return when the task runs; raises `SpawnException` with the swarm's reason if it cannot run."""
+        """Wait until the task is running; raises `SpawnException` with the swarm's reason if it cannot run."""
         self.placing.add(self)
         try:
             await self._find_place()
         finally:
             self.placing.discard(self)
-        # A node may have to pull the image; JupyterHub limits the time of a start.
+        # There is no timeout here: a node may have to pull the image, and JupyterHub limits how long a start takes.
         while not (task := await self.task()) or not task.runs:
             if task is None or task.over:
                 raise await self._not_started(task)
@@ -131,7 +131,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             return None
 
     async def poll(self) -> Any:
-        """Return None while the server runs or starts, else how it ended."""
+        """Return None while the server is running or starting, else how it ended."""
         task = await self.task()
         if task is None:
             return 0
@@ -151,7 +151,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         end = loop.time() + GONE_SECONDS
         while left := await self._left_of(name):
             if loop.time() > end:
-                # A new service can use the name all the same: each task's container has a unique name.
+                # A new service can still use the name, because each task's container has a unique name.
                 self.log.warning("%s has not ended on node %s", name, ", ".join(task.node for task in left))
                 return
             await asyncio.sleep(POLL_SECONDS)
@@ -208,7 +208,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
                 **({NODE_LABEL: node} if node else {}),
                 **worker,
             },
-            # Names resolve to the container itself: ranks look up their own names.
+            # Let names resolve to the container itself, because ranks look up their own names.
             endpoint_spec={"Mode": "dnsrr"},
         )
 
@@ -235,7 +235,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
 
     async def _left_of(self, name: str) -> list[Task]:
         """Return the tasks of a service that have not ended, except those on nodes that are down."""
-        # By a label, because the tasks may outlive the service.
+        # Find the tasks by a label, because they may outlive the service.
         found = await self.docker("tasks", filters={"label": [f"{SERVER_LABEL}={name}"]})
         left = [task for task in map(Task.of, found) if task.state not in ENDED]
         if not left:
@@ -270,7 +270,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     networks = user_networks(c, deployment, UserOverlays, client)
     # `BurstSpawner.concurrent_starts` replaces this limit.
     c.JupyterHub.concurrent_spawn_limit = 0
-    # A class and not a setting: traitlets copies settings for each spawner, and there must be one of each lock.
+    # Set these on a class: traitlets would copy a setting for each spawner, but all must share each lock.
     shared = {
         "networks": networks,
         "shared_volumes": SwarmVolumes(connect(), deployment.shares, folder, name=deployment.name),

@@ -44,27 +44,27 @@ class Task:
 
     @property
     def runs(self) -> bool:
-        """Whether its container runs and is to continue."""
+        """Whether the task's container is running and the swarm wants it to continue."""
         return self.state == "running" and not self.given_up
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, or is lost with its node."""
+        """Whether the task has ended, or was lost with its node."""
         return self.state in ENDED or self.given_up
 
     @property
     def given_up(self) -> bool:
-        """Whether the swarm treats it as ended, whatever its node reported last: the node may be down."""
+        """Whether the swarm treats the task as ended. Its node may be down and may have reported another state last."""
         return self.desired in {"shutdown", "remove"}
 
     @property
     def searching(self) -> bool:
-        """Whether it has no node yet; ``reason`` says why, once the swarm has given a reason."""
+        """Whether the task has no node yet; ``reason`` says why, once the swarm has given a reason."""
         return self.state in SEARCHING and not self.given_up
 
     @property
     def end(self) -> str:
-        """How it ended, for the hub's log."""
+        """How the task ended, for the hub's log."""
         return f"{self.state}: {self.reason}" if self.reason else self.state
 
 

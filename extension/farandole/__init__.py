@@ -52,7 +52,7 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that ranks do not import the driver and the driver does not import torch."""
+    """Import a public name on first use, so that ranks never import the driver and the driver never imports torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'farandole' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

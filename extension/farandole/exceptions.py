@@ -28,7 +28,7 @@ class FarandoleError(Exception):
     """Base class of all errors that Farandole raises for its users."""
 
     def _render_traceback_(self) -> list[str]:
-        """Show only the message in a notebook, because frames from this package do not help users. IPython calls this."""
+        """Show only the message in a notebook: frames from this package do not help users. IPython calls this."""
         return [f"{type(self).__name__}: {self}"]
 
 

@@ -1,7 +1,9 @@
 """Message types and constants that the driver, the ranks and the browser share.
 
-A rank sends *rank messages* to its driver: JSON objects with a ``kind``, sent in batches through one Jupyter comm (target
-``farandole``). They arrive in order with the output of the cell. This module imports only the standard library.
+A rank sends *rank messages* to its driver. These are JSON objects with a ``kind``, sent in batches through one Jupyter
+comm with the target ``farandole``. They arrive in order with the output of the cell.
+
+This module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ LATEST = 1e11
 """Upper limit for times, in seconds since the epoch: the year 5138."""
 
 COPY = re.compile(r"farandole-\d{8}-\d{6}-[0-9a-f]+-.*-\d")
-"""Pattern for the file names of commits that a rank has copied into memory.
+"""Pattern for the file names of the copies of commits that ranks keep in `copies_folder`.
 
 The rank that wrote a copy holds a shared lock (flock) on the file as long as the rank's process runs.
 """

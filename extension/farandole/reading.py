@@ -102,7 +102,7 @@ def check_levels(value: Any, what: str, most: int = MOST_LEVELS) -> None:
 
 
 def check_types(record: Mapping[str, Any], kinds: Mapping[str, str], what: str) -> None:
-    """Raise ValueError unless each value in a record has the type that ``kinds`` gives for it, such as ``text or null``.
+    """Raise ValueError unless each value in a record has its type from ``kinds``, such as ``text or null``.
 
     Values whose names are not in ``kinds`` must be texts.
     """

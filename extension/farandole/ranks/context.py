@@ -1,4 +1,4 @@
-"""Rank, size and device of this process, from the environment that the driver sets before it forms a world."""
+"""Rank, size and device of this process, from environment variables that the driver sets before it forms a world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rank() -> int:
     """Return the number of this rank.
 
     Returns:
-        int: 0 to ``size() - 1``; 0 outside a cluster.
+        int: from 0 to ``size() - 1``, and 0 outside a cluster.
     """
     return _number("FARANDOLE_RANK", default=0)
 
@@ -26,36 +26,36 @@ def size() -> int:
     """Return the number of ranks in the world.
 
     Returns:
-        int: at least 1; 1 outside a cluster. In an elastic run it changes when ranks are lost or added.
+        int: at least 1, and 1 outside a cluster. In an elastic run the size changes when ranks are lost or added.
     """
     return _number("FARANDOLE_SIZE", default=1)
 
 
 def outside() -> bool:
-    """Return True on a rank that was added to an elastic run and has not joined its world yet."""
+    """Return True on a rank that was added to an elastic run and has not joined the run's world yet."""
     return os.environ.get("FARANDOLE_OUTSIDE", "") == "1"
 
 
 def local_rank() -> int:
-    """Return the number of this rank among the ranks of its worker.
+    """Return the number of this rank among the ranks on the same worker.
 
     Returns:
-        int: 0 to ``local_size() - 1``; 0 outside a cluster.
+        int: from 0 to ``local_size() - 1``, and 0 outside a cluster.
     """
     return _number("FARANDOLE_LOCAL_RANK", default=0)
 
 
 def local_size() -> int:
-    """Return the number of ranks of this rank's worker.
+    """Return the number of ranks on this rank's worker.
 
     Returns:
-        int: at least 1; 1 outside a cluster.
+        int: at least 1, and 1 outside a cluster.
     """
     return _number("FARANDOLE_LOCAL_SIZE", default=1)
 
 
 def machine_size() -> int:
-    """Return the number of ranks on this machine, including other containers; 1 outside a cluster."""
+    """Return the number of ranks on this machine, including those in other containers. It is 1 outside a cluster."""
     return _number("FARANDOLE_MACHINE_SIZE", default=local_size())
 
 
@@ -68,12 +68,12 @@ def backend() -> str:
 
 
 def worker() -> str:
-    """Return the name of this rank's worker; empty outside a cluster."""
+    """Return the name of this rank's worker, or an empty string outside a cluster."""
     return os.environ.get("FARANDOLE_WORKER", "")
 
 
 def cluster() -> str:
-    """Return the name of the cluster; empty outside a cluster."""
+    """Return the name of the cluster, or an empty string outside a cluster."""
     return os.environ.get("FARANDOLE_CLUSTER", "")
 
 

@@ -1,4 +1,4 @@
-"""The functions that the driver calls on a rank, as expressions that do not change the user's namespace."""
+"""Functions that the driver calls on a rank, by expressions that leave the user's namespace unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from farandole.ranks.world import membership, world
 
 
 def prepare(environment: dict[str, str]) -> None:
-    """Make this kernel a rank: set its environment and connect it to the driver."""
+    """Turn this kernel into a rank: set the environment variables and connect the kernel to the driver."""
     os.environ.update(environment)
     reporter.install()
     transfer.install()
@@ -27,11 +27,11 @@ def prepare(environment: dict[str, str]) -> None:
 
 
 def preload(backend: str) -> dict[str, str]:
-    """Import the backend, so that the world forms quickly; return the versions of the packages that a run records.
+    """Import the backend, so that the world forms quickly. Return the package versions that a run records.
 
-    Also imports torch._dynamo, which the first optimizer step would import. An interrupt in the middle of that import
-    would break the rank, because it cannot be repeated. Importing it in a thread does not help: an interrupt of a cell
-    that waits for the thread's import locks can leave these locked forever.
+    This also imports torch._dynamo, which the first optimizer step would otherwise import. An interrupt in the middle
+    of that import would break the rank, because the import cannot be repeated. An import in a background thread does
+    not help: if a cell is interrupted while it waits for the thread's import locks, they can stay locked forever.
     """
     if backend != "none":
         import torch._dynamo  # noqa: F401
@@ -50,22 +50,22 @@ def form(environment: dict[str, str]) -> None:
 
 
 def leave() -> None:
-    """Leave the world; unblocks a rank that waits in a collective."""
+    """Leave the world. This unblocks a rank that is waiting in a collective."""
     membership.leave_world()
 
 
 def abandon() -> None:
-    """Leave a broken world, and unblock peers that wait for this rank."""
+    """Leave a broken world, and unblock peers that are waiting for this rank."""
     membership.abandon_world()
 
 
 def open_store(host: str) -> int:
-    """Open the torch backend's store on this rank, at ``host`` or on all addresses if empty; return its port."""
+    """Open the torch backend's store on this rank and return the port. An empty ``host`` means all addresses."""
     return world.open_store(host)
 
 
 def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") -> None:
-    """Begin a run: its id, its folder, and the folder of the run to resume from.
+    """Begin the run ``run_id``, with the run's folder and the folder of the run to resume from.
 
     The run is elastic if ``lr_rule`` is not empty.
     """
@@ -76,7 +76,7 @@ def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") ->
 
 
 def end() -> None:
-    """Call the run's exit callbacks, send its queued messages and leave it."""
+    """Call the run's exit callbacks, send the queued messages and leave the run."""
     try:
         membership.current().end()
         run.current().end()
@@ -90,7 +90,7 @@ def mark_world_broken(interrupted: bool = False) -> None:
 
 
 def pause_at_next_commit() -> int:
-    """Make the next commit wait for `leave_at_commit`; return the number of commits so far."""
+    """Make the next commit wait for `leave_at_commit`, and return the number of commits so far."""
     return membership.current().pause_at_next_commit()
 
 
@@ -100,17 +100,17 @@ def leave_at_commit(commits: int) -> None:
 
 
 def join(environment: dict[str, str]) -> None:
-    """Let this rank, which waits for a world, form the one that ``environment`` describes."""
+    """Let this rank, which is waiting for a world, form the world that ``environment`` describes."""
     membership.current().form(environment)
 
 
 def waits() -> bool:
-    """Return whether this rank waits for a world; a rank that is forming one does not wait."""
+    """Return whether this rank is waiting for a world. A rank that is forming a world is not waiting."""
     return membership.current().waits
 
 
 def identity() -> dict[str, Any]:
-    """Return this rank's number, world size, backend and process id, and whether it is outside the world."""
+    """Return this rank's number, world size, backend and process id, and whether the rank is outside the world."""
     return {
         "rank": context.rank(),
         "size": context.size(),
@@ -121,7 +121,7 @@ def identity() -> dict[str, Any]:
 
 
 def describe() -> dict[str, Any]:
-    """Return the resources of this rank's machine and its GPUs."""
+    """Return the resources and GPUs of this rank's machine."""
     return preflight.describe()
 
 
@@ -131,32 +131,32 @@ def clock() -> float:
 
 
 def all_reduce() -> list[float]:
-    """Time a few all-reduces over the world; return the seconds of each."""
+    """Time a few all-reduces over the world. Return how long each took, in seconds."""
     return preflight.all_reduce()
 
 
 def open_listener(host: str) -> dict[str, Any]:
-    """Listen at ``host`` for a peer that measures the network; return the port, or an error."""
+    """Listen at ``host`` for a peer that measures the network. Return the port, or an error."""
     return links.open_listener(host)
 
 
 def serve(seconds: float) -> dict[str, Any]:
-    """Serve the peer that connects to the listener; return the measured rate, or an error."""
+    """Serve the peer that connects to the listener. Return the measured rate, or an error."""
     return links.serve(seconds)
 
 
 def dial(host: str, port: int, seconds: float) -> dict[str, Any]:
-    """Measure the network to a listening rank; return latency and rate, or an error."""
+    """Measure the network to a listening rank. Return the latency and the rate, or an error."""
     return links.dial(host, port, seconds)
 
 
 def accept(key: str) -> None:
-    """Assign pushed values in the user's namespace."""
+    """Assign pushed values to variables in the user's namespace."""
     transfer.accept(key)
 
 
 def accept_broadcast(key: str) -> None:
-    """Receive pushed values from rank 0 over the backend and assign them in the user's namespace."""
+    """Receive pushed values from rank 0 over the backend and assign them to variables in the user's namespace."""
     transfer.accept_broadcast(key)
 
 

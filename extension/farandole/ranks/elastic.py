@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 def elastic(loop: Callable[..., T]) -> Callable[..., T]:
-    """Make a training loop elastic: it continues when ranks are lost or added.
+    """Make a training loop elastic, so that it continues when ranks are lost or added.
 
-    In a run with ``--elastic``, the loop is called again after each change of the world, with the state of the last
-    commit. In other runs it is called once.
+    In a run with ``--elastic``, the loop is called again after each change of the world, with the state from the last
+    commit. In other runs the loop is called once.
 
-    - The loop has to start from the epoch and step in its state.
-    - A run has one elastic loop, for all epochs: a new rank could not know at which of several calls to join.
+    - The loop must start from the epoch and step in its state.
+    - A run has one elastic loop, which covers all epochs. With several calls, a new rank could not know which to join.
 
     Args:
         loop (Callable): a function whose first argument is the state from :func:`farandole.state`.
@@ -73,9 +73,10 @@ def _run_elastic(member: ElasticClient, state: State, loop: Callable[[], T]) -> 
 
 
 def _set_up(member: ElasticClient, state: State) -> run.LoadedCheckpoint | None:
-    """Register the commit hooks; on a new rank, load the newest commit that this machine or the run's folder holds.
+    """Register the commit hooks. On a new rank, load the newest commit from this machine or from the run's folder.
 
-    A new rank may be the only one left that has this commit. Returns the checkpoint if it came from the run's folder.
+    A new rank may be the only remaining rank that has this commit. Returns the checkpoint if the commit came from the
+    run's folder, otherwise None.
     """
     from farandole.ranks.checkpoints.memory_checkpoint import MemoryCheckpoint
 
@@ -94,13 +95,13 @@ def _set_up(member: ElasticClient, state: State) -> run.LoadedCheckpoint | None:
 
 
 def _roll_back(member: ElasticClient, state: State, *, failed: bool) -> None:
-    """Leave a failed world and restore the last commit; start again if the driver interrupts it."""
+    """Leave a failed world and restore the last commit. Start again if the driver interrupts this."""
     while True:
         try:
             if failed:
-                # Unblocks peers that wait for this rank in a collective, without the driver's help.
+                # Unblocks peers that are waiting for this rank in a collective, without the driver's help.
                 membership.abandon_world()
-            # Needed also if no rank failed: a loader in the middle of an epoch continues there only after a restore.
+            # Also needed if no rank failed: without a restore, a loader would not continue in the middle of its epoch.
             restore_last_commit(state)
         except KeyboardInterrupt:
             if not member.interrupted:
@@ -125,9 +126,9 @@ def restore_last_commit(state: State) -> None:
 
 
 def join(member: ElasticClient, state: State, loaded: run.LoadedCheckpoint | None = None) -> None:
-    """Continue with the ranks of this world, from the state with the most commits.
+    """Synchronize the ranks of this world from the rank whose state has the most commits.
 
-    ``loaded`` is the checkpoint that this rank has loaded, if it is a new rank.
+    ``loaded`` is the checkpoint that this rank has loaded, if this rank is new.
     """
     from farandole.ranks.training.parallel import rejoin
     from farandole.ranks.world import collectives
@@ -142,7 +143,7 @@ def join(member: ElasticClient, state: State, loaded: run.LoadedCheckpoint | Non
     member.lr_size = each[root]["lr_size"] or context.size()
     if member.lr_rule == "linear" and member.lr_size != context.size():
         scale_rates(state, context.size() / member.lr_size)
-        # Kept, so that a rollback after the next failure restores the scaled rates.
+        # The scaled rates become part of the last commit, so that the next rollback restores them.
         state.keep()
     member.lr_size = context.size()
 

@@ -24,7 +24,7 @@ def capture() -> dict[str, Any]:
 
 
 def restore(states: dict[str, Any]) -> None:
-    """Set the generators to states from `capture`; generators missing on either side stay unchanged."""
+    """Set the generators to ``states`` from `capture`. Generators missing there or on this rank are ignored."""
     if "python" in states:
         random.setstate(states["python"])
     if "torch" in states:
@@ -37,7 +37,7 @@ def restore(states: dict[str, Any]) -> None:
 
 def seed(number: int, rank: int) -> None:
     """Seed all generators from ``number`` and ``rank``, for a rank without a saved state."""
-    # Seeding from a string gives uncorrelated generators for neighbouring numbers; a sum of both would not.
+    # Seeding from a string gives uncorrelated generators for neighbouring numbers. The sum of both numbers would not.
     own = random.Random(f"{number}/{rank}").getrandbits(32)
     random.seed(own)
     torch.manual_seed(own)
@@ -47,7 +47,7 @@ def seed(number: int, rank: int) -> None:
 
 @contextlib.contextmanager
 def seeded(number: int) -> Iterator[None]:
-    """Seed the generators that samplers use (torch on the CPU, Python, NumPy); restore their state on exit."""
+    """Seed the generators that samplers use (torch on the CPU, Python, NumPy), and restore their states on exit."""
     numpy = sys.modules.get("numpy")
     before = {name: state for name, state in capture().items() if name != "cuda"}
     # torch.manual_seed would also seed the GPUs.
@@ -62,5 +62,8 @@ def seeded(number: int) -> Iterator[None]:
 
 
 def uses_gpu() -> bool:
-    """Return whether this process uses a GPU. The check itself must not create a CUDA context, which takes memory."""
+    """Return whether this process uses a GPU.
+
+    The check must not create a CUDA context, because a context takes GPU memory.
+    """
     return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

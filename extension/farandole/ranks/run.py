@@ -24,20 +24,20 @@ class LoadedCheckpoint:
 
 
 class CurrentRun:
-    """The run as announced by the driver; the folders are None between runs and without a driver."""
+    """The run that the driver has announced. The folders are None between runs and without a driver."""
 
     def __init__(self) -> None:
         self.begin("", "")
 
     def begin(self, folder: str, resume: str) -> None:
-        """Begin a run with its folder and the folder of the run to resume from; an empty string means none."""
+        """Begin a run in ``folder`` that resumes from the folder ``resume``. An empty string means no folder."""
         self._exit_callbacks: list[Callable[[], None]] = []
         self._loaders: dict[object, Callable[[], LoadedCheckpoint | None]] = {}
         self.folder = Path(folder) if folder else None
         self.resume = Path(resume) if resume else None
 
     def end(self) -> None:
-        """Call the callbacks of `at_end` and leave the run; warn if the cell was to resume and did not."""
+        """Call the callbacks from `at_end` and leave the run. Warn if the cell should have resumed but did not."""
         try:
             with contextlib.ExitStack() as stack:  # calls all of them, even if one raises
                 for callback in reversed(self._exit_callbacks):
@@ -56,7 +56,10 @@ class CurrentRun:
         self._loaders[state] = load
 
     def catch_up(self, state: object) -> LoadedCheckpoint | None:
-        """Load this run's newest checkpoint into the state of a new rank; return None if the state is as new."""
+        """Load this run's newest checkpoint into the state of a new rank, unless the state is at least as new.
+
+        Returns the checkpoint, or None if nothing was loaded.
+        """
         load = self._loaders.get(state)
         return load() if load is not None else None
 

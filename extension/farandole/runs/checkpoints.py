@@ -22,8 +22,8 @@ class Checkpoint:
 def checkpoints_of(folder: Path) -> tuple[Checkpoint, ...]:
     """Return the checkpoints in a run's folder that have readable manifests, oldest first.
 
-    A writer renames the old checkpoint of a step to ``.old`` before it puts the new one in its place. If the writer
-    was killed in between, the renamed one counts.
+    To replace the checkpoint of a step, a writer renames the old checkpoint to ``.old`` before it renames the new one.
+    If the writer was killed in between, the old checkpoint is returned.
     """
     places = folder / CHECKPOINTS
     found = {one.step: one for place in places.glob(f".{CHECKPOINT_PREFIX}*.old") if (one := _read(place)) is not None}

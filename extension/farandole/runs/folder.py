@@ -1,4 +1,4 @@
-"""Reads the folder of one run; see `farandole.runs.store` for its files."""
+"""Reads the folder of one run. `farandole.runs.store` describes the files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CODE_BYTES = 4_000_000
 
 
 def run_names(store: Path) -> Sequence[str]:
-    """Return the names of the folders in a store, in their order; raises OSError if the store cannot be read."""
+    """Return the sorted names of the folders in a store. Raises OSError if the store cannot be read."""
     with os.scandir(store) as entries:
         return sorted(entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
 
@@ -40,7 +40,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def read_info(folder: Path) -> RunInfo:
-    """Read ``run.json``; a run whose driver has ended is lost. Raises RunUnreadableError."""
+    """Read ``run.json``. The status is lost if the driver has ended before the run. Raises RunUnreadableError."""
     return as_it_stands(stored_info(folder))
 
 
@@ -53,19 +53,19 @@ def stored_info(folder: Path) -> RunInfo:
 
 
 def as_it_stands(info: RunInfo) -> RunInfo:
-    """Return the info with the status lost if the driver has ended before it could write the end."""
+    """Return the info, with the status lost if the driver ended before it could record the end of the run."""
     if info.status is Status.RUNNING and driver_is_gone(info.driver):
         return replace(info, status=Status.LOST, error=info.error or "the driver ended before the run did")
     return info
 
 
 def this_process() -> dict[str, Any]:
-    """Return what identifies this process: host, process id and start time."""
+    """Return the host, process id and start time, which together identify this process."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
 
 
 def driver_is_gone(driver: Mapping[str, Any]) -> bool:
-    """Return whether the process of a driver has ended; False if it ran on another host, where it cannot be checked."""
+    """Return whether a driver's process has ended. Returns False for another host, where this cannot be checked."""
     if driver.get("host") != socket.gethostname():
         return False
     try:
@@ -76,7 +76,7 @@ def driver_is_gone(driver: Mapping[str, Any]) -> bool:
 
 
 def feed(run: Run, ranks: Container[int] | None = None) -> None:
-    """Add the content of a run's files to it, for some ranks or for all; warn of files that cannot be read."""
+    """Add the content of a run's files to the run, for ``ranks`` or for all. Warn about files that cannot be read."""
     for folder, suffix in FOLDERS.items():
         for rank, name in rank_files(run.folder, folder, suffix):
             if ranks is None or rank in ranks:
@@ -93,14 +93,14 @@ def _feed(run: Run, rank: int, name: str) -> None:
 
 
 def add_valid(run: Run, rank: int, record: dict[str, Any]) -> None:
-    """Add a record from a file if it is valid; a full disk leaves incomplete ones."""
+    """Add a record from a file, or ignore it if it is invalid. A full disk can leave incomplete records."""
     with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
         run.add_records(rank, record)
 
 
 @contextmanager
 def warned(run: str) -> Iterator[None]:
-    """Turn the error of a file of a run into a warning: the other files are read."""
+    """Turn an error from reading one file of a run into a warning, so that the other files are still read."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -108,9 +108,10 @@ def warned(run: str) -> Iterator[None]:
 
 
 def read_lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a file of JSON lines; incomplete lines are skipped.
+    """Yield the objects in a file of JSON lines. Incomplete lines are skipped.
 
-    Raises ValueError at a line of more than `LINE_BYTES`: what follows is no text of ours, such as a hole of zeros.
+    Raises ValueError at a line of more than `LINE_BYTES`. Farandole writes no such lines, so the file is damaged, e.g.
+    by a block of zeros.
     """
     with open_regular(folder, name) as file:
         while line := file.readline(LINE_BYTES + 1):
@@ -137,12 +138,12 @@ def tail(folder: Path, name: str) -> str:
 
 
 def code_of(info: RunInfo) -> str:
-    """Return the code of a run's cell; warn if it cannot be read."""
+    """Return the code of a run's cell. Warn and return an empty string if the code cannot be read."""
     with suppress(FileNotFoundError), warned(info.id):
         return read_code(info.folder)
     return ""
 
 
 def read_code(folder: Path) -> str:
-    """Return the code of a run's cell; raises OSError or ValueError."""
+    """Return the code of a run's cell. Raises OSError or ValueError if the code cannot be read."""
     return read_bytes(folder, "code.py", CODE_BYTES).decode("utf-8", "replace")

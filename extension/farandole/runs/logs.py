@@ -23,7 +23,7 @@ class RankLogs:
             self._sizes[rank] -= len(texts.popleft())
 
     def tail(self, rank: int, lines: int) -> str:
-        """Return a rank's last lines, as one text."""
-        # A copy, because the loop's thread may append meanwhile.
+        """Return the last lines of a rank's output as one text."""
+        # A copy, because the event loop's thread may append at the same time.
         text = "".join(tuple(self._texts.get(rank, ())))
         return "\n".join(text.splitlines()[-lines:])

@@ -1,4 +1,4 @@
-"""Plain data about a run and its ranks."""
+"""Data classes that describe a run and its ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.runs.writer import strict_json
 RankStatus = Literal["running", "done", "failed", "stopped", "dead"]
 
 LOG_LINES = 5
-"""How many of the last lines of a rank are kept in memory."""
+"""How many of the last lines of a rank's output are kept in memory."""
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -47,7 +47,10 @@ class RunInfo:
     resumed_from: str | None = None
     """Id of the run whose checkpoint this run has continued from."""
     notebook: str = ""
-    """Absolute path of the notebook of the run; this and the next two are empty without a notebook."""
+    """Absolute path of the notebook that started the run.
+
+    This, ``kernel`` and ``cell`` are empty if no notebook started it.
+    """
     kernel: str = ""
     cell: str = ""
 
@@ -57,13 +60,13 @@ class RunInfo:
         return (self.ended or time.time()) - self.started
 
     def to_json(self, *, indent: int | None = 2) -> str:
-        """Return the text of ``run.json``."""
+        """Return the content of ``run.json`` as text."""
         record = {name: value for name, value in vars(self).items() if name != "folder"}
         return strict_json({**record, "code": "code.py"}, indent=indent) + "\n"
 
     @classmethod
     def from_json(cls, record: dict[str, Any], folder: Path) -> RunInfo:
-        """Parse a record of `to_json`; ignore unknown keys. Raises ValueError if it is invalid, with the key."""
+        """Parse a record that `to_json` wrote. Unknown keys are ignored. Raises ValueError for an invalid value."""
         for key in ("id", "status", "started"):
             if key not in record:
                 raise ValueError(f"run.json has no {key!r}")
@@ -90,11 +93,11 @@ _KINDS = {
     "notices": "texts",
     "resumed_from": "text or null",
 }
-"""The types of the values of ``run.json``; all others are texts."""
+"""The types of the values in ``run.json``. Values that are not listed are texts."""
 
 
 class LogTail:
-    """The last lines of a rank's output; a carriage return overwrites the line, as in a terminal."""
+    """The last lines of a rank's output. A carriage return overwrites the line, as in a terminal."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=LOG_LINES)
@@ -107,7 +110,7 @@ class LogTail:
         self._open = self._open[-2_000:]
 
     def lines(self) -> list[str]:
-        """Return at most `LOG_LINES` lines; the last one may be incomplete."""
+        """Return at most `LOG_LINES` lines. The last line may be incomplete."""
         last = [_shown(self._open)] if self._open else []
         return [*self._lines, *last][-LOG_LINES:]
 

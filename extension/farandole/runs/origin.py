@@ -18,9 +18,10 @@ class Origin:
 
 
 def origin() -> Origin:
-    """Return the origin of the running code; called on the thread that runs the cell.
+    """Return the origin of the running code. Call this on the thread that runs the cell.
 
-    Jupyter Server passes the notebook's path to a kernel at its start, and JupyterLab the cell's id with each cell.
+    Jupyter Server passes the path of the notebook to a kernel that it starts. JupyterLab sends the id of the cell with
+    each request to run a cell.
     """
     # Looked up instead of imported: only kernels have imported it, and other processes may lack the package.
     module = sys.modules.get("ipykernel.kernelapp")

@@ -1,12 +1,13 @@
-"""Records which messages the files of a run hold, so that another driver continues them without a gap.
+"""Records which messages the files of a run hold, so that another driver can continue without a gap.
 
-A worker keeps the messages of each of its kernels in a run as a journal, numbered from 1. ``positions.json`` has
+During a run, a worker keeps a journal for each of its kernels: the kernel's messages, numbered from 1.
+``positions.json`` has
 
-- ``kernels``: the number of the last message whose content the files hold, by kernel id;
-- ``sizes``: the sizes that the files had then, in bytes, by name.
+- ``kernels``: the number of the last message whose content is in the files, by kernel id;
+- ``sizes``: the sizes of the files after that message, in bytes, by file name.
 
-A driver that takes over the run cuts the files back to these sizes and skips the messages up to these numbers. The rest
-was written just before the earlier driver was killed, and is in the journals.
+A driver that takes over the run truncates the files to these sizes and skips the messages up to these numbers. Data
+beyond these sizes was written just before the earlier driver was killed. It is added again from the journals.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from farandole.reading import SMALL_JSON_BYTES, open_regular, read_json
 
 POSITIONS = "positions.json"
 JournalPosition: TypeAlias = tuple[str, int]
-"""The place of a message: the id of its kernel, and its number in the worker's journal of that kernel in the run."""
+"""The position of a message: the id of the kernel that sent it, and its number in the journal for that kernel."""
 
 FOLDERS = {"metrics": ".jsonl", "usage": ".jsonl", "logs": ".log"}
 
 
 def rank_files(run: Path, folder: str, suffix: str) -> Iterator[tuple[int, str]]:
-    """Yield rank and path of each file ``rank-<n><suffix>`` in a folder of a run; the path is relative to the run."""
+    """Yield the rank and path of each file ``rank-<n><suffix>`` in a folder of a run. Paths are relative to ``run``."""
     for path in sorted((run / folder).glob(f"rank-*{suffix}")):
         number = path.stem.removeprefix("rank-")
         if number.isascii() and number.isdigit() and len(number) < 10 and int(number) < MOST_RANKS:
@@ -36,17 +37,17 @@ def rank_files(run: Path, folder: str, suffix: str) -> Iterator[tuple[int, str]]
 
 
 def sizes_of(folder: Path) -> dict[str, int]:
-    """Return the sizes of a run's files by name."""
+    """Return the sizes of a run's files in bytes, by file name."""
     names = [name for part, suffix in FOLDERS.items() for _, name in rank_files(folder, part, suffix)]
     return {name: (folder / name).lstat().st_size for name in names}
 
 
 def cut_back(folder: Path, keep: Container[int] = ()) -> Mapping[str, int]:
-    """Cut a run's files back to the sizes in ``positions.json`` and return its numbers by kernel.
+    """Truncate a run's files to the sizes in ``positions.json`` and return the message numbers there, by kernel id.
 
-    - The files of the ranks to ``keep`` stay as they are: no worker has a journal of those.
-    - The files are renamed to ``.old``, and the journals supply all content again, if there are no positions (a run of
-      an older version) or a file is shorter than its size there (a crash of the machine).
+    - The files of the ranks to ``keep`` stay as they are, because no worker has a journal for these ranks.
+    - If there is no valid ``positions.json`` (e.g. an older version wrote the run), or a file is shorter than recorded
+      (the machine crashed), the files are renamed to ``.old``. The journals then supply all content again.
     """
     found = _read(folder)
     if found is not None and any(_size(folder, name) < size for name, size in found["sizes"].items()):
@@ -57,7 +58,7 @@ def cut_back(folder: Path, keep: Container[int] = ()) -> Mapping[str, int]:
             (folder / POSITIONS).unlink(missing_ok=True)
     for part, suffix in FOLDERS.items():
         for rank, name in rank_files(folder, part, suffix):
-            # A volume that refuses this refuses writes as well, and the run has a notice about those.
+            # If the volume does not allow this, later writes fail too, and the user gets a notice about those.
             with suppress(OSError):
                 if rank not in keep:
                     _cut(folder, name, None if found is None else found["sizes"].get(name, 0))
@@ -79,7 +80,7 @@ def _size(folder: Path, name: str) -> int:
 
 
 def _cut(folder: Path, name: str, size: int | None) -> None:
-    """Cut a file back to a size; without a size, or if it is not a regular file, put it aside."""
+    """Truncate a file to a size. If no size is given or the file is not a regular one, rename it to ``.old``."""
     path = folder / name
     try:
         with open_regular(folder, name) as file:

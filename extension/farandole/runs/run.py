@@ -26,14 +26,14 @@ Listener = Callable[[Report], None]
 class Run:
     """One training cell.
 
-    The thread of the event loop feeds it, other threads read it. One lock guards all changing state; it is never held
-    while a file is written or a listener is called.
+    The event loop's thread adds messages to the run, and other threads read from the run. One lock guards all mutable
+    state. The lock is never held while a file is written or a listener is called.
     """
 
     def __init__(
         self, info: RunInfo, code: str, sink: Sink | None = None, *, written: Mapping[str, int] | None = None
     ) -> None:
-        """Make a run; the files of a resumed run hold the messages up to the numbers ``written``, by kernel id."""
+        """Make a run. For a resumed run, ``written`` has the number of the last message in the files, by kernel id."""
         self.code = code
         self._resumed = written is not None
         self._written = written or {}
@@ -56,7 +56,7 @@ class Run:
 
     @property
     def id(self) -> str:
-        """Id of the run: its start time and four random digits."""
+        """Id of the run: the start time and four random hexadecimal digits."""
         return self._info.id
 
     @property
@@ -81,12 +81,12 @@ class Run:
 
     @property
     def started(self) -> float:
-        """Start, in seconds since the epoch."""
+        """When the run started, in seconds since the epoch."""
         return self._info.started
 
     @property
     def ended(self) -> float | None:
-        """End, in seconds since the epoch, or None."""
+        """When the run ended, in seconds since the epoch, or None if it has not ended."""
         return self._info.ended
 
     @property
@@ -96,7 +96,7 @@ class Run:
 
     @property
     def backend(self) -> str:
-        """Backend of the run."""
+        """Backend of the run: ``horovod``, ``torch`` or ``none``."""
         return self._info.backend
 
     @property
@@ -126,10 +126,10 @@ class Run:
         return results[min(results)] if results else None
 
     def add_records(self, rank: int, *records: dict[str, Any], position: JournalPosition | None = None) -> None:
-        """Add a batch of rank messages, unless the run's files hold it; unknown kinds are ignored."""
+        """Add a batch of rank messages, unless the run's files already hold the batch. Unknown kinds are ignored."""
         known = self._is_known(position)
         if known:
-            # Progress is in no file; the last message of each name counts.
+            # Progress messages are not written to any file, so the last one of each name is needed.
             records = tuple(record for record in records if record.get("kind") == Kind.PROGRESS)
         lines: dict[str, str] = {}
         reports = [self._add(rank, record, lines) for record in records]
@@ -164,7 +164,7 @@ class Run:
         return report
 
     def add_log(self, rank: int, text: str, position: JournalPosition | None = None) -> None:
-        """Add output of a rank, unless the run's files hold it."""
+        """Add output from a rank, unless the run's files already hold that output."""
         if self._is_known(position):
             return
         with self._lock:
@@ -179,7 +179,7 @@ class Run:
         self._view(rank).state = state
 
     def assign_ranks(self, workers: Sequence[str]) -> None:
-        """Set the workers of the ranks 0, 1, ...; ranks beyond them are dead."""
+        """Set the workers of the ranks 0, 1, ... and mark all other ranks as dead."""
         with self._lock:
             for rank, worker in enumerate(workers):
                 view = self._view(rank)
@@ -198,7 +198,7 @@ class Run:
             self._sink.flush()
 
     def finish(self, status: Status, error: str | None = None, *, ended: float | None = None) -> None:
-        """End the run now, or at the time ``ended``, and write all pending data; a second call does nothing."""
+        """End the run now, or at the time ``ended``, and write all pending data. A second call does nothing."""
         with self._lock:
             if self._info.status.ended:
                 return
@@ -207,22 +207,23 @@ class Run:
         self._over.set()
 
     def write_to(self, sink: Sink) -> None:
-        """Write all further changes to these files."""
+        """Write all further changes to ``sink``."""
         self._sink = sink
 
     def let_go(self) -> None:
-        """Write all pending data of a run that continues without this driver; an attach takes over the run."""
+        """Write all pending data and stop following the run, which continues until another driver attaches to it."""
         self._sink.close()
         self._over.set()
 
     def wait(self, timeout: float | None = None) -> Run:
-        """Wait for the end of the run and return the run; ``timeout`` in seconds, None for no limit.
+        """Wait until the run has ended and return it. ``timeout`` is in seconds, or None for no limit.
 
         Raises:
-            RankError: the run failed or was stopped. DeadlineError: it has not ended after ``timeout``.
-            UsageError: it continues, led by another driver.
+            RankError: the run failed or was stopped.
+            DeadlineError: the run has not ended after ``timeout``.
+            UsageError: the run continues without this driver.
         """
-        # Waits for the event, which is set after the files are closed: the files must show the end when this returns.
+        # The event is set after the files are closed, because the files must show the end of the run when this returns.
         if not self._over.wait(timeout) and not self.status.ended:
             raise still_going(self.id, timeout)
         if not self.status.ended:
@@ -240,12 +241,12 @@ class Run:
         self._listeners.append(listener)
 
     def ranks(self) -> list[RankView]:
-        """Return the latest state of all ranks, in their order."""
+        """Return the latest state of all ranks, ordered by rank."""
         with self._lock:
             return [replace(view, progress=dict(view.progress)) for _, view in sorted(self._views.items())]
 
     def series(self, *, by_rank: bool = True) -> list[Series]:
-        """Return all reported series for a chart (at most 300 points a line), with or without a line for each rank."""
+        """Return all series for charts, at most 300 points for each line, with or without a line for each rank."""
         with self._lock:
             return drawn(self._tables, by_rank=by_rank)
 

@@ -1,8 +1,8 @@
-"""The metrics of a run: the full table of each rank, and a condensed form of each series for charts.
+"""Keeps the metrics of a run: a full table for each rank, and a condensed form of each series for charts.
 
-The full table is kept in flat arrays (8 bytes a number). Each series also has an *envelope* of at most `POINTS`
-buckets with mean, minimum and maximum. Neighbouring buckets are joined when there are too many. So the cost of adding
-a point and of drawing a series does not grow with the run.
+The full table is kept in flat arrays (8 bytes per number). Each series also has an *envelope* of at most `POINTS`
+buckets with mean, minimum and maximum. Neighbouring buckets are merged when there are too many. The cost of adding a
+point or drawing a series therefore does not grow with the length of the run.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from farandole.protocol import Report
 
 POINTS = 300
-"""Largest number of points drawn for a line."""
+"""Maximum number of points in the line of one rank."""
 
 LARGEST_WHOLE = 2.0**63 - 1024
-"""Largest float that is a 64-bit integer; the largest step of a report is rounded to more."""
+"""Largest float that fits into a 64-bit integer. The largest step of a report would be rounded up to a larger float."""
 
 
 class Axis:
-    """Places the reports of one series on the x axis: by step, else by epoch, else by their order."""
+    """Places the reports of one series on the x axis: by step, otherwise by epoch, otherwise in order of arrival."""
 
     def __init__(self) -> None:
         self.label = "report"
@@ -36,7 +36,7 @@ class Axis:
         self._epoch: int | None = None
 
     def place(self, step: int | None, epoch: int | None) -> int:
-        """Return the x of a report; if steps start again with each epoch, x continues from the last epoch."""
+        """Return the x value of a report. If steps restart with each epoch, x continues from the last epoch."""
         if step is not None:
             self.label = "step"
             x = self._continued(step, epoch)
@@ -56,7 +56,7 @@ class Axis:
 
 @dataclass(slots=True)
 class Bucket:
-    """Count, sum, minimum and maximum of the finite values at neighbouring x."""
+    """Count, sum, minimum and maximum of the finite values at neighbouring x values."""
 
     count: int = 0
     total: float = 0.0
@@ -85,12 +85,12 @@ class Bucket:
 
     @property
     def mean(self) -> float:
-        """Mean of the finite values, NaN if there is none."""
+        """Mean of the finite values, or NaN if there are none."""
         return self.total / self.count if self.count else math.nan
 
 
 class Envelope:
-    """At most `POINTS` buckets; their width in x is a power of two, so that the buckets of all ranks align."""
+    """At most `POINTS` buckets. Their width in x is a power of two, so that the buckets of all ranks align."""
 
     def __init__(self, limit: int = POINTS) -> None:
         self.width = 1
@@ -108,7 +108,7 @@ class Envelope:
             self.width *= 2
 
     def at(self, width: int) -> dict[int, Bucket]:
-        """Return the buckets at a coarser width (a multiple of this one's)."""
+        """Return the buckets merged to a larger ``width``, a multiple of the current one."""
         coarse: dict[int, Bucket] = {}
         for key, bucket in self.buckets.items():
             coarse.setdefault(key * self.width // width, Bucket()).join(bucket)
@@ -117,7 +117,7 @@ class Envelope:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One point of a chart; ``mean`` is NaN if no value is finite, ``bad`` counts NaN and infinite values."""
+    """One point of a chart. ``mean`` is NaN if no value is finite. ``bad`` counts the NaN and infinite values."""
 
     x: float
     mean: float
@@ -135,13 +135,13 @@ class Series:
     points: list[Point]
     ranks: dict[int, list[Point]]
     first: float
-    """Mean over the ranks of their first values."""
+    """Mean of the first values of all ranks."""
     last_of: dict[int, float]
     """Last value of each rank."""
 
     @property
     def last(self) -> float:
-        """Mean over the ranks of their last values."""
+        """Mean of the last values of all ranks."""
         return _mean(list(self.last_of.values()))
 
     @property
@@ -151,12 +151,12 @@ class Series:
 
     @property
     def low(self) -> float:
-        """Smallest finite value, NaN if there is none."""
+        """Smallest finite value, or NaN if there is none."""
         return min((p.low for p in self.points if math.isfinite(p.mean)), default=math.nan)
 
     @property
     def high(self) -> float:
-        """Largest finite value, NaN if there is none."""
+        """Largest finite value, or NaN if there is none."""
         return max((p.high for p in self.points if math.isfinite(p.mean)), default=math.nan)
 
 

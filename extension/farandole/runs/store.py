@@ -1,11 +1,11 @@
-"""The run store: one folder for each run, readable with any tool. ``<runs>/<id>/`` contains
+"""The run store keeps each run in a folder of plain files. ``<runs>/<id>/`` contains
 
 - ``run.json`` and ``code.py``;
-- ``metrics/rank-<n>.jsonl`` with a report in each line, ``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``;
-- ``positions.json``: which messages of the ranks these files hold, see `farandole.runs.positions`;
-- ``view.json`` and ``lines.json``: the condensed form for dashboard and panel;
+- ``metrics/rank-<n>.jsonl`` with one report per line, ``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``;
+- ``positions.json``, which records the messages that these files hold, see `farandole.runs.positions`;
+- ``view.json`` and ``lines.json``, the condensed data for the dashboard and the panel;
 - ``checkpoints/step-<n>/``, if the ranks have written any;
-- ``records/``: journals that workers have persisted, see `farandole.driver.recovery.orphaned_runs`.
+- ``records/``, the journals that workers have saved, see `farandole.driver.recovery.orphaned_runs`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RunStore:
         cwd: str | Path | None = None,
         origin: Origin | None = None,
     ) -> Run:
-        """Begin a run; if its folder cannot be written, the run stays in memory and has a notice about it."""
+        """Begin a run. If the folder cannot be written, the run stays in memory and gets a notice that says so."""
         run_id = self._new_id()
         cwd = Path(cwd or Path.cwd())
         info = RunInfo(
@@ -87,10 +87,11 @@ class RunStore:
         return self._write(Run(info, code, Nowhere()))
 
     def resume(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
-        """Return a run that another driver began, with the content of its files, to be continued from the journals.
+        """Take over a run that another driver began, and return it with the content of its files.
 
-        ``about`` is the first content of its ``run.json``, for a store without its folder. The ``missing`` ranks have
-        no journals, so their files stay as they are.
+        The caller then adds the messages from the workers' journals. ``about`` is the initial content of the run's
+        ``run.json``, which is used if this store has no folder for the run. The ``missing`` ranks have no journals, so
+        their files stay as they are.
         """
         folder = self.folder / Path(about["id"]).name
         info = _info_to_resume(folder, about)
@@ -101,7 +102,10 @@ class RunStore:
         return self._write(run, written)
 
     def follow(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
-        """Return a run that another driver leads and writes, to be fed from the beginning of the journals."""
+        """Return a run that another driver leads and writes to disk.
+
+        The caller adds all messages from the journals. The ``missing`` ranks have no journals and are read from files.
+        """
         info = RunInfo.from_json({**about, "driver": this_process()}, self.folder / Path(about["id"]).name)
         run = Run(info, code, Nowhere())
         feed(run, missing)
@@ -129,7 +133,7 @@ class RunStore:
         return list(runs)
 
     def _read(self) -> tuple[Sequence[RunInfo], dict[str, RunUnreadableError]]:
-        """Return all runs, newest first, and why others cannot be read, by the names of their folders."""
+        """Return all runs, newest first, and the errors from folders that cannot be read, by folder name."""
         runs: list[RunInfo] = []
         unreadable: dict[str, RunUnreadableError] = {}
         for name in self._names():
@@ -149,11 +153,13 @@ class RunStore:
             return ()
 
     def find(self, key: str) -> RunInfo:
-        """Return the run with this id, beginning of an id or name; of several with that name the newest.
+        """Return the run that ``key`` names: an id, a name, or the beginning of an id.
+
+        If several runs have the same name, the newest is returned.
 
         Raises:
-            RunNotFoundError: there is none, or several ids begin with ``key``.
-            RunUnreadableError: it cannot be read.
+            RunNotFoundError: there is no such run, or several ids begin with ``key``.
+            RunUnreadableError: the run cannot be read.
         """
         runs, unreadable = self._read()
         exact = [info for info in runs if info.id == key] or [info for info in runs if info.name == key and key]
@@ -170,13 +176,14 @@ class RunStore:
     def to_resume(self, key: str, *, name: str | None = None, cwd: Path | None = None) -> RunInfo:
         """Return the run whose checkpoint a new run continues from.
 
-        - ``key`` is an id, the beginning of one, or a name; of several runs with that name, the newest with a
-          checkpoint counts.
-        - With an empty key it is the newest run that has a checkpoint: of the same ``name`` if there is one, else of
-          the same working directory.
+        - ``key`` is an id, the beginning of an id, or a name. If several runs have that name, the newest one with a
+          checkpoint is returned.
+        - If ``key`` is empty, the newest run with a checkpoint is returned: among the runs with the same ``name`` if
+          a name is given, otherwise among the runs from the same working directory.
 
         Raises:
-            UsageError: the run has no checkpoint. RunNotFoundError: there is no such run.
+            UsageError: the run has no checkpoint.
+            RunNotFoundError: there is no such run.
         """
         if key:
             return self._with_checkpoint(key)
@@ -202,27 +209,28 @@ class RunStore:
         )
 
     def load(self, key: str) -> Run:
-        """Read a run from disk; ``key`` as in `find`."""
+        """Read a run from disk. ``key`` is as in `find`."""
         info = self.find(key)
         run = Run(info, code_of(info))
         feed(run)
         return run
 
     def load_run(self, key: str) -> pd.DataFrame:
-        """Return the reports of a run as a data frame; ``key`` as in `find`."""
+        """Return the reports of a run as a data frame. ``key`` is as in `find`."""
         return self.load(key).dataframe()
 
 
 def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
-    """Return the reports of a run (its id, the beginning of one, or a name) as a pandas data frame.
+    """Return the reports of a run as a pandas data frame.
 
-    Columns are rank, time (seconds since the epoch), step, epoch and one for each series.
+    ``key`` is the id of the run, the beginning of the id, or the name of the run. The columns are rank, time (seconds
+    since the epoch), step, epoch, and one for each series.
     """
     return RunStore(folder).load_run(key)
 
 
 def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
-    """Return the info of a run that another driver began; keep a ``run.json`` that cannot be read as ``.old``."""
+    """Return the info of a run that another driver began. An unreadable ``run.json`` is renamed to ``run.json.old``."""
     path = folder / "run.json"
     if os.path.lexists(path):
         try:
@@ -233,7 +241,7 @@ def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
 
 
 def git_state(cwd: Path) -> dict[str, Any] | None:
-    """Return ``commit`` and ``dirty`` of the git repository of a folder, or None without a repository."""
+    """Return ``commit`` and ``dirty`` of a folder's git repository, or None if git finds no repository."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=GIT_SECONDS, check=True)

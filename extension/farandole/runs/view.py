@@ -1,4 +1,4 @@
-"""The data that the dashboard shows of a run, as JSON: pure functions of the run and the time."""
+"""Turns a run into the JSON data that the dashboard shows. The data depends only on the run and the time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from farandole.runs.series import Point, Series
 
 SLOWER = 1.05
-"""The slowest rank is marked if its step takes this many times the mean."""
+"""The slowest rank is highlighted if its step time is more than this many times the mean step time."""
 
 FRESH_SECONDS = 10.0
-"""A progress message no longer counts once its rank has sent another one that is this much newer."""
+"""A progress message is ignored once a message for another loop is newer by this many seconds."""
 
 
 def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
@@ -44,9 +44,10 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
 
 
 def progress(ranks: Sequence[RankView]) -> list[dict[str, Any]]:
-    """Return a bar for each running loop: the mean over the ranks, and the seconds that the slowest still needs.
+    """Return a progress bar for each running loop.
 
-    Between two loops the bar of the last one stays; bars of earlier loops would push the charts off the screen.
+    A bar has the mean progress of the ranks, and the seconds that the slowest rank still needs. Between two loops only
+    the bar of the last loop stays, because bars of earlier loops would push the charts off the screen.
     """
     names = dict.fromkeys(name for view in ranks for name in view.progress)
     records = {name: [view.progress[name] for view in ranks if name in view.progress] for name in names}
@@ -75,7 +76,7 @@ def _bar(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def series_view(series: Series, *, per_rank: bool) -> dict[str, Any]:
-    """Return one series; values that are not finite are null, and ``bad_x`` lists their x."""
+    """Return one series as JSON. Values that are not finite become null, and ``bad_x`` lists their x values."""
     return {
         "name": series.name,
         "x_label": series.x_label,
@@ -113,7 +114,7 @@ def _row(view: RankView) -> dict[str, Any]:
 
 
 def _busiest(view: RankView) -> dict[str, Any]:
-    """Return the progress of the innermost loop: of the fresh messages the one with the most samples a second."""
+    """Return the progress of the innermost loop, which is the recent message with the most samples per second."""
     newest = max((record["time"] for record in view.progress.values()), default=0.0)
     fresh = [record for record in view.progress.values() if newest - record["time"] < FRESH_SECONDS]
     return max(fresh, key=lambda record: record.get("samples_per_second") or 0.0, default={})
@@ -129,13 +130,13 @@ def _mark_slowest(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """Return the sum of the known values, or None if there is none."""
+    """Return the sum of the values that are not None, or None if all are."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def short(value: float | None) -> float | None:
-    """Return a number with six digits, None if it is not finite."""
+    """Return a number rounded to six significant digits, or None if the number is not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.6g}")

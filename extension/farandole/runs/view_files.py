@@ -1,4 +1,4 @@
-"""Keeps the dashboard's data of a run in its folder, so that the panel reads one small file instead of all reports."""
+"""Writes a run's dashboard data to the run's folder, so that the panel reads one small file instead of all reports."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from farandole.runs.writer import RunFiles
 
 VIEW = "view.json"
-"""The view of a run: see `farandole.runs.view.view_of`."""
+"""File with the data that `farandole.runs.view.view_of` returns for a run."""
 LINES = "lines.json"
-"""Its series with a line for each rank: ``{"series": [...]}``."""
+"""File with the series of a run, with a line for each rank: ``{"series": [...]}``."""
 
 
 @dataclass
 class _File:
-    """A file that is written again after ``pause`` seconds, or ``share`` times the last write if that is longer."""
+    """A file that is rewritten after ``pause`` seconds, or after ``share`` times as long as the last write took.
+
+    The longer of the two counts.
+    """
 
     name: str
     make: Callable[[Run], dict[str, Any]]
@@ -41,7 +44,7 @@ def _lines(run: Run) -> dict[str, Any]:
 
 
 class ViewFiles:
-    """Writes the view files of one run, within a small share of the driver's time for any number of ranks."""
+    """Writes the view files of one run. This takes a small share of the driver's time for any number of ranks."""
 
     def __init__(self, run: Run, files: RunFiles) -> None:
         self._run = run
@@ -49,9 +52,9 @@ class ViewFiles:
         self._all = (_File(VIEW, _view, 1.0, 25.0), _File(LINES, _lines, 5.0, 100.0))
 
     def renew(self, version: int, *, last: bool = False) -> None:
-        """Write the files that are due and older than ``version``; if ``last``, write all.
+        """Write the files that are due and do not have ``version`` yet. If ``last`` is true, write all files.
 
-        After an error the files are left empty, and the panel reads the reports instead.
+        After an error the files are made empty, so that the panel reads the reports instead.
         """
         try:
             self._write_due(version, last=last)

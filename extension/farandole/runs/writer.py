@@ -1,8 +1,8 @@
 """Writes the files of one run so that a killed driver or a full disk loses as little as possible.
 
-Added data waits in memory, and a thread appends it to the files four times a second. After an `OSError` all data is
-kept, except for the beginnings of very long logs. The thread retries every few seconds and continues where it stopped,
-even in the middle of a line.
+New data is kept in memory, and a thread appends the data to the files four times a second. After an `OSError` all data
+stays in memory, except for the beginnings of very long logs. The thread retries every few seconds and continues where
+it stopped, even in the middle of a line.
 """
 
 from __future__ import annotations
@@ -26,26 +26,29 @@ from farandole.runs.positions import POSITIONS, JournalPosition, sizes_of
 FLUSH_SECONDS = 0.25
 RETRY_SECONDS = 5.0
 RUN_FILE = "run.json"
-"""The only file without which a run is lost; the others are updated too often to wait for the disk each time."""
+"""The only file that is flushed to disk on every write, because the run cannot be read without this file.
+
+The other files are updated too often to wait for the disk each time.
+"""
 LOG_LIMIT = 4_000_000
-"""Limit for the bytes of one log in memory while its file cannot be written."""
+"""Maximum number of bytes of one log that are kept in memory while the log file cannot be written."""
 
 
 Text: TypeAlias = str | Callable[[], str]
-"""The content of a file, or a function that makes it."""
+"""The content of a file, or a function that returns the content."""
 
 
 class Sink(Protocol):
-    """Keeps the data of a run."""
+    """Interface for storing the data of a run."""
 
     def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
-        """Append the content of one message with this position to files of the run: texts by file name."""
+        """Append the content of the message at ``position`` to files of the run. ``texts`` is keyed by file name."""
 
     def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run."""
 
     def flush(self, *, force: bool = False) -> None:
-        """Write all data to the files; ``force`` retries at once after an error."""
+        """Write all data to the files. With ``force``, retry at once after an error."""
 
     def close(self) -> None:
         """Flush for the last time."""
@@ -55,11 +58,11 @@ class Renew(Protocol):
     """Updates files that are derived from all data of a run."""
 
     def __call__(self, version: int, *, last: bool) -> None:
-        """Update the files that are older than ``version``; if ``last``, update all."""
+        """Update the files that do not have ``version`` yet. If ``last`` is true, update all files."""
 
 
 class Nowhere:
-    """The sink of a run that was read from disk; it keeps nothing."""
+    """The sink of a run that was read from disk. It discards all data."""
 
     def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
         """Do nothing."""
@@ -75,10 +78,11 @@ class Nowhere:
 
 
 class RunFiles:
-    """The folder of a run that is being written. There are three locks:
+    """Writes the files in the folder of a run. There are three locks:
 
-    - ``_pending`` guards the waiting data. It is never held while writing, so adding never waits for a slow disk.
-    - ``_writing`` lets one thread write at a time, ``_renewing`` lets one thread make the derived files.
+    - ``_pending`` guards the data in memory. It is never held during a write, so adding data never waits for the disk.
+    - ``_writing`` lets only one thread at a time write.
+    - ``_renewing`` lets only one thread at a time make the derived files.
 
     No lock is held while ``tell`` is called.
     """
@@ -86,13 +90,16 @@ class RunFiles:
     def __init__(
         self, folder: Path, *, retry_seconds: float = RETRY_SECONDS, written: Mapping[str, int] | None = None
     ) -> None:
-        """Continue the files of a folder; ``written`` are the numbers that `cut_back` has returned for it."""
+        """Continue the files in a folder. ``written`` has the message numbers that `cut_back` returned for it."""
         self.folder = folder
         self._numbers = dict(written or {})
-        """The number of the last message of each kernel that is written or waiting."""
+        """The number of the last message of each kernel that was added, whether written or still in memory."""
         self._positions: dict[str, dict[str, int]] = {}
         self._sizes: dict[str, int] | None = None
-        """The sizes of the files, None until the folder was read: `cut_back` cuts a file without a size to nothing."""
+        """The sizes of the files, or None until the folder has been read.
+
+        All files must be listed, because `cut_back` truncates a file without a recorded size to zero bytes.
+        """
         self._tell: Callable[[str], None] | None = None
         self._renew: Renew | None = None
         self._renewing = threading.Lock()
@@ -107,10 +114,11 @@ class RunFiles:
         self._thread = threading.Thread(target=self._flush_often, name="farandole-run-files", daemon=True)
 
     def start(self, tell: Callable[[str], None], renew: Renew | None = None) -> None:
-        """Write the waiting data, then start the thread.
+        """Write the data in memory, then start the thread.
 
-        - ``tell`` is called with a notice when writing first fails, and again when it works again.
-        - ``renew`` is called on the thread with a version that grows with all added data, and once more at the end.
+        - ``tell`` is called with a notice when writing first fails, and again when writing works again.
+        - ``renew`` is called on the thread with a version number that grows with each addition. `close` calls it once
+          more.
         """
         self._tell = tell
         self._renew = renew
@@ -118,9 +126,10 @@ class RunFiles:
         self._thread.start()
 
     def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
-        """Append the content of one message to files of the run: texts by file name.
+        """Append the content of one message to files of the run. ``texts`` is keyed by file name.
 
-        The texts and the position are added under one lock: ``positions.json`` must never count half a message.
+        The texts and the position are added under one lock, because ``positions.json`` must never count a message of
+        which only a part is written.
         """
         with self._pending:
             for name, text in texts.items():
@@ -134,41 +143,41 @@ class RunFiles:
                 self._numbers[kernel] = number
 
     def replace(self, name: str, text: Text) -> None:
-        """Replace a whole file of the run; readers see the old content or the new content.
+        """Replace a whole file of the run. Readers see either the old content or the new content.
 
-        A function is called only when the file is written. So a text whose length grows with the ranks is not made
-        again for each rank that changes it.
+        If ``text`` is a function, it is called only when the file is written. This way, a text that grows with the
+        number of ranks is not made again for each rank that changes it.
         """
         with self._pending:
             self._replaces[name] = text
 
     def flush(self, *, force: bool = False) -> None:
-        """Write all data to the files; after an error only every few seconds, unless forced."""
+        """Write all data to the files. After an error, retry only every few seconds unless ``force`` is true."""
         with self._writing:
             news = self._try_to_write() if force or self._may_try() else None
         if news and self._tell:
             self._tell(news)
 
     def close(self) -> None:
-        """Flush for the last time and end the thread; it continues to retry if something could not be written."""
+        """Flush for the last time and end the thread, which first retries if a write has failed."""
         try:
             if not self._closed.is_set():
                 self._closed.set()
-                # Derived files come last: making them may take long or be interrupted.
+                # Derived files come last, because making them may take long or be interrupted.
                 self.flush(force=True)
                 self._bring_up_to_date(last=True)
         finally:
             self.flush(force=True)
 
     def _bring_up_to_date(self, *, last: bool) -> None:
-        # Under a lock: files that the thread began to make before the end must not replace the final ones.
+        # The lock keeps files that the thread began to make before the end from replacing the final ones.
         with self._renewing:
             news = self._try_to_renew(last=last) if last or not self._closed.is_set() else None
         if news and self._tell:
             self._tell(news)
 
     def _try_to_renew(self, *, last: bool) -> str | None:
-        """Update the derived files; after an error give them up and return a notice for the user."""
+        """Update the derived files. After an error, stop updating them and return a notice for the user."""
         if self._renew is None:
             return None
         try:
@@ -191,14 +200,14 @@ class RunFiles:
             self.flush(force=True)
 
     def _has_unwritten(self) -> bool:
-        with self._writing, self._pending:  # both locks: data that is being written is in neither dict
+        with self._writing, self._pending:  # both locks, because data that is being written is in neither dict
             return bool(self._appends or self._replaces)
 
     def _may_try(self) -> bool:
         return self._failed_at is None or time.monotonic() - self._failed_at >= self._retry_seconds
 
     def _try_to_write(self) -> str | None:
-        """Write the waiting data; return a notice for the user when it first fails, or works again."""
+        """Write the data in memory. Return a notice for the user if this fails for the first time or works again."""
         failed_before = self._failed_at is not None
         try:
             self._write_all()
@@ -228,7 +237,7 @@ class RunFiles:
                     self._appends[name] = data + self._appends.get(name, b"")
         for name in list(self._replaces):
             self._replace_now(name)
-        # Last, because run.json holds the results and notices of the same messages.
+        # This comes last, because run.json holds the results and notices from the same messages.
         positions = {"kernels": numbers, "sizes": dict(sizes)}
         if numbers and positions != self._positions:
             write_atomically(self.folder / POSITIONS, strict_json(positions).encode())
@@ -244,7 +253,7 @@ class RunFiles:
                 del self._replaces[name]
 
     def _append_now(self, name: str, data: bytearray) -> int:
-        """Append data to a file and return its size; remove written bytes from ``data``, even after an error."""
+        """Append data to a file and return the file's size. Remove written bytes from ``data``, even after an error."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE, 0o644)
@@ -259,14 +268,14 @@ class RunFiles:
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace a file so that readers see the old or the new content, never a part, even after a crash.
+    """Replace a file so that readers see either the old or the new content, even after this process crashes.
 
-    If ``durable``, this holds after a power failure too: without the flush, the file could be empty then.
+    If ``durable`` is true, this also holds after a power failure. Otherwise a power failure could leave an empty file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        # A new file: a link or a pipe of this name would be written through, or block.
+        # Create a new file, because opening an existing link would write to its target, and opening a pipe could block.
         temporary.unlink(missing_ok=True)
         with temporary.open("xb") as file:
             file.write(data)
@@ -281,9 +290,9 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def strict_json(value: Any, *, indent: int | None = None) -> str:
-    """Return a value as strict JSON: floats that are not finite become strings, unknown objects become their text.
+    """Return a value as strict JSON. Floats that are not finite and unknown objects become strings.
 
-    Halves of surrogate pairs, which file names and JSON may contain, become question marks: UTF-8 cannot encode them.
+    Unpaired surrogates, which file names and JSON may contain, become question marks because UTF-8 cannot encode them.
     """
     text = json.dumps(_strict(value), indent=indent, allow_nan=False, default=str, ensure_ascii=False)
     return text.encode("utf-8", "replace").decode()

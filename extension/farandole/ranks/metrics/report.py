@@ -1,4 +1,4 @@
-"""``fd.report``: record the metrics of this rank; costs the training loop microseconds."""
+"""``fd.report``: record the metrics of this rank. A call takes the training loop microseconds."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from farandole.ranks.metrics import reporter
 RESERVED = frozenset({"rank", "time"})
 
 DeferredValue = Callable[[], float]
-"""Returns a value that a GPU may still be computing."""
+"""A function that returns a value which a GPU may still be computing."""
 
 
 def report(step: int | None = None, epoch: int | None = None, **values: Any) -> None:
-    """Report metrics, e.g. ``fd.report(step=step, loss=loss)``; they appear live in the run's dashboard.
+    """Report metrics, e.g. ``fd.report(step=step, loss=loss)``, which appear live in the run's dashboard.
 
     A tensor on a GPU is copied on that GPU and read later, so the loop does not wait for it. NaN and infinity are kept.
     Outside a cluster, the values are only checked.
 
     Args:
-        step (int, optional): training step; the x-axis of the charts.
+        step (int, optional): training step, used as the x-axis of the charts.
         epoch (int, optional): epoch, counted from 0 or 1.
         **values: metrics by name: numbers, or tensors and arrays with one element of any shape.
 
@@ -50,7 +50,7 @@ def report(step: int | None = None, epoch: int | None = None, **values: Any) -> 
 
 
 def to_number(key: str, value: Any) -> float | DeferredValue:
-    """Return ``value`` as a float, or as a function that returns it later. ReportError names ``key``."""
+    """Return ``value`` as a float, or a function that returns the float later. Errors name ``key``."""
     if isinstance(value, Real):  # includes bool and NumPy scalars
         return _to_float(key, value)
     if getattr(value, "is_cuda", False) and value.numel() == 1 and not value.is_complex():
@@ -105,7 +105,7 @@ def _read_later(tensor: Any) -> DeferredValue:
         try:
             done.synchronize()
             return float(copy.item())
-        except RuntimeError:  # the GPU is lost or a kernel failed: the training loop gets the same error
+        except RuntimeError:  # the GPU is lost or a kernel failed, so the training loop gets the same error
             return math.nan
 
     return read

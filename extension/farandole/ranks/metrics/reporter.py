@@ -1,7 +1,7 @@
 """Collects this rank's messages and sends them to the driver in batches over a Jupyter comm.
 
-`Reporter` works with any ``publish`` function; the functions below it use the one reporter of this process. Before
-`install` (no kernel, no cluster) messages are accepted and dropped.
+`Reporter` works with any ``publish`` function. The functions below the class use the only reporter of this process.
+Before `install`, or without a kernel, messages are accepted and dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from farandole.ranks.metrics import usage
 
 SEND_SECONDS = 0.1
 MESSAGES_PER_SECOND = 2000
-"""Total of all ranks: the rate that one driver can read without slowing down its user's own work."""
+"""Maximum rate for all ranks together. One driver can read this many without slowing down the user's own work."""
 USAGE_SECONDS = 1.0
 BATCH_RECORDS = 2000
 """Maximum number of records in a message: about 200 kB of JSON, well below the limits of websockets and the proxy."""
@@ -30,19 +30,19 @@ Item = Record | Callable[[], Record]
 
 
 class Publish(Protocol):
-    """Sends one message to the driver; may be called from any thread."""
+    """Sends one message to the driver. It may be called from any thread."""
 
     def __call__(self, data: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         """Send ``data`` and raw ``buffers``."""
 
 
 def send_seconds(size: int) -> float:
-    """Return the seconds between two messages of a rank; the interval grows with the world ``size``."""
+    """Return the seconds between two messages from a rank. The interval grows with the world ``size``."""
     return max(SEND_SECONDS, size / MESSAGES_PER_SECOND)
 
 
 class Reporter:
-    """Queues records and sends them in order, every `send_seconds`; `flush` sends immediately."""
+    """Queues records and sends them in order, every `send_seconds`. `flush` sends them immediately."""
 
     def __init__(self) -> None:
         self.run = ""
@@ -89,7 +89,7 @@ class Reporter:
         self.run = ""
 
     def put(self, item: Item) -> None:
-        """Queue a record, or a function that returns one; takes less than a microsecond."""
+        """Queue a record, or a function that returns one. This takes less than a microsecond."""
         if self._publish is None:
             return
         self._queue.append(item)
@@ -136,7 +136,7 @@ def current() -> Reporter:
 
 
 def install() -> None:
-    """Connect this kernel's reporter to its driver; does nothing the second time."""
+    """Connect this kernel's reporter to the driver. A second call does nothing."""
     reporter = current()
     if reporter.connected:
         return

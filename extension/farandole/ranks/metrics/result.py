@@ -1,4 +1,4 @@
-"""``fd.result``: return a value of a run to the driver."""
+"""``fd.result``: return a value from a run to the driver."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from farandole.reading import check_levels
 
 MOST_BYTES = 1_000_000
 MOST_LEVELS = 90
-"""Less than what readers of ``run.json`` accept."""
+"""Maximum depth of a result. It is lower than the limit for the whole ``run.json``, which contains the result."""
 
 
 def result(value: Any) -> None:
-    """Return ``value`` to the driver as this rank's result of the run; the last call counts.
+    """Return ``value`` to the driver as this rank's result of the run. A later call replaces an earlier value.
 
     NaN and infinities arrive as the strings ``NaN``, ``Infinity`` and ``-Infinity``.
 
@@ -30,7 +30,7 @@ def result(value: Any) -> None:
 
     Raises:
         ReportError: the value cannot be represented as JSON (the error names its place), is larger than 1 MB, or has
-            more than `MOST_LEVELS` lists and dicts within each other.
+            lists and dicts nested more than `MOST_LEVELS` levels deep.
     """
     plain = _flat(value)
     length = len(json.dumps(plain))
@@ -43,7 +43,7 @@ def result(value: Any) -> None:
 
 
 def _flat(value: Any) -> Any:
-    """Return ``value`` as JSON types that are not nested too deeply: a driver could not write them to ``run.json``."""
+    """Return ``value`` as JSON types. Raises ReportError if they are nested too deeply for ``run.json``."""
     try:
         plain = to_plain(value, "value")
         check_levels(plain, "the value", MOST_LEVELS)
@@ -56,7 +56,7 @@ def _flat(value: Any) -> Any:
 
 
 def to_plain(value: Any, path: str) -> Any:
-    """Return ``value`` as JSON types. ReportError names its place, e.g. ``value['history'][3]``."""
+    """Return ``value`` as JSON types. Errors name the path of an unsupported value, e.g. ``value['history'][3]``."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, Integral):
@@ -84,7 +84,7 @@ def _key(key: object, path: str) -> str:
 
 
 def _detached(value: Any) -> Any:
-    # Checked before a list of millions of Python numbers is made; a number takes at least 2 bytes of JSON.
+    # Check the size before making a list of millions of Python numbers. A number takes at least 2 bytes of JSON.
     count = value.numel() if callable(getattr(value, "numel", None)) else getattr(value, "size", 1)
     if isinstance(count, int) and count * 2 > MOST_BYTES:
         raise ReportError(

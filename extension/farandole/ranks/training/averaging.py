@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
 _hooks: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""Hook of each parameter. A new optimizer replaces the hooks of an earlier one for the same parameters."""
+"""The hook on each parameter. A new optimizer replaces the hooks of an earlier optimizer on the same parameters."""
 
 
 def distributed(optimizer: Any, named: Sequence[tuple[str, torch.Tensor]]) -> Any:
-    """Return Horovod's optimizer over ``optimizer``, with gradients averaged by the time ``backward`` returns.
+    """Wrap ``optimizer`` in Horovod's optimizer, so that gradients are averaged by the time ``backward`` returns.
 
     Horovod's own hooks finish averaging in ``optimizer.step()``, which has three problems:
 
-    - Code between ``backward`` and ``step`` (gradient clipping, ``GradScaler``) sees gradients of this rank alone.
+    - Code between ``backward`` and ``step`` (gradient clipping, ``GradScaler``) sees the gradients of this rank alone.
     - A second backward pass before ``step`` raises an error.
     - Hooks of an optimizer from an earlier cell conflict with those of a new one.
 
@@ -33,7 +33,7 @@ def distributed(optimizer: Any, named: Sequence[tuple[str, torch.Tensor]]) -> An
     import horovod.torch as hvd
     from horovod.torch.optimizer import _DistributedOptimizer
 
-    # Like hvd.DistributedOptimizer: creates a class with the methods of Horovod and of the user's optimizer.
+    # Like hvd.DistributedOptimizer, this creates a class with the methods of Horovod and of the user's optimizer.
     kind = type(optimizer)
     methods = dict(_DistributedOptimizer.__dict__) | {"_register_hooks": lambda _: None}
     wrapped = type(kind.__name__, (kind,), methods)(optimizer.param_groups, named, hvd.Compression.none)
@@ -88,9 +88,9 @@ class _Averaging:
         self._done = True
 
     def _zero_grad(self, *args: Any, **options: Any) -> None:
-        """Call the user's optimizer, after dropping averages of a backward pass that was aborted with its world.
+        """Call the user's ``zero_grad``, after dropping averages from a pass that was aborted with its world.
 
-        Raises AssertionError (from Horovod) if averages of a pass that was aborted in this world are in flight.
+        Raises AssertionError (from Horovod) if averages from a pass that was aborted in this world are in flight.
         """
         self._drop_handles_of_left_world()
         if self._optimizer._handles:
@@ -104,7 +104,7 @@ class _Averaging:
             self._optimizer._handles.clear()
 
     def _synchronize(self) -> None:
-        """Average gradients that no backward pass has averaged, e.g. those that the user has set."""
+        """Average gradients that no backward pass has averaged, e.g. gradients that the user has set."""
         if not self._done:
             self._wait()
         self._done = False

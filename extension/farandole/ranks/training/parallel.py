@@ -1,4 +1,4 @@
-"""Makes a model and its optimizer part of the world: equal initial state on all ranks, averaged gradients."""
+"""Gives a model and its optimizer the same initial state on all ranks, and averages the gradients."""
 
 from __future__ import annotations
 
@@ -77,8 +77,11 @@ class Parallel(DistributedDataParallel):
 
 
 def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool) -> tuple[nn.Module, Any]:
-    """Return model and optimizer as part of the world; without a world, the model only moves to its device."""
-    if isinstance(model, Parallel):  # the cell was run before, possibly in another world
+    """Prepare a model and an optimizer for the current world, and return them.
+
+    Without a world, the model only moves to this rank's device.
+    """
+    if isinstance(model, Parallel):  # the cell has been run before, possibly in another world
         model = model.module
     # In an elastic run, a world of one rank may grow, so it needs the wrappers as well.
     backend = context.backend() if context.size() > 1 or membership.current().active else "none"
@@ -102,7 +105,7 @@ def _torch_model(model: nn.Module, find_unused_parameters: bool) -> nn.Module:
 
 
 def rejoin(parts: Iterable[Any]) -> None:
-    """Bind the models among ``parts`` to the current world; Horovod's optimizers need no change."""
+    """Bind the models among ``parts`` to the current world. Horovod's optimizers need no change."""
     for part in parts:
         for module in part.modules() if isinstance(part, nn.Module) else ():
             if isinstance(module, Parallel):

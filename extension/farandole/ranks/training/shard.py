@@ -1,4 +1,4 @@
-"""Shards a DataLoader: all ranks compute the same global batches, and each rank loads its share of each batch."""
+"""Shards a DataLoader. All ranks compute the same global batches, and each rank loads its share of each batch."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Share:
     """One rank's share of a global batch.
 
     Attributes:
-        indices: samples to load. A rank without samples gets a stand-in, so that it joins the collectives.
+        indices: samples to load. A rank without samples loads the first sample of the batch as a stand-in, because the
+            rank has to join the collectives.
         weight: number of samples divided by the mean number per rank; 0 for a stand-in.
-        end: samples of the epoch that all ranks together have used after this batch.
+        end: number of samples of the epoch that all ranks together have used after this batch.
     """
 
     def __init__(self, batch: Indices, rank: int, size: int, end: int = 0) -> None:
@@ -64,8 +65,8 @@ class ShardedLoader:
     """Iterates over this rank's shares of a DataLoader's batches, moved to this rank's device.
 
     - Each iteration is a new epoch with its own order, equal on all ranks; `set_epoch` selects the epoch.
-    - Its state is the epoch and the number of samples that all ranks have used, so that another number of ranks can
-      continue from it.
+    - The state of the loader is the epoch and the number of samples that all ranks have used, so that another number of
+      ranks can continue from that state.
     - If ``weight`` is None the loader is for evaluation and has no stand-ins.
     - Other attributes are those of the DataLoader.
     """
@@ -87,16 +88,16 @@ class ShardedLoader:
         self._loader = _rebuild(loader, self._sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """Select the epoch of the next iteration; a restored position within that epoch is kept."""
+        """Select the epoch of the next iteration. A restored position within that epoch is kept."""
         if epoch != self.epoch or self._running is not None:
             self._move(epoch, 0)
 
     def state_dict(self) -> dict[str, int]:
-        """Return the epoch and the number of its samples used so far, including the current batch."""
+        """Return the epoch and the number of samples used in that epoch, including the current batch, and the seed."""
         return {"epoch": self.epoch, "samples": self._used, "seed": self._seed}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue in the next iteration where ``state`` was taken, with the current number of ranks."""
+        """Make the next iteration continue from ``state``, with the current number of ranks."""
         self._seed = state["seed"]
         self._move(state["epoch"], state["samples"])
 
@@ -160,7 +161,7 @@ class ShardedLoader:
         return shares
 
     def _global_batches(self, epoch: int, used: int = 0) -> list[Indices]:
-        """Return the epoch's batches after the first ``used`` samples; the order depends only on seed and epoch."""
+        """Return the epoch's batches after the first ``used`` samples. Their order depends only on seed and epoch."""
         seed = self._mixed(epoch)
         with seeded(seed):
             for generator in self._generators():
@@ -191,7 +192,7 @@ class ShardedLoader:
 
 
 def after(batches: list[Indices], used: int) -> list[Indices]:
-    """Return the rest of ``batches`` after the first ``used`` samples; the first batch may be a partial one."""
+    """Return the rest of ``batches`` after the first ``used`` samples. The first batch may be a partial one."""
     kept = []
     for batch in batches:
         if rest := batch[used:]:
@@ -201,7 +202,7 @@ def after(batches: list[Indices], used: int) -> list[Indices]:
 
 
 def merge(batches: list[Indices], count: int, *, drop_last: bool) -> list[Indices]:
-    """Join each ``count`` neighbouring batches; an incomplete last group is dropped if ``drop_last``."""
+    """Merge every ``count`` consecutive batches into one. If ``drop_last``, drop an incomplete last group."""
     groups = [batches[start : start + count] for start in range(0, len(batches), count)]
     if drop_last and groups and len(groups[-1]) < count:
         groups.pop()
@@ -209,7 +210,7 @@ def merge(batches: list[Indices], count: int, *, drop_last: bool) -> list[Indice
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Return a batch with all tensors on ``device``; lists, tuples, named tuples and mappings keep their type."""
+    """Return a batch with all tensors on ``device``. Lists, tuples, named tuples and mappings keep their types."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
     if callable(getattr(batch, "to", None)):  # e.g. graphs and token encodings

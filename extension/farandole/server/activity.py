@@ -1,4 +1,4 @@
-"""Tracks whether a server is in use and reports it to the hub, which stops servers that have been idle for long."""
+"""Tracks whether a server is in use and reports this to the hub, which stops servers that are idle for too long."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ SAVED = "farandole_last_activity"
 class ActivityKernelManager(AsyncMappingKernelManager):
     """Jupyter Server's kernel manager that also tracks which requests its kernels execute.
 
-    Jupyter Server's own ``execution_state`` is not sufficient: it becomes idle after any request, also if a subshell
-    answers the request while the main shell computes. The messages of a dashboard are such requests.
+    Jupyter Server's own ``execution_state`` is not sufficient, because it becomes idle after any request. This includes
+    requests that a subshell answers while the main shell is still computing, such as the messages of a dashboard.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
-        # (message id of the request, kernel process) by (observer, kernel, subshell). A shell executes one request at a
-        # time, so the next request replaces one whose end was missed. Observers have separate entries, because one may
-        # lag behind another.
+        # Maps (observer, kernel, subshell) to (message id of the request, kernel process). A shell executes one request
+        # at a time, so a new request replaces a previous one whose idle status was missed. Each observer has its own
+        # entries, because one may receive messages later than another.
         self._executing: dict[tuple[object, str, str], tuple[str, Any]] = {}
         self.before_work: Callable[[], None] = lambda: None
 
     @property
     def busy(self) -> bool:
-        """True if any kernel executes a request; requests of dead processes do not count."""
+        """True if any kernel is executing a request. Requests to processes that have died do not count."""
         return any(process is None or process.poll() is None for _, process in self._executing.values())
 
     def note_status(self, kernel_id: str, parent: dict[str, Any], state: str, *, observer: object = None) -> None:
-        """Note that a kernel is busy or idle with the request whose header is ``parent``.
+        """Record that a kernel has started (busy) or finished (idle) the request whose header is ``parent``.
 
-        ``observer`` is the connection that has received the status; None is the server's own activity stream.
+        ``observer`` is the connection that received the status, or None for the server's own activity stream.
         """
         if parent.get("msg_type") != "execute_request":
             return
@@ -58,12 +58,12 @@ class ActivityKernelManager(AsyncMappingKernelManager):
             self.last_kernel_activity = utcnow()
 
     def transfer_to_server(self, observer: object) -> None:
-        """Attribute the unfinished requests of an observer that disconnects to the server's own activity stream."""
+        """Assign the unfinished requests of a disconnecting observer to the server's own activity stream."""
         for key in [key for key in self._executing if key[0] is observer]:
             self._executing[(None, *key[1:])] = self._executing.pop(key)
 
     def start_watching_activity(self, kernel_id: str) -> None:
-        """Receive a kernel's output to track its activity."""
+        """Subscribe to a kernel's output to track the kernel's activity."""
         super().start_watching_activity(kernel_id)  # type: ignore[no-untyped-call]
         kernel: Any = self.get_kernel(kernel_id)
         record_activity = kernel._activity_stream._recv_callback
@@ -77,17 +77,18 @@ class ActivityKernelManager(AsyncMappingKernelManager):
         kernel._activity_stream.on_recv(record_and_note)
 
     def stop_watching_activity(self, kernel_id: str) -> None:
-        """Stop tracking a kernel that ends."""
+        """Stop tracking a kernel that is shutting down."""
         super().stop_watching_activity(kernel_id)  # type: ignore[no-untyped-call]
         for key in [key for key in self._executing if key[1] == kernel_id]:
             del self._executing[key]
 
 
 def last_use(manager: ActivityKernelManager, settings: dict[str, Any]) -> datetime:
-    """Return when a server was last used: now if a kernel executes, otherwise the last execution or saved file.
+    """Return when a server was last used.
 
-    ``settings`` are those of the server's web application. HTTP requests do not count as use: open pages and drivers
-    send them every few seconds.
+    This is the current time if a kernel is executing a request, otherwise the time of the last execution or saved file.
+    ``settings`` are the settings of the server's web application. HTTP requests do not count as use, because open pages
+    and drivers send them every few seconds.
     """
     if manager.busy:
         return utcnow()
@@ -98,12 +99,12 @@ def last_use(manager: ActivityKernelManager, settings: dict[str, Any]) -> dateti
 
 
 def idle_seconds(manager: ActivityKernelManager, settings: dict[str, Any]) -> float | None:
-    """Return the seconds since a server was last used; None while a kernel executes."""
+    """Return the seconds since a server was last used, or None while a kernel is executing a request."""
     return None if manager.busy else (utcnow() - last_use(manager, settings)).total_seconds()
 
 
 def report_activity(serverapp: ServerApp) -> None:
-    """Report `last_use` to the hub as this server's activity; does nothing outside a hub."""
+    """Report `last_use` to the hub as this server's activity. Without a hub, do nothing."""
     manager, settings = serverapp.kernel_manager, serverapp.web_app.settings
     if "JUPYTERHUB_ACTIVITY_URL" not in os.environ or not isinstance(manager, ActivityKernelManager):
         return
@@ -119,9 +120,10 @@ def report_activity(serverapp: ServerApp) -> None:
 
 @dataclass(kw_only=True)
 class FirstReport:
-    """Called before a server starts to work: after a pause, reports that to the hub immediately.
+    """Reports to the hub immediately when an idle server starts to execute a request.
 
-    Without it, the hub could stop a server that has just started to train, because the last report says it is idle.
+    Without this report, the hub could stop a server that has just started training, because the last regular report
+    says that the server is idle.
     """
 
     since: Callable[[], timedelta]
@@ -130,7 +132,7 @@ class FirstReport:
     task: asyncio.Task[None] | None = None
 
     def __call__(self) -> None:
-        """Start to report, unless the server was in use since the last report."""
+        """Start sending a report, unless the server has been used since the last regular report."""
         if self.since() > self.interval and (self.task is None or self.task.done()):
             self.task = asyncio.get_running_loop().create_task(self._report())
 

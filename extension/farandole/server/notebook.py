@@ -20,14 +20,15 @@ RESTORE_TARGET = "jupyter.widget.control"
 
 
 class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
-    """Jupyter Server's websocket connection that also serves a page that is reloaded while a cell runs.
+    """Jupyter Server's websocket connection, extended to answer a page that is reloaded while a cell is running.
 
-    Before JupyterLab restores a widget, such as the dashboard, it sends two kinds of requests on the shell channel,
-    where they would wait for the end of the cell:
+    Before JupyterLab restores a widget, such as the dashboard, it sends two kinds of requests on the shell channel.
+    There they would wait until the cell has finished, so this class handles them differently:
 
-    - ``kernel_info_request``: also sent on the control channel; the reply is passed on as if it came from the shell.
-    - Comm messages that ask for the state of widgets: sent to a subshell. JupyterLab creates a subshell as well, but
-      sends its first requests before that subshell exists.
+    - A ``kernel_info_request`` is also sent on the control channel. The reply is forwarded to the page as if it came
+      from the shell channel.
+    - Comm messages that ask for the state of widgets are sent to a subshell. JupyterLab creates a subshell as well, but
+      sends the first requests before that subshell exists.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -39,7 +40,7 @@ class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
         self._pending: list[list[Any]] = []
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
-        """Forward a message of the page to the kernel; an invalid one closes the connection."""
+        """Forward a message from the page to the kernel. An invalid message closes the connection."""
         try:
             check_frame(incoming_msg, self.subprotocol)
         except ValueError as exc:
@@ -53,9 +54,9 @@ class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
         super().handle_incoming_message(incoming_msg)
 
     def _redirect(self, kind: str, parts: list[Any]) -> bool:
-        """Return True if the message needs no further handling."""
+        """Send a message to another channel or a subshell if necessary; return True if it is handled completely."""
         if kind == "kernel_info_request":
-            # Kernels reject a second message with the same signature. Other metadata change the signature.
+            # Kernels reject a second message with the same signature. Different metadata changes the signature.
             asked = [*parts[:2], b'{"channel": "control"}', *parts[3:]]
             super().handle_incoming_message(serialize_msg_to_ws_v1(asked, "control"))
         elif self._subshells and kind in {"comm_open", "comm_msg", "comm_close"} and self._restores(kind, parts):
@@ -67,7 +68,7 @@ class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
         try:
             content = parse_json(bytes(parts[3]), "the content")
         except ValueError:
-            # The kernel reports that.
+            # The kernel reports the invalid content itself.
             return False
         comm = content.get("comm_id")
         if kind == "comm_open" and content.get("target_name") == RESTORE_TARGET:
@@ -113,7 +114,7 @@ def _kind(parts: list[Any]) -> str:
 
 
 def _load(parts: list[Any], index: int) -> dict[str, Any]:
-    """Return a part of a message: 0 is the header, 1 the parent header, 2 the metadata, 3 the content."""
+    """Return a parsed part of a message: 0 is the header, 1 the parent header, 2 the metadata, 3 the content."""
     loaded: dict[str, Any] = json.loads(bytes(parts[index]))
     return loaded
 
@@ -143,9 +144,9 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
 
 
 def hide_token(serverapp: ServerApp) -> None:
-    """Keep the visitor's token out of JupyterLab's page, which works with the cookie and its XSRF token.
+    """Remove the user's token from JupyterLab's page, which needs only the login cookie and the XSRF token.
 
-    JupyterHub puts the token there. A page of the same origin could read it, and use it from anywhere.
+    JupyterHub adds the token to the page. Another page on the same origin could read the token and send it elsewhere.
     """
     provider: Any = serverapp.identity_provider
     settings = serverapp.web_app.settings
@@ -158,7 +159,7 @@ def hide_token(serverapp: ServerApp) -> None:
         found["token"] = ""
         return found
 
-    # JupyterHub's extension copies it into the settings, before or after this one is loaded.
+    # JupyterHub's extension copies the token into the settings, before or after this extension is loaded.
     provider.page_config_hook = without_token
     if "page_config_hook" in settings:
         settings["page_config_hook"] = without_token

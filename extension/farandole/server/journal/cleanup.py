@@ -13,18 +13,18 @@ from pathlib import Path
 from farandole.protocol import COPY, copies_folder, copy_prefix
 
 OLD_SECONDS = 86_400.0
-"""Age from which an unused copy is stale. It is long, because a run without ranks may still get new ones."""
+"""Age in seconds from which an unused copy is stale. It is high because a run without ranks may get new ranks."""
 
 
 def remove_stale_copies(folder: Path | None = None) -> None:
-    """Remove old copies of this user whose ranks have ended; a copy of a living rank is locked."""
+    """Remove this user's old copies from ranks that have ended. Copies from live ranks are locked, so they are kept."""
     for path, modified in _own_files((folder or copies_folder()).glob("farandole-*")):
         if COPY.fullmatch(path.name) and time.time() - modified > OLD_SECONDS:
             _remove_unless_in_use(path)
 
 
 def remove_copies(runs: Iterable[str], folder: Path | None = None) -> None:
-    """Remove the copies that the ranks of this worker have made in these runs."""
+    """Remove the copies that the ranks on this worker made during these runs."""
     worker = os.environ.get("FARANDOLE_WORKER", "")
     for run in runs:
         for path, _ in _own_files((folder or copies_folder()).glob(glob.escape(copy_prefix(run, worker)) + "*")):
@@ -38,7 +38,7 @@ def _remove_unless_in_use(path: Path) -> None:
 
 
 def _own_files(paths: Iterable[Path]) -> Iterator[tuple[Path, float]]:
-    """Yield the files of this user with their modification times; files that disappear meanwhile are skipped."""
+    """Yield the files of this user with their modification times; files that disappear in the meantime are skipped."""
     for path in paths:
         with suppress(FileNotFoundError):
             stat = path.lstat()

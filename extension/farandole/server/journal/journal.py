@@ -1,4 +1,4 @@
-"""The journal of one rank in one run. The worker's server keeps it: it survives driver, hub and proxy."""
+"""The journal of one rank in one run. The worker's server keeps it, so it outlives the driver, hub and proxy."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_
 from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part
 
 LIMIT_BYTES = 200_000_000
-"""From this size on, a journal accepts no more output. Reports and the end of the run are always accepted."""
+"""Size above which a journal rejects further output. It always accepts reports and the messages that end the run."""
 READ_BYTES = 1_000_000
 OUTPUT = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
 
 
 class Owner(Protocol):
-    """The connection that started a run on a kernel: the kernel sends its replies to no other connection."""
+    """The connection that started a run on a kernel. The kernel sends the replies for this run only there."""
 
     @property
     def has_driver(self) -> bool:
@@ -36,10 +36,10 @@ class Owner(Protocol):
 
 
 class Journal:
-    """All messages that one rank sent in one run: a file of websocket frames, numbered from 1.
+    """All messages that one rank sent during one run, stored as a file of websocket frames numbered from 1.
 
-    Use it in the server's event loop only. Frames that could not be written, e.g. because the disk is full, stay in
-    memory and are written before the next frame.
+    A journal may be used only in the server's event loop. Frames that could not be written, e.g. because the disk is
+    full, stay in memory and are written before the next frame.
     """
 
     def __init__(self, path: Path, *, run: str, kernel_id: str, rank: int, about: dict[str, Any], owner: Owner) -> None:
@@ -49,22 +49,22 @@ class Journal:
         self.about = about
         self.owner = owner
         self.requests: dict[str, str] = {}
-        """Message id of each request of the run, and which request of the run it is."""
+        """Maps the message id of each request to the part of the run that the request executes (a value of `Part`)."""
         self.ended: float | None = None
         self.limit = LIMIT_BYTES
         self.has_room: Callable[[], bool] = lambda: True
         self.readers = 0
         self.completed = False
-        """Whether the rank has finished the run; False while it runs and if it died."""
+        """Whether the rank has finished the run. False while the rank is running, and if it died."""
         self.end_was_read = False
-        """Whether a driver has read the end."""
+        """Whether a driver has read the journal completely, including the last message."""
         self.persisted = False
-        """Whether the run's folder has a complete copy, or the run's end."""
+        """Whether the run's folder contains a complete copy of the journal, or a record that the run has ended."""
         self.persisting = False
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._offsets = array("Q")
-        """End of each frame in the file."""
+        """The byte offset in the file at which each frame ends."""
         self._unwritten: list[bytes] = []
         self._size = 0
         self._full = False
@@ -82,7 +82,7 @@ class Journal:
 
     @property
     def has_driver(self) -> bool:
-        """Whether a driver receives the messages."""
+        """Whether a driver is currently receiving the messages."""
         return self.readers > 0 or self.owner.has_driver
 
     @property
@@ -104,7 +104,7 @@ class Journal:
         }
 
     def add(self, channel: str, kind: str, parts: list[bytes]) -> bytes:
-        """Append a message; return its frame. Output beyond the limit is not recorded, and its frame has no number."""
+        """Append a message and return its frame. Output above the limit is not recorded and its frame has no number."""
         if kind in OUTPUT and (self._size >= self.limit or not self.has_room()):
             self._append_full_notice(channel)
             return bytes(serialize_msg_to_ws_v1(parts, channel))
@@ -117,7 +117,7 @@ class Journal:
         self.wake()
 
     async def wait(self, after: int) -> None:
-        """Return when there are more than ``after`` messages, when the journal has ended, or on `wake`."""
+        """Wait until there are more than ``after`` messages, the journal has ended, or `wake` is called."""
         if self.count > after or self.ended:
             return
         future = asyncio.get_running_loop().create_future()
@@ -138,7 +138,7 @@ class Journal:
     def read(self, after: int) -> tuple[bytes, int]:
         """Return the messages after the first ``after``, about 1 MB at most, and the number of the last one returned.
 
-        Each frame follows its length as 4 bytes, most significant byte first.
+        Each frame is preceded by its length as 4 bytes, most significant byte first.
         """
         self._write()
         if after >= len(self._offsets):
@@ -149,7 +149,7 @@ class Journal:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Count a driver that reads the journal."""
+        """Count a driver as a reader of the journal for the duration of the context."""
         self.readers += 1
         try:
             yield
@@ -172,7 +172,7 @@ class Journal:
         return frame
 
     def _write(self) -> None:
-        """Write pending frames. A frame that fails, or is written partially, is written again with the next one."""
+        """Write pending frames. Frames that could not be written completely are written again with the next frame."""
         while self._unwritten:
             start = self._offsets[-1] if self._offsets else 0
             entry = self._unwritten[0]

@@ -1,4 +1,4 @@
-"""The journals of one worker: when they end, and how they are kept if no driver has read them."""
+"""Manages the journals of one worker: ends them, limits their size, and saves those that no driver has read."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from farandole.server.journal.persist import persist
 from farandole.server.journal.tempdirs import make_tempdir
 
 TOTAL_BYTES = 1_000_000_000
-"""From this total size on, journals accept no more output. Journals of ended runs are deleted first to make room."""
+"""Total size in bytes above which journals reject output. Journals of ended runs are deleted first to make room."""
 RUN_ID = re.compile(r"[^/\x00-\x1f]{1,200}")
 KEPT_RUNS = 5
 """Number of ended runs whose journals are kept."""
 UNREAD_SECONDS = 86_400.0
-"""How long the unread end of a run counts as use of the worker, if it could not be copied to the user's volume."""
+"""How long a worker counts as used after a run has ended, if no driver has read the journal and it was not copied."""
 PERSIST_SECONDS = 4.0
 """Time limit for copying journals when the server stops. Shutting down kernels before that may take five seconds, and
 the process that stops the server kills it after ten seconds at the earliest."""
@@ -40,7 +40,7 @@ class Journals:
 
     @property
     def has_unread_end(self) -> bool:
-        """Whether the end of a run is recorded only here and no driver has read it."""
+        """Whether a run has ended and this worker has the only record of that, because no driver has read it."""
         return any(
             journal.ended
             and not (journal.end_was_read or journal.persisted or journal.has_driver)
@@ -50,13 +50,14 @@ class Journals:
 
     @property
     def active_runs(self) -> list[str]:
-        """The ids of the runs that have not ended here."""
+        """The ids of the runs that have not ended on this worker."""
         return sorted({journal.run for journal in self._journals if not journal.ended})
 
     def note_request(self, kernel_id: str, message_id: str, mark: dict[str, Any], owner: Owner) -> None:
-        """Note a request of a run; the first one creates the journal. ``mark`` is the driver's metadata.
+        """Record a request that belongs to a run; the first request creates the journal.
 
-        Raises ValueError if the mark is invalid: a strange id would break the answers about all journals.
+        ``mark`` is the metadata that the driver adds to the request. Raises ValueError if the metadata is invalid. A
+        run id with unexpected characters would break the responses that describe all journals.
         """
         _check(mark)
         if mark["part"] == Part.BEGIN:
@@ -66,13 +67,13 @@ class Journals:
             journal.requests[message_id] = mark["part"]
 
     def get(self, run: str, kernel_id: str) -> Journal | None:
-        """Return the journal of a rank in a run."""
+        """Return the journal of a kernel in a run, or None if there is none."""
         return next((one for one in reversed(self._journals) if (one.run, one.kernel_id) == (run, kernel_id)), None)
 
     def of_message(self, kernel_id: str, kind: str, parts: list[bytes]) -> Journal | None:
         """Return the journal that a message belongs to, even if it has ended.
 
-        Reports contain the id of their run, because they may be sent with any request as their parent.
+        Reports contain the id of their run, because their parent header may name any request.
         """
         own = [journal for journal in reversed(self._journals) if journal.kernel_id == kernel_id]
         if not own:
@@ -83,7 +84,7 @@ class Journals:
         return next((journal for journal in own if request in journal.requests), None)
 
     def active(self, kernel_id: str) -> Journal | None:
-        """Return the journal of a kernel that has not ended."""
+        """Return the kernel's journal that has not ended yet, or None if there is none."""
         return next((one for one in self._journals if one.kernel_id == kernel_id and not one.ended), None)
 
     def describe(self) -> list[dict[str, Any]]:
@@ -91,28 +92,29 @@ class Journals:
         return [journal.describe() for journal in self._journals]
 
     def end(self, journal: Journal, *, completed: bool) -> None:
-        """End a journal; copy it to the run's folder if no driver receives its messages.
+        """End a journal, and copy it to the run's folder if no driver is receiving the messages.
 
         ``completed`` is False if the rank has died.
         """
         journal.end()
         journal.completed = completed
-        # The copies of a rank that died here are needed as long as its replacement may have to load them.
+        # Copies of commits from a rank that died here are kept, because a replacement rank may have to load them.
         if all(one.completed for one in self._journals if one.run == journal.run):
             self._remove_copies([journal.run])
         self._persist(journal)
 
     def abandon(self, owner: Owner) -> None:
-        """Persist the journals whose driver disconnects: it may have received the end without writing it to disk.
+        """Persist the completed journals of a connection whose driver has disconnected.
 
-        Journals of ranks that died are not persisted: an elastic run continues, and its driver has released the rank.
+        The driver may have received the last messages without writing them to disk. Journals of ranks that died are not
+        persisted, because an elastic run continues without the rank after its driver has released it.
         """
         for journal in self._journals:
             if journal.owner is owner and journal.completed:
                 self._persist(journal)
 
     async def persist_all(self) -> None:
-        """Persist all ended journals that no driver has written to disk, because this server stops."""
+        """Persist all ended journals that no driver has written to disk. Call this when the server is stopping."""
         self._remove_copies(self._runs)
         for journal in self._journals:
             self._persist(journal)
@@ -134,7 +136,7 @@ class Journals:
     def _create(self, kernel_id: str, mark: dict[str, Any], owner: Owner) -> None:
         if (last := self.active(kernel_id)) is not None:
             last.end()
-        # Copies of a run whose ranks were all killed could not be removed when that run was given up.
+        # If all ranks of an earlier run were killed, nothing has removed their copies of commits yet.
         self._remove_copies([run for run in self._runs if run != mark["run"]])
         self._delete_old()
         path = self._tempdir() / f"{next(self._numbers)}.frames"

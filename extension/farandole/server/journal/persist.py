@@ -1,4 +1,4 @@
-"""Copies a journal to its run's folder on the user's volume: the worker may be stopped before a driver returns."""
+"""Copies journals to the run's folder on the user's volume, because a worker may stop before a driver returns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from farandole.server.journal.journal import Journal
 
 
 async def persist(journal: Journal) -> bool:
-    """Write an ended journal to its run's folder, unless a driver has written the run's end there.
+    """Write an ended journal to the run's folder, unless a driver has already recorded there that the run has ended.
 
-    Returns whether the folder has the run's end afterwards: False if the folder is not reachable from this machine or
-    cannot be written.
+    Returns True if the folder then contains the journal or the driver's record. Returns False if the folder cannot be
+    reached from this machine or cannot be written.
     """
     folder = journal.about.get("folder")
     if not folder:

@@ -1,1 +1,1 @@
-"""The lab panel's side in a notebook server: the state that pages show, and the actions they offer."""
+"""The server side of the JupyterLab panel: the state that its pages show, and the actions that they offer."""

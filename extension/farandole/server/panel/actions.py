@@ -1,4 +1,4 @@
-"""Actions of the panel on clusters and runs: the cluster's driver does them if there is one, otherwise this server."""
+"""Performs the panel's actions on clusters and runs, through the cluster's driver if there is one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from farandole.server.panel.clusters import PendingAction, options_of
 from farandole.server.panel.problems import RefusedError
 
 SOON_SECONDS = 2.0
-"""How long a request waits for an error. Longer actions continue in the background, and the stream reports them."""
+"""How long a request waits for an error, in seconds. Longer actions continue in the background, and pages receive their
+results in the stream."""
 
 
 class Actions:
@@ -38,7 +39,7 @@ class Actions:
         return list(self._tasks.values())
 
     async def start(self, options: WorkerOptions, workers: int) -> None:
-        """Start the workers of a new cluster, all or none; a notebook can then attach the cluster."""
+        """Start the workers of a new cluster, either all of them or none. A notebook can then attach to the cluster."""
         name, source = options.cluster, self._source()
         if name in self._tasks or self._monitor.snapshot.members(name) or self._monitor.snapshot.driver_status(name):
             raise RefusedError("exists", f"cluster {name!r} already exists. Choose another name, or stop it first.")
@@ -66,7 +67,7 @@ class Actions:
         await self._soon(name, PendingAction(kind="scale", wanted=workers), job)
 
     async def stop(self, name: str, *, stop_runs: bool) -> bool:
-        """Stop a cluster, even while it starts. Returns False if only a failed start had to be dismissed.
+        """Stop a cluster, even while it is starting. Returns False if only a failed start had to be dismissed.
 
         Raises RefusedError if runs are active and ``stop_runs`` is False.
         """
@@ -84,7 +85,7 @@ class Actions:
         if active and not stop_runs:
             raise RefusedError("runs_go_on", f"cluster {name!r} has an active run: {', '.join(active)}", runs=active)
         if driver_statuses := snapshot.driver_statuses_of(name):
-            # All drivers have to stop it, because any remaining one would start its workers again.
+            # All drivers have to stop the cluster, because any remaining driver would restart the workers.
             await asyncio.gather(*(self._ask(status, "stop") for status in driver_statuses))
             return True
         self._refuse_if_changing(name)
@@ -145,7 +146,7 @@ class Actions:
             pending.pop(name, None)
             if error is not None:
                 pending[name] = PendingAction(options=action.options, error=str(error))
-            # The task is done only after the refresh: without open pages and tasks, the monitor is closed.
+            # The refresh is part of the task, because the monitor is closed when there are no open pages and no tasks.
             try:
                 await self._monitor.refresh()
             finally:
@@ -169,7 +170,7 @@ class Actions:
         return self._monitor.workers
 
     async def _settled(self, name: str) -> None:
-        """Wait until a completed action has refreshed the snapshot with its result."""
+        """Wait until the last action on a cluster, if it has completed, has refreshed the snapshot."""
         action = self._monitor.snapshot.pending.get(name)
         if (task := self._tasks.get(name)) is not None and (action is None or not action.kind):
             await asyncio.wait([task])

@@ -1,4 +1,4 @@
-"""The view of one run: the one that its driver has written, otherwise one made from samples of the run's files."""
+"""Returns the view of a run, either as written by the run's driver or made from samples of the run's files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from farandole.server.panel import wire
 from farandole.server.panel.views import MOST_SERIES, read_view
 
 SAMPLE_BYTES = 8_000_000
-"""How much is read of a run without a view: all of a small run, and evenly spread blocks of a large one."""
+"""How many bytes are read from a run without a view: all of a small run, or evenly spread blocks of a large run."""
 BLOCK = 8_192
 KEPT_SECONDS = 30.0
 
@@ -32,14 +32,14 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A view of a run; ``sampled`` is True if it was made from a part of the reports."""
+    """A view of a run; ``sampled`` is True if the view was made from samples of the reports."""
 
     view: wire.RunView
     sampled: bool
 
 
 class Charts:
-    """Views of runs, for use from any thread; views made from samples are cached for a while."""
+    """Returns views of runs. Any thread may use it. Views that are made from samples are cached for `KEPT_SECONDS`."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, bool], tuple[float, Chart]] = {}
@@ -51,7 +51,7 @@ class Charts:
         return tuple(number for path in paths for number in _stat(path))
 
     def of(self, info: RunInfo, summary: wire.RunSummary, *, by_rank: bool = False) -> Chart:
-        """Return the view of a run, with one line per rank if ``by_rank``."""
+        """Return the view of a run, with one line per rank if ``by_rank`` is True."""
         try:
             chart = Chart(view=read_view(info.folder, by_rank=by_rank), sampled=False)
         except (OSError, ValueError):
@@ -60,7 +60,7 @@ class Charts:
 
     def _sampled(self, info: RunInfo, *, by_rank: bool) -> Chart:
         now, key = time.monotonic(), (info.id, by_rank)
-        # The lock also makes concurrent requests for the same view wait instead of reading the files twice.
+        # The lock also makes concurrent requests for the same view wait, so that the files are read only once.
         with self._making:
             self._made = {one: made for one, made in self._made.items() if now - made[0] < KEPT_SECONDS}
             if key not in self._made:
@@ -69,7 +69,7 @@ class Charts:
 
 
 def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wire.RunView:
-    """Return a view updated from ``run.json``, because the view may be older and its driver may have ended."""
+    """Return a view updated from ``run.json``, which may be newer if the run's driver has ended."""
     ended = not summary["goes_on"]
     ranks = [
         cast("wire.RankRow", {**row, "state": "stopped"}) if ended and row["state"] == "running" else row
@@ -90,7 +90,7 @@ def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wir
 def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
     """Make a view from the files of a run, reading at most `SAMPLE_BYTES` of reports.
 
-    Files that cannot be read are named in its notices.
+    The notices of the view name the files that cannot be read.
     """
     sampling = _Sampling(info)
     files = list(rank_files(info.folder, "metrics", ".jsonl"))
@@ -123,7 +123,7 @@ class _Sampling:
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Turn the error of a file into a notice."""
+        """Add a notice to the run if a file cannot be read, instead of raising an error."""
         try:
             yield
         except (OSError, ValueError) as exc:
@@ -140,7 +140,7 @@ class _Sampling:
 
 
 def _records(file: BinaryIO, share: int) -> Iterator[dict[str, Any]]:
-    """Yield all records of a file of at most ``share`` bytes, or those of evenly spread blocks of a longer file."""
+    """Yield all records of a file of at most ``share`` bytes, or those in evenly spread blocks of a longer file."""
     size = os.fstat(file.fileno()).st_size
     if size <= share:
         yield from _parsed(file.read(share).split(b"\n"))

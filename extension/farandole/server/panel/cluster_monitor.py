@@ -1,4 +1,4 @@
-"""The latest state of the hub, the workers and the drivers."""
+"""Monitors the state of the hub, the workers and the drivers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from farandole.server.worker.usage import UsageMeter
 HUB_SECONDS = 30.0
 WORKER_SECONDS = 5.0
 UNCOUNTED_SECONDS = 60.0
-"""How long a hub that counts no GPUs is not asked for them again."""
+"""How many seconds to wait before asking a hub again for GPU counts if it had none."""
 
 
 class ClusterMonitor:
@@ -45,7 +45,7 @@ class ClusterMonitor:
 
     @property
     def hub(self) -> wire.Hub | None:
-        """The hub's latest state; None without a hub."""
+        """The hub's latest state, or None if there is no hub."""
         return None if self.workers is None else {"user": self.user, "error": self.error}
 
     @property
@@ -54,7 +54,7 @@ class ClusterMonitor:
         return any(server.get("pending") for server in self.snapshot.servers.values())
 
     async def refresh(self, *, hub_seconds: float = HUB_SECONDS, worker_seconds: float = WORKER_SECONDS) -> None:
-        """Poll everything once. Servers that do not answer in time keep their previous state."""
+        """Poll the hub, workers and drivers once. Servers that do not answer in time keep their previous state."""
         async with self._refreshing:
             await self.read_driver_statuses()
             here = any(status.local for status in self.snapshot.driver_statuses)
@@ -64,7 +64,7 @@ class ClusterMonitor:
                     async with asyncio.timeout(hub_seconds):
                         await self._ask_hub(self.workers)
                 except (HubError, aiohttp.ClientError, TimeoutError) as exc:
-                    # The hub's own message, or an answer that was interrupted.
+                    # Either the hub's own error message, or the reason why its response was interrupted.
                     self.error = str(exc) or "the hub does not answer"
                 else:
                     self.error = None
@@ -72,7 +72,7 @@ class ClusterMonitor:
         self._changed()
 
     def forget_resolved_failures(self) -> None:
-        """Forget failures of clusters that exist: a later start may have succeeded while nobody watched the panel."""
+        """Forget failed starts of clusters that exist, because a later start succeeded while no page was open."""
         for name in [name for name in self.snapshot.pending if self.snapshot.members(name)]:
             del self.snapshot.pending[name]
 
@@ -114,7 +114,7 @@ class ClusterMonitor:
             self._count_gpus_at = 0.0 if self.gpus else time.monotonic() + UNCOUNTED_SECONDS
 
     async def _follow(self, workers: HubWorkers, name: str) -> None:
-        """Record the hub's progress events of a start until it ends."""
+        """Record the progress events that the hub sends while a worker is starting."""
         try:
             async with aclosing(workers.client.progress(name)) as events:
                 async for event in events:
@@ -124,13 +124,16 @@ class ClusterMonitor:
                     if event.get("ready") or event.get("failed"):
                         break
         except (HubError, TimeoutError):
-            # The start has ended before the request, or the hub is offline: the next refresh shows the result.
+            # The worker had started before the request, or the hub is offline. The next refresh shows the result.
             return
         finally:
             del self._following[name]
 
     def _note_end(self, name: str, event: Mapping[str, Any]) -> None:
-        """Record why a start has failed, also one from a notebook, until another start of the cluster succeeds."""
+        """Record why a worker has failed to start, and delete the record when a later start of the cluster succeeds.
+
+        This includes workers that were started from a notebook.
+        """
         cluster = name.rpartition("-w")[0]
         action = self.snapshot.pending.get(cluster)
         if event.get("failed") and (action is None or not action.kind):

@@ -72,7 +72,7 @@ class ClusterMonitor:
         self._changed()
 
     def forget_resolved_failures(self) -> None:
-        """Forget failed starts of clusters that exist, because a later start succeeded while no page was open."""
+        """Forget failed starts of clusters that exist, because a later start may have succeeded unobserved."""
         for name in [name for name in self.snapshot.pending if self.snapshot.members(name)]:
             del self.snapshot.pending[name]
 
@@ -124,7 +124,7 @@ class ClusterMonitor:
                     if event.get("ready") or event.get("failed"):
                         break
         except (HubError, TimeoutError):
-            # The worker had started before the request, or the hub is offline. The next refresh shows the result.
+            # The start had already ended before the request, or the hub is offline. The next refresh shows the result.
             return
         finally:
             del self._following[name]

@@ -91,7 +91,7 @@ def remove(path: Path) -> None:
 
 
 def compile_all(packages: Path) -> None:
-    """Compile the remaining modules on all cores. Caches are checked by hash, not by time, for reproducible builds."""
+    """Compile the remaining modules on all cores. Hashes instead of times make builds reproducible."""
     command = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
     # Some packages contain templates that only look like Python: compileall reports them and continues.
     subprocess.run([*command, "-x", "/(tests|torch/testing)/", str(packages)], check=False)

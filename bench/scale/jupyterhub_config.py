@@ -13,7 +13,7 @@ load_subconfig(str(ROOT / "hub" / "jupyterhub_config.py"))  # noqa: F821 - Jupyt
 c = get_config()  # noqa: F821
 
 c.JupyterHub.spawner_class = StandInSpawner
-# The same interval as for containers or pods; JupyterHub would poll these servers every two seconds.
+# The same interval as for containers or pods; the hub polls local processes every two seconds.
 c.Spawner.poll_interval = 30
 # No cleanup is needed, because all stand-ins end with the bench.
 c.JupyterHub.cleanup_servers = False

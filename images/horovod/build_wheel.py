@@ -142,7 +142,7 @@ def build_environment() -> dict[str, str]:
 
 
 def build(cache: Path) -> Path:
-    """Build the wheel and move it into ``cache`` as a whole, so that an interrupted build leaves nothing there."""
+    """Build the wheel and move it into ``cache`` in one step, so that an interrupted build leaves nothing there."""
     with tempfile.TemporaryDirectory(prefix="farandole-horovod-") as name:
         source = fetch_source(Path(name))
         apply_edits(source)

@@ -1,4 +1,4 @@
-"""The training that a soak disturbs, and the journal of its ranks, which no fault reaches."""
+"""The training code of a soak test, and the ranks' own journals, which are safe from all injected faults."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def cell(folder: str) -> str:
 
 
 def memory_mark(folder: str, rank: int) -> str:
-    """Return the file that makes a rank allocate more memory than its limit."""
+    """Return the path of a file that, once created, makes a rank allocate more memory than allowed."""
     return f"{folder}/memory-{rank}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step of a rank; the rank reports it before it writes it to its journal."""
+    """A step of a rank, as the rank writes it to the journal after reporting it."""
 
     rank: int
     size: int
@@ -100,7 +100,7 @@ class Step:
 
 @dataclass(kw_only=True)
 class Life:
-    """The steps of one process in order; ``ended`` is true once it has seen the end of the training."""
+    """The steps of one process in order; ``ended`` is true once the process has completed the training."""
 
     steps: list[Step] = field(default_factory=list)
     ended: bool = False

@@ -1,4 +1,4 @@
-"""The soak on the hub in containers."""
+"""The soak test on a hub in containers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ except NoClusterError:
 
 
 class DockerSite(Site):
-    """Faults by signals inside containers and to whole containers; a run's files are read from a copy."""
+    """Injects faults into processes in containers and into whole containers; reads a run's files from a copy."""
 
     def __init__(self, folder: Path, stack: Stack, home: Volume) -> None:
         self._folder = folder
@@ -115,8 +115,8 @@ class DockerSite(Site):
             case "memory":
                 mark = memory_mark(self._work, fault.rank)
                 self._exec(self._notebook, "touch", mark)
-                # A rank that has removed the mark reports nothing more. Before that, it could still train, and die only
-                # during the next fault.
+                # Wait until the rank has removed this file and so stopped reporting. Earlier, it could still train,
+                # and die only during the next fault.
                 gone = f"test -e {mark} || echo gone"
                 wait_until(lambda: bool(self._exec(self._notebook, "sh", "-c", gone)), TAKEN_SECONDS)
             case "cut":
@@ -150,7 +150,7 @@ class DockerSite(Site):
         return self._at(RUNS) / name.read_text() if name.exists() else None
 
     def outcome(self) -> str | None:
-        """Return how the run ended, or None while it runs. Raises: RuntimeError if its driver ended before it."""
+        """Return how the run ended, or None while it is running. Raises: RuntimeError if the driver ended first."""
         self._copy()
         work = self._at(self._work)
         if (work / driver.OUTCOME).exists():
@@ -161,11 +161,11 @@ class DockerSite(Site):
         return None
 
     def ask_to_end(self) -> None:
-        """End the training at its next step."""
+        """Make the training end at the next step."""
         self._exec(self._notebook, "touch", f"{self._work}/{END}")
 
     def give_up(self) -> None:
-        """Stop driver and cluster in any state."""
+        """Stop the driver and the cluster, whatever state they are in."""
         self._kill_driver()
         self._exec(self._notebook, "python", "-c", STOP, self._name)
         self._copy(all_of_it=True)
@@ -177,7 +177,7 @@ class DockerSite(Site):
         return [f"container {name}" for name in self._workers()]
 
     def keep(self, folder: Path) -> None:
-        """Copy all evidence of the run to that folder."""
+        """Copy all evidence from the run to that folder."""
         shutil.copytree(self._folder / "copy", folder)
         (folder / "containers.log").write_text(self._stack.logs())
 
@@ -220,7 +220,7 @@ class DockerSite(Site):
         return self._folder / "copy" / Path(path).relative_to("/")
 
     def _copy(self, *, all_of_it: bool = False) -> None:
-        """Copy the journals and the run's files; the checkpoints' contents only on demand."""
+        """Copy the journals and the run's files. The contents of checkpoints are copied only on demand."""
         if time.monotonic() - self._copied < LOOK_SECONDS and not all_of_it:
             return
         places = [str(Path(path).relative_to("/")) for path in (self._work, RUNS)]
@@ -244,7 +244,7 @@ def docker_site(folder: Path) -> Iterator[DockerSite]:
 
 @contextmanager
 def site_on(folder: Path) -> Iterator[DockerSite]:
-    """Run a hub in containers for a soak; afterwards only what the compose file names may remain."""
+    """Run a hub in containers for a soak test; check that only objects of the compose file remain afterwards."""
     shares = {"FARANDOLE_GROUP_FOLDERS": f"{GROUP}: {USER}"}
     with (
         Volume.open(folder / "home") as home,

@@ -1,4 +1,4 @@
-"""The invariants of a run's files after any fault; each check returns a sentence for each violation."""
+"""Invariants that a run's files must satisfy after any fault; each check yields a sentence for each violation."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ REASON = re.compile(r"was given up|fewer than the|could not be reached")
 
 
 def broken(folder: Path, lives: Sequence[Life]) -> list[str]:
-    """Return the faults of a run that has ended; ``lives`` is the knowledge of its ranks."""
+    """Return the violations in the files of an ended run; ``lives`` holds the steps that its ranks recorded."""
     found = [*_record(folder), *_lines(folder), *_checkpoints(folder)]
-    # The later checks rely on files that these checks found whole.
+    # The later checks need files that have passed these checks.
     return found or [*_reports(folder, lives), *_logs(folder, lives), *_samples(folder)]
 
 

@@ -1,4 +1,4 @@
-"""The remains of a run on the local hub: processes, copies in shared memory, temporary folders."""
+"""Finds what a run on the local hub leaves behind: processes, copies in shared memory and temporary folders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Leftovers:
         self._temporary: set[Path] = set()
 
     def note(self) -> None:
-        """Record the temporary folders in use: their names do not show who owns them."""
+        """Record the temporary folders in use, because their names do not show which process owns them."""
         for process in self._servers():
             with suppress(psutil.Error):
                 paths = [*process.cmdline(), *(file.path for file in process.open_files())]

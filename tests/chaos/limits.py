@@ -1,4 +1,4 @@
-"""The most that a fault may cost, and its required effects."""
+"""Limits on the time and steps that each fault may cost, and the effects that each fault must have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GIVEN_UP = 10
 def exceeded(hit: Hit, before: Sequence[Step], after: Sequence[Step], notices: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each violation.
 
-    ``before`` and ``after`` are the ranks, ``notices`` the messages to users in between.
+    ``before`` and ``after`` are the ranks before and after the fault; ``notices`` are users' messages in between.
     """
     fault, seconds = hit.fault, hit.seconds or 0.0
     if fault.kind in SPARING and _processes(before) != _processes(after):
@@ -41,5 +41,5 @@ def too_many(given_up: int, runs: int) -> Iterator[str]:
 
 
 def _processes(ranks: Sequence[Step]) -> list[tuple[str, int]]:
-    """Return worker and process id of ranks."""
+    """Return the worker and the process id of each rank, sorted."""
     return sorted((step.worker, step.pid) for step in ranks)

@@ -1,4 +1,4 @@
-"""The soak on a hub with local processes."""
+"""The soak test on a hub with local processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALWAYS = ("rank", "rank-0", "worker", "stop", "driver", "hub", "proxy")
 
 
 class LocalSite(Site):
-    """Faults by signals to local processes; for root also a full disk, dropped packets and a memory limit."""
+    """Injects faults by signals to local processes; for root also a full disk, dropped packets and a memory limit."""
 
     def __init__(self, folder: Path, hub: RunningHub, volume: Volume) -> None:
         self._folder = folder
@@ -109,7 +109,7 @@ class LocalSite(Site):
                 self._limit.set(target.pid)
                 mark = Path(memory_mark(str(self._work), fault.rank))
                 mark.touch()
-                # A rank that has removed the mark reports nothing more. Before that, it could still train.
+                # Wait until the rank has removed this file and so stopped reporting. Earlier, it could still train.
                 wait_until(lambda: not mark.exists(), TAKEN_SECONDS)
 
     def hold(self, fault: Fault) -> None:
@@ -118,7 +118,7 @@ class LocalSite(Site):
             self._volume.fill(fault.share)
 
     def heal(self, fault: Fault) -> None:
-        """Free the disk, admit packets, and remove the limit of a process that it has killed."""
+        """Free the disk, accept packets again, and remove the memory limit after it has killed a process."""
         if fault.kind == "disk":
             self._volume.free()
         if self._cut is not None:
@@ -137,7 +137,7 @@ class LocalSite(Site):
         return Path(self._task["store"]) / name.read_text() if name.exists() else None
 
     def outcome(self) -> str | None:
-        """Return how the run ended, or None while it runs. Raises: RuntimeError if its driver ended before it."""
+        """Return how the run ended, or None while it is running. Raises: RuntimeError if the driver ended first."""
         assert self._driver is not None
         ended = self._driver.poll() is not None
         path = self._work / driver.OUTCOME
@@ -150,14 +150,14 @@ class LocalSite(Site):
         return None
 
     def ask_to_end(self) -> None:
-        """End the training at its next step."""
+        """Make the training end at the next step."""
         (self._work / END).touch()
 
     def give_up(self) -> None:
-        """Stop driver and cluster in any state."""
+        """Stop the driver and the cluster, whatever state they are in."""
         self._leftovers.note()
         self._kill_driver()
-        # A run that ended well has stopped it already.
+        # After a successful run, the driver has already stopped the cluster.
         with suppress(NoClusterError):
             Cluster.stop_named(self._task["cluster"], **self._where)
 
@@ -172,7 +172,7 @@ class LocalSite(Site):
         return self._leftovers.left(run.name if run is not None else None)
 
     def keep(self, folder: Path) -> None:
-        """Copy all evidence of the run to that folder."""
+        """Copy all evidence from the run to that folder."""
         shutil.copytree(self._work, folder / "work")
         shutil.copytree(self._hub.state / "logs", folder / "server-logs")
         shutil.copy(self._hub.process.log_path, folder)

@@ -1,4 +1,4 @@
-"""A memory limit for one process, as a container has; needs root and the kernel's memory controller."""
+"""A memory limit for one process, like a container's; needs root and the kernel's memory controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MemoryLimit:
 
     def __init__(self, name: str, *, root: Path = ROOT) -> None:
         hierarchy = root / FIRST
-        # At the top level, where groups have the controller without delegation.
+        # The group is at the top level, where the memory controller is available without delegation.
         self._group = (hierarchy if hierarchy.is_dir() else root) / name
 
     def set(self, pid: int) -> None:

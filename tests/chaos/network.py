@@ -16,7 +16,7 @@ MARK = "farandole-chaos"
 class Cut:
     """A cut between two processes, from `make` to `restore`; needs root and iptables.
 
-    Connections that they open later are not cut, as only ports distinguish processes of one machine.
+    Connections opened later are not cut, because processes on one machine can be told apart only by their ports.
     """
 
     def __init__(self, one: int, other: int) -> None:
@@ -37,14 +37,14 @@ class Cut:
         return subprocess.run(["iptables", "-w", "-L", "INPUT"], capture_output=True, check=False).returncode == 0
 
     def restore(self) -> None:
-        """Admit the packets again."""
+        """Let the packets through again."""
         for pair in self._pairs:
             # If `make` failed, some rules are missing.
             _rule("-D", *_match(pair), check=False)
 
     @staticmethod
     def restore_all() -> None:
-        """Remove the cuts of killed soaks."""
+        """Remove cuts left over from killed soak tests."""
         listed = subprocess.run(["iptables", "-w", "-S", "INPUT"], capture_output=True, text=True, check=True).stdout
         for rule in map(shlex.split, listed.splitlines()):
             if MARK in rule:
@@ -54,7 +54,7 @@ class Cut:
 class Blackhole:
     """A cut between two containers, given their process ids and addresses, until `restore`; needs root and nsenter.
 
-    They cannot reach each other; both keep their addresses, and all others reach them.
+    The two cannot reach each other. Both keep their addresses, and other containers still reach both.
     """
 
     def __init__(self, one_pid: int, one_address: str, other_pid: int, other_address: str) -> None:
@@ -68,7 +68,7 @@ class Blackhole:
         return os.geteuid() == 0 and None not in {shutil.which("nsenter"), shutil.which("ip")}
 
     def restore(self) -> None:
-        """Remove the cut; a container that has ended took its routes with it."""
+        """Remove the cut; the routes of a container that has ended are already gone."""
         for way in self._ways:
             _route("del", *way, check=False)
 

@@ -1,4 +1,4 @@
-"""The schedule of faults: the same seed and kinds give the same faults for any count."""
+"""The schedule of faults. The same seed and kinds give the same first faults, however many are requested."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fault:
 
 
 def schedule(seed: int, count: int, kinds: Sequence[str], backends: Sequence[str], size: int) -> list[Fault]:
-    """Return the faults 0, 1, ... for runs of ``size`` ranks; each kind occurs once before any repeats."""
+    """Return a list of faults for runs of ``size`` ranks; every kind occurs once before any kind is repeated."""
     source = random.Random(seed)
     order = _shuffled(source, kinds)
     return [

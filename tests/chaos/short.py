@@ -1,4 +1,4 @@
-"""A short soak for the tests: some kinds of faults, once each, in one run."""
+"""A short soak test for the test suite: it injects some kinds of faults into one run, once each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site of a soak: the faults that it can inject, and what remains afterwards."""
+"""The interface of a soak test to a hub: inject faults, read the runs' progress, and find leftovers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Site(ABC):
-    """A hub with one run after another; each kind of fault is a method with its name."""
+    """A hub that executes one run after another, and the faults that can be injected into a run."""
 
     backends: ClassVar[tuple[str, ...]] = ("horovod", "torch")
 
@@ -29,18 +29,18 @@ class Site(ABC):
 
     @abstractmethod
     def hit(self, fault: Fault, ranks: Sequence[Step]) -> None:
-        """Inject a fault; ``ranks`` are the last steps of the ranks 0, 1, ...
+        """Inject a fault; ``ranks`` holds the last step of each rank, in order.
 
         Raises: KeyError, ProcessLookupError if the target no longer exists.
         """
 
     @abstractmethod
     def hold(self, fault: Fault) -> None:
-        """Repeat a lasting fault: a disk has to stay full although files are removed from it."""
+        """Renew a lasting fault, because a full disk has to stay full although files are removed from it."""
 
     @abstractmethod
     def heal(self, fault: Fault) -> None:
-        """Undo a lasting fault: free the disk, connect the network."""
+        """Undo a lasting fault, for example free the disk or reconnect the network."""
 
     @abstractmethod
     def lives(self) -> list[Life]:
@@ -48,24 +48,24 @@ class Site(ABC):
 
     @abstractmethod
     def run_folder(self) -> Path | None:
-        """Return the run's folder as it is now, or None if there is none yet."""
+        """Return a folder with the current content of the run's folder, or None if there is none yet."""
 
     @abstractmethod
     def outcome(self) -> str | None:
-        """Return how the run ended, or None while it runs. Raises: RuntimeError if its driver ended before it."""
+        """Return how the run ended, or None while it is running. Raises: RuntimeError if the driver ended first."""
 
     @abstractmethod
     def ask_to_end(self) -> None:
-        """End the training at its next step."""
+        """Make the training end at the next step."""
 
     @abstractmethod
     def give_up(self) -> None:
-        """Stop driver and cluster, unless they have ended."""
+        """Stop the driver and the cluster, unless they have already ended."""
 
     @abstractmethod
     def left(self) -> list[str]:
-        """Return what remains of the run besides its folder, after time to clean up."""
+        """Wait for the run's cleanup, then return everything that still remains besides the run's folder."""
 
     @abstractmethod
     def keep(self, folder: Path) -> None:
-        """Copy all evidence of the run to that folder: its folder, journals and logs."""
+        """Copy the evidence from the run (run folder, journals and logs) to that folder."""

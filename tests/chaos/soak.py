@@ -1,4 +1,4 @@
-"""One run after another, each with some faults and checked when it has ended."""
+"""The soak test: start one run after another, inject faults into each, and check each run when it has ended."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class EndedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """An injected fault: seconds without training, seconds until all ranks trained again, repeated steps.
+    """An injected fault with the seconds without training, the seconds until all ranks trained again, and lost steps.
 
-    ``seconds`` and ``whole`` are None if it ended the run.
+    ``seconds`` and ``whole`` are None if the fault ended the run.
     """
 
     fault: Fault
@@ -85,7 +85,7 @@ def soak(
 
 
 class Disturbed:
-    """One run, from its start until nothing remains of it."""
+    """One run with faults, from the start until everything is cleaned up."""
 
     def __init__(
         self, site: Site, name: str, workers: int, report: Report, say: Callable[[str], None], patience: float
@@ -133,7 +133,7 @@ class Disturbed:
             self._until(self._whole_since(time.time()), f"not all ranks train again after {fault}")
             if fault.kind == "disk":
                 self._until(lambda: self._is_reported(known), "no notice reports that the disk is full")
-                # A disk that fills again before this is the same fault to users, who get one message.
+                # Wait, because users get no second message if the disk fills up again before a checkpoint succeeds.
                 self._until(self._written_after(self._last_step()), "no checkpoint is written although there is room")
         except (EndedError, TimeoutError, RuntimeError):
             self._report.hits.append(Hit(fault=fault))
@@ -145,7 +145,7 @@ class Disturbed:
             self._problem(problem)
 
     def _hit(self, fault: Fault) -> list[Step]:
-        """Inject a fault and return the ranks before it; try twice, as a rank may die in between."""
+        """Inject a fault and return the ranks from before; try twice, because a rank may die in between."""
         for _ in range(2):
             try:
                 ranks = self._ranks()
@@ -172,7 +172,7 @@ class Disturbed:
 
     def _note(self, fault: Fault, began: float) -> Hit:
         whole = time.time()
-        # Start a little earlier, so that the gap has a beginning.
+        # Include a little time before the fault, because the gap starts at the last step before it.
         steps = [step for step in in_order(self._site.lives()) if step.at > began - 1.0]
         hit = Hit(fault=fault, seconds=longest_gap(steps), whole=whole - began, lost=steps_lost(steps))
         self._report.hits.append(hit)
@@ -181,7 +181,7 @@ class Disturbed:
 
     def _look(self) -> None:
         folder = self._site.run_folder()
-        # A run that was stopped by force has no end to check.
+        # A run that was stopped by force is incomplete, so its files cannot be checked.
         if folder is not None and not self.problems:
             for problem in broken(folder, self._site.lives()):
                 self._problem(problem)
@@ -205,7 +205,7 @@ class Disturbed:
             raise TimeoutError(f"{what} (for {self._patience:g} s)") from exc
 
     def _whole_since(self, since: float) -> Callable[[], bool]:
-        """Return whether the run's files have a later report of each rank of the whole world."""
+        """Return a function that tells whether all ranks of a full-size world have reported since then."""
 
         def whole() -> bool:
             folder = self._site.run_folder()

@@ -1,4 +1,4 @@
-"""A small file system for the runs of a soak: it can be full without harm to the machine."""
+"""A small file system for the runs of a soak test, which can fill up without harm to the machine."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class Volume:
             yield cls(folder, small=small)
         finally:
             if small:
-                # A process of the soak may still have a file open there: the report matters more.
+                # A process may still have a file open there. Ignore the error, because the soak's report matters more.
                 subprocess.run(["umount", "-l", str(folder)], check=True)
 
     def fill(self, share: float) -> None:
-        """Leave this share of a checkpoint's size free: the next checkpoint fails in the middle.
+        """Leave only this fraction of a checkpoint's size free, so that the next checkpoint fails halfway.
 
-        Repeat it: a checkpoint that is being written frees space when it replaces an older one.
+        Call this repeatedly, because a checkpoint frees space when it replaces an older one.
         """
         wait_until(lambda: self._filled(share), FILL_SECONDS)
 
     def _filled(self, share: float) -> bool:
-        """Fill it; return whether no other process took space in between."""
+        """Fill the volume; return whether the free space is as intended, which other writers may prevent."""
         found = os.statvfs(self.folder)
         more = found.f_bavail * found.f_frsize - int(share * CHECKPOINT_BYTES)
         with self._filler.open("ab") as file:

@@ -1,6 +1,6 @@
 """Configuration of a hub whose servers are containers with GPUs, small enough to start fifty of them.
 
-The server inside is a few lines of Perl, which Debian's base image has: the tests are about the hub.
+The server is a few lines of Perl, which Debian's base image contains. That is enough for tests of the hub.
 """
 
 import os

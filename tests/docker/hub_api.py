@@ -34,7 +34,7 @@ class HubApi:
         return local_session().request(method, url, json=body, headers=self._headers, timeout=60)
 
     def ask(self, user: str, server: str = "", **options: Any) -> requests.Response:
-        """Request a server; returns the hub's answer, which precedes the server."""
+        """Request a server and return the hub's answer, which arrives before the server has started."""
         return self.request("POST", _path(user, server), options)
 
     def start(self, user: str, server: str = "", **options: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ def quiet_port(among: range) -> int:
     """Return a port without a listener; raises OSError if a hundred ports are in use."""
     for port in random.sample(among, 100):
         with socket.socket() as listener:
-            # As servers do: connections that ended a minute ago do not block the port.
+            # Servers set this too, so that recently closed connections do not block the port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if not _refused(listener, port):
                 return port

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Target = tuple[str, int]
 
 PROBE_SECONDS = 180.0
-# All at once: each connection that a firewall drops takes the whole timeout.
+# Connect to all at once, because each connection that a firewall drops takes the whole timeout.
 PROBE = """
 import json, socket
 from concurrent.futures import ThreadPoolExecutor

@@ -97,7 +97,7 @@ class Stack(RemoteHub):
         return done.stdout + done.stderr
 
     def down(self) -> None:
-        """Remove everything with its name."""
+        """Remove everything whose name begins with the stack's name."""
         for name in self.containers():
             self._run("docker", "rm", "--force", "--volumes", name)
         # Hub and proxy still use the users' networks; compose removes hub and proxy.
@@ -145,7 +145,7 @@ def fill_in(template: str, given: dict[str, str]) -> str:
 def run(
     *command: str, cwd: Path | None = None, host: str | None = None, typed: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command without the caller's FARANDOLE_ variables: compose would prefer them to .env.
+    """Run a command without the caller's FARANDOLE_ variables, which compose would prefer to those in .env.
 
     ``host`` is the address of another engine, ``typed`` the command's input.
     """

@@ -72,7 +72,7 @@ def test_a_listed_user_can_log_in(closed_stack: Stack, provider: Provider, claim
     session = local_session()
     answer = log_in(closed_stack, session)
     assert answer.ok, answer.text
-    # The last page is that of a user whose server already runs, from another module's test.
+    # The last page comes from the user's server if a test of another module has left this server running.
     assert urlsplit(answer.url).path.startswith(("/hub/home", "/hub/spawn", f"/user/{name}/")), answer.url
     user = whoami(closed_stack, session).json()
     assert (user["name"], user["admin"]) == (name, admin)

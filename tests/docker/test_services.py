@@ -176,6 +176,6 @@ def test_https_with_an_own_certificate(closed_stack: Stack, https: tuple[str, st
     assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
     # No page of a user can set a cookie of this name, as all cookies with this prefix are those of their host alone.
     assert "__Host-jupyterhub-hub-login" in {cookie.name for cookie in session.cookies}
-    # Nothing is served unencrypted there, no login page either.
+    # Nothing is served unencrypted there, not even the login page.
     with pytest.raises(requests.ConnectionError):
         local_session().get(url.replace("https", "http", 1), timeout=10)

@@ -60,7 +60,7 @@ def no_workers_left(site: Site) -> Iterator[None]:
 
 @pytest.fixture
 def gpus(site: Site) -> Iterator[None]:
-    """Two GPUs in the node's status: the scheduler counts them, no program could use them."""
+    """Two GPUs in the node's status, which the scheduler counts although no program can use them."""
     site.node.patch_status(capacity={GPU: "2"})
     wait_until(lambda: site.get("node", NODE)["status"]["allocatable"].get(GPU) == "2", COUNT_SECONDS)
     yield

@@ -125,7 +125,7 @@ class Site(RemoteHub):
         """Return the pods of a user's servers by server, ending ones included; the notebook server's name is empty."""
         items = self.get("pods", f"--selector={USERS_PODS}")["items"]
         notes = ((pod["metadata"]["annotations"], pod) for pod in items)
-        # The pod's label is not the name: it has a hash after a name with hyphens.
+        # Do not use the pod's label as the server's name, because it has an added hash if the name contains hyphens.
         own = ((note, pod) for note, pod in notes if note["hub.jupyter.org/username"] == user)
         return {note.get("hub.jupyter.org/servername", ""): pod for note, pod in own}
 

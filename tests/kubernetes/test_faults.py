@@ -82,7 +82,7 @@ def test_a_deleted_worker_pod_is_replaced_during_a_run(site: Site) -> None:
 def test_a_hub_sees_its_pods_again_after_an_outage_of_the_control_plane(site: Site) -> None:
     with elastic_run(site, "grace"):
         with site.node.without_control_plane():
-            # Until KubeSpawner's watches have given up, as the hub's log must show.
+            # Wait until KubeSpawner has stopped watching pods; the hub's log must show this.
             time.sleep(AWAY_SECONDS)
         wait_until(lambda: "never recovered, giving up" in site.kubectl("logs", "deployment/hub"), RECOVERY_SECONDS)
         before = site.pods("grace")["main-w1"]["metadata"]["uid"]

@@ -67,7 +67,7 @@ def test_a_run_continues_while_the_proxy_is_recreated(site: Site) -> None:
         wait_for_more(site, ("ada",), {"ada": before})
         site.execute("ada", "touch", ENOUGH, server="main-w0")
         wait_until(lambda: site.run_record("ada")["status"] == "finished", CELL_SECONDS)
-        # The routes too: the hub sends them to the new proxy.
+        # Wait for the routes too, which the hub sends to the new proxy.
         site.wait_ready()
         steps = [report["step"] for report in site.reports("ada")]
         assert steps == list(range(len(steps)))

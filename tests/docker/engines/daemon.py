@@ -31,7 +31,7 @@ def wait_for(happened: Callable[[], bool], what: str, seconds: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Daemon:
-    """A program whose command line contains its ``folder``, which identifies it: process ids are reused."""
+    """A background program, identified by the ``folder`` in its command line because process ids are reused."""
 
     name: str
     folder: Path

@@ -1,4 +1,4 @@
-"""The remains of killed daemons' containers: processes, mounts, control groups."""
+"""Cleans up what the containers of killed daemons leave behind: processes, mounts and control groups."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class SecondEngine:
 
     @property
     def folder(self) -> Path:
-        """All its files, gone after `down`."""
+        """The folder with all files of the engine; `down` removes it."""
         return STATE / self.name
 
     @property
@@ -83,7 +83,7 @@ class SecondEngine:
         containerd, dockerd = self._daemons
         if dockerd.pid() and containerd.pid() and self._works("version"):
             ids = self.docker("ps", "--all", "--quiet").split()
-            # The containers are killed: the engine would give each of them ten seconds to end.
+            # Kill the containers, because the engine would give each of them ten seconds to exit.
             if ids:
                 self._works("rm", "--force", "--volumes", *ids)
         dockerd.stop()

@@ -110,7 +110,7 @@ class Commands:
             f"--listen-peer-urls={ETCD_PEERS}",
             f"--initial-advertise-peer-urls={ETCD_PEERS}",
             f"--initial-cluster=default={ETCD_PEERS}",
-            # Durability is useless here: a stop of the machine discards the data anyway.
+            # Durability is useless here, because the data is discarded anyway when the machine stops.
             "--unsafe-no-fsync",
         ]
 

@@ -54,7 +54,7 @@ class OneNode:
 
     @property
     def folder(self) -> Path:
-        """All its files, gone after `down`."""
+        """The folder with all files of the cluster; `down` removes it."""
         return STATE / self.name
 
     @property
@@ -87,7 +87,7 @@ class OneNode:
     def down(self) -> None:
         """Stop it and remove all its files; raises `SetUpError`."""
         daemons = {daemon.name: daemon for daemon in self._commands.all()}
-        # Daemons that recreate pods stop first, the one that removes them last.
+        # Stop the daemons that recreate pods first, and the daemon that removes pods last.
         for name in ("kube-controller-manager", "kube-scheduler"):
             daemons.pop(name).stop()
         if all(daemons[name].pid() for name in ("kube-apiserver", "kubelet", "containerd")):
@@ -138,7 +138,7 @@ class OneNode:
         return [self._program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
 
     def patch_status(self, **status: Any) -> None:
-        """Change the node's status, which this kubectl version cannot; raises `HTTPError`."""
+        """Change the node's status, which this version of kubectl cannot do; raises `HTTPError`."""
         answer = local_session().patch(
             f"{self._commands.url}/api/v1/nodes/{NODE}/status",
             data=json.dumps({"status": status}),
@@ -209,7 +209,7 @@ class OneNode:
             "kubelet.json": json.dumps(
                 settings.kubelet(self.folder, self.keys, address=self._commands.address, groups=self.name)
             ),
-            # Nothing answers there, and clients get an error at once.
+            # Nothing listens at this address, so clients get an error at once.
             "resolv.conf": "nameserver 127.0.0.1\n",
         }
         for name, text in texts.items():
@@ -269,7 +269,7 @@ def _group_roots() -> list[Path]:
 
 
 def _fill_cpuset(root: Path, name: str) -> None:
-    """Give a new group its CPUs: in the first version of control groups it has none."""
+    """Assign CPUs to a new control group, because a new group has none in version 1."""
     for file in ("cpuset.cpus", "cpuset.mems"):
         if (root / file).exists():
             (root / name / file).write_text((root / file).read_text())

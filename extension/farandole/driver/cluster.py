@@ -32,14 +32,14 @@ from farandole.runs.store import RunStore
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 START_SECONDS = float(os.environ.get("FARANDOLE_START_SECONDS") or 120)
-"""A hub sets the variable if its servers may take longer; a shorter timeout here would hide the hub's own error."""
+"""A hub whose servers may take longer sets the variable. A shorter timeout here would hide the hub's own error."""
 
 
 class Cluster:
-    """Workers of one user and the ranks on them.
+    """A user's workers and the ranks that run on them.
 
-    - Make one with `Cluster.start` or `Cluster.attach`. A ``with`` statement stops it at the end.
-    - One cell runs at a time, a second is refused.
+    - Create a cluster with `Cluster.start` or `Cluster.attach`. A ``with`` statement stops it at the end.
+    - One cell runs at a time. A second cell is refused.
     - `interrupt` and `status` may be called from any thread while a cell runs.
     """
 
@@ -88,14 +88,15 @@ class Cluster:
         """Start a cluster and form its world.
 
         Args:
-            workers: number of workers; 2 by default, and 1, the only choice, with ``local=True``.
+            workers: number of workers; 2 by default. With ``local=True`` only 1 is allowed, and it is the default.
             name: 1 to 24 lower-case letters, digits and inner hyphens.
             profile: name of one of the hub's profiles; None for the default.
-            ranks: ranks on each worker; None for the profile's number.
+            ranks: number of ranks on each worker; None for the number that the profile sets.
             backend: ``horovod``, ``torch`` or ``none``; None for Horovod if it is installed, else torch.
-            timeout: seconds until all workers must be ready, not counting a wait for GPUs.
+            timeout: seconds within which all workers must be ready. Waiting for GPUs does not count.
             wait: queue while no GPU is free.
-            where: ``local=True``, or ``hub_url`` and ``token`` for another hub; ``store``; ``progress``.
+            where: other arguments of the constructor: ``local=True`` for a cluster on this machine, ``hub_url`` and
+                ``token`` for another hub, ``store``, and ``progress``.
 
         Raises:
             UsageError, ClusterExistsError, WorkerStartError, HubError: the start failed; no worker is left.
@@ -112,10 +113,12 @@ class Cluster:
     def attach(cls, name: str = "main", *, timeout: float = START_SECONDS, **where: Any) -> Self:
         """Attach to a running cluster, for example after a restart of the driver, and take over its runs.
 
-        Runs that continue, or that ended without a driver, are in `background`, with their output from the beginning.
+        Runs that are still running, and runs that ended without a driver, appear in `background` with their complete
+        output.
 
         Raises:
-            NoClusterError: no cluster of that name runs; its runs are completed from its workers' persisted journals.
+            NoClusterError: no cluster of that name is running. Before this is raised, the cluster's runs are completed
+                from the journals that its workers have persisted.
         """
         cluster = cls(name, **where)
         try:
@@ -137,7 +140,7 @@ class Cluster:
 
     @classmethod
     def stop_named(cls, name: str, **where: Any) -> None:
-        """Stop the workers of a cluster that this process does not lead, including workers that start or hang.
+        """Stop the workers of a cluster that this process does not drive, including workers that are starting or hang.
 
         Raises:
             NoClusterError: the cluster has no workers.
@@ -154,7 +157,7 @@ class Cluster:
 
     @property
     def store(self) -> RunStore:
-        """The store of the next runs; it can be replaced."""
+        """The store in which the next runs are saved. It can be replaced."""
         return self._runner.store
 
     @store.setter
@@ -163,7 +166,7 @@ class Cluster:
 
     @property
     def ended(self) -> str:
-        """Why the cluster was stopped from outside; an empty string while it runs."""
+        """The reason why the cluster was stopped from outside; an empty string while the cluster is running."""
         return self._core.ended
 
     @property
@@ -177,13 +180,15 @@ class Cluster:
         return self._core.backend
 
     def run(self, code: str, *, ranks: Sequence[int] | None = None, show: Show | None = None) -> list[Block]:
-        """Execute a cell on all ranks, or on some, and return its output, with equal output folded.
+        """Execute a cell on all ranks, or only on ``ranks``, and return the output. Equal output of ranks is merged.
 
         Args:
-            show: called in this thread with each block of output as it arrives; nothing is returned then.
+            show: called in this thread with each block of output as it arrives; the returned list is then empty.
 
         Raises:
-            RankError: the cell failed on a rank. RankDiedError: a rank's process ended. UsageError: no such rank.
+            RankError: the cell failed on a rank.
+            RankDiedError: a rank's process ended.
+            UsageError: the cluster has no such rank.
         """
         self._check(ranks)
         self._refuse_while_busy()
@@ -205,17 +210,17 @@ class Cluster:
         """Execute a training cell on all ranks as a run and return the run.
 
         Args:
-            elastic: the run continues when ranks are lost, and new ranks join.
-            resume: the run from whose checkpoint the cell's ``fd.checkpoint`` continues: its id, the beginning of the
-                id, or its name. An empty string means the last run with a checkpoint, of this name if one is given,
-                else of this working directory.
-            watch: called with the run once it begins; returns a function that refreshes what is shown of it.
-            detach: return the run at once; it continues in the `background`, and `Run.wait` waits for its end.
+            elastic: options of an elastic run, which continues when ranks are lost and lets new ranks join.
+            resume: id, beginning of the id, or name of the run from whose checkpoint the cell's ``fd.checkpoint``
+                continues. An empty string means the last run that has a checkpoint and this ``name``. Without a
+                ``name``, it means the last such run that was started in this working directory.
+            watch: called with the run once the run begins; returns a function that refreshes the display of the run.
+            detach: return the run at once. The run continues in the `background`, and `Run.wait` waits until it ends.
 
         Raises:
             RankError, RankDiedError: the run failed; its files are kept.
-            UsageError: the cell or the cluster cannot be elastic, or no run has a checkpoint; no run was begun.
-            RunNotFoundError: there is no such run to resume; no run was begun.
+            UsageError: the cell or the cluster cannot be elastic, or no run has a checkpoint. No run was created.
+            RunNotFoundError: the run to resume does not exist. No run was created.
         """
         self._refuse_while_busy()
         request = TrainRequest(
@@ -225,15 +230,18 @@ class Cluster:
 
     @property
     def background(self) -> Mapping[str, BackgroundRun]:
-        """The runs without a waiting cell, by id: detached runs, and those that `attach` has taken over."""
+        """The runs for which no cell is waiting, by id: detached runs and runs that `attach` has taken over."""
         return self._runner.background
 
     def stop_run(self, run_id: str) -> Run:
-        """Stop a run of the `background` on all ranks and return it after its end."""
+        """Stop a run in the `background` on all ranks, wait until the run has ended, and return it."""
         return self._runner.stop(run_id)
 
     def push(self, values: Mapping[str, Any], *, ranks: Sequence[int] | None = None) -> None:
-        """Set variables on all ranks, or on some; rank 0 broadcasts values from 1 MB on to the others.
+        """Set variables on all ranks, or only on ``ranks``.
+
+        Without ``ranks``, values of 1 MB or more are sent to rank 0, which broadcasts them to the others, unless the
+        backend is ``none``.
 
         Raises:
             TransferError: a value cannot be pickled, or a rank cannot unpickle it.
@@ -253,31 +261,33 @@ class Cluster:
         return self._loop.call(self._pulls.pull(self._core.group, self._kernels(ranks), names))
 
     def scale(self, workers: int) -> None:
-        """Start or stop workers to reach this number; ranks that stay keep their variables."""
+        """Start or stop workers until there are this many. The ranks on workers that stay keep their variables."""
         if workers < 1:
             raise UsageError(f"a cluster needs at least 1 worker, not {workers}; `%cluster stop` ends it")
         self._loop.call(self._core.scale(workers, self._progress))
 
     def interrupt(self) -> None:
-        """Stop the running cell on all ranks within 5 seconds; called from another thread."""
+        """Stop the running cell on all ranks within 5 seconds. Call this from another thread than the cell's."""
         self._loop.call(self._core.interrupt())
 
     def status(self) -> ClusterStatus:
-        """Return the state of workers and ranks, when idle workers will be stopped, and the use of the hub's GPUs."""
+        """Return the states of the workers and ranks, when idle workers will be stopped, and the hub's GPU use."""
         infos = self._loop.call(self._core.infos())
         return status_of(self._core, self._loop.call(self._core.source.gpus()), infos)
 
     def check(self) -> Preflight:
-        """Check all ranks and the network between them before a training, and name those that differ.
+        """Check all ranks and the network between them before training, and name the ranks that differ from the others.
 
         Raises:
-            UsageError: a cell runs. DeadlineError: a rank does not answer. RankError: a check failed on a rank.
+            UsageError: a cell is running.
+            DeadlineError: a rank does not answer.
+            RankError: a check failed on a rank.
         """
         self._refuse_while_busy()
         return self._loop.call(self._core.check(self._progress), on_interrupt=self._interrupt)
 
     def logs(self, rank: int, *, lines: int = 100) -> str:
-        """Return the last lines that a rank has printed in any cell."""
+        """Return the last lines that a rank has printed, in whichever cells it printed them."""
         self._check([rank])
         return self._logs.tail(rank, lines)
 
@@ -286,14 +296,17 @@ class Cluster:
         try:
             for run_id in self.background:
                 self.stop_run(run_id)
-            # Before the workers: a request from outside must not start new workers while these are stopped.
+            # End control before stopping the workers, so that no request from outside starts new ones meanwhile.
             self._loop.call(self._control.end())
             self._loop.call(self._core.stop())
         finally:
             self.close()
 
     def close(self) -> None:
-        """Disconnect; workers and runs continue, and `attach` takes them over (the worker of a local cluster ends)."""
+        """Disconnect from the cluster. Workers and runs continue, and `attach` takes them over.
+
+        The worker of a local cluster ends.
+        """
         try:
             self._loop.call(self._control.end())
             self._runner.let_go()
@@ -314,7 +327,8 @@ class Cluster:
         return status_of(self._core).html()
 
     async def _make_core(self, local: bool, hub_url: str | None, token: str | None, backend: str | None) -> ClusterCore:
-        # Without a limit: each rank holds a connection, or two after a break, and requests must not wait for one.
+        # The number of connections is not limited, because each rank holds one, or two after a connection broke, and
+        # requests must not wait until one of them is free.
         session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, resolver=LocalhostResolver()))
         try:
             source: WorkerSource = (
@@ -329,7 +343,7 @@ class Cluster:
 
     def _open(self, work: Any) -> Self:
         try:
-            # Before the workers: the panel must not show them as those of a cluster without a driver.
+            # Begin control before starting workers. Otherwise the panel would show a cluster without a driver.
             self._loop.call(self._control.begin())
             self._loop.call(work)
         except BaseException:

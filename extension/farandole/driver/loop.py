@@ -1,4 +1,4 @@
-"""The event loop of the driver runs in its own thread, so that output still streams while a cell blocks the kernel."""
+"""Runs the driver's event loop in a thread, so that output still streams while a cell blocks the kernel."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def _ended(tasks: list[asyncio.Task[Any]], first: Callable[[], Awaitable[N
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do blocking work in a thread; a cancellation waits for its end, because a thread cannot be stopped."""
+    """Do blocking work in a thread. A cancellation waits until the work is done, because a thread cannot be stopped."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)
@@ -121,7 +121,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 async def all_or_first_error(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Gather, but cancel and await the rest when one fails, so that no task outlives the call."""
+    """Gather results. If one coroutine fails, cancel and await the others, so that no task outlives the call."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return list(await asyncio.gather(*tasks))

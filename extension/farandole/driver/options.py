@@ -16,7 +16,7 @@ class Elastic:
     """A run that continues from its last commit when ranks are lost, and lets new ranks join.
 
     Args:
-        min_ranks: with fewer ranks the run waits for new ones, and fails if none come in time.
+        min_ranks: with fewer ranks, the run waits for new ones, and fails if they do not join in time.
         max_ranks: the largest number of ranks; None for no limit.
         lr_rule: ``linear`` multiplies learning rates by the new size over the old one; ``none`` keeps them.
         hung: a rank that does not answer for this many seconds is treated as lost.

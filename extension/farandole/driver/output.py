@@ -17,7 +17,7 @@ HOLD_SECONDS = 1.0
 """How long a line waits for the same line of other ranks before it is shown without them."""
 LARGEST_RANK = 100_000
 LIMIT_BYTES = 1_000_000
-"""Limit for the text of one cell that is shown; much more makes a browser unresponsive."""
+"""How much text of one cell is shown. Much more would make a browser unresponsive."""
 
 
 def label(ranks: Iterable[int]) -> str:
@@ -84,7 +84,7 @@ class _Queue:
 
 
 class _Waiting:
-    """The queues of all ranks, indexed by their first items, so that an item costs the same for any number of ranks."""
+    """The queues of all ranks, indexed by first item, so that the cost of an item does not grow with the ranks."""
 
     def __init__(self) -> None:
         self.queues: dict[int, _Queue] = {}

@@ -7,7 +7,7 @@ from html import escape
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows as lines, their columns aligned."""
+    """Return the rows as lines with aligned columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -1,4 +1,4 @@
-"""Runs without a waiting cell: detached runs, and runs that an earlier driver began."""
+"""Runs for which no cell is waiting: detached runs, and runs that an earlier driver began."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Fail: TypeAlias = Callable[[Run, BaseException, float | None], None]
 
 
 class BackgroundRun:
-    """A run and the task on the loop that leads it; its output is kept until `show` or `wait` is called."""
+    """A run, and the task on the event loop that drives it. Output is kept until `show` or `wait` is called."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -34,10 +34,10 @@ class BackgroundRun:
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, watch: Watch) -> None:
-        """Call ``watch`` now, and the function that it returns on the loop's thread while the run continues."""
+        """Call ``watch`` now. The function that it returns is called on the loop's thread until the run has ended."""
         self._refresh = watch(self.run)
         if self._over.is_set():
-            # The run has ended before: nothing else refreshes the view with its final status.
+            # The run has already ended, so nothing else would refresh the view and show the final status.
             self._refresh()
 
     async def begin(
@@ -48,23 +48,24 @@ class BackgroundRun:
         fail: Fail,
         ended: float | None = None,
     ) -> None:
-        """Start the task that leads the run.
+        """Start the task that drives the run.
 
-        - ``check`` raises an error if the replies are not those of a success; ``fail`` writes the error to the run.
-        - ``ended`` is the end of a run that ended before this driver took it over, in seconds since the epoch.
+        - ``check`` raises an error if the replies show that the run failed. ``fail`` records the error in the run.
+        - ``ended`` is the time, in seconds since the epoch, at which the run ended, if that was before this driver
+          took the run over.
         """
         self._task = asyncio.create_task(self._lead(work, check, fail, ended), name=f"run {self.run.id}")
-        # Let the task take its first step: a task that is cancelled before that does not run its cleanup.
+        # Let the task take its first step, because a task that is cancelled before that does not run its cleanup.
         await asyncio.sleep(0)
 
     async def let_go(self) -> None:
-        """Stop following the run; it continues on its ranks."""
+        """Stop following the run, which continues on its ranks."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def flush(self) -> None:
-        """Make all output ready for `show`, including lines that wait for equal lines of other ranks."""
+        """Make all output ready for `show`, including lines that are waiting for equal lines from other ranks."""
         self.relay.pump(flush=True)
 
     def show(self, show: Show) -> None:
@@ -73,7 +74,7 @@ class BackgroundRun:
             show(self._blocks.popleft())
 
     def wait(self, show: Show, timeout: float | None = None) -> Run:
-        """Show output until the run has ended, and raise as its cell would; see `Run.wait`."""
+        """Show output until the run has ended, then return the run or raise its error; see `Run.wait`."""
         give_up = None if timeout is None else time.monotonic() + timeout
         while not self._over.wait(PUMP_SECONDS) and (give_up is None or time.monotonic() < give_up):
             self.show(show)
@@ -90,7 +91,7 @@ class BackgroundRun:
         ended: float | None,
     ) -> None:
         ticker = asyncio.create_task(self._tick())
-        # Files are written in a thread: a slow volume must not block the loop, which answers the workers.
+        # Files are written in a thread, because a slow volume must not block the loop, which answers the workers.
         try:
             check(self.run, await work)
         except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""Passes the output of a cell from the loop's thread to the thread that shows it."""
+"""Passes the output of a cell from the event loop's thread to the thread that shows the output."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from farandole.runs.run import Run
 
 Show: TypeAlias = Callable[[Block], None]
 Watch: TypeAlias = Callable[[Run], Callable[[], None]]
-"""Called with a new run; returns a function that is called about ten times a second, and once after the run's end."""
+"""Called with a new run. The returned function is called about ten times a second, and once after the run has ended."""
 
 
 class OutputRelay:
-    """Takes output on the loop's thread and shows it, folded, on the thread that calls `pump`."""
+    """Takes output on the loop's thread and shows it on the thread that calls `pump`, with equal output merged."""
 
     def __init__(self, ranks: Sequence[int], show: Show) -> None:
         self._folder = Folder(ranks)
@@ -27,7 +27,7 @@ class OutputRelay:
         self._reported_dropped = False
 
     def put(self, rank: int, kind: str, content: dict[str, Any]) -> None:
-        """Take a message from the loop's thread."""
+        """Accept a message; called on the loop's thread."""
         self._waiting.put((rank, kind, content))
 
     def pump(self, *, flush: bool = False) -> None:
@@ -47,7 +47,7 @@ class OutputRelay:
 
 
 class RunView:
-    """Shows the output and the dashboard of a run in the cell that waits for it, on that cell's thread."""
+    """Shows the output and the dashboard of a run in the cell that waits for the run, on that cell's thread."""
 
     def __init__(self, show: Show, watch: Watch | None) -> None:
         self.begun = False
@@ -57,12 +57,12 @@ class RunView:
         self._refresh: Callable[[], None] | None = None
 
     async def begin(self, run: Run) -> OutputRelay:
-        """Show this run from now on; called on the loop's thread. Return the relay for its output.
+        """Begin to show a run and return the relay for the run's output; called on the loop's thread.
 
-        The watch begins before the cell does: it must not miss the first reports.
+        The watch begins before the cell, so that it does not miss the first reports.
         """
         self.run, self._relay = run, OutputRelay(list(range(run.size)), self._show)
-        # Set last: the cell's thread reads the other two only once this is True.
+        # Set last, because the cell's thread reads `run` and `_relay` only if this is True.
         self.begun = True
         if self._watch is not None:
             await self.errand.run(partial(self._begin_watch, self._watch))

@@ -1,4 +1,4 @@
-"""Executes the cells of a cluster, begins and ends its runs, and takes over runs of an earlier driver."""
+"""Executes the cells of a cluster, creates and finishes its runs, and takes over runs that another driver began."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
 CATCH_UP_SECONDS = 30.0
-"""Timeout to read what ranks have sent before the cluster was attached; the rest is read in the background."""
+"""How long, in seconds, `attach` reads what ranks have sent before; the rest is read in the background."""
 STOP_SECONDS = 15.0
-"""Timeout for a run to end after it was stopped."""
+"""How long, in seconds, a stopped run may take to end."""
 NOT_BEGUN = "interrupted before its cell began"
 RANK_STATES: dict[str, RankStatus] = {"ok": "done", "error": "failed", "dead": "dead"}
 
@@ -66,8 +66,8 @@ class TrainRequest:
 class CellRunner:
     """Executes the cells of one cluster.
 
-    The public methods are called on other threads than the loop's, the coroutines run on the loop. A training cell
-    holds the cluster (`ClusterCore.cell`) from before its run is created to its last reply.
+    The public methods are called on threads other than the loop's; the coroutines run on the loop. A training cell
+    reserves the cluster with `ClusterCore.cell` before its run is created and releases it after the last reply.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class CellRunner:
         return self._loop.call(work, pump=errand.pump, wake=errand.wake).run
 
     def stop(self, run_id: str) -> Run:
-        """Stop a run of the `background` on all ranks and return it once it has ended."""
+        """Stop a run in the `background` on all ranks, wait up to `STOP_SECONDS` until it has ended, and return it."""
         background = self.background[run_id]
         if not background.run.status.ended:
             self._loop.call(self._core.interrupt())
@@ -114,16 +114,16 @@ class CellRunner:
         return background.run
 
     def let_go(self) -> None:
-        """Stop following the runs of the `background`; the runs continue."""
+        """Stop following the runs in the `background`. The runs themselves continue."""
         for background in self.background.values():
             self._loop.call(background.let_go())
 
     def take_up(self) -> None:
-        """Take over the runs that workers have in their journals and whose end is not in the store."""
+        """Take over the runs that are in the workers' journals and whose end is not yet recorded in the store."""
         self._loop.call(self._take_up_all(orphaned_workers(self.store, self._core.name)))
 
     def complete(self) -> None:
-        """Complete the runs of a cluster without workers from the journals that its workers have persisted."""
+        """Complete the runs of a cluster that has no workers left, from the journals that they have persisted."""
         for run in complete(self.store, cluster=self._core.name):
             self._progress(
                 f"run {run.id} is {run.status}, as its workers recorded before they ended; see `%runs show {run.id}`"
@@ -166,20 +166,20 @@ class CellRunner:
             run = await self._begin(request, source)
             background = BackgroundRun(run)
             try:
-                # As `RunView.begin` does: before the cell begins.
+                # The watch begins before the cell, as in `RunView.begin`, so that it does not miss the first reports.
                 if watch is not None:
                     await errand.run(partial(background.watch, watch))
             except asyncio.CancelledError:
                 await asyncio.to_thread(run.finish, Status.INTERRUPTED, NOT_BEGUN)
                 raise
-            # The background task inherits the lock. If it acquired the lock again, a `scale` could come between and
-            # make the size in run.json stale.
+            # The background task takes the lock over from this one. If the lock were released and acquired again, a
+            # `scale` could change the cluster in between and make the size in run.json stale.
             work = _releasing(held.pop_all(), self._work(run, background.relay, request.elastic))
             await self._go_on(background, work)
         return background
 
     async def _begin(self, request: TrainRequest, source: RunInfo | None) -> Run:
-        """Create a run for the ranks that the cluster has now; the caller holds the cluster."""
+        """Create a run for the ranks that the cluster has now. The caller must have reserved the cluster."""
         size, backend = self._size, self._core.backend
         if request.elastic is not None:
             request.elastic.check(code=request.code, size=size, backend=backend)
@@ -243,7 +243,7 @@ class CellRunner:
                 await self._take_up(found)
 
     async def _take_up(self, found: FoundRun) -> None:
-        # If another driver still leads the run, that one writes its files and releases its ranks.
+        # If another driver still leads the run, that driver writes the run's files and releases the ranks.
         led, readers = await is_led(found, self.store), found.readers(self._core.router.to_run)
         background = BackgroundRun(await in_thread(partial(restore_run, found, self.store, write=not led)))
         await self._go_on(background, self._continued(found, background, readers, led=led), ended=found.ended)
@@ -254,7 +254,10 @@ class CellRunner:
     def _continued(
         self, found: FoundRun, background: BackgroundRun, readers: Sequence[RunReader], *, led: bool
     ) -> Coroutine[Any, Any, list[Reply]]:
-        """Return the work that follows a run to its end, or leads it there if it is elastic and has no driver."""
+        """Return the coroutine that follows a run until the run ends.
+
+        If the run is elastic and has no other driver, the coroutine also drives the run.
+        """
         run = background.run
         sink = self._sink(background.relay, run)
         if found.elastic is None:

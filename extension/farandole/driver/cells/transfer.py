@@ -19,7 +19,7 @@ from farandole.protocol import PUSH_TARGET
 BROADCAST_BYTES = 1_000_000
 """Larger values go to rank 0, which broadcasts them to the others over the backend."""
 CHUNK_BYTES = 4_000_000
-"""Jupyter's server takes websocket messages of up to 10 MiB."""
+"""Values are sent in chunks, because Jupyter Server accepts websocket messages of at most 10 MiB."""
 TRANSFER_SECONDS = 300.0
 
 
@@ -27,7 +27,7 @@ def pack(values: Mapping[str, Any]) -> bytes:
     """Pickle values by name.
 
     Raises:
-        TransferError: one cannot be pickled; the message names it.
+        TransferError: a value cannot be pickled; the message names it.
     """
     for name, value in values.items():
         try:
@@ -42,7 +42,7 @@ def pack(values: Mapping[str, Any]) -> bytes:
 
 
 async def push(group: RankGroup, kernels: Sequence[RankKernel], blob: bytes, *, broadcast: bool) -> None:
-    """Set pickled values in the namespaces of ranks; with `broadcast`, rank 0 passes large ones to the others."""
+    """Set pickled values in the namespaces of ranks. With `broadcast`, rank 0 broadcasts large values to the others."""
     key = uuid.uuid4().hex
     through_root = broadcast and len(blob) >= BROADCAST_BYTES and len(kernels) > 1
     for kernel in kernels[:1] if through_root else kernels:

@@ -32,7 +32,7 @@ class ControlService:
         self._scale_request: Mapping[str, Any] | None = None
         # Scales run one after another. Of several that wait, here or for the running cell, only the last takes effect.
         self._scale_lock = asyncio.Lock()
-        # `end` waits for a running stop: cancelled half-way, it would leave workers behind.
+        # `end` waits for a stop in progress, which would leave workers behind if it were cancelled half-way.
         self._stop_lock = asyncio.Lock()
         self._error: str | None = None
         self._task: asyncio.Task[None] | None = None
@@ -102,7 +102,7 @@ class ControlService:
         core.check_not_ended()
         self._progress(f"cluster {core.name!r} is being stopped from the panel")
         async with self._stop_lock:
-            # Set first: waiting and new requests must not start workers that nothing would stop.
+            # Set first, because waiting and new requests must not start workers that nothing would stop.
             core.ended = f"cluster {core.name!r} was stopped from the panel. `%cluster start` starts another."
             try:
                 if core.busy:
@@ -113,7 +113,7 @@ class ControlService:
                 raise
 
     async def _stop_run(self, request: Mapping[str, Any]) -> None:
-        """Stop the run of a request."""
+        """Stop the run that a request names."""
         run = str(request["run"])
         if run not in self._runner.going:
             raise UsageError(f"run {run} is not in progress here")

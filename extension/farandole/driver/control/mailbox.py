@@ -59,7 +59,7 @@ class Mailbox:
 
     async def serve(self) -> None:
         """Keep the status up to date and handle requests until cancelled; then remove the mailbox."""
-        # This removes the mailboxes of killed drivers.
+        # Reading the statuses also removes the mailboxes of killed drivers.
         await asyncio.to_thread(driver_statuses, self.folder.parent.parent)
         try:
             while True:

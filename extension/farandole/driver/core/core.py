@@ -1,4 +1,4 @@
-"""Keeps the workers, the ranks and the world of a cluster complete, and executes cells on them."""
+"""`ClusterCore` executes cells on the ranks of a cluster and replaces lost workers and ranks before each cell."""
 
 from __future__ import annotations
 
@@ -28,26 +28,32 @@ from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedErr
 BOOT_SECONDS = 60.0
 PRELOAD_SECONDS = 120.0
 RELEASE_SECONDS = 5.0
-"""How long an interrupt waits until the stopped cell has released the cluster."""
+"""How long, in seconds, an interrupt waits for the stopped cell to release the cluster."""
 BEGIN_SECONDS = 2.0
-"""How long an interrupt waits for a cell that is about to begin."""
+"""How long, in seconds, an interrupt waits for a cell that is about to begin."""
 
 
 class ElasticRun(MemberListener, Protocol):
-    """The cell of an elastic run; `farandole.driver.elastic` implements it and uses the core."""
+    """The cell of an elastic run.
+
+    `farandole.driver.elastic` implements this protocol. The core does not import that package, which uses the core.
+    """
 
     async def run(self) -> list[Reply]:
-        """Execute the cell and return how it ended on each rank that saw its end."""
+        """Execute the cell and return how it ended on each rank that was still in the run when the cell ended."""
 
     def stop(self) -> None:
-        """End the run, because the user has stopped it."""
+        """End the run at the user's request."""
 
     async def scale(self, workers: int, progress: Progress) -> None:
-        """Start or stop workers while the run continues."""
+        """Start or stop workers until there are this many, while the run continues."""
 
 
 class ClusterCore:
-    """Starts, keeps and stops the workers and ranks of one cluster; belongs to one event loop."""
+    """Starts, replaces and stops the workers and ranks of one cluster, and executes cells on them.
+
+    All methods must be called on one event loop.
+    """
 
     def __init__(self, name: str, source: WorkerSource, *, backend: str | None, on_notice: Progress) -> None:
         self.name = name
@@ -56,13 +62,13 @@ class ClusterCore:
         self.router = MessageRouter()
         self.world: World | None = None
         self.versions: dict[str, str] = {}
-        """Rank 0's versions of Python and packages, fetched when the world is prepared."""
+        """The versions of Python and of packages on rank 0, fetched before the world is formed."""
         self.ended = ""
-        """Why the cluster was stopped from outside, or is being stopped; empty while it runs."""
+        """The reason why the cluster was or is being stopped from outside; empty while the cluster is running."""
         self._pool = WorkerPool(name, source, hear=self.router.route, on_notice=on_notice)
         self._wanted = backend
-        # Held by a cell, a scale and a start: two cells at once would mix their collectives, and workers that change
-        # between the steps of a cell would make its list of ranks stale.
+        # Each cell, each change of size and each start holds this lock. Two cells at once would mix their collectives.
+        # Workers that change between the steps of a cell would make the cell's list of ranks stale.
         self._cell = asyncio.Lock()
         self._elastic: ElasticRun | None = None
         self._coming: Sequence[str] = ()
@@ -79,9 +85,9 @@ class ClusterCore:
         return self._pool.all
 
     async def start(self, workers: int, options: WorkerOptions, progress: Progress, timeout: float) -> None:
-        """Start workers and ranks and form the world; after an error no worker is left."""
+        """Start workers and ranks and form the world. If this fails, all new workers are stopped."""
         self._pool.options, self._pool.timeout = options, timeout
-        # Requests from outside wait for the start as they do for a cell.
+        # Requests from outside wait until the start is complete, as they wait for a cell.
         async with self._cell:
             if self.name in await self.source.clusters():
                 raise ClusterExistsError(
@@ -106,7 +112,7 @@ class ClusterCore:
             raise
 
     async def attach(self, progress: Progress, timeout: float) -> None:
-        """Find the workers and ranks of a running cluster; ranks that still run a cell continue it."""
+        """Find the workers and ranks of a running cluster. Cells that are still running on them continue."""
         self._pool.timeout = timeout
         workers = await self.source.find(self.name)
         if not workers:
@@ -117,9 +123,10 @@ class ClusterCore:
         progress(f"attached to {len(workers)} workers with {len(self.group.kernels)} ranks")
 
     async def scale(self, workers: int, progress: Progress, *, wanted: Callable[[], bool] = lambda: True) -> None:
-        """Start or stop workers to reach this number; the ranks that stay keep their variables.
+        """Start or stop workers until there are this many. The ranks on workers that stay keep their variables.
 
-        The call waits for a running cell; nothing is done if the change is no longer `wanted` after that.
+        If a cell is running, the call waits until the cell has ended. It then does nothing if `wanted` returns False.
+        During an elastic run, the run itself changes its size and the call does not wait.
         """
         self.check_not_ended()
         if self._elastic is not None:
@@ -143,7 +150,7 @@ class ClusterCore:
             raise NoClusterError(self.ended)
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
-        """Await a start of workers or ranks, which `break_off_starts` can cancel."""
+        """Await a coroutine that starts workers or ranks, so that `break_off_starts` can cancel it."""
         task = asyncio.create_task(work)
         self._starts.add(task)
         try:
@@ -155,7 +162,7 @@ class ClusterCore:
             self._starts.discard(task)
 
     async def break_off_starts(self) -> None:
-        """Cancel all starts of workers and ranks and wait for their cleanup."""
+        """Cancel all starts of workers and ranks that are in progress, and wait until they have cleaned up."""
         for task in self._starts:
             task.cancel()
         if self._starts:
@@ -163,12 +170,12 @@ class ClusterCore:
 
     @property
     def busy(self) -> bool:
-        """Whether a cell runs or is about to, even if all its ranks are lost."""
+        """Whether a cell is running or about to run, even if all ranks of the cell are lost."""
         return self._cell.locked() or bool(self.group.busy)
 
     @asynccontextmanager
     async def cell(self, progress: Progress, *, backend: str | None = None) -> AsyncIterator[None]:
-        """Hold the cluster for one cell, complete and with this backend: other cells and scales wait until the end."""
+        """Reserve the cluster for one cell, with lost ranks replaced and the world formed with this backend."""
         async with self._cell:
             if backend is not None:
                 self.use(backend)
@@ -176,16 +183,16 @@ class ClusterCore:
             yield
 
     async def run(self, cell: Cell, ranks: Sequence[int] | None, progress: Progress) -> list[Reply]:
-        """Complete the cluster, execute a cell on its ranks and return how it ended on each."""
+        """Replace lost workers and ranks, execute a cell on the ranks, and return how the cell ended on each."""
         async with self.cell(progress):
             return await self.execute(cell, ranks)
 
     async def execute(
         self, cell: Cell, ranks: Sequence[int] | None = None, *, notice: Progress | None = None
     ) -> list[Reply]:
-        """Execute a cell for a caller that holds the cluster, see `cell`; ``ranks`` as in `run`.
+        """Execute a cell for a caller that has reserved the cluster with `cell`, on ``ranks`` or on all ranks if None.
 
-        With `notice`, ranks that do not answer are reported.
+        If `notice` is given, it is called with a report about each rank that does not answer.
         """
         kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
         work = self.group.run(cell, kernels, together=self.backend != "none")
@@ -194,7 +201,10 @@ class ClusterCore:
     async def follow(
         self, readers: Sequence[RunReader], sink: Sink, *, together: bool, notice: Progress | None = None
     ) -> list[Reply]:
-        """Follow a run of another driver to its end; `together` as in `RankGroup.run`, `notice` as in `execute`."""
+        """Follow a run that another driver began until the run ends, and return how its cell ended on each rank.
+
+        See `RankGroup.run` for `together` and `execute` for `notice`.
+        """
         kernels = {kernel.kernel_id: kernel for kernel in self.group.kernels}
         async with self._cell:
             cells = {
@@ -217,7 +227,7 @@ class ClusterCore:
         return replies
 
     async def check(self, progress: Progress) -> Preflight:
-        """Complete the cluster and check its ranks and the network between them."""
+        """Replace lost workers and ranks, and check the ranks and the network between them."""
         async with self.cell(progress):
             infos = [handle.info for handle in self.handles for _ in handle.kernels]
             found = await preflight(self.name, self.group, infos, self.backend)
@@ -226,7 +236,7 @@ class ClusterCore:
             return found
 
     async def lead(self, elastic: ElasticRun) -> list[Reply]:
-        """Execute the cell of an elastic run for a caller that holds the cluster, see `cell`."""
+        """Execute the cell of an elastic run for a caller that has reserved the cluster with `cell`."""
         self._elastic = self.router.elastic = elastic
         try:
             return await elastic.run()
@@ -235,17 +245,17 @@ class ClusterCore:
             self._world.invalidate()
 
     async def take_over(self, elastic: ElasticRun) -> list[Reply]:
-        """Lead an elastic run whose driver has ended, from the point that its ranks have reached."""
+        """Continue to drive an elastic run whose driver has ended, from the point that the ranks have reached."""
         async with self._cell:
             return await self.lead(elastic)
 
     async def interrupt(self) -> None:
-        """Stop the running cell on all ranks within seconds, even the cell of an earlier driver."""
+        """Stop the running cell on all ranks within seconds, even if an earlier driver began the cell."""
         await self._until_begun()
         stopped = bool(self.group.busy) or self._elastic is not None
         if self._elastic is not None:
             self._elastic.stop()
-            # Set here as well, because there may be no rank to interrupt: all are lost and not yet replaced.
+            # Set here as well, because `group.interrupt` is not called if all ranks are lost and not yet replaced.
             self.group.interrupted = True
         if self.world is not None:
             self.world.invalidate()
@@ -257,7 +267,10 @@ class ClusterCore:
             await self._until_released()
 
     async def _until_begun(self) -> None:
-        """Wait a moment for a cell that is about to reach its ranks: an interrupt before that would not stop it."""
+        """Wait until a cell that is about to begin has reached its ranks.
+
+        An interrupt before that would not stop the cell. The wait takes at most `BEGIN_SECONDS`.
+        """
         give_up = time.monotonic() + BEGIN_SECONDS
         while self._is_about_to_run() and time.monotonic() < give_up:  # noqa: ASYNC110 - no single event marks the begin
             await asyncio.sleep(0.02)
@@ -274,7 +287,8 @@ class ClusterCore:
 
     async def _reconcile(self, progress: Progress) -> None:
         self.check_not_ended()
-        # A broken connection may mean a death that is not known yet, such as that of a worker stopped as idle.
+        # Behind a broken connection there may be a dead rank, for example on a worker that the hub stopped as idle.
+        # Wait until each connection is open again or the death is known.
         await asyncio.gather(*(kernel.reachable() for kernel in self.group.kernels if kernel.alive))
         await self.refill(progress)
         if not self._world.formed:
@@ -284,7 +298,7 @@ class ClusterCore:
         """Replace dead ranks and lost workers."""
         self.check_not_ended()
         if not all(kernel.alive for kernel in self._pool.kernels):
-            # No cell has failed by a death between two cells, so nothing else has invalidated the world.
+            # If the rank died between two cells, no cell has failed, and nothing else has invalidated the world.
             self._world.invalidate()
         await self._until_stopped(self._pool.refill(progress))
 
@@ -294,11 +308,11 @@ class ClusterCore:
         await self._until_stopped(self._pool.grow(workers, progress))
 
     async def drop(self, names: Sequence[str]) -> None:
-        """Stop these workers with all that runs on them."""
+        """Stop these workers and everything that runs on them."""
         await self._pool.drop(names)
 
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> None:
-        """Make a new kernel a rank with a world of its own until it joins the others."""
+        """Prepare a new kernel as a rank. The rank forms a world alone until it joins the others."""
         prepare, preload = rank_calls.prepare({"FARANDOLE_CLUSTER": self.name}), rank_calls.preload(self.backend)
         control = partial(self.group.control, what="preparing a new rank", kernels=[kernel])
         await control(prepare, timeout=BOOT_SECONDS)
@@ -307,14 +321,14 @@ class ClusterCore:
         await self._world.form_alone(kernel, self._pool.of(kernel).info, rank=rank, size=size)
 
     async def form(self, kernels: Sequence[RankKernel]) -> None:
-        """Form a world of ranks that wait for one in a running cell."""
+        """Form a world of ranks that are waiting for a new world in a running cell."""
         handles = [self._pool.of(kernel) for kernel in kernels]
         await self._world.form(
             [handle.worker for handle in handles], [handle.info for handle in handles], waiting=kernels
         )
 
     async def infos(self) -> dict[str, WorkerInfo]:
-        """Ask the workers for their state; the result lacks those that do not answer in time."""
+        """Ask the workers for their states and return them by name, without the workers that do not answer in time."""
         return await self._pool.infos()
 
     def use(self, backend: str) -> None:
@@ -324,7 +338,7 @@ class ClusterCore:
 
     @property
     def backend(self) -> str:
-        """The name of the backend; before there are ranks, the requested one or an empty string."""
+        """The name of the backend. Before there are ranks: the requested backend, or an empty string."""
         return self.world.backend.name if self.world is not None else self._wanted or ""
 
     @property
@@ -340,7 +354,7 @@ class ClusterCore:
         await self._pool.stop()
 
     async def close(self) -> None:
-        """Disconnect from the cluster; it keeps running."""
+        """Disconnect from the cluster, which keeps running."""
         await self.group.close()
         await self.source.close()
 

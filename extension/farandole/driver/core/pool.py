@@ -1,4 +1,4 @@
-"""Starts, finds, replaces and stops the workers of a cluster with the kernels of their ranks."""
+"""Starts, finds, replaces and stops the workers of a cluster, together with the kernels of their ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from farandole.runs.positions import JournalPosition
 
 INFO_SECONDS = 5.0
 WORKERS_AT_ONCE = 16
-"""Limit of concurrent requests to new workers: each verifies the token at the hub, which is slow for hundreds."""
+"""How many new workers are asked at the same time.
+
+Each worker verifies the request's token at the hub, which would be slow with hundreds of them at once.
+"""
 
 Hear: TypeAlias = Callable[[RankKernel, int, dict[str, Any], list[bytes], JournalPosition | None], None]
 """Called with (kernel, rank, comm data, buffers, position) for every batch of rank messages."""
@@ -33,7 +36,7 @@ class WorkerHandle:
 
 
 class WorkerPool:
-    """The workers of one cluster, in the order of the ranks; belongs to one event loop."""
+    """The workers of one cluster, in the order of the ranks. All methods must be called on one event loop."""
 
     def __init__(self, name: str, source: WorkerSource, *, hear: Hear, on_notice: Progress) -> None:
         self.name = name
@@ -60,7 +63,7 @@ class WorkerPool:
         return next(handle for handle in self.all if kernel in handle.kernels)
 
     async def find(self, workers: Sequence[Worker]) -> None:
-        """Use workers that already run, with their ranks."""
+        """Use workers that are already running, with their ranks."""
         self.all = await self._handles_of(workers, found=True)
         first = self.all[0].info
         backend = first.backend or None
@@ -73,7 +76,7 @@ class WorkerPool:
         self.all = await self._start(names, progress)
 
     async def infos(self) -> dict[str, WorkerInfo]:
-        """Ask the workers for their state; the result lacks those that do not answer in time."""
+        """Ask the workers for their states and return them by name, without the workers that do not answer in time."""
         answers = await asyncio.gather(*(_info_of(handle.worker) for handle in self.all))
         return {info.worker: info for info in answers if info is not None}
 
@@ -87,13 +90,13 @@ class WorkerPool:
         tries = await asyncio.gather(*(self._refill(handle, progress) for handle in short), return_exceptions=True)
         if gone := [handle for handle, found in zip(short, tries, strict=True) if found is False]:
             await self._replace(gone, progress)
-        # Raised only after all starts have ended, so that a retry does not start a worker twice.
+        # Errors are raised only after all starts have ended, so that a retry does not start a worker twice.
         for failure in tries:
             if isinstance(failure, BaseException):
                 raise failure
 
     async def drop(self, names: Sequence[str]) -> None:
-        """Stop these workers with all that runs on them."""
+        """Stop these workers and everything that runs on them."""
         going = [handle for handle in self.all if handle.worker.name in names]
         self.all = [handle for handle in self.all if handle.worker.name not in names]
         for handle in going:
@@ -101,7 +104,7 @@ class WorkerPool:
         await self._source.stop(names)
 
     async def stop(self) -> None:
-        """Stop all workers; `names` keeps them until they have ended, so that a failed stop can be repeated."""
+        """Stop all workers. They stay in `names` until they have ended, so that a failed stop can be repeated."""
         await _disconnect(self.kernels)
         await self._source.stop(self.names)
         self.all = []
@@ -113,18 +116,22 @@ class WorkerPool:
         try:
             return await self._handles_of(workers)
         except BaseException:
-            # Not reached if the source refuses the start: workers with these names may then belong to another driver.
+            # If the source itself refuses the start, nothing is stopped: workers with these names may then belong to
+            # another driver.
             await self._source.stop(names)
             raise
 
     def _free_names(self, count: int) -> list[str]:
-        """Return names for new workers; the used ones may have gaps, after a worker was lost before an attach."""
+        """Return unused names for new workers.
+
+        The indices in use may have gaps, for example if a worker was lost before this driver attached.
+        """
         taken = {handle.worker.name for handle in self.all}
         names = (worker_name(self.name, index) for index in itertools.count())
         return list(itertools.islice((name for name in names if name not in taken), count))
 
     async def _handles_of(self, workers: Sequence[Worker], *, found: bool = False) -> list[WorkerHandle]:
-        """Return the workers with their ranks; if one fails, the kernels of all are disconnected."""
+        """Return the handles of workers. If one worker fails, the kernels of all of them are disconnected."""
         whole: list[RankKernel] = []
         try:
             return await all_or_first_error([self._handle_of(worker, whole, found=found) for worker in workers])
@@ -144,7 +151,10 @@ class WorkerPool:
     async def _kernels(
         self, worker: Worker, slots: Mapping[int, str | None], idle_seconds: float = 0.0
     ) -> list[RankKernel]:
-        """Connect to the kernels of these slots, to all or to none; a slot without an id gets a new kernel."""
+        """Connect to the kernels of these slots; a slot without a kernel id gets a new kernel.
+
+        If one connection fails, the others are closed again.
+        """
         connected: list[RankKernel] = []
 
         async def connect(slot: int, kernel_id: str | None) -> RankKernel:
@@ -173,13 +183,13 @@ class WorkerPool:
         return kernel
 
     def _report_if_idle(self, worker: Worker) -> None:
-        """Report at once that the hub has stopped a worker as idle; the running or next cell reports other deaths."""
+        """Report at once that the hub has stopped a worker as idle. The running or next cell reports other deaths."""
         for handle in self.all:
             if handle.worker is worker and (reason := idle_reason(handle)):
                 self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it again, empty.")
 
     async def _refill(self, handle: WorkerHandle, progress: Progress) -> bool:
-        """Start a worker's dead ranks again; return False if the worker is lost."""
+        """Start a worker's dead ranks again. Return False if the worker itself is lost."""
         lost = [kernel for kernel in handle.kernels if not kernel.alive]
         for kernel in lost:
             progress(
@@ -187,10 +197,11 @@ class WorkerPool:
                 "starting it again, with empty variables"
             )
             await kernel.close()
-        # Waits for a worker that does not answer during a restart of the proxy: its other ranks may still compute.
+        # A worker may be out of reach only while the proxy restarts. Its other ranks may still be computing, so wait
+        # for the worker instead of replacing it at once.
         if isinstance(await handle.worker.find_again(), str):
             return False
-        # A kernel that was only out of reach still runs and occupies the slot.
+        # A kernel that was only out of reach is still running and occupies its slot.
         await asyncio.gather(*(handle.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
         opened = await self._kernels(handle.worker, {kernel.slot: None for kernel in lost})
         fresh = {kernel.slot: kernel for kernel in opened}
@@ -199,7 +210,7 @@ class WorkerPool:
         return True
 
     async def _replace(self, gone: Sequence[WorkerHandle], progress: Progress) -> None:
-        """Start lost workers again, all at once: workers that queue for GPUs are served together."""
+        """Start lost workers again, all in one request, because workers that queue for GPUs are served together."""
         for handle in gone:
             progress(f"worker {handle.worker.name} {idle_reason(handle) or 'is gone as well'}; starting it again")
         names = [handle.worker.name for handle in gone]
@@ -221,7 +232,7 @@ async def _info_of(worker: Worker) -> WorkerInfo | None:
 
 
 def idle_reason(handle: WorkerHandle) -> str:
-    """Return why the hub stopped a worker as idle, to follow the word "it"; empty if the hub did not stop it."""
+    """Return why the hub stopped a worker as idle, as a phrase to follow "it"; empty if the hub did not stop it."""
     idle = min(kernel.idle_seconds for kernel in handle.kernels) / 60
     if handle.info.idle_minutes and idle >= handle.info.idle_minutes:
         return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {handle.info.idle_minutes:g}"

@@ -1,4 +1,4 @@
-"""The status of a cluster as plain data that shows itself as text and as HTML."""
+"""The status of a cluster as plain data, which can be shown as text and as HTML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ HEAD = ("worker", "ranks", "profile", "host", "state")
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterStatus:
-    """A cluster's name, backend and size, a row (worker, ranks, profile, host, state) for each worker, GPU lines."""
+    """The status of a cluster.
+
+    ``size`` is the number of ranks. ``rows`` has a row (worker, ranks, profile, host, state) for each worker, and
+    ``gpus`` a line for each class of GPUs.
+    """
 
     name: str
     backend: str
@@ -49,7 +53,7 @@ def status_of(
     gpus: Mapping[str, Mapping[str, Any]] | None = None,
     infos: Mapping[str, WorkerInfo] | None = None,
 ) -> ClusterStatus:
-    """Return a cluster's status from its driver, the hub's counts of GPUs and the workers' infos."""
+    """Return the status of a cluster. ``gpus`` has the hub's GPU counts by class, ``infos`` the workers by name."""
     rows = []
     for handle in core.handles:
         state = _state(handle, core.group.busy, (infos or {}).get(handle.worker.name), datetime.now().astimezone())
@@ -71,7 +75,7 @@ def _state(handle: WorkerHandle, busy: Sequence[RankKernel], look: WorkerInfo | 
 
 
 def idle_state(look: WorkerInfo, now: datetime) -> str:
-    """Return whether a worker is busy, and when it will be stopped otherwise."""
+    """Return the words for a worker that is busy or idle, and for an idle one the time when it will be stopped."""
     if look.idle_seconds is None:
         return "busy"
     if not look.idle_minutes:
@@ -87,7 +91,7 @@ def _duration(seconds: float) -> str:
 
 
 def gpu_line(name: str, counts: Mapping[str, Any]) -> str:
-    """Return one class of GPUs in words: total, free, held by each user, and waiting servers."""
+    """Describe one class of GPUs: how many are free, how many each user holds, and how many servers are waiting."""
     held = "".join(f", {user} has {number}" for user, number in counts["held"].items())
     waiting = f", {_counted(counts['waiting'], 'server')} waiting" if counts["waiting"] else ""
     return f"GPUs {name}: {counts['free']} of {counts['total']} free{held}{waiting}"

@@ -45,7 +45,7 @@ class ElasticAgent:
         self._leaving_loops = False
         """Whether the ranks know at which commit to leave their loops for a new world."""
         self._first_left: float | None = None
-        """When the first of them was seen to wait."""
+        """When the agent first noticed a rank that had left its loop and was waiting."""
         self._causes: list[str] = []
         """The failures that the next announced world recovers from."""
         self._size = 0
@@ -62,7 +62,7 @@ class ElasticAgent:
         return await self.lead()
 
     async def lead(self) -> list[Reply]:
-        """Supervise the cell that the members already run; return and raise as `run`."""
+        """Supervise the cell that is already running on the members. Returns and raises the same as `run`."""
         members = self.membership
         self._size = len(members.world)
         self._leaving_loops = any(kernel in members.waiting for kernel in members.world)
@@ -88,7 +88,7 @@ class ElasticAgent:
         )
 
     def stop(self) -> None:
-        """Stop supervising, because the user has stopped the run."""
+        """Stop supervising the run, because the user has stopped it."""
         if self._work is not None:
             self._work.cancel()
 
@@ -97,7 +97,7 @@ class ElasticAgent:
         self._replacer.check()
 
     def retry_new_ranks(self) -> None:
-        """Do the same, even after too many new ranks have failed to join."""
+        """Do the same as `admit_new_ranks`, even if too many new ranks have failed to join."""
         self.membership.refusals = []
         self.admit_new_ranks()
 
@@ -136,7 +136,7 @@ class ElasticAgent:
             return True
         if self._leaving_loops:
             return all(kernel in members.waiting for kernel in members.world)
-        # All have to be connected: an unreachable rank would not learn at which commit to leave.
+        # All ranks have to be connected, because an unreachable rank would not learn at which commit to leave.
         connected = all(kernel.connected for kernel in members.world)
         return connected and bool(self._rendezvous.newcomers or self._rendezvous.leaving & set(members.world))
 
@@ -179,7 +179,7 @@ class ElasticAgent:
         (lost, members.lost), (failure, rendezvous.failure) = (members.lost, []), (rendezvous.failure, "")
         self.admit_new_ranks()
         await members.gather(self._timeouts)
-        # More deaths may be known by now: ranks that died of the first one, or the one that closed the connections.
+        # More deaths may be known by now: those that the first death caused, or the one that broke the connections.
         self.admit_new_ranks()
         lost, members.lost = [*lost, *members.lost], []
         # Causes that no notice of a world has reported yet take precedence over those of a failed attempt to form one.
@@ -211,7 +211,7 @@ class ElasticAgent:
             self._causes = []
 
     def _release_leaving(self) -> None:
-        """Forget the ranks that leave and stop their workers."""
+        """Forget the ranks that are leaving, and stop their workers."""
         self.membership.forget(self._rendezvous.leaving)
         self._replacer.release(self._rendezvous.leaving)
         self._rendezvous.leaving = set()

@@ -48,7 +48,7 @@ class ElasticTimeouts:
 
 
 class ElasticHost(Protocol):
-    """What an elastic agent needs of the cluster: ranks, cells and worlds."""
+    """The cluster as an elastic agent sees it: ranks, cells and worlds."""
 
     async def replace_lost(self) -> list[RankKernel]:
         """Replace lost ranks and workers; return all ranks of the cluster."""
@@ -57,7 +57,7 @@ class ElasticHost(Protocol):
         """Start the run's cell on a rank of the world."""
 
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> asyncio.Task[Reply]:
-        """Make a new kernel a rank in a temporary world of size 1, and start the run's cell on it."""
+        """Prepare a new kernel as the only rank of a temporary world, and start the run's cell on that kernel."""
 
     async def form(self, kernels: Sequence[RankKernel]) -> None:
         """Let waiting ranks form a world."""
@@ -69,4 +69,4 @@ class ElasticHost(Protocol):
         """Show the user one sentence."""
 
     def assigned(self, workers: Sequence[str]) -> None:
-        """Note the workers of the ranks 0, 1, ..."""
+        """Record on which workers the ranks 0, 1, ... run."""

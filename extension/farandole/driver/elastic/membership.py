@@ -76,7 +76,7 @@ class Membership:
         cell.add_done_callback(lambda _: self._changed.set())
 
     def assign_ranks(self, kernels: Sequence[RankKernel]) -> None:
-        """Make these ranks, in this order, the world."""
+        """Set the ranks of the world, in this order."""
         if any(kernel in self.joining for kernel in kernels):
             self.refusals = []
         self.joining = [kernel for kernel in self.joining if kernel not in kernels]
@@ -84,13 +84,13 @@ class Membership:
         self._group.assign_ranks(self.all)
 
     def pop_news(self, kernels: Iterable[RankKernel]) -> dict[RankKernel, dict[str, Any]]:
-        """Return and forget the reports of waiting ranks: their next reports are about their next world."""
+        """Return the reports of waiting ranks and forget them, because later reports will be about the next world."""
         for kernel in kernels:
             self.formed.pop(kernel, None)
         return {kernel: self.waiting.pop(kernel) for kernel in kernels}
 
     def update(self, kernel: RankKernel, record: dict[str, Any]) -> None:
-        """Process a message of a rank; other messages than reports of its membership are ignored."""
+        """Process a message from a rank. Messages other than reports of membership are ignored."""
         if record.get("kind") == Kind.MEMBER:
             if record["formed"]:
                 self.waiting.pop(kernel, None)
@@ -102,7 +102,7 @@ class Membership:
         self._changed.set()
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until a change fulfils the condition; return False after the timeout."""
+        """Wait until the condition is true. Return False if that takes longer than ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -120,7 +120,7 @@ class Membership:
     async def call(
         self, kernels: Iterable[RankKernel], call: RankCall[T], *, seconds: float = CALL_SECONDS, fresh: bool = False
     ) -> dict[RankKernel, T]:
-        """Make a call beside the cell; return the values of the ranks that answered.
+        """Call ranks while their cell is running, and return the values of the ranks that answered.
 
         A ``fresh`` call has its own subshell, so it does not queue behind a call that blocks.
         """

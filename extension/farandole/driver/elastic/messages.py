@@ -1,4 +1,4 @@
-"""Messages to the user about changes of an elastic run's ranks."""
+"""Messages that tell the user how the ranks of an elastic run have changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farandole.driver.output import label
 from farandole.exceptions import RankDiedError
 
 SOURCE_LINE = re.compile(r"\[\S+:\d+\] ")
-"""The file and line of its source that Gloo puts before an error."""
+"""Matches the source file and line that Gloo puts before an error message."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ class Rendezvous:
 
     def __init__(self, host: ElasticHost, membership: Membership, options: Elastic, timeouts: ElasticTimeouts) -> None:
         self.leaving: set[RankKernel] = set()
-        """Ranks that belong to no further world."""
+        """Ranks that will not be part of any later world."""
         self.failure = ""
         """Why the ranks have to be gathered although none is lost and none has reported a failure."""
         self._host = host

@@ -31,7 +31,7 @@ class RestartPolicy:
         return self._attempts > 0
 
     def note_attempt(self, *, formed: bool) -> None:
-        """Note the outcome of an attempt to form a world."""
+        """Record the outcome of an attempt to form a world."""
         if not formed and not self.forming_failed:
             self._since = time.monotonic()
         self._attempts = 0 if formed else self._attempts + 1

@@ -1,4 +1,4 @@
-"""The websocket to one kernel; it is opened again if it breaks while the worker lives."""
+"""The websocket to one kernel, which is opened again if it breaks and the worker is still reachable."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Listener(Protocol):
         """Process a frame."""
 
     async def recover(self, found: WorkerJournal) -> None:
-        """Recover from a break: replies to earlier requests are lost unless the worker's journal has them."""
+        """Recover after a break. Replies to earlier requests are lost unless the worker's journal has them."""
 
     def mark_dead(self, cause: str) -> None:
-        """Note that the kernel is lost."""
+        """Record that the kernel is lost, and why."""
 
 
 class Connection:
-    """One kernel's websocket; belongs to one event loop."""
+    """The websocket to one kernel. All methods must be called on one event loop."""
 
     def __init__(self, worker: Worker, kernel_id: str, listener: Listener) -> None:
         self.session = ""
-        """Id of the connection, new after each break: the kernel replies only to the connection of a request."""
+        """The id of the connection, new for each websocket. The kernel replies only to the connection of a request."""
         self._worker = worker
         self._kernel_id = kernel_id
         self._listener = listener
@@ -51,7 +51,7 @@ class Connection:
 
     @property
     def opened(self) -> bool:
-        """Whether the websocket was ever open."""
+        """Whether the websocket has ever been open."""
         return self._socket is not None
 
     async def open(self) -> None:
@@ -79,7 +79,7 @@ class Connection:
         await self._ready.wait()
 
     def header(self, kind: str) -> dict[str, str]:
-        """Return the header of a new message; the kernel replies to the connection that it names."""
+        """Return the header of a new message. The kernel replies to the connection whose id is in the header."""
         return {
             "msg_id": uuid.uuid4().hex,
             "msg_type": kind,
@@ -107,7 +107,7 @@ class Connection:
                 if self._listener.alive and not self._closing:
                     await self._open_again()
         finally:
-            # After any end of the receiving task, even by a bug in a listener, nothing may wait for more messages.
+            # However the receiving task ends, even by a bug in a listener, nothing may keep waiting for messages.
             self._listener.mark_dead(GONE)
             self._ready.set()
 

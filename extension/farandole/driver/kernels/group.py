@@ -19,20 +19,24 @@ from farandole.protocol import Part
 T = TypeVar("T")
 
 GRACE_SECONDS = 1.0
-"""How long the other ranks may take to end by themselves after one has failed."""
+"""How long, in seconds, the other ranks may take to end by themselves after one rank has failed."""
 INTERRUPT_SECONDS = 1.0
-"""How long a rank may take to end after an interrupt, before its world is shut down."""
+"""How long, in seconds, a rank may take to end its cell after an interrupt, before the world is shut down."""
 REACH_SECONDS = 2.0
-"""How long a worker may take to pass an interrupt on before its rank counts as lost."""
+"""How long, in seconds, a worker may take to pass an interrupt on before the rank is treated as lost."""
 RELEASE_SECONDS = 4.2
-"""How long all of this may take before a rank is killed; an interrupt must end a cell within five seconds."""
+"""How long, in seconds, a release may take in all before the ranks that are still busy are killed.
+
+An interrupt must end a cell within five seconds.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """A cell for many ranks.
 
-    `before` and `after` are sent with it as separate silent cells. `mark` describes its run for the workers' journals.
+    - `before` and `after` are sent together with the cell, as separate silent cells.
+    - `mark` describes the run to which the cell belongs, for the workers' journals.
     """
 
     code: str
@@ -42,7 +46,7 @@ class Cell:
     mark: dict[str, Any] | None = None
 
     def marked(self, part: Part) -> dict[str, Any] | None:
-        """Return the mark of one of the requests; the first one carries the whole description."""
+        """Return `mark` for one of the three requests. Only the first request carries the whole description."""
         if self.mark is None:
             return None
         return {**self.mark, "part": part} if part is Part.BEGIN else {"run": self.mark["run"], "part": part}
@@ -64,11 +68,11 @@ class RankGroup:
 
     @property
     def busy(self) -> list[RankKernel]:
-        """The ranks that run a cell."""
+        """The ranks on which a cell is running."""
         return [kernel for kernel, cell in self._cells.items() if not cell.done()]
 
     def _runs(self, kernel: RankKernel) -> bool:
-        """Return whether a rank runs a cell."""
+        """Return whether a cell is running on a rank."""
         return kernel in self._cells and not self._cells[kernel].done()
 
     @property
@@ -85,11 +89,14 @@ class RankGroup:
         kernels: Sequence[RankKernel] | None = None,
         in_subshell: bool = False,
     ) -> list[T]:
-        """Make one call on each rank, or all the same, `in_subshell` of a running cell, and return the values in order.
+        """Call a function on each rank and return the values in the order of the ranks.
+
+        - `calls` is one call for all ranks, or a sequence with a call for each.
+        - With `in_subshell`, the calls are answered while a cell is running.
 
         Raises:
             RankError: the call failed on a rank, or a rank died during the call.
-            DeadlineError: a rank did not answer in `timeout` seconds.
+            DeadlineError: a rank did not answer within `timeout` seconds.
         """
         chosen = self.kernels if kernels is None else list(kernels)
         each = [calls] * len(chosen) if isinstance(calls, RankCall) else calls
@@ -106,15 +113,15 @@ class RankGroup:
         return [reply.value for reply in replies]
 
     async def run(self, cell: Cell, kernels: Sequence[RankKernel], *, together: bool) -> list[Reply]:
-        """Execute a cell on ranks and return how it ended on each, in order.
+        """Execute a cell on ranks and return how the cell ended on each, in the order of the ranks.
 
-        If the ranks work `together` and one fails, the others are released soon after. They may wait for the failed
-        rank in a collective forever.
+        If the ranks work `together` and one fails, the others are released soon after. Otherwise they might wait for
+        the failed rank in a collective forever.
         """
         return await self.lead({kernel: execute(kernel, cell) for kernel in kernels}, together=together)
 
     async def lead(self, cells: Mapping[RankKernel, Coroutine[Any, Any, Reply]], *, together: bool) -> list[Reply]:
-        """Wait until a cell has ended on all its ranks, which are released as in `run`; return the replies in order."""
+        """Wait until a cell has ended on all its ranks and return the replies in order; see `run` for `together`."""
         self.clear()
         # A queue, because `asyncio.wait` on the rest after each ended rank would take quadratic time.
         ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
@@ -135,12 +142,12 @@ class RankGroup:
         self._cells = {}
 
     def begin(self, kernel: RankKernel, cell: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
-        """Start a cell on one more rank; the task ends as the cell does."""
+        """Start a cell on one more rank and return the task, whose result is the reply to the cell."""
         task = self._cells[kernel] = asyncio.create_task(cell)
         return task
 
     def cell_of(self, kernel: RankKernel) -> asyncio.Task[Reply]:
-        """Return the task of the cell that runs, or ran last, on a rank."""
+        """Return the task of the cell that is running on a rank, or that ran there last."""
         return self._cells[kernel]
 
     async def interrupt(self, *, together: bool) -> None:
@@ -149,7 +156,7 @@ class RankGroup:
         await self.release(together=together)
 
     async def free(self, *, together: bool) -> None:
-        """Stop the cells of another driver. A rank counts as busy if it does not reply."""
+        """Stop cells that another driver began. A rank that does not reply is treated as busy."""
         self._cells = {
             kernel: asyncio.create_task(kernel.evaluate(rank_calls.identity().expression)) for kernel in self.kernels
         }
@@ -157,13 +164,17 @@ class RankGroup:
         await self.release(together=together)
 
     async def release(self, *, together: bool) -> None:
-        """End the cells of all busy ranks: interrupt them, make all ranks leave the world, kill the rest."""
+        """End the cells of all busy ranks.
+
+        Interrupt the busy ranks, then make all ranks leave the world if they work `together`, then kill those that are
+        still busy.
+        """
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await asyncio.gather(*(interrupt_rank(kernel) for kernel in self.busy))
                 await self._until_idle(INTERRUPT_SECONDS)
-                # Idle ranks leave as well: a rank that blocks in Gloo returns only after its peers close their ends.
-                # Ranks that join an elastic run are busy before they belong to the group.
+                # Idle ranks leave as well, because a rank that blocks in Gloo returns only after its peers have closed
+                # their connections. Ranks that join an elastic run are busy before they belong to the group.
                 everyone = dict.fromkeys([*self.kernels, *self.busy])
                 going = [kernel for kernel in everyone if kernel.alive] if together else self.busy
                 await asyncio.gather(*(self._force(kernel, together=together) for kernel in going))
@@ -194,7 +205,7 @@ async def _evaluate(kernel: RankKernel, call: RankCall[Any], *, in_subshell: boo
 
 async def execute(kernel: RankKernel, cell: Cell) -> Reply:
     """Execute a cell on a rank and return how it ended."""
-    # The requests are sent together, which saves two round trips; a kernel executes them in order.
+    # The requests are sent together, which saves two round trips. A kernel executes them in order.
     work = [kernel.execute(cell.code, sink=cell.sink, mark=cell.marked(Part.CELL))]
     if cell.before:
         work.insert(0, kernel.execute(cell.before.expression, silent=True, mark=cell.marked(Part.BEGIN)))
@@ -205,7 +216,7 @@ async def execute(kernel: RankKernel, cell: Cell) -> Reply:
 
 
 async def interrupt_rank(kernel: RankKernel) -> None:
-    """Interrupt a rank; if its worker cannot be reached, count it as lost so that it does not delay the others."""
+    """Interrupt a rank. If the worker cannot be reached, mark the rank as dead so that it does not delay the others."""
     try:
         async with asyncio.timeout(REACH_SECONDS):
             await kernel.interrupt()

@@ -31,14 +31,14 @@ from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK,
 from farandole.runs.positions import JournalPosition
 
 Deaths: TypeAlias = Callable[[], None]
-"""Called once when the kernel is found to have died without being stopped."""
+"""Called once when the driver notices that the kernel has died without being stopped on purpose."""
 
 
 class RankKernel:
-    """One kernel on a worker; all its methods belong to the event loop that made it.
+    """One kernel on a worker. All methods must be called on the event loop on which the object was created.
 
-    A broken websocket is opened again unless the worker is lost. The kernel's messages in a run meanwhile come from
-    the worker's journal; `last_number` tells which of them are new.
+    A broken websocket is opened again unless the worker is lost. Messages that the kernel sends in a run meanwhile
+    are read from the worker's journal. `last_number` tells which of them are new.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class RankKernel:
         self._run = ""
         self._follower: asyncio.Task[None] | None = None
         self.last_number = 0
-        """The number of the last received message in the journal of the run."""
+        """The number, in the journal of the run, of the last message that was received."""
         self._side_subshell: asyncio.Future[str] | None = None
 
     @property
     def alive(self) -> bool:
-        """True until the kernel's death is known."""
+        """True unless the kernel is known to be dead."""
         return self.death is None
 
     @property
@@ -119,9 +119,10 @@ class RankKernel:
         subshell: str | None = None,
         mark: dict[str, Any] | None = None,
     ) -> Reply:
-        """Execute code and wait for its end; an error of the code is a reply, not an exception.
+        """Execute code and wait until it has ended. An error in the code is returned as a reply, not raised.
 
-        ``mark`` names the run and the request, see `farandole.protocol.RUN_MARK`; the worker then keeps a journal.
+        ``mark`` names the run and the request, see `farandole.protocol.RUN_MARK`. With a mark, the worker keeps the
+        kernel's messages in the journal of the run.
         """
         content = {
             "code": code,
@@ -145,13 +146,13 @@ class RankKernel:
             self._last_use = time.monotonic()
 
     async def evaluate(self, expression: str, *, subshell: str | None = None) -> Reply:
-        """Evaluate an expression that gives a JSON text; the reply holds the decoded value. No variable changes."""
+        """Evaluate an expression whose value is a JSON text. The reply holds the decoded value. No variable changes."""
         return await self.execute("", silent=True, expression=expression, subshell=subshell)
 
     async def follow(self, record: JournalInfo, sink: Sink, over: asyncio.Event | None = None) -> Reply:
-        """Read all messages of a run that another driver began, past and future ones, and return how its cell ended.
+        """Read all messages, past and future, of a run that another driver began, and return how the run's cell ended.
 
-        The call ends early once ``over`` is set.
+        The call returns early if ``over`` is set.
         """
         self._run, self.last_number, self.last_rank = record.run, 0, self.rank
         parts = {part: Execution(sink if part is Part.CELL else None, record.run) for part in Part}
@@ -172,11 +173,11 @@ class RankKernel:
         return self._reply(await parts[Part.CELL].done)
 
     async def interrupt(self) -> None:
-        """Send the kernel SIGINT through its server."""
+        """Let the worker's server send SIGINT to the kernel."""
         await self.worker.interrupt_kernel(self.kernel_id)
 
     async def ping(self) -> Reply:
-        """Ask whether the kernel lives: its control thread replies even while a cell runs."""
+        """Ask whether the kernel is alive. Its control thread replies even while a cell is running."""
         return self._reply(await self._control("kernel_info_request"))
 
     async def subshell(self) -> str:
@@ -198,14 +199,14 @@ class RankKernel:
             self._running.pop(message_id, None)
 
     async def side_subshell(self) -> str:
-        """Return the id of the subshell that is kept for calls during running cells."""
+        """Return the id of the subshell that is kept for calls while a cell is running."""
         if self._side_subshell is None:
             self._side_subshell = asyncio.ensure_future(self.subshell())
         return await asyncio.shield(self._side_subshell)
 
     async def kill(self) -> None:
         """Kill the kernel's process."""
-        # First, so that waiting tasks need not wait for the end of the process.
+        # Marked as dead first, so that waiting tasks do not have to wait until the process has ended.
         self.mark_dead(UNANSWERED)
         try:
             await self.worker.stop_kernel(self.kernel_id)
@@ -213,7 +214,7 @@ class RankKernel:
             self.mark_dead(GONE)
 
     def mark_dead(self, cause: str) -> None:
-        """Note the kernel's death and settle its executions."""
+        """Record the cause of the kernel's death and end its executions with the reply for a dead kernel."""
         if self.death is None:
             self.death = cause
             self._died.set()
@@ -242,7 +243,7 @@ class RankKernel:
         buffers: list[bytes] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> str:
-        """Send a message to the kernel; raise DeadlineError while it is not connected."""
+        """Send a message to the kernel and return the message's id; raise DeadlineError if it was never connected."""
         if not self._connection.opened:
             raise DeadlineError(
                 f"rank {self.rank} on worker {self.worker.name} is not connected; attach the cluster again"
@@ -261,7 +262,10 @@ class RankKernel:
         return header["msg_id"]
 
     async def recover(self, found: WorkerJournal) -> None:
-        """Recover from a break: the journal has the messages of a run, all other executions are given up."""
+        """Recover after the websocket broke.
+
+        Messages of a run are read from the journal. All other executions end with an unknown outcome.
+        """
         self._give_up_all_but(found.requests_of(self._run, self.kernel_id))
         if self._awaits(self._run) and (self._follower is None or self._follower.done()):
             self._follower = asyncio.create_task(self._follow(self._run), name=f"journal of rank {self.rank}")
@@ -271,7 +275,10 @@ class RankKernel:
             self.mark_dead("ended while the driver was not connected")
 
     def _give_up_all_but(self, journaled: Container[str]) -> None:
-        """Give up executions that no journal has: the kernel sends their replies to the broken connection."""
+        """End executions that are in no journal with an unknown outcome.
+
+        Their replies are lost, because the kernel sends them to the broken connection.
+        """
         for message, execution in self._running.items():
             if message not in journaled:
                 execution.settle(UNKNOWN)
@@ -280,7 +287,7 @@ class RankKernel:
         return bool(run) and any(one.run == run and not one.done.done() for one in self._running.values())
 
     async def _follow(self, run: str) -> None:
-        """Read the journal of a run from `last_number` on, until its executions have ended."""
+        """Read the journal of a run after message `last_number`, until all executions of the run have ended."""
         try:
             while self.alive and self._awaits(run):
                 try:
@@ -304,7 +311,7 @@ class RankKernel:
         _, parts = deserialize_msg_from_ws_v1(frame)
         metadata = json.loads(parts[2])
         number = metadata.get(RECORD_NUMBER)
-        # The last messages of the previous run carry the numbers of that run's journal.
+        # The last messages of the previous run may arrive now, with the numbers of that run's journal.
         if number is not None and metadata[RECORD_RUN] == self._run:
             if number <= self.last_number:
                 return
@@ -313,8 +320,8 @@ class RankKernel:
         header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
         kind = header["msg_type"]
         if kind == "status" and content["execution_state"] == "dead":
-            # While the journal is being read, the websocket's report of a death is ignored: the journal's own report of
-            # it comes after all other messages.
+            # While the journal is being read, a death that the websocket reports is ignored. The journal reports the
+            # same death after all other messages.
             if number is not None or self._follower is None or self._follower.done():
                 self.mark_dead(content.get("cause", "ended for an unknown reason"))
         elif kind == "comm_msg" and content["comm_id"] == COMM_TARGET:

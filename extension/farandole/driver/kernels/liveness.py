@@ -1,4 +1,7 @@
-"""Detects ranks that do not answer: a stopped or hanging process keeps its connections open."""
+"""Detects ranks that do not answer.
+
+Pings are needed because a stopped or hanging process keeps its connections open.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.workers.worker import Progress
 
 HUNG_SECONDS = 30.0
-"""A rank that does not answer for this long is reported or lost. A computing rank answers in its control thread."""
+"""How long, in seconds, a rank may be silent before it is reported, or treated as lost in an elastic run.
+
+A rank that is computing can still answer, in its control thread.
+"""
 
 
 class Liveness:
     """Pings ranks periodically, with one small message each.
 
     - Without `give_up`, a rank that does not answer for `seconds` is reported.
-    - With `give_up`, it is reported after half that time, then given up at the end.
+    - With `give_up`, the rank is reported after half that time, and `give_up` is called for it after the rest.
     - A rank that answers again is reported as well.
     """
 
@@ -40,7 +46,7 @@ class Liveness:
         try:
             while True:
                 await asyncio.sleep(self._seconds / 6)
-                # A rank without a connection cannot answer. If it is lost, its connection notices.
+                # A rank without a connection cannot answer. `Connection` notices whether it is lost.
                 for kernel in [one for one in self._kernels() if one.alive and one.connected]:
                     # A task for each rank, so that a silent one does not delay the others.
                     if kernel not in pings or pings[kernel].done():

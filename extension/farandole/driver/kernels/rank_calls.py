@@ -1,8 +1,9 @@
-"""Typed stubs of `farandole.ranks.control`: every call that a driver makes on a rank.
+"""Typed stubs for `farandole.ranks.control`, with every call that a driver makes on a rank.
 
-Each function here has the name and the parameters of one there, and returns the call as an expression for the rank's
-kernel instead of its value. So mypy checks calls that travel as text, and the driver imports nothing of the ranks'
-packages, such as torch. `tests/unit/driver/kernels/test_rank_calls.py` keeps the two modules equal.
+Each function here has the same name and parameters as a function there. It does not make the call, but returns the
+call as an expression for the rank's kernel. In this way mypy can check calls that are sent as text, and the driver does
+not import packages that only ranks need, such as torch. `tests/unit/driver/kernels/test_rank_calls.py` checks that the
+two modules agree.
 """
 # ruff: noqa: D103 (`farandole.ranks.control` documents each function)
 
@@ -16,14 +17,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RankCall(Generic[T]):
-    """A call of a function of `farandole.ranks.control` that returns a T; arguments and value are JSON values."""
+    """A call to a function of `farandole.ranks.control` that returns a T. Arguments and value are JSON values."""
 
     function: str
     arguments: tuple[object, ...] = ()
 
     @property
     def expression(self) -> str:
-        """The call as a Python expression that gives its value as JSON and leaves no name in the user's namespace."""
+        """The call as a Python expression.
+
+        The expression evaluates to the returned value as JSON and binds no name in the user's namespace.
+        """
         arguments = ", ".join(map(repr, self.arguments))
         module = "__import__('farandole.ranks.control', fromlist=['_'])"
         return f"__import__('json').dumps({module}.{self.function}({arguments}))"

@@ -1,4 +1,4 @@
-"""How one execution on one rank ends, and the callbacks for its output."""
+"""The reply to one execution on one rank, and the callbacks that receive the output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNKNOWN: dict[str, Any] = {
 DEAD: dict[str, Any] = {"status": "dead"}
 """The reply to a request to a dead kernel."""
 UNANSWERED = "stopped, because it did not answer an interrupt"
-"""The cause of death of a rank that the driver has killed after a failure of another rank or a stop of the cell."""
+"""The cause of death of a rank that the driver killed after another rank had failed or the cell was stopped."""
 OUTPUT_TYPES = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
 
 Sink: TypeAlias = Callable[[int, str, dict[str, Any], JournalPosition | None], None]
@@ -36,8 +36,10 @@ Records: TypeAlias = Callable[[int, dict[str, Any], list[bytes], JournalPosition
 class Reply:
     """How one execution on one rank ended.
 
-    ``status`` is ok, error or dead; ``ended`` is seconds on `time.monotonic`; for an error ``ename``, ``evalue`` and
-    ``traceback`` (lines with ANSI colours) are the kernel's; for a death ``evalue`` is its cause.
+    - ``status`` is ok, error or dead.
+    - ``ended`` is the time of the end, in seconds of `time.monotonic`.
+    - After an error, the kernel has sent ``ename``, ``evalue`` and ``traceback`` (lines with ANSI colours).
+    - After a death, ``evalue`` is the cause.
     """
 
     rank: int
@@ -51,7 +53,7 @@ class Reply:
 
 
 class Execution:
-    """An execution that ends with its reply; the worker's server sends the reply after all output."""
+    """A request to execute code, which is done when its reply arrives. The worker sends the reply after all output."""
 
     def __init__(self, sink: Sink | None, run: str = "") -> None:
         self.sink = sink
@@ -59,13 +61,13 @@ class Execution:
         self.done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     def settle(self, reply: dict[str, Any]) -> None:
-        """End the execution with this reply, unless it has ended before."""
+        """End the execution with this reply, unless the execution has already ended."""
         if not self.done.done():
             self.done.set_result(reply)
 
 
 def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | None) -> Reply:
-    """Return the reply for a kernel's answer or its death."""
+    """Convert the content of a kernel's reply message, or of `DEAD`, to a `Reply`."""
     if content["status"] == "dead":
         return Reply(rank=rank, worker=worker, status="dead", ended=time.monotonic(), evalue=death or "")
     result = content.get("user_expressions", {}).get("value", {"status": "ok"})
@@ -83,5 +85,5 @@ def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | No
 
 
 def _value(result: dict[str, Any]) -> Any:
-    """Return the value of a user expression: the protocol carries the ``repr`` of its JSON text."""
+    """Return the value of a user expression. The kernel sends the ``repr`` of the value's JSON text."""
     return json.loads(ast.literal_eval(result["data"]["text/plain"]))

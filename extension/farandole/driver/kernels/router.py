@@ -12,23 +12,23 @@ from farandole.runs.run import Run
 
 
 class MemberListener(Protocol):
-    """Keeps track of the ranks of an elastic run by their messages."""
+    """Follows the state of the ranks of an elastic run by reading their messages."""
 
     def hear(self, kernel: RankKernel, records: Sequence[dict[str, Any]]) -> None:
-        """Take in the rank messages of a kernel."""
+        """Process the messages that a kernel's rank has sent."""
 
 
 class MessageRouter:
-    """Delivers each batch of rank messages to the run that it names, and values to ``%pull``.
+    """Delivers each batch of rank messages to the run named in the batch, and values to ``%pull``.
 
-    Belongs to one event loop.
+    All methods must be called on one event loop.
     """
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
-        """The runs that take messages, by id."""
+        """The runs that receive messages, by id."""
         self.elastic: MemberListener | None = None
-        """The elastic run that is executed now."""
+        """The elastic run that is being executed now."""
         self.on_value: Callable[[int, bytes], None] = lambda _rank, _value: None
 
     def route(
@@ -50,6 +50,6 @@ class MessageRouter:
     def to_run(
         self, rank: int, data: dict[str, Any], _buffers: Sequence[bytes], position: JournalPosition | None
     ) -> None:
-        """Deliver a batch from a journal: only to its run, because the rank may be lost."""
+        """Deliver a batch to its run only. This suits batches from a journal, whose rank may be lost."""
         if (run := self.runs.get(data["run"])) is not None:
             run.add_records(rank, *data["records"], position=position)

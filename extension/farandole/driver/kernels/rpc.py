@@ -1,4 +1,4 @@
-"""Calls on one rank, and interrupts, while its cell runs."""
+"""Calls to one rank, and interrupts of it, while a cell is running there."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ def answers(kernel: RankKernel) -> bool:
 
 
 async def ask_in_subshell(kernel: RankKernel, call: RankCall[Any], seconds: float, *, fresh: bool) -> Reply | None:
-    """Make a call while a rank's cell runs; return None if it fails or takes too long."""
+    """Make a call while a rank's cell is running. Return None if the call fails or takes longer than `seconds`.
+
+    A `fresh` call opens a new subshell, so that it does not wait behind an earlier call.
+    """
     reply = None
     try:
         async with asyncio.timeout(seconds):
-            # During a restart of the proxy, for example, no rank can answer and replies get lost: call again.
+            # No rank can answer and replies get lost while, for example, the proxy restarts. Call again then.
             while reply is None or reply.ename == CONNECTION_LOST:
                 await kernel.reachable()
                 subshell = await (kernel.subshell() if fresh else kernel.side_subshell())
@@ -33,7 +36,7 @@ async def ask_in_subshell(kernel: RankKernel, call: RankCall[Any], seconds: floa
 
 
 async def interrupt(kernel: RankKernel, seconds: float) -> None:
-    """Interrupt a rank; errors and timeouts of its worker are ignored, as they do not mean that the rank is lost."""
+    """Interrupt a rank. Errors and timeouts are ignored, because they do not mean that the rank is lost."""
     with suppress(WorkerStartError, TimeoutError):
         async with asyncio.timeout(seconds):
             await kernel.interrupt()

@@ -1,4 +1,4 @@
-"""Finds the faults of ranks and their machines, a message each; pure functions of the figures."""
+"""Finds faults of ranks and machines from the figures, and describes each in a message. All functions are pure."""
 
 from __future__ import annotations
 

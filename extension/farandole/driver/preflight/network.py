@@ -1,4 +1,4 @@
-"""Plans which pairs of ranks are measured together, and finds outliers; pure functions."""
+"""Plans which pairs of ranks are measured at the same time, and finds outliers. All functions are pure."""
 
 from __future__ import annotations
 

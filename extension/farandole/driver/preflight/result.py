@@ -16,7 +16,7 @@ SHOWN_LINKS = 12
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Preflight:
-    """The check of a cluster before a training.
+    """The result of checking a cluster before training.
 
     ``all_reduce`` is the rate in bytes/s at which the world sums 16 MB of float32. It is None if there is no world of
     several ranks, or if the sum failed; ``all_reduce_error`` says why.

@@ -29,7 +29,7 @@ LAST_WORDS_SECONDS = 2.0
 
 
 def about(run: Run, elastic: Elastic | None = None) -> dict[str, Any]:
-    """Return the description of a run for the journals, from which another driver can take it over."""
+    """Return the description of a run that is kept in the journals, so that another driver can take the run over."""
     options = None if elastic is None else asdict(elastic)
     return {"run": json.loads(run.info.to_json()), "folder": str(run.folder), "code": run.code, "elastic": options}
 
@@ -108,12 +108,15 @@ class FoundRun:
         return None if options is None else Elastic(**options)
 
     def is_led(self, store: RunStore) -> bool:
-        """Whether a driver still reads the journals; a worker may not have noticed yet that its process has ended."""
+        """Return whether a driver still reads the journals.
+
+        This can stay true for a while after the driver's process has ended, until the workers notice.
+        """
         seems = any(journal.led for _, journal in self.journals)
         return seems and self._status_in(store) is not Status.LOST
 
     def may_be_led(self, store: RunStore) -> bool:
-        """Whether another driver, not known to have ended, may be opening its connections again."""
+        """Return whether another driver, which is not known to have ended, may be opening its connections again."""
         try:
             info = store.find(self.id)
         except RunNotFoundError:
@@ -122,13 +125,13 @@ class FoundRun:
 
     @property
     def ended(self) -> float | None:
-        """When it ended, or None."""
+        """The time at which the run ended, in seconds since the epoch, or None."""
         ends = [journal.ended for _, journal in self.journals]
         return max(end or 0.0 for end in ends) if all(ends) else None
 
     @property
     def missing(self) -> list[int]:
-        """The ranks without a journal: their workers are lost."""
+        """The ranks that have no journal because their workers are lost."""
         known = {journal.rank for _, journal in self.journals}
         return [rank for rank in range(int(self.about["run"]["size"])) if rank not in known]
 
@@ -146,7 +149,7 @@ class FoundRun:
     def readers(self, on_records: Records) -> list[RunReader]:
         """Return a reader for each journal and for each rank without one, in the order of the ranks."""
         present = [_reader(worker, journal.rank, journal, worker.name, on_records) for worker, journal in self.journals]
-        # In an elastic run other ranks have replaced them.
+        # In an elastic run, other ranks have replaced the ranks without a journal.
         absent = [] if self.elastic else self.missing
         workers = self.about["run"]["workers"]
         # A rank without a journal is dead, so the worker of its placeholder kernel is never used.
@@ -177,7 +180,7 @@ async def find_runs(workers: Iterable[Worker]) -> list[FoundRun]:
 
 
 async def is_led(found: FoundRun, store: RunStore, seconds: float = OPEN_AGAIN_SECONDS) -> bool:
-    """Return whether a driver leads a run; wait a moment for one that may be opening its connections again."""
+    """Return whether a driver leads a run. Wait for a while if that driver may be opening its connections again."""
     give_up = time.monotonic() + seconds
     while not found.is_led(store):
         if not found.may_be_led(store) or time.monotonic() > give_up:
@@ -194,7 +197,7 @@ def restore_run(found: FoundRun, store: RunStore, *, write: bool) -> Run:
     Messages of ranks whose workers are lost are in the files only.
     """
     make = store.resume if write else store.follow
-    # Ranks of an elastic run change their numbers: none of them is missing for good.
+    # Ranks of an elastic run change their numbers, so no number is missing for good.
     return make(found.about["run"], found.about["code"], missing=() if found.elastic else found.missing)
 
 
@@ -209,7 +212,7 @@ async def until_caught_up(readers: Sequence[RunReader], seconds: float) -> bool:
 
 
 async def follow_to_end(readers: Sequence[RunReader], sink: Sink) -> list[Reply]:
-    """Follow an elastic run to its end without control over it; return the replies of ranks that reached it."""
+    """Follow an elastic run without control over it, and return the replies of the ranks that reached the run's end."""
     replies = await asyncio.gather(*(reader.read(sink) for reader in readers))
     failed = [reply for reply in replies if reply.status == "error"]
     ended = [reply for reply in replies if reply.status == "ok"]

@@ -24,7 +24,7 @@ from farandole.exceptions import (
 )
 
 QUOTA = re.compile(r"this hub allows [0-9]+ for each user|maximum of [0-9]+ named servers")
-"""Matches refusals for a reached limit: Farandole's own and that of JupyterHub's ``named_server_limit_per_user``."""
+"""Matches refusals because of a limit: Farandole's own limits and JupyterHub's ``named_server_limit_per_user``."""
 NOT_STARTING = re.compile(r"is not starting")
 HUB_STOP_SECONDS = 150.0
 """Timeout to stop a server. A starting server can only be stopped once it is up or its start has timed out, which
@@ -106,7 +106,7 @@ class HubClient:
             ) from exc
 
     async def worker_token(self, name: str) -> str:
-        """Return a token that reaches this worker and nothing else; a hub of an earlier version has only our own."""
+        """Return a token that gives access to this worker only, or our own token if the hub's version is too old."""
         path = f"farandole/{await self._server_path(name)}/token"
         try:
             async with self._start_slots:
@@ -199,7 +199,7 @@ def _own_address(answer: aiohttp.ClientResponse) -> str:
 
 
 def _refusal(request: str, status: int, reason: str, retry_after: str) -> HubError:
-    """Return the error for a request that the hub refuses."""
+    """Return the error for a request that the hub has refused."""
     if status in {401, 403}:
         return PermissionDeniedError(
             f"the hub refused the token ({status} {reason}). It has expired or lacks a scope: restart your notebook "
@@ -239,6 +239,6 @@ async def _uncancelled(request: Coroutine[Any, Any, None]) -> None:
         while not task.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
-        # Retrieves the exception, so that asyncio does not log it as unhandled.
+        # Retrieve the exception, so that asyncio does not log it as unhandled.
         task.exception()
         raise

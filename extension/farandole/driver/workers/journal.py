@@ -1,4 +1,4 @@
-"""What a worker has recorded of runs, as ``GET farandole/records`` returns it."""
+"""Summaries of a worker's journals of runs, as ``GET farandole/records`` returns them."""
 
 from __future__ import annotations
 

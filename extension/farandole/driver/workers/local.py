@@ -68,7 +68,7 @@ class LocalWorkers(WorkerSource):
         return [worker]
 
     async def find(self, cluster: str) -> list[Worker]:
-        """Return the worker if it runs and belongs to this cluster."""
+        """Return the worker if it is running and belongs to this cluster."""
         if self._worker is None or self._cluster != cluster or self._server is None or self._server.poll() is not None:
             return []
         return [self._worker]
@@ -78,7 +78,7 @@ class LocalWorkers(WorkerSource):
         return [worker.name for worker in await self.find(cluster)]
 
     async def clusters(self) -> dict[str, int]:
-        """Return the only cluster, if it runs."""
+        """Return the only cluster, if it is running."""
         return {self._cluster: 1} if await self.find(self._cluster) else {}
 
     async def stop(self, _names: Sequence[str], /) -> None:
@@ -91,7 +91,7 @@ class LocalWorkers(WorkerSource):
         self._server = self._worker = None
 
     async def close(self) -> None:
-        """Stop the worker: no other driver could attach it."""
+        """Stop the worker, because no other driver could attach to it."""
         await self.stop([])
         await self._session.close()
 

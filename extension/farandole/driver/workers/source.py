@@ -62,7 +62,7 @@ class HubWorkers(WorkerSource):
     async def start(
         self, names: Sequence[str], options: WorkerOptions, progress: Progress, timeout: float
     ) -> list[Worker]:
-        """Start named servers, all or none."""
+        """Start named servers, either all or none of them."""
         servers = await self._client.servers()
         if taken := sorted(set(names) & set(servers)):
             raise ClusterExistsError(
@@ -90,7 +90,7 @@ class HubWorkers(WorkerSource):
         return counts
 
     async def names(self, cluster: str) -> list[str]:
-        """Return the names of the cluster's workers, including those that start or hang."""
+        """Return the names of the cluster's workers, including workers that are starting or hang."""
         return sorted(match[0] for match in _matches(await self._client.servers(), cluster))
 
     async def gpus(self) -> dict[str, dict[str, Any]]:
@@ -98,7 +98,7 @@ class HubWorkers(WorkerSource):
         return await self._client.gpus()
 
     async def stop(self, names: Sequence[str], /) -> None:
-        """Stop and remove these servers; try all of them, then raise the first error."""
+        """Stop and remove these servers. All are tried before the first error is raised."""
         outcomes = await asyncio.gather(*(self._client.stop_server(name) for name in names), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):

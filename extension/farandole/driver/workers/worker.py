@@ -20,18 +20,20 @@ Progress: TypeAlias = Callable[[str], None]
 """Called with one line for the user while workers start."""
 
 HEARTBEAT_SECONDS = 20.0
-"""Interval of websocket pings: a host that loses power does not close its connections."""
+"""Interval of websocket pings, which are needed because a host that loses power does not close its connections."""
 OPEN_SECONDS = 15.0
-"""Timeout to open a websocket: a hung server, or a proxy in front of it, never answers."""
+"""Timeout for opening a websocket, because a hung server, or the proxy in front of one, may never answer."""
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30)
 FOLLOW_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=3 * RECORD_SIGN_SECONDS)
-"""A rank may be silent for hours, but its worker sends keep-alives: a proxy may hold the connection of a killed worker
-open forever."""
+"""A rank may be silent for hours, but the worker sends keep-alives in between. Without them, a proxy could keep the
+connection to a killed worker open forever."""
 LOST_SECONDS = 120.0
-"""How long a driver tries to reach a worker that may still exist: a hub or a proxy may be restarting."""
+"""How long a driver tries to reach a worker that may still exist, for example while the hub or the proxy restarts."""
 REFUSED_SECONDS = 3.0
-"""How long a proxy may refuse connections to a worker that the hub still lists: the hub polls its servers rarely, and
-notices a death late."""
+"""How long a proxy may refuse connections to a worker that the hub still lists before the worker is treated as lost.
+
+The hub polls its servers rarely and may notice late that a worker has ended.
+"""
 PROBE_SECONDS = 5.0
 LONGEST_PROBE_PAUSE = 2.0
 GONE = "lost: its worker ended or cannot be reached"
@@ -48,8 +50,8 @@ async def _gone() -> bool | None:
 class WorkerInfo:
     """What a worker offers (``GET farandole/worker``).
 
-    The hub stops a worker that has been idle for ``idle_minutes``; 0: never. ``idle_seconds`` is how long it had been
-    idle at the time of the request; None: one of its ranks is busy.
+    - ``idle_minutes`` is the time after which the hub stops an idle worker; 0 means never.
+    - ``idle_seconds`` is how long the worker had been idle when it answered; None means that a rank is busy.
     """
 
     worker: str
@@ -62,11 +64,11 @@ class WorkerInfo:
     idle_minutes: float = 0.0
     idle_seconds: float | None = 0.0
     backend: str = ""
-    """The backend that its cluster was started with; empty for the default."""
+    """The backend with which the cluster was started; empty for the default."""
 
     @property
     def machine(self) -> str:
-        """The boot of a machine that its node is part of; see `farandole.server.worker.routes.node_id`."""
+        """The boot id of the machine that contains the node; see `farandole.server.worker.routes.node_id`."""
         return self.node.partition("/")[0]
 
 
@@ -85,7 +87,7 @@ class WorkerLook:
 class Worker:
     """A Jupyter server at `url` (with a trailing slash), reached with `token` over an injected client session.
 
-    ``host`` is the host of its requests if it is not that of the URL, see `Address`.
+    ``host`` is the Host header of requests, if it differs from the host in the URL; see `Address`.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class Worker:
         self.name = name
         self.url = url
         self.presence = presence or _gone
-        """By default a worker that does not answer counts as gone."""
+        """Tells whether the worker still exists. By default, a worker that does not answer is treated as gone."""
         self._headers = {**Address(url=url, host=host).headers, "Authorization": f"token {token}"}
         self._session = session
 
@@ -124,7 +126,7 @@ class Worker:
     async def open_rendezvous(self, slots: list[dict[str, Any]], *, host: str) -> int:
         """Open Horovod's rendezvous server for these slots on the worker and return its port.
 
-        It listens at `host`, or on all interfaces if that is empty.
+        The server listens at `host`, or on all interfaces if `host` is empty.
         """
         answer = await self._request("POST", "farandole/rendezvous", json={"slots": slots, "host": host})
         return int(answer["port"])
@@ -139,7 +141,7 @@ class Worker:
         return str(answer["kernel"]["id"])
 
     async def kernels(self) -> dict[int, str]:
-        """Return the ids of the rank kernels that run on the worker, by slot."""
+        """Return the ids of the rank kernels that are running on the worker, by slot."""
         sessions = await self._request("GET", "api/sessions")
         return {
             int(session["path"].removeprefix("rank-")): session["kernel"]["id"]
@@ -174,13 +176,14 @@ class Worker:
             raise WorkerStartError(f"worker {self.name} opened no channel to its kernel: {reason}") from exc
 
     async def records(self) -> WorkerJournal:
-        """Return the kernels that live on the worker and its journals of runs."""
+        """Return the ids of the kernels that are alive on the worker, and the worker's journals of runs."""
         return WorkerJournal.from_json(await self._get("farandole/records"))
 
     async def find_again(self) -> WorkerJournal | str:
         """Wait until the worker answers again and return its journals, or the reason to treat it as gone.
 
-        A broken connection is no such reason: the hub or the proxy may be restarting while the ranks continue.
+        A broken connection alone is no such reason, because the hub or the proxy may be restarting while the ranks
+        continue.
         """
         give_up, pause, refused = time.monotonic() + LOST_SECONDS, 0.05, None
         while time.monotonic() < give_up:
@@ -191,8 +194,8 @@ class Worker:
                 present = await self._present()
                 if present is False:
                     return GONE
-                # A refusal comes from the proxy: the worker's port is closed, or the proxy has no route to it. That
-                # says more than a timeout, which a busy worker also causes.
+                # A refusal comes from the proxy and means that the worker's port is closed or that the proxy has no
+                # route to the worker. This is stronger evidence than a timeout, which a busy worker also causes.
                 refusing = present is True and isinstance(exc, WorkerStartError)
                 refused = (refused or time.monotonic()) if refusing else None
                 if refused is not None and time.monotonic() - refused > REFUSED_SECONDS:
@@ -232,7 +235,10 @@ class Worker:
             raise WorkerStartError(f"worker {self.name} interrupted its journal of run {run}: {exc}") from exc
 
     async def _get(self, path: str, **options: Any) -> dict[str, Any]:
-        """Return the JSON object at one of our routes; while a worker starts or ends, the hub answers with a page."""
+        """Return the JSON object at one of the worker's routes.
+
+        While a worker starts or ends, the hub may answer in its place with a page; that raises `WorkerStartError`.
+        """
         answer: dict[str, Any] | None = await self._request("GET", path, **options)
         if answer is None:
             raise WorkerStartError(f"another server than worker {self.name} answered GET {path}; try again")
@@ -251,7 +257,7 @@ class Worker:
             ) as answer:
                 if missing_ok and answer.status == 404:
                     return None
-                # The hub answers in place of a server that does not run, and redirects to its own pages.
+                # In place of a server that is not running, the hub answers and redirects to its own pages.
                 if answer.status >= 300:
                     raise WorkerStartError(await self._complaint(method, path, answer), status=answer.status)
                 return await answer.json() if answer.content_type == "application/json" else None
@@ -268,8 +274,9 @@ class Worker:
 class WorkerOptions:
     """The options of a cluster's workers.
 
-    - ``workers`` is how many the cluster will have, ``together`` how many start now.
-    - With ``wait``, workers queue while no GPU is free, and leave the queue together, as in a queue of Kubernetes.
+    - ``workers`` is how many workers the cluster will have, ``together`` how many of them are being started now.
+    - With ``wait``, workers queue while no GPU is free. They leave the queue together, like pods that Kubernetes
+      admits as a group.
     """
 
     cluster: str
@@ -294,16 +301,16 @@ class WorkerOptions:
 
 
 class WorkerSource(ABC):
-    """Starts, finds and stops workers: a hub, or the user's own machine."""
+    """Starts, finds and stops workers, either on a hub or on the user's own machine."""
 
     @abstractmethod
     async def start(
         self, names: Sequence[str], options: WorkerOptions, progress: Progress, timeout: float
     ) -> list[Worker]:
-        """Start these workers, all or none, and return them in order.
+        """Start these workers, either all or none of them, and return them in order.
 
         Raises:
-            WorkerStartError: one failed or timed out; the others are stopped again.
+            WorkerStartError: a worker failed or timed out. The other workers are stopped again.
         """
 
     @abstractmethod

@@ -19,7 +19,7 @@ LOOPBACK_DEVICE = "lo"
 
 
 class World:
-    """Keeps the ranks of a group in one process group of one backend."""
+    """Keeps the ranks of a group in one process group, which one backend forms."""
 
     def __init__(self, group: RankGroup, backend: Backend) -> None:
         self._group = group
@@ -32,7 +32,7 @@ class World:
         return self._members == self._current()
 
     def invalidate(self) -> None:
-        """Form the world again before the next cell: its state is unknown after an interrupt or a failure."""
+        """Let the next cell form the world again, because its state is unknown after an interrupt or a failure."""
         self._members = None
 
     def use(self, backend: Backend) -> None:

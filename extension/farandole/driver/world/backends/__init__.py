@@ -1,4 +1,4 @@
-"""A module for each backend: what to set up before ranks form a world."""
+"""The backends, one module each. A backend says what to set up before ranks form a world."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Backend(ABC):
 
 
 class NoBackend(Backend):
-    """Ranks that know their numbers and share no process group."""
+    """A backend whose ranks know their numbers but share no process group."""
 
     name = "none"
     host = Host.NONE

@@ -30,7 +30,7 @@ class HorovodBackend(Backend):
             "HOROVOD_ELASTIC": "0",
             "HOROVOD_LOG_HIDE_TIME": "1",
         }
-        # A world of size 1 has no endpoint: with these variables Horovod would try to connect.
+        # A world of size 1 has no endpoint, and with these variables Horovod would try to connect to one.
         if endpoint.port:
             variables |= {
                 "HOROVOD_GLOO_RENDEZVOUS_ADDR": endpoint.host,

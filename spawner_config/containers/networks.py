@@ -177,7 +177,7 @@ class UserNetworks:
         }
 
     def _allocated(self, network: dict[str, Any]) -> dict[str, Any]:
-        """Return a network as it is once it has addresses; an engine gives them to a bridge when it creates it."""
+        """Return the network after the engine has assigned its addresses. A bridge has them from its creation on."""
         return network
 
     def _endpoint(self, container: str, network: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - others need it

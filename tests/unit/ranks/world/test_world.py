@@ -105,7 +105,7 @@ def test_ranks_that_formed_a_world_and_ranks_that_failed_form_the_next_one(world
         # The first rank waits for a while; the second arrives immediately.
         monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=SECONDS))
         world.form()
-        # Both ranks must have formed the world before one leaves: leaving cuts connections that the other still opens.
+        # No rank may leave before both have formed the world: it would close connections that the other is opening.
         assert (dist.get_world_size(), other.stdout.readline()) == (2, "2\n")
     finally:
         world.leave()

@@ -44,7 +44,7 @@ PARTS = {
 
 OTHERS = {
     "AttributeError": ("AttributeError", "Raised when an object has no attribute of a name."),
-    "FileNotFoundError": ("FileNotFoundError", "Raised when a file of Farandole is missing."),
+    "FileNotFoundError": ("FileNotFoundError", "Raised when a file that Farandole was installed with is missing."),
     "HTTPError": ("HTTPError", "Raised when the hub or a server refuses a request. The browser shows the message."),
     "LookupError": ("LookupError", "Raised when a name is not in a list of choices."),
     "SystemExit": ("SystemExit", "Raised when a program ends. The message is the last line that it prints."),
@@ -85,7 +85,7 @@ MESSAGES = {
     "_too_long": "HTTPError",
     "ended": "NoClusterError",
 }
-"""Functions that return, and attributes that hold, whole messages of errors that are made elsewhere."""
+"""Functions and attributes that provide whole messages, and the error that is raised with each."""
 
 Errors = dict[str, tuple[str, str]]
 
@@ -143,7 +143,7 @@ def find(folder: str) -> list[Found]:
 
 @cache
 def program() -> dict[str, Module]:
-    """Return all modules, by dotted name."""
+    """Return all modules, keyed by dotted name."""
     modules: dict[str, Module] = {}
     for folder in PARTS.values():
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -186,7 +186,7 @@ def _made(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
 
 
 def _elsewhere(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
-    """Yield the messages in the functions and attributes of `MESSAGES`."""
+    """Yield the messages that the functions and attributes in `MESSAGES` provide."""
     for node, around in _nodes(module.tree):
         match node:
             case ast.Return(value=ast.expr() as value):

@@ -6,6 +6,7 @@ the first notebook on two workers, one trains with the panel, and one returns to
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -156,12 +157,20 @@ def take_pictures(browser: Browser, hub: HubProcess) -> None:
             context.set_default_timeout(PATIENCE * 1000)
             lab = Lab(hub, context.new_page())
             try:
+                hide_other_extensions(hub.settings.state / "homes" / user)
                 lab.log_in(user)
                 lab.start_server(user, "cpu")
                 story(lab, user, hub.settings.state)
             except BaseException:
                 lab.shoot("screenshots-failed")
                 raise
+
+
+def hide_other_extensions(home: Path) -> None:
+    """Disable what the tests install into JupyterLab and users do not have."""
+    config = home / ".jupyter" / "labconfig" / "page_config.json"
+    config.parent.mkdir(parents=True)
+    config.write_text(json.dumps({"disabledExtensions": {"ipyparallel-labextension": True}}), encoding="utf-8")
 
 
 def save(lab: Lab, name: str) -> None:

@@ -126,7 +126,7 @@ def _folder(item: str) -> GroupFolder:
 
 
 def _distinct(key: str, names: list[str]) -> None:
-    """Raise `SettingsError` if a name occurs twice."""
+    """Raise `SettingsError` if ``names`` contains a duplicate."""
     for name in names:
         if names.count(name) > 1:
             raise SettingsError(f"{key} names {name!r} twice.")

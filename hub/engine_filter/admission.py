@@ -172,14 +172,14 @@ class Admission:
         return await self._ours("network", name, f"/networks/{_name(name)}")
 
     async def _users_network(self, name: str) -> dict[str, Any]:
-        """Return a network that users' containers may join."""
+        """Return the description of a network; raise RefusedError if users' containers may not join it."""
         found = await self._network(name)
         if is_service(found["Labels"]):
             raise RefusedError(f"The network {name!r} is only for the parts of the hub.")
         return found
 
     async def _ours(self, kind: str, name: str, path: str) -> dict[str, Any]:
-        """Return an object of the engine that belongs to the hub."""
+        """Return the description of an engine object; raise RefusedError unless it belongs to this hub."""
         found = await self._engine.inspect(path)
         where = {"container": "Config", "service": "Spec"}
         labels = (found[where[kind]] if kind in where else found)["Labels"]
@@ -217,7 +217,7 @@ class Admission:
             raise RefusedError(f"The volume {name!r} is only for the parts of the hub.")
 
     def _check_swarm(self) -> None:
-        """Refuse requests about services unless the hub runs on a swarm."""
+        """Raise RefusedError if the hub does not run on a swarm, and so has no services."""
         if not self._rules.swarm:
             raise RefusedError("FARANDOLE_DEPLOYMENT is not swarm: the hub has no services.")
 

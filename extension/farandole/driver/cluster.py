@@ -352,7 +352,7 @@ class Cluster:
         return self
 
     def _check(self, ranks: Sequence[int] | None) -> None:
-        """Raise UsageError for a rank that the cluster does not have."""
+        """Raise UsageError if one of ``ranks`` is not in the cluster."""
         for rank in ranks or ():
             if not 0 <= rank < self.size:
                 raise UsageError(f"there is no rank {rank}: cluster {self.name!r} has the ranks 0-{self.size - 1}")

@@ -97,7 +97,7 @@ class ControlService:
                 self._scale_request = None
 
     async def _stop(self, _request: Mapping[str, Any]) -> None:
-        """Stop the cluster and its running cell; cells that wait or start later end with an error."""
+        """Stop the cluster and interrupt its running cell. Cells that are waiting or start later fail with an error."""
         core = self._core
         core.check_not_ended()
         self._progress(f"cluster {core.name!r} is being stopped from the panel")

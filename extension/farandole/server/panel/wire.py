@@ -282,7 +282,7 @@ class RunPage(TypedDict):
 
 
 class LogRequest(TypedDict):
-    """The log of a run's rank or of a worker, from a byte on; in a subscription, a negative one counts from the end."""
+    """A request for the log of a rank or a worker. In a subscription, a negative ``offset`` counts from the end."""
 
     run: str | None
     rank: int | None
@@ -291,7 +291,7 @@ class LogRequest(TypedDict):
 
 
 class LogPart(LogRequest):
-    """A log's bytes ``offset`` to ``next``, of ``size``; they begin later than requested if some are not kept."""
+    """The bytes from ``offset`` to ``next`` of a log with ``size`` bytes. The first bytes may no longer be kept."""
 
     next: int
     size: int
@@ -333,7 +333,7 @@ class ScaleCluster(TypedDict):
 
 
 class Watch(TypedDict):
-    """A page's further subscriptions; they replace earlier ones. ``seen``: the panel is visible; polls are frequent."""
+    """A page's other subscriptions, which replace earlier ones. While the panel is ``seen``, polling is frequent."""
 
     kind: Literal["watch"]
     seen: bool

@@ -1,4 +1,4 @@
-"""HTTP sessions that choose the address to connect to, as browsers do for host names below localhost."""
+"""HTTP sessions that choose the address for a host name themselves, as browsers do for names below ``localhost``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class AddressAdapter(HTTPAdapter):
-    """Connects to ``address_of(host)``, with the URL's host in the header ``Host`` and in the TLS handshake."""
+    """Connects to ``address_of(host)``, but keeps the URL's host in the header ``Host`` and in the TLS handshake."""
 
     def __init__(self, address_of: Callable[[str], str]) -> None:
-        """Store the function that maps a URL's host to an address, or returns the host unchanged."""
+        """Create an adapter; ``address_of`` maps a URL's host to an address, or returns the host unchanged."""
         super().__init__()
         self._address_of = address_of
 
@@ -30,17 +30,17 @@ class AddressAdapter(HTTPAdapter):
         )
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
-        """Send a request."""
+        """Send a request, with the URL's host and port in the header ``Host``."""
         request.headers["Host"] = urlsplit(str(request.url)).netloc
         try:
             return super().send(request, *args, **options)
         finally:
-            # If this header stayed, requests would choose a redirect's cookies by this header instead of the new URL.
+            # requests would otherwise select the cookies for a redirect by this header instead of by the new URL.
             del request.headers["Host"]
 
 
 def session_to(address_of: Callable[[str], str]) -> requests.Session:
-    """Return an HTTP session that connects to ``address_of(host)``; it ignores the proxy of the environment."""
+    """Return an HTTP session that connects to ``address_of(host)`` and ignores the environment's proxies."""
     session = requests.Session()
     session.trust_env = False
     for scheme in ("http://", "https://"):

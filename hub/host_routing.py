@@ -1,4 +1,4 @@
-"""`python -m hub.host_routing COMMAND...`: run the proxy, with routes by host unless all users share one."""
+"""`python -m hub.host_routing COMMAND...`: run the proxy, with host-based routing unless all users share a host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def proxy_arguments(command: list[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the command of the proxy; raises ValueError for a wrong FARANDOLE_ORIGINS."""
+    """Return the command that starts the proxy; raises ValueError if FARANDOLE_ORIGINS is invalid."""
     origins = environ.get("FARANDOLE_ORIGINS") or "per-user"
     if origins not in {"per-user", "one"}:
         raise ValueError(f"FARANDOLE_ORIGINS is {origins!r}. It must be one of: per-user, one.")

@@ -1,4 +1,4 @@
-"""The configuration of the hub: first the part of all deployments, then the one that FARANDOLE_DEPLOYMENT names."""
+"""The configuration of the hub: first the part for all deployments, then the part for FARANDOLE_DEPLOYMENT."""
 
 import importlib
 import os
@@ -30,7 +30,7 @@ with exit_on_bad_settings():
     if deployment not in DEPLOYMENTS:
         raise SettingsError(f"FARANDOLE_DEPLOYMENT is {deployment!r}. Set it to one of: {', '.join(DEPLOYMENTS)}.")
     settings = Settings.from_environment(os.environ)
-    # On Kubernetes the scheduler counts the GPUs.
+    # On Kubernetes the hub does not count the GPUs, because the scheduler does.
     profile_set = read_profiles(settings.profiles, os.environ.get("FARANDOLE_GPUS"), counted=deployment != "kubernetes")
 ensure_state(settings)
 
@@ -44,10 +44,11 @@ limit_bodies()
 TokenLimit(profile_set.limits).enforce()
 c.JupyterHub.extra_handlers = [*HANDLERS]
 c.JupyterHub.tornado_settings = {
-    # A request for a server returns at once; /progress streams the events of its start.
+    # A request to start a server returns immediately; /progress streams the events of the start.
     "slow_spawn_timeout": 0,
-    # While 100 servers start, the hub asks further requests to retry after this many seconds. JupyterHub's default of
-    # 30 to 60 seconds would dominate the start of a cluster with several hundred workers. There is no traitlet for it.
+    # While 100 servers are starting, the hub asks clients to retry further requests after this many seconds. JupyterHub's
+    # default of 30 to 60 seconds would dominate the start of a cluster with several hundred workers, and JupyterHub
+    # has no traitlet for this setting.
     "spawn_throttle_retry_range": (2, 8),
 }
 

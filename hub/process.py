@@ -1,4 +1,4 @@
-"""A hub as a child process: starts it, waits until it answers, and stops it with all its processes."""
+"""Runs a hub as a child process: starts the hub, waits until it answers, and stops it with all its processes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ CONFIG = ROOT / "hub" / "jupyterhub_config.py"
 START_DEADLINE = 90.0
 STOP_DEADLINE = 60.0
 MARK = "FARANDOLE_HUB_OF"
-"""Set only for the processes of a hub. FARANDOLE_STATE may also be set in the user's shell and in make."""
+"""The environment variable that identifies a hub's processes.
+
+FARANDOLE_STATE cannot identify them, because it may also be set in the user's shell and in make.
+"""
 
 
 class HubProcessError(RuntimeError):
-    """Raised when the hub cannot be started; says why and what to do."""
+    """Raised when the hub cannot be started; the message says why and what to do."""
 
 
 class HubProcess:
-    """One hub in a separate session, so that Ctrl-C reaches it only through `stop`."""
+    """A hub that runs in a separate session, so that Ctrl-C in the terminal does not interrupt it directly."""
 
     def __init__(self, settings: Settings, config: Path = CONFIG) -> None:
         """Start the hub; raises `HubProcessError` if its port or its state folder is in use."""
@@ -59,13 +62,13 @@ class HubProcess:
 
     @property
     def url(self) -> str:
-        """The address for users, without a slash at the end."""
+        """The URL of the hub for users, without a trailing slash."""
         if self.settings.one_origin:
             return f"http://127.0.0.1:{self.settings.port}"
         return PublicAddress(scheme="http", domain=self.settings.public_domain, port=self.settings.port).url
 
     def wait_ready(self) -> None:
-        """Return when the hub answers; raises `HubProcessError` with the end of its log."""
+        """Wait until the hub answers; raises `HubProcessError`, with the end of the hub's log, if it does not."""
         try:
             wait_until(self._answers, START_DEADLINE)
         except TimeoutError as exc:
@@ -82,7 +85,7 @@ class HubProcess:
         return "\n".join([*text[-lines:], f"(full log: {self.log_path})"])
 
     def stop(self) -> list[str]:
-        """Stop the hub and all its servers; returns the commands that had to be killed."""
+        """Stop the hub and all its servers; return the command lines of processes that had to be killed."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -96,9 +99,9 @@ class HubProcess:
 
 
 def is_healthy(url: str, timeout: float = 5.0) -> bool:
-    """Return whether the hub of this machine at ``url`` reports within ``timeout`` seconds that it is healthy.
+    """Return whether the hub at ``url``, on this machine, reports within ``timeout`` seconds that it is healthy.
 
-    The request goes to loopback, because the host in ``url`` may resolve to another machine or not at all.
+    The request goes to 127.0.0.1, because the host in ``url`` may resolve to another machine or not at all.
     """
     try:
         return session_to(lambda _host: "127.0.0.1").get(f"{url}/hub/health", timeout=timeout).ok
@@ -124,7 +127,7 @@ def wait_until(happened: Callable[[], bool], deadline: float) -> None:
 
 
 def processes_of(state: Path) -> list[psutil.Process]:
-    """Return the processes of the hub with that state folder, found by their environment."""
+    """Return the processes of the hub that uses the folder ``state``, identified by their environment variables."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -139,7 +142,7 @@ def processes_of(state: Path) -> list[psutil.Process]:
 
 
 def end_leftovers(state: Path, timeout: float = 10.0) -> list[str]:
-    """Wait for the processes of a stopped hub to exit; kill the others and return their command lines."""
+    """Wait for the processes of a stopped hub to exit; kill the remaining ones and return their command lines."""
     try:
         wait_until(lambda: not processes_of(state), timeout)
     except TimeoutError:

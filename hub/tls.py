@@ -1,7 +1,7 @@
-"""`python -m hub.tls COMMAND...`: run the TLS server once the certificate in /run/tls is valid; else print the fault.
+"""`python -m hub.tls COMMAND...`: run the TLS server if the certificate in /run/tls is usable.
 
-The server itself would end with a stack trace. The engine restarts the container, so that it serves soon after the
-certificate is repaired.
+Otherwise print what is wrong, because the server itself would exit with a stack trace. The engine restarts the
+container until the certificate has been corrected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = Path("/run/tls")
 
 
 def main(command: list[str], folder: Path = FOLDER) -> NoReturn:
-    """Run ``command`` in place of this process; exits with 1 if the certificate cannot be used."""
+    """Replace this process with ``command``, or exit with status 1 if the certificate cannot be used."""
     try:
         check_pair(folder)
     except CertificateError as exc:
@@ -27,7 +27,8 @@ def main(command: list[str], folder: Path = FOLDER) -> NoReturn:
         print(f"The certificate is good until {expires(folder):%Y-%m-%d}.", flush=True)
         _warn_of_names(folder)
     except CertificateError as exc:
-        # Browsers show this too, but the administrator can continue, which is better than no page at all.
+        # Start the server anyway. Browsers warn about the certificate too, but the administrator can continue past the
+        # warning, which is better than no page at all.
         print(f"Warning: {exc}", file=sys.stderr, flush=True)
     os.execvp(command[0], command)
 
@@ -40,7 +41,7 @@ def _warn_of_names(folder: Path) -> None:
     users = not settings.one_origin
     lacks = uncovered(folder, settings.public_domain, users=users) if settings.domain or users else []
     if lacks:
-        # Browsers show this too, for each host.
+        # Start the server anyway, because browsers warn about each host that the certificate does not cover.
         print(f"Warning: the certificate is not for {' and '.join(lacks)}.", file=sys.stderr, flush=True)
 
 

@@ -13,7 +13,7 @@ NOTEBOOK = "01-first-distributed-training.ipynb"
 
 
 def banner(hub: HubProcess) -> str:
-    """Return the text that users need to log in."""
+    """Return the text that tells users how to log in."""
     return (
         f"\nFarandole runs.\n\n"
         f"  hub        {hub.url}\n"
@@ -26,13 +26,13 @@ def banner(hub: HubProcess) -> str:
 
 
 def stop_on_signals() -> None:
-    """Treat SIGTERM and a closed terminal like Ctrl-C; also needed for Ctrl-C in a background job of a shell."""
+    """Handle SIGTERM and a closed terminal like Ctrl-C, and enable Ctrl-C, which background jobs of a shell ignore."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
 
 
 def main() -> int:
-    """Start the hub and wait until it exits."""
+    """Start the hub and wait until it exits; return the exit status."""
     stop_on_signals()
     try:
         hub = HubProcess(Settings.from_environment(os.environ))

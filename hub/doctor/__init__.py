@@ -1,6 +1,6 @@
-"""`make doctor`: check a machine before and after `docker compose up`, and print the remedies.
+"""`make doctor`: check a machine before and after `docker compose up`, and print how to fix what it finds.
 
-This package, and every module that it imports from spawner_config, uses only the standard library because
+This package, and every module that it imports from spawner_config, uses only the standard library, because
 administrators run the command before anything is installed.
 """
 

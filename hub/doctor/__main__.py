@@ -1,6 +1,6 @@
-"""`python3 -m hub.doctor [FOLDER]`: check the machine for the deployment in FOLDER, by default this folder.
+"""`python3 -m hub.doctor [FOLDER]`: check the machine for the deployment in FOLDER, by default the current folder.
 
-The exit status is 1 if there is a fault, 2 if the command line is wrong.
+The exit status is 1 if a check finds a fault, and 2 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check_all(deployment: Deployment) -> Iterator[Finding]:
-    """Yield the findings of all checks; those that need an engine are skipped if no engine answers."""
+    """Yield the findings of all checks; the checks that need an engine are skipped if no engine answers."""
     yield from check_settings(deployment)
     engine = SocketEngine(Path(deployment.get("FARANDOLE_ENGINE_SOCKET")))
     yield from _other_engine(deployment)
@@ -64,7 +64,7 @@ def _with_engine(deployment: Deployment, engine: Engine, version: dict[str, Any]
 
 
 def _other_engine(deployment: Deployment) -> Iterator[Finding]:
-    """Yield a warning if compose would start the containers on another engine than the hub uses."""
+    """Yield a warning if compose and the hub would use different engines."""
     host, socket = deployment.get("DOCKER_HOST"), deployment.get("FARANDOLE_ENGINE_SOCKET")
     if host and host != f"unix://{socket}":
         yield warning(
@@ -75,7 +75,7 @@ def _other_engine(deployment: Deployment) -> Iterator[Finding]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the findings and how many there are at each level; return the exit status."""
+    """Print the findings and the numbers of faults and warnings; return the exit status."""
     folder = Path(arguments[0]) if arguments else Path()
     if len(arguments) > 1 or not folder.is_dir():
         print(__doc__, file=sys.stderr)

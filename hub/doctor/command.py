@@ -1,4 +1,4 @@
-"""Runs the programs that the checks need."""
+"""Runs external programs for the checks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 
 
 def output(*command: str, seconds: float) -> str | None:
-    """Return the output of a command; None if it is missing, may not be executed, fails or times out."""
+    """Return a command's standard output, or None if the command is missing, not executable, fails or times out."""
     try:
         answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=seconds)
     except (FileNotFoundError, PermissionError, subprocess.TimeoutExpired):

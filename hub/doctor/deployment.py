@@ -1,4 +1,4 @@
-"""The settings of the deployment in a folder, as compose reads them: `.env`, which the environment overrides."""
+"""The settings of the deployment in a folder; as in compose, the environment overrides the folder's `.env`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ DEFAULTS = {
     "FARANDOLE_TLS_PORT": "443",
     "FARANDOLE_VERSION": "0.1.0",
 }
-"""The defaults of docker-compose.yml; a test compares them."""
+"""The default values of the settings. A test checks that they agree with docker-compose.yml."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """The settings of one hub. ``file`` is the content of `.env`, or None if the file does not exist."""
+    """The settings of one hub; ``file`` holds the settings in `.env`, or None if the file does not exist."""
 
     folder: Path
     file: Mapping[str, str] | None
@@ -47,18 +47,18 @@ class Deployment:
 
     @classmethod
     def read(cls, folder: Path, environ: Mapping[str, str]) -> Deployment:
-        """Read the folder's `.env`; raises OSError if it exists but cannot be read."""
+        """Read the folder's `.env`; raises OSError if the file exists but cannot be read."""
         path = folder / ENV_FILE
         return cls(folder=folder, file=read_env_file(path) if path.exists() else None, environ=environ)
 
     def get(self, key: str) -> str:
-        """Return a setting. An empty setting has its default value, or stays empty if there is no default."""
+        """Return a setting; if it is missing or empty, return its default value or an empty string."""
         given = self.environ.get(key) if key in self.environ else (self.file or {}).get(key)
         return given or DEFAULTS.get(key, "")
 
     @property
     def name(self) -> str:
-        """The hub's name, with which the names of all its containers, networks and volumes begin."""
+        """The hub's name, which is also the prefix of the names of its containers, networks and volumes."""
         return self.get("FARANDOLE_NAME")
 
     @property
@@ -73,7 +73,7 @@ class Deployment:
 
     @property
     def images(self) -> dict[str, str]:
-        """The names of the images in use: ``hub``, ``notebook`` and, if the hub has GPUs, ``cuda``."""
+        """The names of the required images, under the keys ``hub``, ``notebook`` and, if the hub has GPUs, ``cuda``."""
         registry, version = self.get("FARANDOLE_REGISTRY"), self.get("FARANDOLE_VERSION")
         notebook = f"{registry}farandole-notebook:{version}"
         names = {
@@ -85,19 +85,19 @@ class Deployment:
         return names
 
     def path(self, key: str) -> Path:
-        """Return the path of a setting; it may be relative to the compose file, or begin with ~."""
+        """Return the path in a setting, which may be relative to the compose file's folder or begin with ``~``."""
         return self.folder / Path(self.get(key)).expanduser()
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Return the settings of a file with lines ``KEY=value``; values may be quoted, and comments follow `` #``."""
+    """Return the settings in a file of ``KEY=value`` lines; values may be quoted, and `` #`` starts a comment."""
     lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
     found = (SETTING.fullmatch(line) for line in lines if not line.startswith("#"))
     return {match[1]: _unquoted(match[2]) for match in found if match}
 
 
 def raw_values(path: Path) -> dict[str, str]:
-    """Return the settings with their quotes and comments."""
+    """Return the settings in a file; the values keep their quotes and comments."""
     found = (SETTING.fullmatch(line.strip()) for line in path.read_text(encoding="utf-8").splitlines())
     return {match[1]: match[2] for match in found if match}
 

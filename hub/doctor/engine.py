@@ -1,4 +1,4 @@
-"""Requests to the engine over its socket, with nothing but Python's standard library."""
+"""Sends requests to the engine over its socket, using only Python's standard library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_FOUND = 404
 
 
 class EngineError(RuntimeError):
-    """Raised when the engine gives no answer; ``remedy`` says what to do."""
+    """Raised when the engine does not answer, or refuses a request; ``remedy`` says what to do."""
 
     def __init__(self, found: str, remedy: str) -> None:
         super().__init__(found)
@@ -24,20 +24,20 @@ class EngineError(RuntimeError):
 
 
 class Engine(Protocol):
-    """The requests that the checks send to the engine."""
+    """The interface through which the checks query the engine."""
 
     def get(self, path: str, **query: Any) -> Any:
         """Return the engine's parsed JSON answer, or None if the object does not exist; raises `EngineError`."""
 
 
 class SocketEngine:
-    """The engine behind a socket file."""
+    """An engine that listens on a Unix socket."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def get(self, path: str, **query: Any) -> Any:
-        """Send a GET request to the engine and return its answer; raises `EngineError` if there is none."""
+        """Send a GET request to the engine and return its answer, or None if the object does not exist."""
         values = "&".join(f"{key}={quote(json.dumps(value))}" for key, value in query.items())
         connection = _Connection(self.path)
         try:

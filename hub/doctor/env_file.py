@@ -1,4 +1,4 @@
-"""Checks of the settings: missing values, weak secrets, and the permissions of `.env`."""
+"""Check the settings for missing values and weak secrets, and check the permissions of `.env`."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ CHOICES = {
     "FARANDOLE_FIREWALL": ("", "set"),
 }
 ONLY_HERE = {"FARANDOLE_PRIVATE_RANGES"}
-"""Settings that no service of the compose file needs."""
+"""Settings that only `make doctor` uses, so that docker-compose.yml does not mention them."""
 READ_BY_OTHERS = 0o077
 
 
 def check_settings(deployment: Deployment) -> Iterator[Finding]:
-    """Yield the faults of `.env` and of the environment, which overrides it."""
+    """Yield the findings about `.env` and about the environment, which overrides `.env`."""
     path = deployment.folder / ENV_FILE
     if not deployment.compose_file.exists():
         yield fault(CHECK, f"There is no {deployment.compose_file}.", f"Copy it there, beside {ENV_FILE}.")
@@ -60,7 +60,7 @@ def _missing(deployment: Deployment) -> Iterator[Finding]:
     login = deployment.get("FARANDOLE_LOGIN")
     needed = {
         "FARANDOLE_PROXY_TOKEN": MAKE_TOKEN,
-        # docker-compose.yml requires it with every login.
+        # docker-compose.yml requires this setting with every FARANDOLE_LOGIN.
         "FARANDOLE_ADMIN_PASSWORD": "OAuth does not use it; set any text.",
         **{key: f"It must be {what}." for key, what in required(login if login in LOGINS else LOGINS[0]).items()},
     }

@@ -1,4 +1,4 @@
-"""The findings of checks, and their text on the terminal."""
+"""The findings of the checks, and how they are printed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INDENT = " " * 23
 
 
 class Level(StrEnum):
-    """The severity of a finding: a fault breaks the hub or a feature that `.env` enables, a warning does not."""
+    """The severity of a finding; a fault breaks the hub or a feature that `.env` enables, but a warning does not."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,7 +20,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One result: the name of the ``check``, what was ``found``, and the ``remedy``, with one step on each line."""
+    """A result of a check: what the check ``found``, and the ``remedy`` with one step on each line."""
 
     level: Level
     check: str
@@ -33,9 +33,9 @@ class Finding:
             raise ValueError(f"{self.check}: warnings and faults need a remedy, other findings have none")
 
     def text(self) -> str:
-        """Return the text for the terminal; remedies keep their lines, since people copy commands from there."""
+        """Return the text to print; remedies are not wrapped, because people copy commands from them."""
         head = f"{self.level:<9}{self.check:<14}"
-        # Names and paths stay on one line, so that they can be copied.
+        # Do not break names and paths, because people copy them.
         wrapper = TextWrapper(
             WIDTH, initial_indent=head, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
         )
@@ -44,15 +44,15 @@ class Finding:
 
 
 def ok(check: str, found: str) -> Finding:
-    """Return a finding without a problem."""
+    """Return the finding of a check that passed."""
     return Finding(level=Level.OK, check=check, found=found)
 
 
 def warning(check: str, found: str, remedy: str) -> Finding:
-    """Return a finding that does not prevent the hub from working."""
+    """Return a finding about a problem that does not prevent the hub from working."""
     return Finding(level=Level.WARNING, check=check, found=found, remedy=remedy)
 
 
 def fault(check: str, found: str, remedy: str) -> Finding:
-    """Return a finding that must be repaired."""
+    """Return a finding about a problem that must be fixed."""
     return Finding(level=Level.FAULT, check=check, found=found, remedy=remedy)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CHECK = "gpus"
 COMMAND_SECONDS = 60
-"""A driver that has not been used since the start is slow."""
+"""The time limit for `nvidia-smi`, whose first run after the machine has started is slow."""
 INDEX = re.compile(r"^GPU (\d+):", re.MULTILINE)
 UUID = re.compile(r"UUID: ((?:GPU|MIG)-[0-9A-Za-z-]+)")
 NODE = re.compile(r"nvidia(\d+)")
@@ -28,12 +28,12 @@ TOOLKIT = (
 
 
 def check_gpus(deployment: Deployment, info: dict[str, Any]) -> Finding:
-    """Compare FARANDOLE_GPUS with the engine and the host."""
+    """Check the GPUs in FARANDOLE_GPUS against the engine and the host."""
     return judge_gpus(deployment, info, host_gpus(info))
 
 
 def judge_gpus(deployment: Deployment, info: dict[str, Any], there: frozenset[str]) -> Finding:
-    """Judge the settings by the engine's ``info``; ``there`` holds the names of the host's GPUs."""
+    """Judge FARANDOLE_GPUS by the engine's ``info`` and by ``there``, the indices and UUIDs of the host's GPUs."""
     try:
         wanted = [gpu.id for gpu in parse_gpus(deployment.get("FARANDOLE_GPUS"))]
     except ProfileError as exc:
@@ -74,7 +74,7 @@ def _judge_ids(wanted: list[str], there: frozenset[str], form: str) -> Finding:
 
 
 def host_gpus(info: dict[str, Any]) -> frozenset[str]:
-    """Return the indices and UUIDs of the host's GPUs, from the driver, the engine or the device nodes."""
+    """Return the indices and UUIDs of the host's GPUs, as listed by the driver, the engine or the device nodes."""
     if listed := output("nvidia-smi", "-L", seconds=COMMAND_SECONDS):
         return parse_list(listed)
     devices = (str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or [])

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 GB = 1e9
 ENGINE_FOLDER = "/var/lib/docker"
 IMAGE_BYTES = {"hub": 0.43e9, "notebook": 1.3e9, "cuda": 5.3e9}
-"""The size of each image; during a pull, its compressed layers need room too."""
+"""The size of each image in bytes. During a pull, compressed layers need space too, which `PULLING` accounts for."""
 PULLING = 1.5
 LEAST_FREE = 1e9
 HOMES = 10e9
-"""A first estimate for the homes and data of a small group."""
+"""A rough estimate, in bytes, of the space that the homes and data of a small group need."""
 LEAST_MEMORY, GOOD_MEMORY = 1.8e9, 3.8e9
-"""In bytes; machines of 2 and 4 GB have a little less."""
+"""Bytes of memory. These limits are below 2 and 4 GB because machines of these sizes report slightly less."""
 GOOD_CORES = 2
 LARGEST_ERROR = 16_000_000
-"""In microseconds; the kernel's limit if nothing synchronises the clock."""
+"""In microseconds. The kernel's estimate of the error stops at this limit if nothing synchronises the clock."""
 
 
 def check_disk(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> Finding:
-    """Compare the free space for images and volumes with the space that is still needed."""
+    """Compare the free disk space with the space that images and volumes still need."""
     root = Path(str(info.get("DockerRootDir") or ENGINE_FOLDER))
     try:
         free = shutil.disk_usage(root).free
@@ -44,7 +44,7 @@ def check_disk(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> 
 
 
 def judge_disk(root: str, free: float, missing: list[str]) -> Finding:
-    """Judge ``free`` bytes if images of the ``missing`` kinds must still be pulled."""
+    """Judge whether ``free`` bytes are enough, given that the ``missing`` kinds of image must still be pulled."""
     images = PULLING * sum(IMAGE_BYTES[kind] for kind in missing)
     need = f"; the images for {' and '.join(missing)} need {images / GB:.1f} GB" if missing else ""
     found = f"{free / GB:.1f} GB free in {root}{need}"
@@ -70,7 +70,7 @@ def check_state(deployment: Deployment, engine: Engine, info: dict[str, Any]) ->
 
 
 def judge_state(users: str, users_disk: int | None, state: str, state_disk: int | None) -> Finding:
-    """Judge the numbers of the two disks; None if a folder cannot be examined."""
+    """Judge the device numbers of the two disks; a number is None if its folder cannot be examined."""
     if users_disk is None:
         return warning("state", f"{users}, where users' volumes are, cannot be examined.", "Run this as root.")
     if state_disk != users_disk:
@@ -107,12 +107,12 @@ def check_memory(info: dict[str, Any]) -> Finding:
 
 
 def check_clock() -> Finding:
-    """Judge the kernel's estimate of the error of its clock."""
+    """Judge the clock by the kernel's estimate of its error."""
     return judge_clock(_clock_error())
 
 
 def judge_clock(microseconds: int | None) -> Finding:
-    """Judge the largest possible error of the clock; None if the kernel does not report it."""
+    """Judge the clock by its largest possible error, which is None if the kernel does not report it."""
     if microseconds is None:
         return ok("clock", "the kernel does not report whether it is synchronised")
     if microseconds >= LARGEST_ERROR:

@@ -1,4 +1,4 @@
-"""Check the networks for packets that are too large for the uplink, and for addresses that are in use elsewhere."""
+"""Check that the networks' packets fit the uplink, and that their addresses are not in use elsewhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INTERFACES = Path("/sys/class/net")
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """A line of the kernel's routing table."""
+    """An entry of the kernel's routing table: packets to ``network`` leave through ``interface``."""
 
     interface: str
     network: IPv4Network
@@ -78,7 +78,7 @@ def check_mtu(deployment: Deployment, uplinks: dict[str, int], networks: Sequenc
 
 
 def check_subnets(deployment: Deployment, routes: Iterable[Route], networks: Sequence[dict[str, Any]]) -> Finding:
-    """Check for other uses of addresses in FARANDOLE_SUBNETS."""
+    """Check whether other networks or routes use addresses in FARANDOLE_SUBNETS."""
     setting = deployment.get("FARANDOLE_SUBNETS")
     try:
         ours = AddressRange(whole=IPv4Network(setting)).whole
@@ -101,7 +101,7 @@ def check_subnets(deployment: Deployment, routes: Iterable[Route], networks: Seq
 
 
 def check_ipv6(deployment: Deployment, networks: Iterable[dict[str, Any]]) -> Finding:
-    """Judge whether the hub's networks have IPv6: the rules of the firewall are about IPv4."""
+    """Warn if the hub's networks have IPv6, because the firewall rules cover only IPv4."""
     found = [each["Name"] for each in networks if _is_ours(each, deployment.name) and each.get("EnableIPv6")]
     if not found:
         return ok("ipv6", "the containers' networks have none")
@@ -128,14 +128,14 @@ def _other_routes(routes: Iterable[Route], bridges: set[str]) -> Iterator[tuple[
 
 
 def _is_ours(network: dict[str, Any], name: str) -> bool:
-    """Return whether a network is this hub's. Users' networks have a label; compose's are known by their names."""
+    """Return whether this hub owns a network. Users' networks have the hub's label; compose's have fixed names."""
     return (network.get("Labels") or {}).get(HUB_LABEL) == name or network["Name"] in {
         f"{name}-{part}" for part in ("front", "back", "engine")
     }
 
 
 def _mtu(network: dict[str, Any]) -> int:
-    """Return the MTU of a network with access to the outside; 0 for other networks."""
+    """Return the MTU of a network in bytes, or 0 if the network has no access to the outside."""
     text = (network.get("Options") or {}).get(MTU_OPTION, "")
     return 0 if network.get("Internal") else int(text) if text.isdigit() else ENGINE_MTU
 
@@ -145,6 +145,6 @@ def _bridge(network: dict[str, Any]) -> str:
 
 
 def _network(address: str, mask: str) -> IPv4Network:
-    """Convert two words of /proc/net/route, which have the byte order of the machine."""
+    """Convert an address and a mask from /proc/net/route, which shows them in the machine's byte order."""
     dotted, netmask = (IPv4Address(int(word, 16).to_bytes(4, sys.byteorder)) for word in (address, mask))
     return IPv4Network(f"{dotted}/{netmask}")

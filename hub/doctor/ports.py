@@ -1,4 +1,4 @@
-"""Check that the services' ports are free, and that none is open to other machines without TLS."""
+"""Check that the services' ports are free, and that no port is open to other machines without TLS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRANSPORT = ("COMPOSE_PROFILES", "FARANDOLE_BIND", "FARANDOLE_HTTP", "FARANDOLE_
 
 @dataclass(frozen=True, kw_only=True)
 class WantedPort:
-    """A port of this machine: the ``service`` that listens there, and the setting that changes it."""
+    """A port of this machine on which ``service`` listens; ``settings`` names the setting that configures it."""
 
     service: str
     address: str
@@ -39,7 +39,7 @@ class WantedPort:
 
 
 def wanted_ports(deployment: Deployment) -> list[WantedPort]:
-    """Return the ports of the services in the deployment's profiles."""
+    """Return the ports that the services in the enabled compose profiles need."""
     get, profiles = deployment.get, deployment.profiles
     ports = [_wanted(deployment, "proxy", "FARANDOLE_BIND", "FARANDOLE_PORT")]
     if "tls" in profiles:
@@ -53,7 +53,7 @@ def wanted_ports(deployment: Deployment) -> list[WantedPort]:
 
 
 def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Finding]:
-    """Yield the program on each port; without an engine, containers cannot be distinguished from other programs."""
+    """Yield whether each port is free; without an engine, containers are reported like other programs."""
     containers = engine.get("/containers/json") if engine else []
     seen: dict[int | None, str] = {}
     for wanted in wanted_ports(deployment):
@@ -66,7 +66,7 @@ def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Findi
 
 
 def _transport(deployment: Deployment) -> Iterator[Finding]:
-    """Yield a fault if passwords would travel unencrypted, or a warning if the administrator has allowed this."""
+    """Yield a fault if passwords would be sent unencrypted, or a warning if the administrator has allowed this."""
     settings = {key: deployment.get(key) for key in TRANSPORT}
     try:
         check_transport(settings)
@@ -117,7 +117,7 @@ def _holder(wanted: WantedPort, containers: Iterable[dict[str, Any]]) -> dict[st
 
 
 def _cannot_listen(address: str, port: int) -> int:
-    """Try to listen on an address; return 0 if this succeeds, otherwise the error number."""
+    """Try to listen on a port; return 0 on success, otherwise the error number."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -125,7 +125,7 @@ def _cannot_listen(address: str, port: int) -> int:
             listener.bind((address, port))
             listener.listen()
         except PermissionError:
-            # Only root and the engine can open ports below 1024, so check whether a program answers there instead.
+            # This user may not open ports below 1024, so check whether a program answers on the port instead.
             return _answers(family, address, port)
         except OSError as exc:
             return exc.errno or errno.EADDRINUSE

@@ -1,4 +1,4 @@
-"""The engine, its compose plugin and the images."""
+"""Check the versions of the engine, its compose plugin and the images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OLDEST_ENGINE = (20, 10)
 OLDEST_COMPOSE = (2, 20)
-"""The first version with ``required: false`` and ``restart`` below ``depends_on``."""
+"""The first version that supports ``required: false`` and ``restart`` in ``depends_on``."""
 COMMAND_SECONDS = 30
 
 
@@ -32,7 +32,7 @@ def check_engine(version: dict[str, Any], where: str) -> Finding:
 
 
 def check_swarm(deployment: Deployment, info: dict[str, Any], version: dict[str, Any]) -> Iterator[Finding]:
-    """Yield, for a hub on a swarm, whether its engine is a manager and new enough."""
+    """If the hub runs on a swarm, yield whether its engine is a manager and new enough."""
     if deployment.get("FARANDOLE_DEPLOYMENT") != "swarm":
         return
     found = missing_features(info, str(version.get("ApiVersion") or "0"))
@@ -40,7 +40,7 @@ def check_swarm(deployment: Deployment, info: dict[str, Any], version: dict[str,
 
 
 def check_compose() -> Finding:
-    """Ask the Docker command for the version of its compose plugin."""
+    """Check the version of Docker's compose plugin."""
     try:
         answer = subprocess.run(
             ["docker", "compose", "version", "--short"],
@@ -57,7 +57,7 @@ def check_compose() -> Finding:
 
 
 def judge_compose(answer: str) -> Finding:
-    """Judge the output of `docker compose version --short`, which is empty without the plugin."""
+    """Judge the output of `docker compose version --short`, which is empty if the plugin is missing."""
     oldest = ".".join(map(str, OLDEST_COMPOSE))
     remedy = f"Install docker-compose-plugin (or docker-compose-v2) {oldest} or newer."
     text = answer.strip().removeprefix("v")
@@ -69,7 +69,7 @@ def judge_compose(answer: str) -> Finding:
 
 
 def check_images(deployment: Deployment, engine: Engine) -> Iterator[Finding]:
-    """Yield, for each image, its version, or whether it can be pulled."""
+    """Yield a finding about each image's version or, if the image is missing, about how to get the image."""
     version = deployment.get("FARANDOLE_VERSION")
     for kind, name in deployment.images.items():
         found = engine.get(f"/images/{name}/json")

@@ -1,1 +1,1 @@
-"""A filter in front of the container engine, which admits only the requests that the hub's spawner needs."""
+"""A filter in front of the container engine that admits only the requests that the hub's spawner needs."""

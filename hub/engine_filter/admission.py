@@ -1,8 +1,9 @@
-"""Refuses each request, or returns the request to send to the engine; there is one method for each kind of request.
+"""Decides on each request: refuses the request, or returns the request to send to the engine instead.
 
-The filter first looks up each object that a request names, and the request for the engine names it by its id: no other
-object can take the name in between. Networks in a container's body keep their names, because the engine lists a
-container's networks by name. They come from the engine's answer, and the names of the hub cannot be mistaken for ids.
+The filter first looks up each object that a request names. The request for the engine then refers to the object by its
+id, so that no other object can take the name in between. Networks in a container's body keep their names, because the
+engine lists a container's networks by name. These names come from the engine's answer, and none of the hub's names can
+be mistaken for an id.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NOT_FOUND = 404
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A request with an admitted method, path and query; ``parts`` are the named parts of its path."""
+    """A request whose method, path and query are admitted; ``parts`` are the named groups of the route's pattern."""
 
     path: str
     parts: Mapping[str, str]
@@ -42,7 +43,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Outgoing:
-    """The request for the engine."""
+    """The request that the filter sends to the engine."""
 
     path: str
     query: dict[str, str]
@@ -50,23 +51,26 @@ class Outgoing:
 
 
 class Admission:
-    """The decisions, one method for each kind of request."""
+    """Checks requests against the rules.
+
+    Each method handles one kind of request. It returns the request for the engine, or raises `RefusedError`.
+    """
 
     def __init__(self, rules: Rules, engine: Engine) -> None:
         self._rules = rules
         self._engine = engine
 
     async def as_it_is(self, call: Call) -> Outgoing:
-        """Admit a request that reveals nothing about containers."""
+        """Admit a request without changes, because its answer reveals nothing about containers."""
         return Outgoing(path=call.path, query=call.query)
 
     async def inspect_image(self, call: Call) -> Outgoing:
-        """Admit the allowed images."""
+        """Admit a request to inspect an allowed image."""
         self._rules.check_image(unquote(call.parts["image"]))
         return Outgoing(path=call.path, query={})
 
     async def pull_image(self, call: Call) -> Outgoing:
-        """Admit a pull of one tag of an allowed image."""
+        """Admit a request to pull one tag of an allowed image."""
         image, tag = call.query.get("fromImage", ""), call.query.get("tag", "")
         if not tag:
             raise RefusedError("A pull without a tag is not admitted: it would fetch every tag there is.")
@@ -74,16 +78,17 @@ class Admission:
         return Outgoing(path=call.path, query=call.query)
 
     async def list_ours(self, call: Call) -> Outgoing:
-        """Admit the list of the hub's containers, services or tasks."""
+        """Admit a request to list containers, services or tasks, and restrict the list to the hub's own."""
         filters = read_object(call.query.get("filters", "{}").encode())
-        # For lists of a swarm's objects, the engine keeps only one value per label, so drop the client's hub label.
+        # When the engine filters a swarm's objects, it uses only one value for each label. Remove the client's value
+        # for the hub label, so that the engine uses the value that is added here.
         asked = texts("filters.label", filters.get("label") or [])
         wanted = [label for label in asked if label.partition("=")[0] != HUB_LABEL]
         filters["label"] = [*wanted, f"{HUB_LABEL}={self._rules.name}"]
         return Outgoing(path=call.path, query={**call.query, "filters": json.dumps(filters)})
 
     async def create_container(self, call: Call) -> Outgoing:
-        """Admit a container of an allowed image, without privileges, in the hub's networks and with its volumes."""
+        """Admit an unprivileged container from an allowed image that uses only the hub's networks and volumes."""
         body = rebuild_container(self._rules, read_object(call.body))
         if not body.get("User"):
             await self._check_image_user(body["Image"])
@@ -93,12 +98,12 @@ class Admission:
         return Outgoing(path=call.path, query=call.query, body=body)
 
     async def nodes(self, call: Call) -> Outgoing:
-        """Admit the list of a swarm's machines."""
+        """Admit a request to list the nodes of the swarm."""
         self._check_swarm()
         return Outgoing(path=call.path, query={})
 
     async def create_service(self, call: Call) -> Outgoing:
-        """Admit a service of an allowed image, without privileges, in the hub's networks and with its volumes."""
+        """Admit an unprivileged service from an allowed image that uses only the hub's networks and volumes."""
         self._check_swarm()
         body = rebuild_service(self._rules, read_object(call.body))
         task = body["TaskTemplate"]
@@ -118,7 +123,7 @@ class Admission:
         return Outgoing(path=f"/services/{found['ID']}", query={})
 
     async def container(self, call: Call) -> Outgoing:
-        """Admit a request about one of the hub's containers, except the parts of the hub itself."""
+        """Admit a request about one of the hub's containers, except the containers in which the hub itself runs."""
         found = await self._container(call.parts["name"])
         if is_service(found["Config"]["Labels"]):
             raise RefusedError(
@@ -127,35 +132,35 @@ class Admission:
         return Outgoing(path=f"/containers/{found['Id']}{call.parts['rest'] or ''}", query=call.query)
 
     async def create_network(self, call: Call) -> Outgoing:
-        """Admit a bridge that belongs to the hub."""
+        """Admit a request to create a network that belongs to the hub."""
         return Outgoing(path=call.path, query={}, body=rebuild_network(self._rules, read_object(call.body)))
 
     async def inspect_network(self, call: Call) -> Outgoing:
-        """Admit the hub's networks."""
+        """Admit a request to inspect one of the hub's networks."""
         found = await self._network(call.parts["name"])
         return Outgoing(path=f"/networks/{found['Id']}", query=call.query)
 
     async def remove_network(self, call: Call) -> Outgoing:
-        """Admit the hub's networks, except those of the parts of the hub itself."""
+        """Admit a request to remove one of the hub's networks, except the networks of the hub's own services."""
         found = await self._users_network(call.parts["name"])
         return Outgoing(path=f"/networks/{found['Id']}", query={})
 
     async def connect(self, call: Call) -> Outgoing:
-        """Admit a connection of a container of the hub, including parts of the hub itself, to a network of the hub."""
+        """Admit a request to connect a container of the hub, or one of the hub's own services, to a user's network."""
         return await self._join(call, "connect", rebuild_connect(self._rules, read_object(call.body)))
 
     async def disconnect(self, call: Call) -> Outgoing:
-        """Admit a request to disconnect such a container from such a network."""
+        """Admit a request to disconnect a container from a network, under the same conditions as `connect`."""
         return await self._join(call, "disconnect", rebuild_disconnect(read_object(call.body)))
 
     async def create_volume(self, call: Call) -> Outgoing:
-        """Admit a volume that belongs to the hub."""
+        """Admit a request to create a volume that belongs to the hub."""
         body = rebuild_volume(self._rules, read_object(call.body))
         await self._check_volume(body["Name"])
         return Outgoing(path=call.path, query={}, body=body)
 
     async def inspect_volume(self, call: Call) -> Outgoing:
-        """Admit the hub's volumes and the volumes that users share."""
+        """Admit a request to inspect a volume of the hub, or a volume that is shared with all users."""
         await self._check_volume(call.parts["name"])
         return Outgoing(path=call.path, query={})
 
@@ -172,14 +177,14 @@ class Admission:
         return await self._ours("network", name, f"/networks/{_name(name)}")
 
     async def _users_network(self, name: str) -> dict[str, Any]:
-        """Return the description of a network; raise RefusedError if users' containers may not join it."""
+        """Return the engine's description of a network; raise RefusedError if users' containers may not join it."""
         found = await self._network(name)
         if is_service(found["Labels"]):
             raise RefusedError(f"The network {name!r} is only for the parts of the hub.")
         return found
 
     async def _ours(self, kind: str, name: str, path: str) -> dict[str, Any]:
-        """Return the description of an engine object; raise RefusedError unless it belongs to this hub."""
+        """Return the engine's description of an object; raise RefusedError unless the object belongs to this hub."""
         found = await self._engine.inspect(path)
         where = {"container": "Config", "service": "Spec"}
         labels = (found[where[kind]] if kind in where else found)["Labels"]
@@ -203,13 +208,13 @@ class Admission:
             }
 
     async def _check_volume(self, name: str) -> None:
-        """Refuse a volume that users' servers may not have."""
+        """Raise RefusedError if users' servers may not mount this volume."""
         if self._rules.shares_volume(name):
             return
         try:
             found = await self._ours("volume", name, f"/volumes/{_name(name)}")
         except EngineError as answer:
-            # It does not exist yet; the engine creates it with the hub's label.
+            # The volume does not exist yet. The engine will create it with the hub's label.
             if answer.status != NOT_FOUND:
                 raise
             return
@@ -217,12 +222,12 @@ class Admission:
             raise RefusedError(f"The volume {name!r} is only for the parts of the hub.")
 
     def _check_swarm(self) -> None:
-        """Raise RefusedError if the hub does not run on a swarm, and so has no services."""
+        """Raise RefusedError if the hub does not run on a swarm, because only a swarm has nodes and services."""
         if not self._rules.swarm:
             raise RefusedError("FARANDOLE_DEPLOYMENT is not swarm: the hub has no services.")
 
     async def _check_image_user(self, image: str) -> None:
-        """Refuse an image that runs as root."""
+        """Raise RefusedError if the image's default user is root."""
         found = await self._engine.inspect(f"/images/{image}/json")
         name = (found["Config"].get("User") or "root").partition(":")[0]
         if name == "root" or not name.strip("+-0"):
@@ -230,7 +235,7 @@ class Admission:
 
 
 def _name(text: str) -> str:
-    """Return a name or an id; refuse other text."""
+    """Return ``text`` if it is a name or an id; raise RefusedError otherwise."""
     if not NAME.fullmatch(text):
         raise RefusedError(f"{text!r} is neither a name nor an id.")
     return text

@@ -1,7 +1,7 @@
-"""Strict reading of a request's JSON: unknown keys and wrong types are refused, and the body is built again.
+"""Reads the JSON of requests strictly: refuses unknown keys and wrong types, and builds a new body from the rest.
 
-The engine ignores the case of keys in JSON, and uses the last of two equal keys. Here keys must be spelled as in the
-engine's documentation, each key only once. The engine receives only the new body.
+The engine ignores the case of JSON keys, and uses the last value if a key occurs twice. The filter therefore accepts
+each key only once, spelled as in the engine's documentation, and sends the new body instead of the client's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HARMLESS: tuple[Any, ...] = (None, False, 0, "", [], {})
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object of a body."""
+    """Return the JSON object in a request's body; raise RefusedError if the body is anything else."""
     try:
         found = json.loads(raw.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except (ValueError, RecursionError) as exc:
@@ -31,9 +31,9 @@ def read_object(raw: bytes) -> dict[str, Any]:
 
 
 def rebuild(where: str, value: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
-    """Return the admitted keys of an object, each as its check returns it; empty values of other keys are dropped.
+    """Return a new object with the admitted keys, whose values are the results of their checks.
 
-    Raises `RefusedError`, which names the key.
+    Other keys are dropped if their values are empty. Otherwise this raises `RefusedError`, which names the key.
     """
     if not isinstance(value, dict):
         raise RefusedError(f"{where or 'The body'} must be an object.")
@@ -49,28 +49,28 @@ def rebuild(where: str, value: Any, checks: Mapping[str, Check]) -> dict[str, An
 
 
 def text(where: str, value: Any) -> str:
-    """A string."""
+    """Check that the value is a string."""
     if not isinstance(value, str):
         raise RefusedError(f"{where} must be a string.")
     return value
 
 
 def flag(where: str, value: Any) -> bool:
-    """True or false."""
+    """Check that the value is a boolean."""
     if not isinstance(value, bool):
         raise RefusedError(f"{where} must be true or false.")
     return value
 
 
 def number(where: str, value: Any) -> int:
-    """A whole number."""
+    """Check that the value is an integer."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise RefusedError(f"{where} must be a whole number.")
     return value
 
 
 def texts(where: str, value: Any) -> list[str]:
-    """A list of strings, or one string."""
+    """Check that the value is a list of strings or a single string; return a list."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list):
@@ -79,14 +79,14 @@ def texts(where: str, value: Any) -> list[str]:
 
 
 def texts_by_name(where: str, value: Any) -> dict[str, str]:
-    """An object whose values are strings."""
+    """Check that the value is an object whose values are strings."""
     if not isinstance(value, dict):
         raise RefusedError(f"{where} must be an object of strings.")
     return {key: text(f"{where}.{key}", item) for key, item in value.items()}
 
 
 def one_of(*admitted: Any) -> Check:
-    """One of some values."""
+    """Return a check that accepts only the ``admitted`` values."""
 
     def check(where: str, value: Any) -> Any:
         if value not in admitted:
@@ -97,7 +97,7 @@ def one_of(*admitted: Any) -> Check:
 
 
 def objects(checks: Mapping[str, Check]) -> Check:
-    """A list of objects of these keys."""
+    """Return a check for a list of objects; ``checks`` maps their admitted keys to checks of the values."""
 
     def check(where: str, value: Any) -> list[dict[str, Any]]:
         if not isinstance(value, list):
@@ -108,7 +108,7 @@ def objects(checks: Mapping[str, Check]) -> Check:
 
 
 def nested(checks: Mapping[str, Check]) -> Check:
-    """An object of these keys."""
+    """Return a check for an object; ``checks`` maps its admitted keys to checks of the values."""
     return lambda where, value: rebuild(where, value, checks)
 
 

@@ -1,4 +1,4 @@
-"""The body of `containers/create`: the options that a server may have, and those that every server gets."""
+"""Rebuilds the body of `containers/create` from the options that a server may set and those that every server gets."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ if TYPE_CHECKING:
     from hub.engine_filter.body import Check
     from hub.engine_filter.rules import Rules
 
-# Go reads '+0' and '00' as 0 too. The engine itself refuses ids of more than 31 bits.
+# The first digit may not be 0, because the engine (a Go program) also reads '00' as user id 0. Ids of more than 31 bits
+# are refused by the engine itself.
 ORDINARY_USER = re.compile(r"[1-9][0-9]{0,9}(:[1-9][0-9]{0,9})?")
 DEVICE_ID = re.compile(r"[0-9]{1,3}|GPU-[0-9a-fA-F-]{8,64}|MIG-[0-9a-zA-Z/-]{8,64}")
 SIZE = re.compile(r"[1-9][0-9]{0,11}[kmgt]?b?", re.IGNORECASE)
 GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 NO_GPU = "void"
 GPU_RESOURCES = "DOCKER_RESOURCE_"
-"""The beginning of the variables with which a swarm names a task's GPUs to NVIDIA's runtime."""
+"""The prefix of the variables in which a swarm passes the ids of a task's GPUs to NVIDIA's runtime."""
 NO_NETWORK = "none"
 CHANGES_A_COMMAND = ("Cmd", "Env", "User", "WorkingDir", "Healthcheck")
 
 
 def user(where: str, value: Any) -> str:
-    """A user id other than root's."""
+    """Check that the value is empty, or a numeric user id other than 0 with an optional group id."""
     if text(where, value) and not ORDINARY_USER.fullmatch(value):
         raise RefusedError(f"{where} may not be {value!r}: it must be a user id other than 0.")
     return str(value)
 
 
 def size(where: str, value: Any) -> str:
-    """A size of a disk, such as 20G."""
+    """Check that the value is a disk size, such as 20G."""
     if not SIZE.fullmatch(text(where, value)):
         raise RefusedError(f"{where} may not be {value!r}: it must be a size such as '20G'.")
     return str(value)
 
 
 def environment(where: str, value: Any) -> list[str]:
-    """Environment variables, without those that would give access to GPUs."""
+    """Check that no environment variable gives access to GPUs."""
     for item in texts(where, value):
         name, _, given = item.partition("=")
         if (name == GPU_VARIABLE and given != NO_GPU) or name.startswith(GPU_RESOURCES):
@@ -53,7 +54,7 @@ def environment(where: str, value: Any) -> list[str]:
 
 
 def labels(where: str, value: Any) -> dict[str, str]:
-    """Labels, without the one of the parts of the hub."""
+    """Check that the labels do not mark the object as one of the hub's own services."""
     if is_service(texts_by_name(where, value)):
         raise RefusedError(f"{where}.{ROLE_LABEL} may not be {SERVICE!r}, which marks the parts of the hub.")
     return dict(value)
@@ -115,7 +116,7 @@ def _host_config(rules: Rules) -> dict[str, Check]:
         "LogConfig": nested(
             {"Type": one_of("", "json-file", "local"), "Config": nested({"max-size": text, "max-file": text})}
         ),
-        # A limit on the container's own files; the engine's disk must support it.
+        # The maximum size of the container's writable layer. The engine's storage driver must support this limit.
         "StorageOpt": nested({"size": size}),
         "Binds": binds,
         "Mounts": mounts,
@@ -127,7 +128,7 @@ ENDPOINT: dict[str, Check] = {"Aliases": texts}
 
 
 def endpoints(where: str, value: Any) -> dict[str, Any]:
-    """The endpoints of a container in its networks, by the names of the networks."""
+    """Check a container's network endpoints, an object whose keys are the names of the networks."""
     if not isinstance(value, dict):
         raise RefusedError(f"{where} must be an object.")
     return {name: rebuild(f"{where}.{name}", item or {}, ENDPOINT) for name, item in value.items()}
@@ -164,9 +165,9 @@ def _ports(where: str, value: Any) -> list[str]:
 
 
 def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a container's creation, with the hub's label and without privileges.
+    """Return the admitted body of a request to create a container, with the hub's label and without privileges.
 
-    The caller still has to check the names of networks and volumes against the engine.
+    The caller must still look up the networks and volumes in the engine and check that they belong to the hub.
     """
     built = rebuild("", body, _container(rules))
     rules.check_image(built.get("Image", ""))
@@ -177,16 +178,17 @@ def rebuild_container(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     host["CapDrop"] = ["ALL"]
     host["SecurityOpt"] = ["no-new-privileges"]
     if not host.get("DeviceRequests"):
-        # If NVIDIA's runtime is the engine's default, an image that asks for all GPUs would get them.
+        # If NVIDIA's runtime is the engine's default, an image that requests all GPUs would otherwise get them.
         built["Env"] = [*built.get("Env", []), f"{GPU_VARIABLE}={NO_GPU}"]
     built["Labels"] = {**built.get("Labels", {}), **rules.label}
     return built
 
 
 def _only_makes_a_folder(rules: Rules, built: dict[str, Any]) -> None:
-    """Refuse the volume of FARANDOLE_SWARM_HOMES, except for the one command that creates a folder in it.
+    """Refuse to mount the volume with the homes of all users, except for the command that creates a folder in it.
 
-    A link in the place of such a folder would turn a volume into any folder of its machine.
+    That command gets no network and no other volume. A container that could replace a user's folder with a symbolic
+    link would let that user mount any folder of the machine.
     """
     host = built["HostConfig"]
     source, alone = whole(rules.name), host.get("NetworkMode") == NO_NETWORK

@@ -1,4 +1,4 @@
-"""Mounts of a container: only named volumes, so that no path of the host is visible in a container."""
+"""Checks a container's mounts; only named volumes are admitted, so that containers cannot access paths of the host."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ INSIDE = re.compile(r"/[^:\0]*")
 
 
 def volume_name(where: str, value: Any) -> str:
-    """The name of a volume."""
+    """Check that the value is the name of a volume and not a path of the host."""
     if not VOLUME_NAME.fullmatch(text(where, value)):
         raise RefusedError(f"{where} may not be {value!r}: only named volumes are admitted, not paths of the host.")
     return str(value)
 
 
 def inside(where: str, value: Any) -> str:
-    """A path in the container."""
+    """Check that the value is an absolute path in the container."""
     if not INSIDE.fullmatch(text(where, value)):
         raise RefusedError(f"{where} may not be {value!r}: it must be an absolute path in the container.")
     return str(value)
 
 
 def paths(where: str, value: Any) -> list[str]:
-    """The paths that are the keys of an object."""
+    """Check an object whose keys are paths in the container and whose values are empty; return the paths."""
     if not isinstance(value, dict) or any(value.values()):
         raise RefusedError(f"{where} must be an object of paths with empty values.")
     return [inside(where, path) for path in value]
 
 
 def binds(where: str, value: Any) -> list[dict[str, Any]]:
-    """Binds, 'volume:/path' or 'volume:/path:ro', as mounts."""
+    """Convert binds, such as 'volume:/path' or 'volume:/path:ro', to mounts."""
     return [_bind(where, item) for item in texts(where, value)]
 
 
@@ -72,7 +72,7 @@ mounts = objects(MOUNT)
 
 
 def owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
-    """Return a mount with the hub's label, read-only for volumes that users share; refuse volumes of others."""
+    """Return the mount with the hub's label, read-only if its volume is shared; refuse volumes of other hubs."""
     if {"Type", "Source", "Target"} - mount.keys():
         raise RefusedError("Mounts must each have Type, Source and Target.")
     source = mount["Source"]
@@ -90,7 +90,7 @@ def owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_driver_options(rules: Rules, where: str, volume: str, options: dict[str, str]) -> None:
-    """Refuse options of a volume's driver, except those that make it a folder of FARANDOLE_SWARM_HOMES."""
+    """Refuse driver options, except those that store the volume in a folder of FARANDOLE_SWARM_HOMES."""
     ours = rules.homes.options(volume, rules.name) if rules.homes and volume.startswith(rules.prefix) else {}
     if options != ours:
         raise RefusedError(

@@ -1,4 +1,4 @@
-"""The spelling of names that become part of a path: no slash, not only dots, nothing encoded."""
+"""Patterns for names that become part of a URL's path, without encoded characters and without parts such as '..'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bodies of requests about networks and volumes."""
+"""Rebuilds the bodies of requests about networks and volumes from their admitted options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _within_subnets(rules: Rules, kind: type[IPv4Address | IPv4Network]) -> Check:
-    """An address, or a range of addresses, in FARANDOLE_SUBNETS."""
+    """Return a check for an address, or a range of addresses, in FARANDOLE_SUBNETS."""
 
     def check(where: str, value: Any) -> str:
         try:
@@ -31,7 +31,7 @@ def _within_subnets(rules: Rules, kind: type[IPv4Address | IPv4Network]) -> Chec
     return check
 
 
-# Other options of a bridge affect the host: the name of its interface, and the addresses of published ports.
+# Other options would affect the host, because they set the name of its interface or the addresses of published ports.
 OPTIONS: dict[str, Check] = {
     MTU_OPTION: text,
     "com.docker.network.bridge.enable_icc": text,
@@ -40,9 +40,9 @@ OPTIONS: dict[str, Check] = {
 
 
 def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a network's creation: a bridge with the hub's label and a name of the hub.
+    """Return the admitted body of a request to create a network, with the hub's label.
 
-    On a swarm it is an overlay, which the hub's containers may join too.
+    The network is a bridge. On a swarm it is an overlay network, which containers that are not services may join too.
     """
     driver = "overlay" if rules.swarm else "bridge"
     subnet = _within_subnets(rules, IPv4Network)
@@ -64,7 +64,10 @@ def rebuild_network(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def rebuild_connect(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a container's connection to a network; on a swarm it may set the address."""
+    """Return the admitted body of a request to connect a container to a network.
+
+    On a swarm, the body may set the container's address.
+    """
     address = nested({"IPv4Address": _within_subnets(rules, IPv4Address)})
     endpoint = {**ENDPOINT, **({"IPAMConfig": address} if rules.swarm else {})}
     return rebuild("", body, {"Container": text, "EndpointConfig": nested(endpoint)})
@@ -76,9 +79,9 @@ def rebuild_disconnect(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def rebuild_volume(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a volume's creation: local, with the hub's label, and never a folder of the host.
+    """Return the admitted body of a request to create a local volume, with the hub's label.
 
-    On a swarm it may be a folder of FARANDOLE_SWARM_HOMES.
+    The volume may not be a folder of the host, except a folder of FARANDOLE_SWARM_HOMES on a swarm.
     """
     checks: dict[str, Check] = {
         "Name": volume_name,
@@ -95,7 +98,7 @@ def rebuild_volume(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_own_name(rules: Rules, kind: str, name: str) -> None:
-    """Refuse a name that does not begin with the hub's name."""
+    """Raise RefusedError if the name does not begin with the hub's name and a hyphen."""
     if not name.startswith(rules.prefix):
         raise RefusedError(
             f"The {kind} {name!r} does not belong to this hub: its name must begin with {rules.prefix!r}."

@@ -1,10 +1,10 @@
-"""The error of refused requests."""
+"""The exception for refused requests."""
 
 from __future__ import annotations
 
 
 class RefusedError(Exception):
-    """Raised when a request is not admitted; the client receives its message, which says what was refused and why."""
+    """Raised when a request is not admitted; the client receives the message, which says what was refused and why."""
 
     def __init__(self, sentence: str, status: int = 403) -> None:
         super().__init__(sentence)

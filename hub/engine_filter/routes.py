@@ -1,4 +1,4 @@
-"""The table of admitted requests, by method, path and query; all other requests are refused."""
+"""The table of admitted requests; a request with any other method, path or query is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     Decision = Callable[[Admission, Call], Awaitable[Outgoing]]
 
-# Before 1.30 the list of networks revealed containers, and requests to start a container had a body.
+# Before version 1.30 of the engine's API, the list of networks revealed containers, and requests to start a container
+# had a body.
 VERSION = r"(?P<version>/v1\.(?:[3-9][0-9]|[1-9][0-9]{2}))?"
 NAME = r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,254})"
 PIECE = r"[A-Za-z0-9](?:[A-Za-z0-9_.:@-]|%40|%3A)*"
@@ -24,7 +25,7 @@ IMAGE = rf"(?P<image>{PIECE}(?:/{PIECE})*)"
 
 @dataclass(frozen=True)
 class Route:
-    """One kind of request: ``path`` is a regular expression, ``query`` the parameters that it may have."""
+    """One kind of request; ``path`` is a regular expression, and ``query`` lists the admitted parameters."""
 
     method: str
     path: str
@@ -33,7 +34,7 @@ class Route:
     has_body: bool = False
 
     def match(self, method: str, path: str) -> re.Match[str] | None:
-        """Return the match of a request of this kind."""
+        """Return the match of the path if the request is of this kind, otherwise None."""
         return re.fullmatch(VERSION + self.path, path) if method == self.method else None
 
 
@@ -70,14 +71,14 @@ ROUTES = (
     Route("GET", "/tasks", Admission.list_ours, ("filters",)),
 )
 HARMLESS = {"", "0", "false"}
-# Names that would match a lookup by name, but that the engine treats as commands.
+# Words that a route's pattern would accept as a name, but that are commands of the engine's API.
 WORDS = {"create", "json", "prune"}
 
 
 def find(method: str, target: str, body: bytes) -> tuple[Route, str, Call]:
-    """Return the kind of a request, its version prefix and its parts; ``target`` is the path and query as sent.
+    """Return the route of a request, the version prefix of its path, and the parsed request.
 
-    Raises `RefusedError`.
+    ``target`` is the path and query as the client sent them. Raises `RefusedError`.
     """
     path, _, query = target.partition("?")
     for route in ROUTES:
@@ -99,7 +100,7 @@ def _query(route: Route, query: str) -> dict[str, str]:
     if len(found) < len(pairs):
         raise RefusedError("A parameter of the query occurs twice.")
     for key in found.keys() - set(route.query):
-        # Clients also send parameters that they do not use; these are dropped.
+        # Clients also send parameters that they do not use, with empty or false values. These are dropped.
         if found.pop(key).lower() not in HARMLESS:
             raise RefusedError(f"The parameter {key!r} is not admitted here.")
     return found

@@ -1,4 +1,4 @@
-"""The rules of the filter: the admitted images, volumes and networks, and the objects that belong to the hub."""
+"""The filter's rules: which images, volumes and networks are admitted, and which objects belong to the hub."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def _words(text: Any) -> Any:
 
 
 class Rules(Variables):
-    """The rules of one hub on this engine; the hub's objects carry the label ``farandole.hub=<name>``."""
+    """The rules for one hub on this engine; all objects of the hub have the label ``farandole.hub=<name>``."""
 
     # The hyphen of `prefix` distinguishes the hub's names from ids, which the engine accepts in place of names.
-    # The length is limited because users' network names begin with this name and must fit into one DNS label (63).
+    # The length is limited because the names of users' networks begin with this name, and each of them must fit into
+    # a DNS label of 63 characters.
     name: str = Field(
         "farandole", pattern="^[a-z][a-z0-9_.-]{0,26}$", description="a-z, then up to 26 of a-z, 0-9, '_', '.' and '-'"
     )
@@ -49,46 +50,49 @@ class Rules(Variables):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
-        """Read the FARANDOLE_ variables; raises `SettingsError`."""
+        """Return the rules that the FARANDOLE_ variables set; raises `SettingsError`."""
         rules = super().from_environment(environ)
         volumes = tuple(data.volume for data in Shares.from_environment(environ, rules.name).data)
         return rules.model_copy(update={"shared_volumes": volumes, "homes": SharedHome.from_environment(environ)})
 
     @property
     def swarm(self) -> bool:
-        """Whether the hub's servers are services of a swarm."""
+        """Whether the hub's servers run as services of a swarm."""
         return self.deployment == "swarm"
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names of the hub's volumes and networks."""
+        """The prefix of the names of the hub's volumes and networks."""
         return f"{self.name}-"
 
     @property
     def label(self) -> dict[str, str]:
-        """The label that all objects of the hub carry."""
+        """The label that all objects of the hub have."""
         return {HUB_LABEL: self.name}
 
     def owns(self, labels: Mapping[str, Any] | None) -> bool:
-        """Whether an object with these labels belongs to this hub."""
+        """Return whether an object with these labels belongs to this hub."""
         return (labels or {}).get(HUB_LABEL) == self.name
 
     def admits_image(self, reference: str) -> bool:
-        """Whether an image may be pulled and started; ``*`` matches no slash, thus no other repository."""
+        """Return whether an image may be pulled and started.
+
+        In FARANDOLE_ALLOWED_IMAGES, ``*`` does not match a slash, so that it does not admit other repositories.
+        """
         return IMAGE.fullmatch(reference) is not None and _matches_any(reference, self.images)
 
     def check_image(self, reference: str) -> None:
-        """Raise `RefusedError` for an image that may not be pulled and started."""
+        """Raise `RefusedError` if the image may not be pulled and started."""
         if not self.admits_image(reference):
             raise RefusedError(f"The image {reference!r} is not among the allowed images: {', '.join(self.images)}.")
 
     def shares_volume(self, name: str) -> bool:
-        """Whether the administrator shares a volume with all users, read-only."""
+        """Return whether the administrator shares this volume with all users, read-only."""
         return name in self.shared_volumes
 
 
 def is_service(labels: Mapping[str, Any] | None) -> bool:
-    """Whether an object is a part of the hub itself, which the hub may not change either."""
+    """Return whether these labels mark one of the hub's own services, which the hub may not change."""
     return (labels or {}).get(ROLE_LABEL) == SERVICE
 
 

@@ -1,4 +1,4 @@
-"""The HTTP server: decides about every request, and forwards the engine's answer as it arrives."""
+"""The HTTP server, which decides on every request and streams the engine's answer to the client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LARGEST_BODY = 1 << 20
 CONNECT_SECONDS = 5
 PASSED_ON = ("Content-Type", "Api-Version", "Docker-Experimental", "Ostype")
-# The client's login to a registry; all other headers of the client are dropped.
+# This header holds the client's credentials for a registry. All other headers from the client are dropped.
 LOGIN = "X-Registry-Auth"
 RULES: web.AppKey[Rules] = web.AppKey("rules")
 ENGINE: web.AppKey[Engine] = web.AppKey("engine")
@@ -31,10 +31,10 @@ log = logging.getLogger("farandole.engine")
 
 
 def make_app(rules: Rules, socket: str) -> web.Application:
-    """Return the filter for the engine at ``socket``, a path."""
+    """Return the filter's web application; ``socket`` is the path of the engine's socket."""
 
     async def engine(app: web.Application) -> AsyncIterator[None]:
-        # No limit on connections or time, because requests that follow logs stay open.
+        # There is no limit on the connections or on their time, because requests that follow logs stay open.
         connector = UnixConnector(socket, limit=0)
         timeout = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         async with ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
@@ -49,7 +49,7 @@ def make_app(rules: Rules, socket: str) -> web.Application:
 
 
 async def handle(request: web.Request) -> web.StreamResponse:
-    """Answer one request with the engine's answer, or with the reason why it is refused."""
+    """Respond to a request with the engine's answer, or with the reason for the refusal."""
     try:
         answer = await _send(request)
     except RefusedError as refusal:
@@ -94,5 +94,5 @@ async def _pass_on(request: web.Request, answer: ClientResponse) -> web.StreamRe
 
 
 def _error(status: int, sentence: str) -> web.Response:
-    # The same format as the engine's own errors, so that clients show the message.
+    # Use the format of the engine's own errors, so that clients show the message.
     return web.json_response({"message": f"Farandole's engine filter: {sentence}"}, status=status)

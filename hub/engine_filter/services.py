@@ -1,4 +1,4 @@
-"""The body of `services/create`: one task that never restarts, and the options that every service gets."""
+"""Rebuilds the body of `services/create`, so that a service has one task that never restarts and no privileges."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_PROCESSES = 32768
 
 
 def constraints(where: str, value: Any) -> list[str]:
-    """Constraints on a node's id and labels."""
+    """Check that all placement constraints concern a node's id or labels."""
     for item in texts(where, value):
         if not CONSTRAINT.fullmatch(item):
             raise RefusedError(
@@ -32,14 +32,14 @@ def constraints(where: str, value: Any) -> list[str]:
 
 
 def processes(where: str, value: Any) -> int:
-    """A limit on processes."""
+    """Check that the maximum number of processes is between 1 and `MOST_PROCESSES`."""
     if not 0 < number(where, value) <= MOST_PROCESSES:
         raise RefusedError(f"{where} must be a number from 1 to {MOST_PROCESSES}.")
     return int(value)
 
 
 def mounts(where: str, value: Any) -> list[dict[str, Any]]:
-    """Named volumes, and memory at `SHARED_MEMORY`."""
+    """Check that each mount is a named volume, or a tmpfs at `SHARED_MEMORY`."""
     if not isinstance(value, list):
         raise RefusedError(f"{where} must be a list.")
     return [_mount(where, item) for item in value]
@@ -52,7 +52,7 @@ def _mount(where: str, item: Any) -> dict[str, Any]:
 
 
 def gpus(where: str, value: Any) -> list[dict[str, Any]]:
-    """The requested number of GPUs: at least one of each kind, since a task without a request would get all GPUs."""
+    """Check that each request is for one GPU or more, because a task that requests no GPU could get all of them."""
     asked: list[dict[str, Any]] = objects({"DiscreteResourceSpec": GPU_COUNT})(where, value)
     for item in asked:
         count = item.get("DiscreteResourceSpec", {})
@@ -62,7 +62,7 @@ def gpus(where: str, value: Any) -> list[dict[str, Any]]:
 
 
 def only_none(where: str, value: Any) -> dict[str, Any]:
-    """A disabled health check: the swarm would end a server that is too busy to answer."""
+    """Check that the health check is disabled, because the swarm would stop a server that is too busy to answer."""
     return rebuild(where, value, {"Test": one_of(["NONE"])})
 
 
@@ -106,9 +106,9 @@ SERVICE: dict[str, Check] = {
 
 
 def rebuild_service(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the admitted body of a service's creation, with the hub's label and without privileges.
+    """Return the admitted body of a request to create a service, with the hub's label and without privileges.
 
-    The caller still has to check the networks and volumes against the engine.
+    The caller must still look up the network and volumes in the engine and check that they belong to the hub.
     """
     built = rebuild("", body, SERVICE)
     check_own_name(rules, "service", built.get("Name", ""))
@@ -121,14 +121,14 @@ def rebuild_service(rules: Rules, body: dict[str, Any]) -> dict[str, Any]:
     container["Privileges"] = {"NoNewPrivileges": True}
     container["Healthcheck"] = {"Test": ["NONE"]}
     if not task.get("Resources", {}).get("Reservations", {}).get("GenericResources"):
-        # If NVIDIA's runtime is an engine's default, an image that asks for all GPUs would get them.
+        # If NVIDIA's runtime is a node's default, an image that requests all GPUs would otherwise get them.
         container["Env"] = [*container.get("Env", []), f"{GPU_VARIABLE}={NO_GPU}"]
     built["Labels"] = {**built.get("Labels", {}), **rules.label}
     return {**built, "EndpointSpec": {"Mode": "dnsrr"}}
 
 
 def _bound(task: dict[str, Any]) -> None:
-    """Refuse a task that would restart, or that is in no network of a user."""
+    """Refuse a task that may restart, that is not in exactly one network, or whose processes are not limited."""
     if task.get("RestartPolicy") != {"Condition": "none"}:
         raise RefusedError("TaskTemplate.RestartPolicy must have the Condition 'none'.")
     if len(task.get("Networks", [])) != 1 or not task["Networks"][0].get("Target"):
@@ -141,6 +141,6 @@ def _owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
     if mount.get("Type") == "tmpfs":
         return mount
     if mount.get("Source") == whole(rules.name):
-        # Refuse it even read-only, because this volume holds the homes of all users.
+        # Refuse this volume even if the mount is read-only, because the volume holds the homes of all users.
         raise RefusedError(f"The volume {mount['Source']!r} has the homes of all users: no server may have it.")
     return owned(rules, mount)

@@ -1,1 +1,1 @@
-"""The address of the hub: its names, and its certificate."""
+"""Check the host names of the hub and of its users, and the hub's certificate."""

@@ -1,4 +1,4 @@
-"""The certificate and the key of the service `tls`: checks that they are readable, match and are valid now."""
+"""Check that the certificate and the key of the service `tls` are readable, match and are currently valid."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 CERTIFICATE, KEY = "tls.crt", "tls.key"
 USER = 1000
-"""The user id of the server in the container."""
+"""The user id of the TLS server in its container."""
 ROUNDS = 4
-"""Rounds of messages in both directions; TLS 1.3 needs two."""
+"""The number of rounds in which both sides of a handshake send messages; TLS 1.3 needs two."""
 EXPIRED = 10
-"""X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
+"""OpenSSL's error code X509_V_ERR_CERT_HAS_EXPIRED."""
 
 
 class CertificateError(ValueError):
-    """Raised when no server can use the certificate; says what is wrong and what to do."""
+    """Raised when a certificate is not usable; the message says what is wrong and what to do."""
 
 
 def check_pair(folder: Path) -> None:
-    """Check that this process can serve with the folder's certificate; raises `CertificateError`."""
+    """Check that a TLS server can use the certificate and key in ``folder``; raises `CertificateError`."""
     _serving(folder)
 
 
 def readable_by(path: Path, user: int = USER) -> bool:
-    """Whether ``user``, in the group of the same number, may read a file, or read and enter a folder."""
+    """Return whether ``user``, whose group has the same id, may read a file, or read and enter a folder."""
     found = path.stat()
     shift = 6 if found.st_uid == user else 3 if found.st_gid == user else 0
     needed = 0o5 if path.is_dir() else 0o4
@@ -36,14 +36,14 @@ def readable_by(path: Path, user: int = USER) -> bool:
 
 
 def expires(folder: Path) -> datetime:
-    """Return when the certificate expires; raises `CertificateError` if it has expired or clients refuse it."""
+    """Return when the certificate expires; raises `CertificateError` if clients already refuse the certificate."""
     return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(_read(folder)["notAfter"])), UTC)
 
 
 def uncovered(folder: Path, domain: str, *, users: bool) -> list[str]:
-    """Return the names that the certificate lacks: the hub's, and with ``users`` all names below it.
+    """Return the names that the certificate does not cover: the hub's and, with ``users``, the wildcard below it.
 
-    Raises `CertificateError` if the certificate has expired or clients refuse it.
+    Raises `CertificateError` if clients refuse the certificate, for example because it has expired.
     """
     pairs: Any = _read(folder).get("subjectAltName", ())
     covered = {str(name).lower() for kind, name in pairs if kind == "DNS"}
@@ -52,9 +52,9 @@ def uncovered(folder: Path, domain: str, *, users: bool) -> list[str]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """Return the certificate; raises `CertificateError` if it has expired or clients refuse it.
+    """Return the fields of the certificate; raises `CertificateError` if clients refuse the certificate.
 
-    Python shows the content of a certificate only to a client, so this connects a client with a server in memory.
+    Python parses only certificates that a TLS client has received, so this connects a client to a server in memory.
     """
     client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client_context.check_hostname = False
@@ -81,7 +81,7 @@ def _shake_hands(client: ssl.SSLObject, server: ssl.SSLObject) -> None:
 
 
 def _serving(folder: Path) -> ssl.SSLContext:
-    """Return the TLS context of a server with the certificate; raises `CertificateError`."""
+    """Return a server's TLS context with the folder's certificate and key; raises `CertificateError`."""
     certificate, key = folder / CERTIFICATE, folder / KEY
     for path in (certificate, key):
         _check_readable(path)

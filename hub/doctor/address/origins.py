@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 CHECK = "origins"
 ANY_USER = "farandole-doctor"
-"""A name of a host below the hub's, for a wildcard record."""
+"""A label for a host name below the hub's, to test whether the domain has a wildcard record."""
 
 
 def check_origins(deployment: Deployment) -> Finding:
-    """Judge FARANDOLE_DOMAIN and FARANDOLE_ORIGINS."""
+    """Check FARANDOLE_DOMAIN and FARANDOLE_ORIGINS, and whether the host names resolve."""
     domain = deployment.get("FARANDOLE_DOMAIN")
     open_by = open_to_others({key: deployment.get(key) for key in (*DEFAULTS, "COMPOSE_PROFILES")})
     if domain and not is_domain(domain):
@@ -37,7 +37,7 @@ def check_origins(deployment: Deployment) -> Finding:
 
 
 def judge_names(domain: str, resolve: Callable[[str], set[str]] | None = None) -> Finding:
-    """Judge whether the hub's host and any host below it have addresses, and the same ones."""
+    """Judge whether the hub's host name and the names below it resolve to the same addresses."""
     if is_local(domain):
         return ok(CHECK, f"each user has a host below {domain}, which browsers resolve to their own machine")
     own, users = map(resolve or _addresses, (domain, f"{ANY_USER}.{domain}"))

@@ -1,4 +1,4 @@
-"""The certificate of the service `tls`, checked on the machine before the container needs it."""
+"""Check the certificate of the service `tls` on the machine, before the container needs it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOON = timedelta(days=21)
 
 
 def check_tls(deployment: Deployment) -> Finding:
-    """Judge the folder of FARANDOLE_TLS_FOLDER; it is needed only with the profile `tls`."""
+    """Check the folder FARANDOLE_TLS_FOLDER, which is needed only with the compose profile `tls`."""
     if "tls" not in deployment.profiles:
         return ok(CHECK, "not needed, since COMPOSE_PROFILES does not have tls")
     users = deployment.get("FARANDOLE_ORIGINS") != "one"
@@ -37,9 +37,9 @@ def check_tls(deployment: Deployment) -> Finding:
 
 
 def judge_folder(folder: Path, user: int = USER, *, domain: str = "", users: bool = False) -> Finding:
-    """Judge the folder for the container, whose user has the id ``user`` and sees nothing outside of the folder.
+    """Judge whether the container, which runs as user id ``user`` and sees only this folder, can use the certificate.
 
-    The certificate must be for ``domain`` if it is given, and for the hosts of ``users`` below it.
+    The certificate must cover ``domain``, if a domain is given, and with ``users`` also all hosts below the domain.
     """
     paths = (folder, folder / CERTIFICATE, folder / KEY)
     remedy = f"sudo chown -R {user} {folder} && sudo chmod -R u+rX {folder}"

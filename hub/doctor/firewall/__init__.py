@@ -1,1 +1,1 @@
-"""Check what users' containers can reach besides the internet, and print the firewall rules that block it."""
+"""Check what users' containers can reach besides the internet, and print firewall rules that block this access."""

@@ -1,4 +1,4 @@
-"""Check for access from users' containers to private networks, this machine's ports and clouds' metadata services."""
+"""Check whether users' containers can reach private networks, this machine's ports or a cloud's metadata service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CHECK = "internet"
 SWARM_WAY = "docker_gwbridge"
-"""The bridge by which the containers of a swarm leave each machine."""
+"""The bridge through which a swarm's containers reach addresses outside the swarm, on each machine."""
 PRIVATE = tuple(
     IPv4Network(text)
     for text in (
@@ -29,11 +29,11 @@ PRIVATE = tuple(
         "198.18.0.0/15",
     )
 )
-"""The ranges that lead to no host of the internet; Azure has a service at the one that looks public."""
+"""Address ranges that are not on the internet. 168.63.129.16 looks public, but belongs to a service of Azure."""
 METADATA = tuple(map(IPv4Address, ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192")))
-"""Services that hand out a machine's credentials: of most clouds, of Alibaba, of Azure and of Oracle."""
+"""Services that give out a machine's credentials in most clouds, in Alibaba Cloud, in Azure and in Oracle Cloud."""
 SWARM_PORTS = frozenset({"111", "2049", "2377", "4789", "7946"})
-"""NFS and the swarm's own, among them VXLAN: machines that trust each other open these to each other."""
+"""The ports of NFS and of the swarm, including VXLAN, which the machines of a swarm leave open to each other."""
 
 
 def check_internet(deployment: Deployment) -> Iterator[Finding]:
@@ -47,7 +47,7 @@ def check_internet(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _promised(deployment: Deployment) -> Iterator[Finding]:
-    """Yield a fault if the hub refuses to start without the administrator's word that all machines have the rules."""
+    """Yield a fault if the hub will not start because FARANDOLE_FIREWALL does not confirm the rules on all machines."""
     if deployment.get("FARANDOLE_SWARM_HOMES") and deployment.get("FARANDOLE_FIREWALL") != "set":
         yield fault(
             CHECK,
@@ -59,7 +59,10 @@ def _promised(deployment: Deployment) -> Iterator[Finding]:
 
 
 def judge_rules(deployment: Deployment, forwarded: str | None, incoming: str | None) -> Finding:
-    """Judge the two chains, as `iptables -S` prints them; None if this user may not list them."""
+    """Judge the rules for forwarded and incoming packets, as `iptables -S` prints them.
+
+    A chain is None if this user may not list its rules.
+    """
     swarm = deployment.get("FARANDOLE_DEPLOYMENT") == "swarm"
     try:
         ours = IPv4Network(deployment.get("FARANDOLE_SUBNETS"))
@@ -87,7 +90,7 @@ def judge_rules(deployment: Deployment, forwarded: str | None, incoming: str | N
 
 
 def _reached(origin: Origin, forwarded: str, incoming: str, exempt: Sequence[IPv4Network]) -> list[str]:
-    """Return a phrase for each target that the rules leave open."""
+    """Return a description of each target that the rules leave open."""
     left = [each for each in PRIVATE if not is_closed(forwarded, origin, each, exempt)]
     metadata = [address for address in METADATA if any(address in each for each in left)]
     found = {
@@ -102,17 +105,20 @@ def _reached(origin: Origin, forwarded: str, incoming: str, exempt: Sequence[IPv
 
 
 def open_ranges(text: str) -> list[IPv4Network]:
-    """Return the ranges of FARANDOLE_PRIVATE_RANGES; raises ValueError."""
+    """Return the address ranges in FARANDOLE_PRIVATE_RANGES; raises ValueError if a range is invalid."""
     return [IPv4Network(each.strip()) for each in text.split(",") if each.strip()]
 
 
 def closing_commands(subnets: str, opened: Sequence[IPv4Network] = ()) -> tuple[str, ...]:
-    """Return the commands that block all such access, except to name servers, users' own networks and ``opened``."""
+    """Return the commands that block private ranges and this machine's ports.
+
+    Name servers, users' own networks and the ranges in ``opened`` stay reachable.
+    """
     return _commands(f"-s {subnets}", (subnets, *map(str, opened)))
 
 
 def swarm_commands(opened: Sequence[IPv4Network] = ()) -> tuple[str, ...]:
-    """Return the same commands for a machine of a swarm. Traffic within users' own networks bypasses these rules."""
+    """Return these commands for a machine of a swarm, where traffic within users' own networks bypasses the rules."""
     ports = _list(sorted(SWARM_PORTS, key=int), ",")
     return (
         *_commands(f"-i {SWARM_WAY}", tuple(map(str, opened))),
@@ -121,12 +127,12 @@ def swarm_commands(opened: Sequence[IPv4Network] = ()) -> tuple[str, ...]:
 
 
 def _commands(origin: str, opened: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the commands in the order to run them; each inserts its rules above the rules of earlier commands."""
+    """Return the commands in the order in which to run them; each command inserts its rules above the earlier rules."""
     private = _list(PRIVATE, ",")
     exception = (f"sudo iptables -I DOCKER-USER {origin} -d {','.join(opened)} -j RETURN",) if opened else ()
     return (
         f"sudo iptables -I DOCKER-USER {origin} -d {private} -j REJECT",
-        # In some clouds and most networks, the name server has a private address.
+        # In some clouds and most local networks, the name server has a private address.
         _for_both(f"DOCKER-USER {origin} -d {private} -p $p --dport 53 -j RETURN"),
         *exception,
         _for_both(f"INPUT {origin} -p $p ! --dport 53 -m conntrack --ctstate NEW -j REJECT"),

@@ -1,4 +1,4 @@
-"""Reads the rules of a firewall's chain, as `iptables -S` prints them."""
+"""Evaluates the rules of a firewall chain, as `iptables -S` prints them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ANYWHERE = IPv4Network("0.0.0.0/0")
 CLOSING, OPENING = {"DROP", "REJECT"}, {"ACCEPT", "RETURN"}
 PORTS = {"--dport", "--dports"}
 LIMITED = {*PORTS, "--sport", "--sports", "-o", "--ctorigdst", "--icmp-type"}
-"""Options that limit a rule to a part of the packets; a rule for all ports but one is enough."""
+"""Options that limit a rule to some packets. Only a negated port, as in `! --dport 53`, does not weaken a rule."""
 
 Origin = IPv4Network | str
-"""The origin of packets: a range of addresses, or the interface by which they come."""
+"""The origin of packets: a range of addresses, or the interface through which the packets arrive."""
 
 
 def list_rules(chain: str) -> str | None:
@@ -31,7 +31,7 @@ def list_rules(chain: str) -> str | None:
 def is_closed(rules: str, origin: Origin, target: IPv4Network | None, exempt: Sequence[IPv4Network] = ()) -> bool:
     """Return whether a chain blocks new TCP connections from ``origin`` to ``target`` (None: this machine).
 
-    Rules that open a part of ``exempt`` do not count.
+    Rules that accept packets only for addresses in ``exempt`` are ignored.
     """
     for line in rules.splitlines():
         words = shlex.split(line)
@@ -48,7 +48,7 @@ def is_closed(rules: str, origin: Origin, target: IPv4Network | None, exempt: Se
 
 
 def closes_ports(rules: str, origin: Origin, ports: frozenset[str]) -> bool:
-    """Return whether `multiport` rules of a chain block these ports for all addresses, in both TCP and UDP."""
+    """Return whether the chain's `multiport` rules block these ports for packets from ``origin``, both TCP and UDP."""
     closed = set()
     for line in rules.splitlines():
         words = shlex.split(line)

@@ -1,1 +1,1 @@
-"""The notebook interface: magics, dashboard and static charts."""
+"""The notebook interface of Farandole: the magics, the live dashboard of a run, and its static chart."""

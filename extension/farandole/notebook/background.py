@@ -1,4 +1,4 @@
-"""Shows background runs, which no cell waits for, in a notebook."""
+"""Shows, waits for and stops background runs. A background run is a run for which no cell is waiting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def show_again(cluster: Cluster) -> None:
-    """Show the dashboards and the output of the runs that `%cluster attach` found."""
+    """Show the dashboard and the output of each run that `%cluster attach` has taken over."""
     for background in cluster.background.values():
         watcher = Watcher(cluster)
         background.watch(watcher)
@@ -29,7 +29,7 @@ def show_again(cluster: Cluster) -> None:
 
 
 def wait_for(store: RunStore, background: Mapping[str, BackgroundRun], key: str, timeout: float | None) -> None:
-    """Show the output of a run until it ends, then its chart; raise what its cell would raise."""
+    """Show the output of a run until the run ends, and then its chart. If the run failed, raise its error."""
     run_id = key if key in background else store.find(key).id
     if run_id not in background:
         store.load(run_id).wait(timeout)
@@ -42,7 +42,7 @@ def wait_for(store: RunStore, background: Mapping[str, BackgroundRun], key: str,
 
 
 def stop(cluster: Cluster, key: str) -> None:
-    """Stop a run on all ranks."""
+    """Stop a background run on all ranks and print its status."""
     run_id = key if key in cluster.background else cluster.store.find(key).id
     if run_id not in cluster.background:
         raise RunNotFoundError(

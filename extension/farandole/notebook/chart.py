@@ -1,6 +1,7 @@
-"""The static view of a run in a saved notebook: an SVG chart and a table, as pure functions.
+"""Draws the static view of a run, an SVG chart and a table that remain in a saved notebook.
 
-The colours have a medium brightness and there is no background, so that the chart is readable on light and dark pages.
+The colours have medium brightness and the background is transparent, so that the chart is readable in light and dark
+themes.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from farandole.runs.series import Point, Series
 
 PANEL = (420, 230)
-"""Width and height of the chart of one series, in pixels."""
+"""Width and height of the panel for one series, in pixels."""
 
 MARGIN = (34, 14, 38, 58)
-"""Space around a plot: top, right, bottom, left."""
+"""Top, right, bottom and left margin between a panel's border and its plot area, in pixels."""
 
 MOST_PANELS = 12
 INK, LINE, ACCENT, BAD = "#7a838c", "#8b949e55", "#2f81d6", "#d64545"
@@ -32,7 +33,7 @@ FONT = "system-ui,-apple-system,'Segoe UI',sans-serif"
 
 
 def ticks(low: float, high: float, count: int) -> list[float]:
-    """Return round values from ``low`` to ``high``, about ``count`` of them."""
+    """Return about ``count`` round values between ``low`` and ``high``, for the ticks of an axis."""
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.75)
@@ -41,7 +42,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Return a number as a short text."""
+    """Format a number for labels and tables, with about four significant digits."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -52,14 +53,14 @@ def number(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as 0:07 or 1:02:03."""
+    """Format a number of seconds like 0:07 or 1:02:03."""
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def svg(series: Sequence[Series], title: str = "") -> str:
-    """Return a chart of all series in two columns: the mean over the ranks and their range."""
+    """Return an SVG image with one panel per series, in two columns. At most `MOST_PANELS` series are drawn."""
     shown = series[:MOST_PANELS]
     columns = min(2, max(1, len(shown)))
     rows = math.ceil(len(shown) / columns)
@@ -77,7 +78,7 @@ def svg(series: Sequence[Series], title: str = "") -> str:
 
 
 def panel(series: Series) -> str:
-    """Return the SVG elements of one series, `PANEL` pixels in size."""
+    """Return the SVG elements of one panel, which shows a series as the mean and the range over the ranks."""
     (width, height), (top, right, bottom, left) = PANEL, MARGIN
     note = f" · {series.bad} NaN or infinite" if series.bad else ""
     title = _text(left, 18, series.name, size=13, weight=600) + _text(
@@ -134,7 +135,7 @@ def _line(part: Sequence[Point], x: Callable[[float], float], y: Callable[[float
 
 
 def _parts(points: Sequence[Point]) -> list[list[Point]]:
-    """Split a line where a value is not finite."""
+    """Split a line into its parts between values that are NaN or infinite."""
     parts: list[list[Point]] = [[]]
     for point in points:
         if math.isfinite(point.mean):
@@ -157,7 +158,7 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 1
 
 
 def summary(run: Run) -> str:
-    """Return one line with name, status, duration, ranks and backend."""
+    """Return one line of text with the run's name, status, duration, number of ranks and backend."""
     info = run.info
     ranks = "1 rank" if info.size == 1 else f"{info.size} ranks"
     title = f"Run {info.name} ({info.id})" if info.name else f"Run {info.id}"
@@ -165,7 +166,10 @@ def summary(run: Run) -> str:
 
 
 def table(series: Sequence[Series], ranks: Sequence[int]) -> list[list[str]]:
-    """Return the table below the chart: a heading, then one row for each series with the last value of each rank."""
+    """Return the rows of the table below the chart: a heading, and then one row per series.
+
+    If there are several ranks, each rank has a column with the last value that it reported.
+    """
     several = len(ranks) > 1
     head = ["series", "first", "last", "lowest", "highest"] + ([f"rank {rank}" for rank in ranks] if several else [])
     return [head] + [_row(one, ranks if several else ()) for one in series]
@@ -178,7 +182,7 @@ def _row(series: Series, ranks: Sequence[int]) -> list[str]:
 
 
 def as_text(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as aligned text."""
+    """Format the rows of a table as text with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) if n == 0 else cell.rjust(width) for n, (cell, width) in enumerate(cells)).rstrip()
@@ -187,7 +191,7 @@ def as_text(rows: Sequence[Sequence[str]]) -> str:
 
 
 def as_html(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as HTML in the colours of the page."""
+    """Format the rows of a table as HTML that inherits the colours of the page."""
     cell = 'style="text-align:right;padding:2px 10px;font-variant-numeric:tabular-nums"'
     first = 'style="text-align:left;padding:2px 10px 2px 0"'
     lines = [
@@ -198,7 +202,10 @@ def as_html(rows: Sequence[Sequence[str]]) -> str:
 
 
 def static_bundle(run: Run) -> dict[str, str]:
-    """Return a run as a MIME bundle of HTML, SVG and text, which all notebook viewers can show."""
+    """Return the chart and the table of a run as a MIME bundle of HTML, SVG and plain text.
+
+    Every notebook viewer can show at least one of these formats.
+    """
     series, line = run.series(), summary(run)
     rows = table(series, [view.rank for view in run.ranks()])
     notes = [text for text in (run.error, *run.notices) if text]
@@ -217,6 +224,6 @@ def static_bundle(run: Run) -> dict[str, str]:
 
 
 def show_runs(shell: InteractiveShell) -> None:
-    """Register the display of a run that is the last value of a cell: its chart and table."""
+    """Make IPython show the chart and the table of a run when the last expression of a cell is a `Run`."""
     if shell.display_formatter is not None:
         shell.display_formatter.mimebundle_formatter.for_type(Run, static_bundle)

@@ -1,4 +1,4 @@
-"""The live view of a run, in the output of its cell."""
+"""The dashboard, a widget that shows a run live in the output of its cell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from farandole.runs.run import Run
 
 STATIC = Path(__file__).parent / "static"
-"""The front end. ``extension/labextension/build.py`` builds it; wheels contain it."""
+"""Folder of the widget's JavaScript and CSS, which ``extension/labextension/build.py`` builds and wheels contain."""
 
 if not (STATIC / "dashboard.js").exists():
     msg = "the dashboard is not built; run `make setup`, or `python extension/labextension/build.py` with Node"
@@ -28,9 +28,10 @@ REFRESH_SECONDS = 1 / 3
 
 
 class Dashboard(anywidget.AnyWidget):
-    """A run in the notebook: status, charts, ranks, logs and a stop button.
+    """A widget that shows the status, charts, ranks and logs of a run, and a stop button.
 
-    `refresh` may be called from any thread. The synced traits hold the whole view, so a reloaded page shows it again.
+    `refresh` may be called from any thread. The synced traits contain all data of the dashboard, so a page can show the
+    dashboard again after a reload.
     """
 
     _esm = STATIC / "dashboard.js"
@@ -49,14 +50,18 @@ class Dashboard(anywidget.AnyWidget):
         self._refreshing = threading.Lock()
         self._refreshed = 0.0
         super().__init__(view=view_of(run, time.time()))
-        # ipykernel sends messages of the page to the thread that sent the last message. This is the thread of the cell,
-        # which reads no messages while the cell runs. Without this attribute they go to the subshell of the page.
+        # ipykernel would deliver messages from the page to the thread that last sent a message to the page. That is the
+        # cell's thread, which cannot handle messages while the cell is running. If this attribute is None, ipykernel
+        # delivers them to the subshell that the page has chosen.
         self.comm._reply_subshell_for = None
         self.on_msg(self._take_message)
         self.observe(self._per_rank_changed, names="per_rank")
 
     def refresh(self, *, force: bool = False) -> None:
-        """Show the current state of the run, at most every `REFRESH_SECONDS` unless forced or ended."""
+        """Send the current state of the run to the page.
+
+        Calls within `REFRESH_SECONDS` of the last refresh do nothing, unless ``force`` is true or the run has ended.
+        """
         with self._refreshing:
             early = time.monotonic() - self._refreshed < REFRESH_SECONDS
             if early and not force and not self._run.status.ended:

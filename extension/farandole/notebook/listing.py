@@ -1,4 +1,4 @@
-"""The list that ``%runs`` shows."""
+"""The table of runs that the magic ``%runs`` shows."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ HEAD = ("id", "name", "status", "started", "seconds", "ranks", "backend")
 
 
 class RunList:
-    """A table of runs, newest first, as text and as HTML."""
+    """A table of runs that a notebook can show as text or HTML. The rows have the order of ``runs``."""
 
     def __init__(self, runs: Sequence[RunInfo], *, detached: Container[str] = ()) -> None:
-        """List these runs; ``detached`` has the ids of background runs."""
+        """Make a table of ``runs``. ``detached`` contains the ids of the background runs among them."""
         self.runs = tuple(runs)
         self._detached = detached
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return the cells of the table."""
+        """Return the rows of the table, without the heading."""
         return [_row(run, "running (detached)" if self._is_detached(run) else run.status) for run in self.runs]
 
     def _is_detached(self, run: RunInfo) -> bool:

@@ -1,4 +1,4 @@
-"""The magics: each parses its arguments, delegates to `Cluster` and displays the result."""
+"""The IPython magics. Each one parses its arguments, calls a method of `Cluster` and displays the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACTIONS = ("start", "status", "check", "scale", "stop", "attach", "list", "logs"
 
 @magics_class
 class FarandoleMagics(Magics):
-    """``%cluster``, ``%%distributed``, ``%%distributed_train``, ``%push``, ``%pull`` and ``%runs``."""
+    """The magics ``%cluster``, ``%%distributed``, ``%%distributed_train``, ``%push``, ``%pull`` and ``%runs``."""
 
     cluster: Cluster | None = None
 
@@ -59,7 +59,10 @@ class FarandoleMagics(Magics):
     @argument("--ranks", "-r", help="the ranks to run on, such as 0,2-3 (default: all)")
     @cell_magic
     def distributed(self, line: str, cell: str) -> None:
-        """Run the cell on the ranks; output has the numbers of its ranks, and identical output appears once."""
+        """Run the cell on the ranks.
+
+        Output is labelled with the ranks that printed it. Output that several ranks have in common is shown once.
+        """
         options = _parse(self.distributed, line)
         ranks = parse_ranks(options.ranks) if options.ranks is not None else None
         self._cluster().run(cell, ranks=ranks, show=RankPrinter())
@@ -86,7 +89,7 @@ class FarandoleMagics(Magics):
     )
     @cell_magic
     def distributed_train(self, line: str, cell: str) -> None:
-        """Train: run the cell on all ranks as a run, show a live dashboard, and keep code, metrics and logs."""
+        """Run a training cell on all ranks, show a live dashboard, and store the cell's code, metrics and logs."""
         options = _parse(self.distributed_train, line)
         elastic = _elastic(options)
         cluster = self._cluster()
@@ -116,7 +119,7 @@ class FarandoleMagics(Magics):
     @argument("--ranks", "-r", help="the ranks to push to, such as 0,2-3 (default: all)")
     @line_magic
     def push(self, line: str) -> None:
-        """Copy variables of this notebook to the ranks."""
+        """Copy variables from this notebook to the ranks."""
         options = _parse(self.push, line)
         names = _names(options.names)
         namespace = self._namespace()
@@ -132,7 +135,7 @@ class FarandoleMagics(Magics):
     )
     @line_magic
     def pull(self, line: str) -> None:
-        """Copy variables of ranks into this notebook."""
+        """Copy variables from the ranks into this notebook."""
         options = _parse(self.pull, line)
         names = _names(options.names)
         values = self._cluster().pull(*names, ranks=None if options.rank is None else [options.rank])
@@ -147,7 +150,7 @@ class FarandoleMagics(Magics):
     @argument("--timeout", type=float, help="seconds to wait for the end of a run (default: no limit)")
     @line_magic
     def runs(self, line: str) -> Any:
-        """List past and present runs, show the chart and table of a run, wait for a run or stop it."""
+        """List the runs, show the chart and the table of a run, wait for a run, or stop a run."""
         options = _parse(self.runs, line)
         store = self.cluster.store if self.cluster else RunStore()
         background = self.cluster.background if self.cluster else {}
@@ -172,7 +175,8 @@ class FarandoleMagics(Magics):
                 f"this notebook already leads cluster {self.cluster.name!r}; stop it first with `%cluster stop`, or "
                 "use `%cluster scale N`"
             )
-        # `%cluster start 4` starts four workers; `%cluster start digits` names the cluster.
+        # The value is a number of workers, as in `%cluster start 4`, or the cluster's name, as in
+        # `%cluster start digits`.
         workers, name = (int(options.value), None) if _is_number(options.value) else (options.workers, options.value)
         self.cluster = Cluster.start(
             workers,
@@ -236,7 +240,7 @@ class FarandoleMagics(Magics):
         self._cluster().interrupt()
 
     def _cluster(self) -> Cluster:
-        """Return the cluster of the magics; raise NoClusterError if there is none."""
+        """Return the cluster that this notebook leads. Raises NoClusterError if there is none."""
         if self.cluster is not None and self.cluster.ended:
             raise NoClusterError(self._release())
         if self.cluster is None:
@@ -247,7 +251,7 @@ class FarandoleMagics(Magics):
         return self.cluster
 
     def _release(self) -> str:
-        """Close the connection to a cluster that was stopped elsewhere, and return why it ended."""
+        """Close the connection to a cluster that has ended, and return why the cluster ended."""
         assert self.cluster is not None
         ended, cluster, self.cluster = self.cluster.ended, self.cluster, None
         cluster.close()

@@ -1,4 +1,4 @@
-"""Prints the folded output of ranks in a cell."""
+"""Prints the merged output of the ranks below a cell."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from farandole.driver.output import Block, label
 
 
 class RankPrinter:
-    """Prints each block of output under a line that names its ranks; blocks of the same ranks share one line."""
+    """Prints blocks of output, each below a line with its ranks. Consecutive blocks of the same ranks share a line."""
 
     def __init__(self) -> None:
         self._ranks: tuple[int, ...] = ()
 
     def __call__(self, block: Block) -> None:
-        """Print one block."""
+        """Print one block of output, or display its MIME bundle."""
         out = sys.stderr if block.stream == "stderr" else sys.stdout
         if block.ranks and block.ranks != self._ranks:
             print(f"── {label(block.ranks)} " + "─" * 20, flush=True)

@@ -1,4 +1,4 @@
-"""TensorBoard event files of a run, written by the driver while reports come in."""
+"""Writes TensorBoard event files for a run. The driver adds each report to the files as soon as the report arrives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_tensorboard() -> None:
-    """Raise UsageError if event files cannot be written; call it before a run starts."""
+    """Raise UsageError if the packages for event files are missing. Callers check this before a run starts."""
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError as error:
@@ -25,9 +25,10 @@ def check_tensorboard() -> None:
 
 
 class TensorBoardWriter:
-    """Writes ``<run>/tensorboard/rank-<n>``, so that a series of all ranks shares one chart in TensorBoard.
+    """Writes the event files of a run, with one folder ``<run>/tensorboard/rank-<n>`` for each rank.
 
-    After an error no more event files are written. The run continues and has one notice about it.
+    TensorBoard therefore draws a series of all ranks in one chart. After an error, nothing more is written, and the run
+    continues with a notice about the error.
     """
 
     def __init__(self, run: Run) -> None:
@@ -40,18 +41,18 @@ class TensorBoardWriter:
         run.listen(self.add)
 
     def add(self, report: Report) -> None:
-        """Write one report."""
+        """Write one report to the event file of its rank."""
         with self._lock:
             if self._broken:
                 return
             try:
                 self._write(report)
             except (OSError, ValueError) as error:
-                # A ValueError: the event file's format has no place for a step or a name.
+                # The writer raises ValueError for a step or a name that the format of event files cannot store.
                 self._give_up(error)
 
     def close(self) -> None:
-        """Flush and close the event files; call it when the run has ended."""
+        """Flush and close the event files. Call this when the run has ended."""
         with self._lock:
             if self._broken:
                 return

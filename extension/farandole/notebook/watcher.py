@@ -1,4 +1,4 @@
-"""The dashboard of a run in progress, and its static chart afterwards."""
+"""Shows the dashboard of a run while the run is active, and a static chart after it has ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Shows the dashboard of a run in progress, and a static chart at its end."""
+    """Shows the dashboard of a run, optionally writes TensorBoard event files, and shows a static chart at the end."""
 
     def __init__(self, cluster: Cluster, *, tensorboard: bool = False) -> None:
         self._cluster = cluster
@@ -26,7 +26,7 @@ class Watcher:
         self._writer: TensorBoardWriter | None = None
 
     def __call__(self, run: Run) -> Callable[[], None]:
-        """Show the dashboard and return the function that refreshes it."""
+        """Show the dashboard of ``run`` and return a function that refreshes the dashboard."""
         self.run = run
         dashboard = Dashboard(run, on_stop=self._cluster.interrupt)
         display(dashboard)
@@ -41,13 +41,13 @@ class Watcher:
         return refresh
 
     def leave_picture(self) -> None:
-        """Show the current chart and table of the run."""
+        """Close the event files and show a static chart and table of the run."""
         self._close()
         if self.run is not None:
             publish_display_data(static_bundle(self.run))
 
     def _close(self) -> None:
-        """Close the event files once, also if a detached run ends long after its cell."""
+        """Close the event files, unless an earlier call has already closed them."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()

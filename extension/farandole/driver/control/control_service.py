@@ -1,4 +1,4 @@
-"""Publishes the status of a driver's cluster and handles requests from outside, through the mailbox."""
+"""Publishes the status of a driver's cluster, and handles the requests that other processes send to the mailbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.runs.origin import Origin
 
 
 class ControlService:
-    """Lets others, such as the panel, see and change a cluster through its driver; belongs to the driver's loop."""
+    """Lets other processes, such as the panel, observe and change a cluster. Runs in the driver's event loop."""
 
     def __init__(
         self, core: ClusterCore, runner: CellRunner, *, local: bool, origin: Origin, progress: Progress
@@ -30,9 +30,9 @@ class ControlService:
         self._driver = this_process()
         self._since = time.time()
         self._scale_request: Mapping[str, Any] | None = None
-        # Scales run one after another. Of several that wait, here or for the running cell, only the last takes effect.
+        # Scale requests run one after another. If several are waiting, only the latest takes effect.
         self._scale_lock = asyncio.Lock()
-        # `end` waits for a stop in progress, which would leave workers behind if it were cancelled half-way.
+        # A stop that was cancelled halfway would leave workers behind, so `end` waits for it.
         self._stop_lock = asyncio.Lock()
         self._error: str | None = None
         self._task: asyncio.Task[None] | None = None
@@ -43,16 +43,16 @@ class ControlService:
         )
 
     async def begin(self) -> None:
-        """Serve the mailbox from now on."""
+        """Start to serve the mailbox."""
         self._task = asyncio.create_task(self._mailbox.serve(), name="mailbox")
 
     @property
     def wanted(self) -> int | None:
-        """The requested number of workers while a scale is in progress, else None."""
+        """The requested number of workers while the cluster is being scaled, or None."""
         return None if self._scale_request is None else int(self._scale_request["workers"])
 
     async def end(self) -> None:
-        """Remove the mailbox and cancel the requests that are being handled."""
+        """Remove the mailbox, and cancel the requests that are in progress."""
         if self._task is not None:
             async with self._stop_lock:
                 self._task.cancel()
@@ -79,7 +79,7 @@ class ControlService:
         }
 
     async def _scale(self, request: Mapping[str, Any]) -> None:
-        """Scale the cluster to the number of workers in a request."""
+        """Scale the cluster to the requested number of workers."""
         workers = int(request["workers"])
         if workers < 1:
             raise UsageError(f"a cluster needs at least 1 worker, not {workers}; stop it instead")
@@ -97,12 +97,12 @@ class ControlService:
                 self._scale_request = None
 
     async def _stop(self, _request: Mapping[str, Any]) -> None:
-        """Stop the cluster and interrupt its running cell. Cells that are waiting or start later fail with an error."""
+        """Stop the cluster and interrupt its running cell. Cells that are waiting or start later raise an error."""
         core = self._core
         core.check_not_ended()
         self._progress(f"cluster {core.name!r} is being stopped from the panel")
         async with self._stop_lock:
-            # Set first, because waiting and new requests must not start workers that nothing would stop.
+            # Set before anything else, because waiting and new requests must not start workers that nothing would stop.
             core.ended = f"cluster {core.name!r} was stopped from the panel. `%cluster start` starts another."
             try:
                 if core.busy:
@@ -113,7 +113,7 @@ class ControlService:
                 raise
 
     async def _stop_run(self, request: Mapping[str, Any]) -> None:
-        """Stop the run that a request names."""
+        """Stop the requested run."""
         run = str(request["run"])
         if run not in self._runner.going:
             raise UsageError(f"run {run} is not in progress here")
@@ -121,10 +121,10 @@ class ControlService:
         await self._interrupt([run])
 
     async def _interrupt(self, runs: list[str]) -> None:
-        """Stop the running cell and wait a while until its run has ended, so that its files contain the end."""
+        """Interrupt the running cell, and give its run a while to end so that the run's files record the end."""
         await self._core.interrupt()
         if self._core.ended:
-            # A cell that waits for new ranks has no rank to interrupt.
+            # A cell that is waiting for new ranks has no rank to interrupt.
             await self._core.break_off_starts()
         give_up = time.monotonic() + STOP_SECONDS
         while set(runs) & set(self._runner.going) and time.monotonic() < give_up:  # noqa: ASYNC110 - another thread ends it

@@ -1,10 +1,12 @@
-"""A driver's mailbox: a folder in the run store with the driver's status, in which others leave requests.
+"""A driver's mailbox: a folder in the run store that contains the driver's status and accepts requests.
 
-Only the driver that leads a cluster can change it. A driver is a kernel of any of the user's notebook servers and may
-compute for hours; the run store is what all of them can reach. ``<runs>/.desks/<id>/`` contains
+Only the driver that controls a cluster can change the cluster. That driver is a kernel on any of the user's notebook
+servers, and may be busy for hours. Requests go through the run store because all of these servers can access it.
 
-- ``desk.json``: the status of the driver, which the driver keeps up to date;
-- ``ask-<n>.json``: a request, which the driver removes when it begins to handle it;
+The folder ``<runs>/.desks/<id>/`` contains the following files:
+
+- ``desk.json``: the driver's status, which the driver keeps up to date.
+- ``ask-<n>.json``: a request, which the driver removes when it begins to handle the request.
 - ``answer-<n>.json``: the answer to that request.
 """
 
@@ -33,22 +35,23 @@ MAILBOXES = ".desks"
 STATUS_FILE = "desk.json"
 POLL_SECONDS = 0.5
 ANSWER_SECONDS = 15.0
-"""How long a driver may take to see a request on a busy machine, or on a volume that shows files late."""
+"""How many seconds a driver may take to see a request. The machine may be busy, and a shared volume may show new files
+late."""
 KEPT_ANSWERS = 20
 REQUEST_BYTES = 100_000
 TOUCH_SECONDS = 10.0
 STALE_SECONDS = 60.0
-"""A driver on another host counts as lost if it has not touched its status for this long."""
+"""A driver on another host counts as lost if it has not touched its status file for this many seconds."""
 
 Action: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Handles a request; a `FarandoleError` becomes its answer."""
+"""A coroutine function that handles a request. If it raises a `FarandoleError`, the message becomes the answer."""
 
 
 class Mailbox:
-    """The driver's side; belongs to its event loop."""
+    """The driver's end of a mailbox, which must only be used in the driver's event loop."""
 
     def __init__(self, store: Path, describe: Callable[[], Mapping[str, Any]], actions: Mapping[str, Action]) -> None:
-        """Prepare a mailbox in a store; ``describe`` returns the status, ``actions`` handle requests, by name."""
+        """Prepare a mailbox in a store; ``describe`` returns the status, and ``actions`` maps requests to handlers."""
         self.folder = store / MAILBOXES / secrets.token_hex(8)
         self._describe = describe
         self._actions = actions
@@ -58,12 +61,12 @@ class Mailbox:
         self._answers: list[Path] = []
 
     async def serve(self) -> None:
-        """Keep the status up to date and handle requests until cancelled; then remove the mailbox."""
-        # Reading the statuses also removes the mailboxes of killed drivers.
+        """Keep the status up to date and handle requests until cancelled, and then remove the mailbox."""
+        # As a side effect, reading the statuses removes the mailboxes of killed drivers.
         await asyncio.to_thread(driver_statuses, self.folder.parent.parent)
         try:
             while True:
-                # While the volume is full or unreachable there are no requests; the driver continues.
+                # Requests cannot be served while the volume is full or unreachable, but the driver must keep running.
                 with suppress(OSError, ValueError):
                     await self._poll()
                 await asyncio.sleep(POLL_SECONDS)
@@ -73,11 +76,12 @@ class Mailbox:
     async def _poll(self) -> None:
         status = strict_json(dict(self._describe())).encode()
         if status != self._written:
-            # A cancellation waits for the thread: it would create the folder again after `_clear`.
+            # On cancellation, the thread has to finish first, because it would create the folder again after `_clear`.
             await in_thread(partial(write_atomically, self.folder / STATUS_FILE, status))
             self._written, self._touched = status, time.monotonic()
         elif time.monotonic() - self._touched > TOUCH_SECONDS:
-            # After a pause of the machine, others may have removed the status as that of a lost driver.
+            # If the machine was suspended, other drivers may have removed the status because it looked stale. In that
+            # case `utime` raises, and the next poll writes the status again.
             self._written, self._touched = b"", time.monotonic()
             await asyncio.to_thread(os.utime, self.folder / STATUS_FILE)
             self._written = status
@@ -116,10 +120,10 @@ class Mailbox:
 
 
 def _take_requests(folder: Path) -> list[tuple[str, bytes]]:
-    """Remove the requests and return them, oldest first; the removal shows that the driver has the request."""
+    """Remove all requests and return them, oldest first. Senders see from the removal that the driver is running."""
     found = []
     for path in folder.glob("ask-*.json"):
-        # A request that is being withdrawn, or cannot be read, does not delay others.
+        # A request that is being withdrawn or cannot be read must not delay the others.
         with suppress(OSError):
             left = path.lstat().st_mtime_ns
             try:
@@ -133,12 +137,13 @@ def _take_requests(folder: Path) -> list[tuple[str, bytes]]:
 
 @dataclass(frozen=True, kw_only=True)
 class DriverStatus:
-    """The status of a driver and of the cluster that it leads.
+    """The status of a driver and of its cluster.
 
-    - ``ranks`` are triples of worker, rank and whether the rank is alive; ``runs`` are the ids of running runs.
-    - ``busy``: a cell runs or the cluster starts; ``workers`` are the planned ones during a start.
-    - ``wanted`` is the requested number of workers while a scale is in progress, else None.
-    - ``error`` is why the last scale or stop failed.
+    - ``ranks`` contains a tuple (worker, rank, alive) for each rank, and ``runs`` the ids of the runs in progress.
+    - ``busy`` is true while a cell is running or the cluster is starting. During a start, ``workers`` are the planned
+      workers.
+    - ``wanted`` is the requested number of workers while the cluster is being scaled, or None.
+    - ``error`` is the reason why the last scale or stop failed, or None.
     """
 
     folder: Path
@@ -158,7 +163,7 @@ class DriverStatus:
 
     @classmethod
     def read(cls, folder: Path) -> DriverStatus:
-        """Read the status from a mailbox; raises OSError or ValueError."""
+        """Read the status from a mailbox; raises OSError or ValueError if that is not possible."""
         record = read_json(folder, STATUS_FILE, SMALL_JSON_BYTES)
         known: dict[str, Any] = {name: record.get(name) for name in cls.__dataclass_fields__ if name != "folder"}
         check_types(known, KINDS, STATUS_FILE)
@@ -178,18 +183,18 @@ KINDS = {
     "wanted": "count of workers or null",
     "error": "text or null",
 }
-"""The types of the values of a status; all others are texts."""
+"""The types of the status values. Values that are not listed here are strings."""
 
 
 def driver_statuses(store: Path) -> list[DriverStatus]:
-    """Return the statuses of drivers that are not known to have ended, the newest first; remove the other mailboxes."""
+    """Return the statuses of drivers that may still be running, newest first, and remove all other mailboxes."""
     found = []
     for folder in sorted((store / MAILBOXES).glob("*")):
         try:
             status = DriverStatus.read(folder)
             gone = _is_gone(status)
         except (OSError, ValueError):
-            # A mailbox that is being created or removed, or an incomplete one of a killed driver.
+            # The mailbox is either being created or removed, or its driver was killed before the status was complete.
             if _is_abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
             continue
@@ -207,7 +212,7 @@ def _is_gone(status: DriverStatus) -> bool:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Return whether a mailbox without a status, and all files in it, are old."""
+    """Return whether a mailbox without a status, and every file in it, is old enough to be removed."""
     with suppress(OSError):
         return all(_is_stale(path) for path in (folder, *folder.iterdir()))
     return False
@@ -218,11 +223,11 @@ def _is_stale(path: Path) -> bool:
 
 
 async def ask(status: DriverStatus, do: str, *, seconds: float = ANSWER_SECONDS, **what: Any) -> None:
-    """Leave a request in a mailbox and return once the driver has handled it.
+    """Send a request to a mailbox, and return once the driver has handled it.
 
     Raises:
-        DeadlineError: the driver still handles the request after ``seconds``, and continues.
-        FarandoleError: the driver has answered with an error, or has not seen the request, which is withdrawn.
+        DeadlineError: the driver is still handling the request after ``seconds``, and continues to do so.
+        FarandoleError: the driver answered with an error, or did not see the request, which has been withdrawn.
     """
     number = secrets.token_hex(8)
     request, answer = status.folder / f"ask-{number}.json", status.folder / f"answer-{number}.json"
@@ -254,6 +259,6 @@ def _error_in(folder: Path, answer: str) -> str | None:
 
 def _withdraw(request: Path) -> None:
     request.unlink(missing_ok=True)
-    # The driver may have ended after its status was read; then the request has created the folder.
+    # If the driver ended after its status was read, writing the request has created the folder again.
     with suppress(OSError):
         request.parent.rmdir()

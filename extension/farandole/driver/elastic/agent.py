@@ -1,4 +1,4 @@
-"""The agent of an elastic run: forms a new world whenever ranks are lost, join or leave."""
+"""The agent of an elastic run, which forms a new world whenever ranks are lost, join or leave."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from farandole.driver.output import label
 class ElasticAgent:
     """Runs one cell to its end on a changing set of ranks.
 
-    One task, `_supervise`, makes all changes; other tasks only report events that wake it:
+    A single task, `_supervise`, makes all changes. The other tasks only report events that wake it:
 
-    - Ranks are lost, or lose their connections: the agent gathers the others and forms a world of them.
-    - New ranks are ready, or ranks shall leave: all ranks leave their loops at the same commit and form a new world.
-    - A cell fails by itself: the agent ends the cell on all ranks.
+    - Ranks are lost or lose their connections: the agent gathers the remaining ranks and forms a world from them.
+    - New ranks are ready, or ranks have to leave: all ranks leave their loops at the same commit and form a new world.
+    - The cell itself fails on a rank: the agent ends the cell on all ranks.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class ElasticAgent:
         self._rendezvous = Rendezvous(host, self.membership, options, self._timeouts)
         self._restart_policy = RestartPolicy(self._timeouts.replacement)
         self._leaving_loops = False
-        """Whether the ranks know at which commit to leave their loops for a new world."""
+        """Whether the ranks have been told at which commit they leave their loops for a new world."""
         self._first_left: float | None = None
-        """When the agent first noticed a rank that had left its loop and was waiting."""
+        """The monotonic time at which the agent noticed that a first rank had left its loop and was waiting."""
         self._causes: list[str] = []
-        """The failures that the next announced world recovers from."""
+        """The failures that the user will be notified of together with the next world."""
         self._size = 0
         self._work: asyncio.Task[None] | None = None
 
     async def run(self, kernels: Sequence[RankKernel]) -> list[Reply]:
-        """Execute the cell; return how it ended on each rank that reached its end.
+        """Execute the cell and return its outcome on each rank that reached the end.
 
         Raises:
             RankError, RankDiedError: the run cannot continue.
@@ -62,7 +62,7 @@ class ElasticAgent:
         return await self.lead()
 
     async def lead(self) -> list[Reply]:
-        """Supervise the cell that is already running on the members. Returns and raises the same as `run`."""
+        """Supervise a cell that is already running on the members, with the same result and errors as `run`."""
         members = self.membership
         self._size = len(members.world)
         self._leaving_loops = any(kernel in members.waiting for kernel in members.world)
@@ -75,7 +75,7 @@ class ElasticAgent:
         finally:
             liveness.cancel()
             await self._clean_up()
-        # Ranks that were lost and replaced have no part in the outcome.
+        # The outcome contains no ranks that were lost and replaced.
         return sorted(members.failed + members.lost if members.failed else members.ended, key=lambda one: one.rank)
 
     def _liveness(self) -> Liveness:
@@ -88,21 +88,21 @@ class ElasticAgent:
         )
 
     def stop(self) -> None:
-        """Stop supervising the run, because the user has stopped it."""
+        """Stop supervising the run at the user's request."""
         if self._work is not None:
             self._work.cancel()
 
     def admit_new_ranks(self) -> None:
-        """Replace lost ranks, and add ranks of the cluster that are not part of the run."""
+        """Replace lost ranks, and admit the cluster's ranks that are not yet part of the run."""
         self._replacer.check()
 
     def retry_new_ranks(self) -> None:
-        """Do the same as `admit_new_ranks`, even if too many new ranks have failed to join."""
+        """Call `admit_new_ranks` again even if replacement has stopped because too many new ranks failed to join."""
         self.membership.refusals = []
         self.admit_new_ranks()
 
     def remove(self, kernels: Sequence[RankKernel]) -> None:
-        """Continue without these ranks after the next commit, then stop their workers."""
+        """Continue without these ranks from the next commit, and then stop their workers."""
         members, leaving = self.membership, self._rendezvous.leaving
         leaving.update(kernels)
         self._replacer.exclude(kernels)
@@ -136,7 +136,7 @@ class ElasticAgent:
             return True
         if self._leaving_loops:
             return all(kernel in members.waiting for kernel in members.world)
-        # All ranks have to be connected, because an unreachable rank would not learn at which commit to leave.
+        # All ranks have to be connected because an unreachable rank would not learn at which commit to leave.
         connected = all(kernel.connected for kernel in members.world)
         return connected and bool(self._rendezvous.newcomers or self._rendezvous.leaving & set(members.world))
 
@@ -145,9 +145,9 @@ class ElasticAgent:
         return bool(members.lost or self._rendezvous.failure) or members.broken or self._overdue()
 
     def _overdue(self) -> bool:
-        """Check whether a rank stays in its loop long after another has left.
+        """Return whether a rank is still in its loop long after another rank has left.
 
-        The rank probably never learned at which commit to leave, because the former driver died in between.
+        Most likely the previous driver died before it could send that rank the commit at which to leave.
         """
         waiting = [kernel for kernel in self.membership.world if kernel in self.membership.waiting]
         if not self._leaving_loops or not waiting:
@@ -160,29 +160,33 @@ class ElasticAgent:
         return True
 
     async def _leave_loops(self) -> None:
-        """Let all ranks leave their loops at the same commit: the one after the latest that any of them has reached.
+        """Make all ranks leave their loops at the same commit, which is the one after the latest that any rank has
+        reached.
 
-        Each rank returns its number of commits and holds its next commit until it knows at which one to leave.
+        Each rank returns its number of commits and then blocks at its next commit until it learns at which commit to
+        leave.
         """
         began, timeouts, members = time.monotonic(), self._timeouts, self.membership
         commits = await members.call_or_kill(members.world, rank_calls.pause_at_next_commit(), seconds=timeouts.call)
-        # After a longer time, the first rank that answered may no longer hold its commit; ask all of them again.
+        # If the answers took too long, the first rank may no longer be holding its commit, so all ranks are asked
+        # again.
         if commits and time.monotonic() - began <= timeouts.pause:
             self._leaving_loops = True
             leave = rank_calls.leave_at_commit(max(commits.values()) + 1)
             await members.call_or_kill(members.world, leave, seconds=timeouts.call)
 
     async def _recover(self) -> None:
-        """Continue with the ranks that are left."""
+        """Gather the surviving ranks of a broken world and form a new world."""
         self._leaving_loops, self._first_left = False, None
         began, members, rendezvous = time.monotonic(), self.membership, self._rendezvous
         (lost, members.lost), (failure, rendezvous.failure) = (members.lost, []), (rendezvous.failure, "")
         self.admit_new_ranks()
         await members.gather(self._timeouts)
-        # More deaths may be known by now: those that the first death caused, or the one that broke the connections.
+        # More deaths may be known by now, such as deaths caused by the first one or the death that broke the
+        # connections.
         self.admit_new_ranks()
         lost, members.lost = [*lost, *members.lost], []
-        # Causes that no notice of a world has reported yet take precedence over those of a failed attempt to form one.
+        # If no world has formed since an earlier failure, its cause is more useful than that of the failed attempt.
         self._causes = [*self._causes, *map(loss, lost)] or [failure or connection_loss(members)]
         if not members.failed:
             if self._restart_policy.forming_failed:
@@ -190,7 +194,7 @@ class ElasticAgent:
             await self._form(began, failed=True)
 
     async def _form(self, began: float, *, failed: bool = False) -> None:
-        """Form a world of all waiting ranks, once there are enough."""
+        """Wait until there are enough ranks, and form a world from all waiting ranks."""
         members, rendezvous = self.membership, self._rendezvous
         await rendezvous.wait_for_enough(self._causes, began + self._timeouts.replacement - time.monotonic())
         if rendezvous.disturbed or members.over:
@@ -211,7 +215,7 @@ class ElasticAgent:
             self._causes = []
 
     def _release_leaving(self) -> None:
-        """Forget the ranks that are leaving, and stop their workers."""
+        """Stop tracking the ranks that leave the run, and stop their workers."""
         self.membership.forget(self._rendezvous.leaving)
         self._replacer.release(self._rendezvous.leaving)
         self._rendezvous.leaving = set()
@@ -231,7 +235,7 @@ class ElasticAgent:
         self.admit_new_ranks()
 
     async def _end_all(self) -> None:
-        """End the cell on all ranks, after it has failed by itself on one."""
+        """End the cell on all ranks after it has failed on one."""
         members = self.membership
         await members.wait_until(lambda: not members.world, self._timeouts.grace)
         await self._release()
@@ -247,6 +251,6 @@ class ElasticAgent:
             await self.membership.wait_until(lambda: not self.membership.all, self._timeouts.grace)
 
     async def _release(self) -> None:
-        # Joining ranks are forgotten first, so that the end of their cells is not reported as a failure to join.
+        # Joining ranks are forgotten first so that the end of their cells is not reported as a failure to join.
         self.membership.forget(list(self.membership.joining))
         await self._group.release(together=True)

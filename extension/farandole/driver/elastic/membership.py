@@ -1,4 +1,4 @@
-"""The state of an elastic run's ranks: in the world, joining, waiting for a world, or ended."""
+"""Membership in an elastic run: which ranks are in the world, joining, waiting for a world, or done."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from farandole.protocol import Kind
 T = TypeVar("T")
 
 SECOND_CALL_SECONDS = 5.0
-"""Timeout of a repeated call: if the driver itself was suspended, the answers are there and only have to be read."""
+"""How many seconds a repeated call may take. The limit is short because if the driver itself was suspended, the answers
+have already arrived."""
 RECHECK_SECONDS = 1.0
-"""How often `wait_until` checks its condition without news: neither a restored connection nor a passed deadline
-raises an event."""
+"""How often `wait_until` checks its condition when no event wakes it: a restored connection and a passed deadline raise
+no event."""
 
 
 class Membership:
     """Tracks ranks by their messages and by the ends of their cells; each change wakes `wait_until`."""
 
     def __init__(self, group: RankGroup, on_refusal: Callable[[Reply], None]) -> None:
-        """``on_refusal`` is called when the cell of a new rank ends before the rank has joined the world."""
+        """Start without ranks; ``on_refusal`` is called if the cell of a new rank ends before the rank has joined."""
         self.world: list[RankKernel] = []
         """The ranks of the current world, in order."""
         self.joining: list[RankKernel] = []
-        """Ranks that run the cell and do not belong to a world yet."""
+        """Ranks that run the cell but do not yet belong to a world."""
         self.waiting: dict[RankKernel, dict[str, Any]] = {}
-        """Ranks that wait for a world, with what they reported."""
+        """Ranks that are waiting for a world, with their reports."""
         self.formed: dict[RankKernel, dict[str, Any]] = {}
-        """Ranks that have joined the last world, with what they reported."""
+        """Ranks that have joined the current world, with their reports."""
         self.lost: list[Reply] = []
         self.failed: list[Reply] = []
         self.ended: list[Reply] = []
         self.refusals: list[Reply] = []
-        """The ends of new ranks' cells since a new rank last joined."""
+        """The outcomes of new ranks whose cells ended before joining, since a new rank last joined successfully."""
         self._group = group
         self._on_refusal = on_refusal
         self._cells: dict[RankKernel, asyncio.Task[Reply]] = {}
@@ -51,12 +52,12 @@ class Membership:
 
     @property
     def all(self) -> list[RankKernel]:
-        """The ranks of the world, then those that join."""
+        """The ranks of the world, followed by the joining ranks."""
         return [*self.world, *self.joining]
 
     @property
     def ready(self) -> list[RankKernel]:
-        """The new ranks that could join now."""
+        """The joining ranks that are connected and waiting for a world."""
         return [kernel for kernel in self.joining if kernel in self.waiting and kernel.connected]
 
     @property
@@ -66,17 +67,17 @@ class Membership:
 
     @property
     def broken(self) -> bool:
-        """Whether a rank has left the world because the world failed."""
+        """Whether a rank of the world reports that the world has failed."""
         return any(self.waiting[kernel]["failed"] for kernel in self.world if kernel in self.waiting)
 
     def add(self, kernel: RankKernel, cell: asyncio.Task[Reply], *, in_world: bool) -> None:
-        """Track a rank on which the cell has been started."""
+        """Start tracking a rank on which the cell has been started."""
         (self.world if in_world else self.joining).append(kernel)
         self._cells[kernel] = cell
         cell.add_done_callback(lambda _: self._changed.set())
 
     def assign_ranks(self, kernels: Sequence[RankKernel]) -> None:
-        """Set the ranks of the world, in this order."""
+        """Make these ranks the world, numbered in this order."""
         if any(kernel in self.joining for kernel in kernels):
             self.refusals = []
         self.joining = [kernel for kernel in self.joining if kernel not in kernels]
@@ -84,13 +85,13 @@ class Membership:
         self._group.assign_ranks(self.all)
 
     def pop_news(self, kernels: Iterable[RankKernel]) -> dict[RankKernel, dict[str, Any]]:
-        """Return the reports of waiting ranks and forget them, because later reports will be about the next world."""
+        """Return and forget the reports of waiting ranks, because later reports will be about the next world."""
         for kernel in kernels:
             self.formed.pop(kernel, None)
         return {kernel: self.waiting.pop(kernel) for kernel in kernels}
 
     def update(self, kernel: RankKernel, record: dict[str, Any]) -> None:
-        """Process a message from a rank. Messages other than reports of membership are ignored."""
+        """Process a message from a rank. Only membership reports have an effect."""
         if record.get("kind") == Kind.MEMBER:
             if record["formed"]:
                 self.waiting.pop(kernel, None)
@@ -98,15 +99,15 @@ class Membership:
             self._changed.set()
 
     def wake(self) -> None:
-        """Make `wait_until` check its condition."""
+        """Make `wait_until` check its condition now."""
         self._changed.set()
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until the condition is true. Return False if that takes longer than ``seconds``."""
+        """Wait until the condition is true; return False if that takes longer than ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    # Cleared before the check, so that a change during the check is not missed.
+                    # The event is cleared before the check so that no change during the check is missed.
                     self._changed.clear()
                     self._collect()
                     if condition():
@@ -120,9 +121,9 @@ class Membership:
     async def call(
         self, kernels: Iterable[RankKernel], call: RankCall[T], *, seconds: float = CALL_SECONDS, fresh: bool = False
     ) -> dict[RankKernel, T]:
-        """Call ranks while their cell is running, and return the values of the ranks that answered.
+        """Call ranks while their cell is running, and return the values from the ranks that answered.
 
-        A ``fresh`` call has its own subshell, so it does not queue behind a call that blocks.
+        A ``fresh`` call gets its own subshell, so it does not queue behind a call that blocks.
         """
         called = list(kernels)
         replies = await asyncio.gather(*(ask_in_subshell(kernel, call, seconds, fresh=fresh) for kernel in called))
@@ -131,7 +132,7 @@ class Membership:
     async def call_or_kill(
         self, kernels: Iterable[RankKernel], call: RankCall[T], *, seconds: float = CALL_SECONDS
     ) -> dict[RankKernel, T]:
-        """Make a call twice if needed; kill connected ranks that do not answer or where the call fails."""
+        """Make a call, repeat it for ranks that did not answer, and kill connected ranks that still do not answer."""
         called = list(kernels)
         values = await self.call(called, call, seconds=seconds)
         late = [kernel for kernel in called if kernel not in values and answers(kernel)]
@@ -140,9 +141,9 @@ class Membership:
         return values
 
     async def reach(self, kernels: Sequence[RankKernel], seconds: float) -> None:
-        """Wait until ranks are connected; kill those that are not within ``seconds`` after the first.
+        """Wait until all ranks are connected, and kill any that are not within ``seconds`` of the first connection.
 
-        While no rank is connected, the cause is probably a restart of the proxy, so none is killed.
+        No rank is killed while all are disconnected, because a restart of the proxy is the most likely cause.
         """
         await self._until_one_answers(kernels)
         opened = {asyncio.create_task(kernel.reachable()): kernel for kernel in kernels}
@@ -154,7 +155,7 @@ class Membership:
                 task.cancel()
 
     async def _until_one_answers(self, kernels: Sequence[RankKernel]) -> None:
-        """Wait until at least one rank is connected, or all are lost."""
+        """Wait until at least one rank is connected or all ranks are lost."""
         opened = {asyncio.create_task(kernel.reachable()) for kernel in kernels}
         pending = opened
         try:
@@ -165,18 +166,18 @@ class Membership:
                 task.cancel()
 
     async def gather(self, timeouts: ElasticTimeouts) -> None:
-        """Bring all ranks of a broken world to their waiting point; ranks that cannot be reached are killed."""
+        """Bring all ranks of a broken world to the point where they wait for a new one, and kill unreachable ranks."""
         await self._until_one_answers(self.world)
         while not await self._gathered(timeouts):
             await self._until_one_answers(self.world)
 
     async def _gathered(self, timeouts: ElasticTimeouts) -> bool:
-        """Escalate until all ranks wait; return False if no rank is connected at the end.
+        """Escalate until all ranks are waiting; return False if no rank is connected at the end.
 
-        1. Mark the world as broken: ranks leave their loops at the next commit or error.
-        2. Close the connections of the late ranks, which unblocks collectives.
+        1. Mark the world as broken, so that ranks leave their loops at the next commit or error.
+        2. Close the connections of the late ranks, which unblocks their collectives.
         3. Interrupt the late ranks.
-        4. Kill them.
+        4. Kill the late ranks.
         """
         calls: list[asyncio.Task[Any]] = []
         try:
@@ -195,27 +196,28 @@ class Membership:
                 await self._kill_late([kernel for kernel, ping in pings.items() if not ping.done()], timeouts)
             return True
         finally:
-            # A call that reaches its rank later would break the next world.
+            # A call that reached its rank any later would break the next world.
             for call in calls:
                 call.cancel()
             if calls:
                 await asyncio.wait(calls)
 
     async def _kill_late(self, silent: Sequence[RankKernel], timeouts: ElasticTimeouts) -> None:
-        """Kill late ranks; ranks that do not even answer a ping get the full hung timeout."""
-        # If the driver itself was suspended, their messages have arrived and only have to be read.
+        """Kill late ranks. Ranks that did not answer a ping first get the rest of the `hung` timeout."""
+        # If the driver itself was suspended, the ranks' messages have already arrived and only need to be processed.
         await self.wait_until(self._all_wait, timeouts.grace)
         self.kill(kernel for kernel in self._late() if kernel not in silent)
         await self.wait_until(self._all_wait, max(timeouts.hung - timeouts.interrupt, 0.0))
         self.kill(self._late())
         await self.wait_until(self._all_wait, timeouts.interrupt)
         for kernel in [kernel for kernel in self._late() if not kernel.alive]:
-            # Its cell has not ended, because its journal is still being read; the next world does not depend on that.
+            # The cell of this dead rank is still open because its journal is being read, but the next world need not
+            # wait.
             self._cells[kernel].cancel()
             self._note_end(kernel, reply_of(DEAD, rank=kernel.rank, worker=kernel.worker.name, death=kernel.death))
 
     async def _interrupt(self, seconds: float) -> None:
-        # Only ranks that know the interrupt is not the user's: others would end the cell.
+        # Interrupt only ranks that know that the user did not send the interrupt; any other rank would end its cell.
         warned = await self.call(
             _connected(self._late()), rank_calls.mark_world_broken(True), seconds=seconds, fresh=True
         )
@@ -228,16 +230,16 @@ class Membership:
         return bool(self.failed) or not self._late()
 
     def kill(self, kernels: Iterable[RankKernel]) -> None:
-        """Mark ranks as lost and end their processes in the background."""
+        """Mark ranks as lost, and end their processes in the background."""
         for kernel in kernels:
             kernel.mark_dead("stopped, because it did not answer")
-            # The set keeps a reference: asyncio itself holds tasks only weakly.
+            # asyncio holds only weak references to tasks, so the set keeps this one alive.
             task = asyncio.create_task(kernel.kill())
             self._kills.add(task)
             task.add_done_callback(self._kills.discard)
 
     def forget(self, kernels: Iterable[RankKernel]) -> None:
-        """Stop tracking ranks; the ends of their cells no longer matter."""
+        """Stop tracking ranks, and ignore how their cells end."""
         for kernel in kernels:
             self._cells.pop(kernel, None)
             for group in (self.world, self.joining):

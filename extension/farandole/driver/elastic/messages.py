@@ -1,4 +1,4 @@
-"""Messages that tell the user how the ranks of an elastic run have changed."""
+"""Notices that tell the user how the ranks of an elastic run have changed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from farandole.driver.output import label
 from farandole.exceptions import RankDiedError
 
 SOURCE_LINE = re.compile(r"\[\S+:\d+\] ")
-"""Matches the source file and line that Gloo puts before an error message."""
+"""Matches the source file and line number that Gloo puts before an error message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The difference between two worlds: its causes, the new ranks, the ranks that left.
+    """The difference between two consecutive worlds.
 
-    ``news`` holds what the ranks reported when they began to wait for the new world.
+    ``causes`` are the failures in between, and ``news`` holds what each rank reported when it began to wait for the new
+    world.
     """
 
     causes: Sequence[str]
@@ -30,7 +31,7 @@ class Change:
     news: dict[RankKernel, dict[str, Any]]
 
     def text(self, world: Sequence[RankKernel]) -> str:
-        """Return what happened, the number of ranks that continue, and their position."""
+        """Return what happened, how many ranks continue, and from which step or commit."""
         events = list(self.causes)
         if self.joined:
             events.append(f"{label([kernel.rank for kernel in self.joined])} joined")
@@ -42,12 +43,12 @@ class Change:
 
 
 def count(ranks: int) -> str:
-    """Return `1 rank`, `2 ranks`, ..."""
+    """Return the number with its noun, such as `1 rank` or `2 ranks`."""
     return f"{ranks} rank{'' if ranks == 1 else 's'}"
 
 
 def refusal(reply: Reply, *, last: bool) -> str:
-    """Return why a new rank could not join, and whether the run tries another."""
+    """Return why a new rank could not join, and whether the run will try another."""
     then = "; no more attempts" if last else "; trying again"
     if reply.status == "dead":
         return f"a new rank was lost before it could join: {reply.evalue.removeprefix('lost: ')}{then}"
@@ -60,19 +61,19 @@ def refusal(reply: Reply, *, last: bool) -> str:
 
 
 def loss(reply: Reply) -> str:
-    """Return which rank was lost and why."""
+    """Return which rank was lost, and why."""
     return f"rank {reply.rank} (worker {reply.worker}) was lost: {reply.evalue.removeprefix('lost: ')}"
 
 
 def connection_loss(members: Membership) -> str:
-    """Return why the world broke although no rank is lost."""
+    """Return why the world broke although no rank was lost."""
     failed = [news for kernel, news in members.waiting.items() if news["failed"] and kernel in members.world]
     why = SOURCE_LINE.sub("", failed[0]["why"])[:100] if failed else "for an unknown reason"
     return f"the ranks lost their connections ({why})"
 
 
 def position(news: Iterable[dict[str, Any]]) -> str:
-    """Return the step, or else the number of commits, from which the ranks that reported ``news`` continue."""
+    """Return the step, or the number of commits if there is no step, from which the ranks continue."""
     newest = max(news, key=lambda one: one["commits"], default=None)
     if newest is None or newest["commits"] == 0:
         return "the beginning"
@@ -80,7 +81,7 @@ def position(news: Iterable[dict[str, Any]]) -> str:
 
 
 def too_few(members: Membership, least: int, seconds: float, causes: Sequence[str]) -> RankDiedError:
-    """Return the error of a run that got no new ranks in time."""
+    """Return the error for a run that did not get enough new ranks in time."""
     left = len(members.world)
     last = members.refusals[-1] if members.refusals else None
     reason = f" The cell ended with {last.ename}: {last.evalue} on a new one." if last and last.ename else ""

@@ -1,4 +1,4 @@
-"""How waiting ranks of an elastic run become its next world."""
+"""Forms the next world of an elastic run from the ranks that are waiting for one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from farandole.exceptions import FarandoleError
 
 
 class Rendezvous:
-    """Chooses the ranks of the next world and lets them form it."""
+    """Chooses the ranks of the next world and makes them form it."""
 
     def __init__(self, host: ElasticHost, membership: Membership, options: Elastic, timeouts: ElasticTimeouts) -> None:
         self.leaving: set[RankKernel] = set()
-        """Ranks that will not be part of any later world."""
+        """Ranks that leave the run and will not be part of any later world."""
         self.failure = ""
-        """Why the ranks have to be gathered although none is lost and none has reported a failure."""
+        """Why the ranks have to be gathered, if the cause is neither a lost rank nor a failure that a rank reported."""
         self._host = host
         self._membership = membership
         self._options = options
@@ -30,21 +30,22 @@ class Rendezvous:
 
     @property
     def disturbed(self) -> bool:
-        """Whether ranks are lost or their cells have failed, so that the chosen ranks cannot form a world."""
+        """Whether a rank was lost or its cell failed, so that the chosen ranks cannot form a world."""
         return bool(self._membership.lost or self._membership.failed)
 
     @property
     def newcomers(self) -> list[RankKernel]:
-        """The new ranks that could join now, up to the run's maximum."""
+        """The new ranks that could join now, limited by the run's maximum number of ranks."""
         ready = self._membership.ready
         stay = len(self._stay)
         return ready[: self._options.room(stay + len(ready)) - stay]
 
     @property
     def next_world(self) -> list[RankKernel]:
-        """The ranks of a world formed now.
+        """The ranks that would make up a world formed now.
 
-        Survivors come first: among equal commits, the state of the lowest rank is used.
+        Surviving ranks come first, because of several ranks with the same number of commits, the lowest provides the
+        state.
         """
         return [*self._stay, *self.newcomers]
 
@@ -53,10 +54,10 @@ class Rendezvous:
         return [kernel for kernel in self._membership.world if kernel not in self.leaving]
 
     async def wait_for_enough(self, causes: Sequence[str], seconds: float) -> None:
-        """Wait until there are enough ranks, or none are needed any more.
+        """Wait until there are enough ranks for a world, or until the attempt has become pointless.
 
         Raises:
-            RankDiedError: too few ranks after the timeout; ``causes`` says why the others were lost.
+            RankDiedError: there are too few ranks after the timeout; ``causes`` says why the others were lost.
         """
         members, least = self._membership, self._options.min_ranks
         if not await members.wait_until(
@@ -65,7 +66,7 @@ class Rendezvous:
             raise too_few(members, least, self._timeouts.replacement, causes)
 
     async def form(self, chosen: Sequence[RankKernel]) -> bool:
-        """Let ranks form a world; return False if that failed, and set `failure` if no rank reports the cause."""
+        """Make ranks form a world; return False on failure, and set `failure` if no rank reports the cause."""
         members = self._membership
         await members.reach(chosen, self._timeouts.interrupt)
         before = members.pop_news(chosen)
@@ -81,13 +82,14 @@ class Rendezvous:
             self._timeouts.form,
         )
         if not complete:
-            # The ranks are not killed: the link between two of them may be cut, and they hold all commits. The agent
-            # gathers them, and kills only those that do not reach their waiting point.
+            # The ranks are not killed: perhaps only the link between two of them is down, and they hold all commits.
+            # The agent gathers them and kills only those that do not begin to wait again.
             self.failure = f"the ranks did not form a world within {self._timeouts.form:g} s"
         return all(kernel in members.formed for kernel in chosen)
 
     async def _restore_waiting(self, before: dict[RankKernel, dict[str, Any]], why: str) -> None:
-        """Find the ranks that still wait after only some began to form a world; the others count as late."""
+        """Record which ranks are still waiting after a failed attempt; ranks that had begun to form the world count as
+        late."""
         members = self._membership
         replies = await members.call(filter(answers, before), rank_calls.waits(), seconds=self._timeouts.abandon)
         for kernel, waits in replies.items():

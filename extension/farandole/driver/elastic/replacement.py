@@ -1,4 +1,4 @@
-"""New ranks for an elastic run, started in the background, and the workers of ranks that left."""
+"""Starts new ranks for an elastic run in the background, and stops the workers of ranks that left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_REFUSALS = 3
 
 
 class Replacer:
-    """Brings new ranks to the beginning of the run's loop, where they wait until the agent adds them to the world."""
+    """Starts new ranks and runs their cells up to the loop, where they wait for the agent to add them to the world."""
 
     def __init__(self, host: ElasticHost, membership: Membership, options: Elastic, timeouts: ElasticTimeouts) -> None:
         self._host = host
@@ -29,17 +29,17 @@ class Replacer:
 
     @property
     def gives_up(self) -> bool:
-        """Whether so many new ranks in a row have failed to join that the next one would fail too."""
+        """Whether replacement stops because too many new ranks in a row have failed to join."""
         return len(self._membership.refusals) >= MOST_REFUSALS
 
     @property
     def error(self) -> BaseException | None:
-        """An unexpected error that ended the background task."""
+        """The unexpected error that ended the background task, or None."""
         task = self._replacing
         return task.exception() if task is not None and task.done() and not task.cancelled() else None
 
     def check(self) -> None:
-        """Start replacements, and add ranks of the cluster that do not run the cell yet."""
+        """Replace lost ranks in the background, and admit ranks of the cluster that are not running the cell yet."""
         self._check_again = True
         if self._replacing is None or self._replacing.done():
             self._replacing = asyncio.create_task(self._replace())
@@ -47,15 +47,15 @@ class Replacer:
             self._replacing.add_done_callback(lambda _: self._membership.wake())
 
     def exclude(self, kernels: Iterable[RankKernel]) -> None:
-        """Never add these ranks again: their workers will be stopped."""
+        """Never admit these ranks again, because their workers will be stopped."""
         self._excluded |= set(kernels)
 
     def release(self, kernels: Iterable[RankKernel]) -> None:
-        """Stop the workers of ranks in the background."""
+        """Stop the workers of these ranks in the background."""
         self._releases.add(asyncio.create_task(self._release(list(kernels))))
 
     async def close(self) -> None:
-        """Stop replacements, and wait until released workers have stopped."""
+        """Stop replacing ranks, and wait until released workers have stopped."""
         if self._replacing is not None and not self._replacing.done():
             self._replacing.cancel()
             await asyncio.wait([self._replacing])
@@ -72,11 +72,11 @@ class Replacer:
             )
 
     async def _replace(self) -> None:
-        """Start missing ranks until none is missing; report each new error once, and try again."""
+        """Start ranks until none is missing; after an error, try again, and show the user each new error once."""
         shown = ""
         while self._check_again and not self.gives_up:
             if self._membership.refusals:
-                # A failure of a shared file system, or a full disk, may be over soon.
+                # A full disk or a failing shared file system may recover soon.
                 await asyncio.sleep(self._timeouts.retry)
             try:
                 self._check_again = False

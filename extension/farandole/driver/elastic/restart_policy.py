@@ -1,4 +1,4 @@
-"""When an elastic run has failed so often that it ends."""
+"""Decides when an elastic run has failed too often to continue."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MOST_FAILURES = 3
 
 
 class RestartPolicy:
-    """Counts failures and ends the run after too many.
+    """Counts the failures of a run and ends it after too many.
 
     - A run ends after 3 failures in a row without a commit in between.
-    - Failed attempts to form a world count apart, since the training code has no part in them: the run ends after 3
-      attempts in a row if they took more than ``seconds``.
+    - Failed attempts to form a world are counted separately, because the training code plays no part in them. The run
+      ends after at least 3 failed attempts in a row that span more than ``seconds``.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -37,10 +37,10 @@ class RestartPolicy:
         self._attempts = 0 if formed else self._attempts + 1
 
     def note_failure(self, commits: int, causes: Sequence[str]) -> None:
-        """Note a failure, from which the next world recovers with this number of commits.
+        """Count a failure; the next world continues from this number of commits.
 
-        The number is known only now: if all ranks were lost, new ranks report the memory checkpoint that they found,
-        which may be older than the last commit.
+        The number is known only when the next world is about to form: if all ranks were lost, it comes from the
+        in-memory checkpoint that the new ranks found, which may be older than the last commit.
 
         Raises:
             RankError: the run has failed too often.

@@ -1,4 +1,4 @@
-"""One cell of an elastic run: the link between its agent and the cluster."""
+"""One cell of an elastic run: connects the run's agent to the cluster."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from farandole.exceptions import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class RunCallbacks:
-    """Called on changes of a run: `notice` with a sentence for the user, `assigned` with the workers of all ranks."""
+    """Callbacks of a run: `notice` gets a sentence for the user, and `assigned` the workers' names in rank order."""
 
     notice: Callable[[str], None]
     assigned: Callable[[Sequence[str]], None]
 
 
 class ElasticCell(ElasticHost):
-    """Executes a cell under an elastic agent, on the workers and ranks of a cluster."""
+    """Executes a cell on the workers and ranks of a cluster, under an elastic agent."""
 
     def __init__(self, core: ClusterCore, cell: Cell, options: Elastic, callbacks: RunCallbacks) -> None:
         self._core = core
         self._cell = cell
         self._options = options
         self._callbacks = callbacks
-        # One task at a time starts workers: two would start the same ones.
+        # Only one task at a time may start workers, because two tasks would start the same ones.
         self._scaling = asyncio.Lock()
         self._leaving: set[str] = set()
-        """Names of workers that stop once the run continues without their ranks."""
+        """Names of the workers to stop as soon as the run continues without their ranks."""
         self._agent = ElasticAgent(self, core.group, options)
 
     async def run(self) -> list[Reply]:
-        """Execute the cell; return how it ended on each rank that reached its end."""
+        """Execute the cell and return its outcome on each rank that reached the end."""
         self._core.group.clear()
         return await self._agent.run(list(self._core.group.kernels))
 
     def stop(self) -> None:
-        """Stop the run, because the user has asked for it."""
+        """Stop the run at the user's request."""
         self._agent.stop()
 
     def hear(self, kernel: RankKernel, records: Sequence[dict[str, Any]]) -> None:
-        """Process messages of a rank."""
+        """Process messages from a rank."""
         for record in records:
             self._agent.membership.update(kernel, record)
 
     async def scale(self, workers: int, progress: Progress) -> None:
-        """Start or stop workers during the run; its world changes at one of the next commits."""
+        """Start or stop workers during the run. The world changes at one of the next commits."""
         async with self._scaling:
             handles = [handle for handle in self._core.handles if handle.worker.name not in self._leaving]
             if workers < len(handles):
@@ -64,12 +64,12 @@ class ElasticCell(ElasticHost):
             else:
                 if workers > len(handles):
                     await self._core.grow(workers - len(handles), progress)
-                # Needed for an unchanged number as well: new ranks may have failed to join.
+                # Even if the number is unchanged, ranks may have failed to join earlier.
                 self._agent.retry_new_ranks()
         progress("the run takes the change in at its next commit")
 
     async def replace_lost(self) -> list[RankKernel]:
-        """Replace lost ranks and workers without progress messages: the agent reports the ranks that join."""
+        """Replace lost ranks and workers. No progress is shown because the agent reports the ranks that join."""
         async with self._scaling:
             await self._core.refill(lambda _: None)
             return [kernel for handle in self._core.handles for kernel in handle.kernels]
@@ -79,27 +79,27 @@ class ElasticCell(ElasticHost):
         return self._core.group.begin(kernel, execute(kernel, self._cell))
 
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> asyncio.Task[Reply]:
-        """Prepare a new kernel and start the cell on it."""
+        """Prepare a new kernel, and start the cell on it."""
         await self._core.admit(kernel, rank=rank, size=size)
         return await self.launch(kernel)
 
     async def form(self, kernels: Sequence[RankKernel]) -> None:
-        """Let waiting ranks form a world."""
+        """Make these waiting ranks form a world."""
         await self._core.form(kernels)
 
     async def release(self, kernels: Sequence[RankKernel]) -> None:
-        """Stop the workers of ranks that have left."""
+        """Stop the workers of ranks that have left the run."""
         async with self._scaling:
             names = {kernel.worker.name for kernel in kernels}
             await self._core.drop(sorted(names))
             self._leaving -= names
 
     def notify(self, text: str) -> None:
-        """Show the user one sentence."""
+        """Show the user a notice."""
         self._callbacks.notice(text)
 
     def assigned(self, workers: Sequence[str]) -> None:
-        """Note the workers of the ranks."""
+        """Report the names of the ranks' workers to the callback."""
         self._callbacks.assigned(workers)
 
     def _remove(self, leaving: Sequence[WorkerHandle], staying: Sequence[WorkerHandle]) -> None:

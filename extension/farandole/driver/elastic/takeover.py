@@ -1,4 +1,4 @@
-"""How a driver takes over an elastic run whose own driver is gone."""
+"""Lets a driver take over an elastic run whose previous driver has ended."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from farandole.driver.options import Elastic
 from farandole.driver.recovery.reattach import RunReader, until_caught_up
 
 READ_SECONDS = 600.0
-"""Timeout to read the existing messages of all ranks. The run continues meanwhile, but lost ranks are not replaced."""
+"""How many seconds it may take to read all messages so far. Training continues meanwhile, but lost ranks are not
+replaced."""
 END_SECONDS = 5.0
-"""Timeout for the ends of lost ranks' journals after all else has been read."""
+"""How many seconds to wait for the end of lost ranks' journals after all other journals have been read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JournalReplay:
-    """The messages of a run so far.
+    """The messages that a run has produced so far.
 
-    - ``readers`` holds one for each rank that ever belonged to the run.
-    - ``workers`` are those of the ranks 0, 1, ... as far as known.
+    - ``readers`` contains one reader for each rank that ever belonged to the run.
+    - ``workers`` contains the names of the workers of ranks 0, 1, and so on, as far as they are known.
     """
 
     readers: Sequence[RunReader]
@@ -37,7 +38,7 @@ class JournalReplay:
 
 
 class AdoptedRun(ElasticCell):
-    """Leads a cell that another driver has started; the ranks' messages come from their workers' journals."""
+    """Supervises a cell that another driver has started, and reads the ranks' messages from their workers' journals."""
 
     def __init__(
         self, core: ClusterCore, cell: Cell, options: Elastic, callbacks: RunCallbacks, replay: JournalReplay
@@ -47,7 +48,7 @@ class AdoptedRun(ElasticCell):
         self._readers: dict[RankKernel, RunReader] = {}
 
     async def run(self) -> list[Reply]:
-        """Lead the cell to its end; return how it ended on each rank that reached its end."""
+        """Supervise the cell to its end, and return its outcome on each rank that reached the end."""
         self._core.group.clear()
         kernels = {kernel.kernel_id: kernel for kernel in self._core.group.kernels}
         lost: dict[RunReader, asyncio.Task[Reply]] = {}
@@ -62,7 +63,8 @@ class AdoptedRun(ElasticCell):
             await until_caught_up(self._replay.readers, READ_SECONDS)
             if lost:
                 await asyncio.wait(lost.values(), timeout=END_SECONDS)
-            # Causes are keyed by the last numbers of the ranks; if two ranks had the same number, the later one counts.
+            # Causes are stored under the last number of each rank. If two ranks had the same number, the later one
+            # wins.
             causes = {reader.kernel.last_rank: task.result().evalue for reader, task in lost.items() if task.done()}
             return await self._lead(causes)
         finally:
@@ -100,13 +102,13 @@ class AdoptedRun(ElasticCell):
 
 
 def _takeover_text(gone: Sequence[str], workers: int) -> str:
-    """Return the notice of a takeover; it names lost workers, because a takeover starts none by itself."""
+    """Return the notice of a takeover. It names lost workers, because a takeover does not replace them by itself."""
     text = "another driver leads the run now, and replaces lost ranks again"
     names = f"worker {gone[0]} is" if len(gone) == 1 else f"workers {', '.join(gone)} are"
     return f"{text}; {names} gone: `%cluster scale {workers}` replaces lost workers" if gone else text
 
 
 def missing(identities: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the ranks of a world that did not answer, by the ranks and sizes of those that did."""
+    """Return which ranks of a world did not answer, based on the ranks and world sizes of those that did."""
     size = max((one["size"] for one in identities), default=1)
     return sorted(set(range(size)) - {one["rank"] for one in identities})

@@ -1,1 +1,1 @@
-"""``%cluster check``: measures all ranks and the network between them, and names outliers."""
+"""``%cluster check`` measures all ranks and the network between them, and reports outliers."""

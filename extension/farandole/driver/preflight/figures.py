@@ -1,4 +1,4 @@
-"""The measurements of a check, as plain data."""
+"""Dataclasses for the measurements of a check."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Free and total bytes of memory or of a disk."""
+    """Free and total bytes of a memory or a disk."""
 
     free: int
     total: int
 
     @property
     def share(self) -> float:
-        """The free share, 0 to 1."""
+        """The free share, between 0 and 1."""
         return self.free / self.total if self.total else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU as its driver describes it; values that the driver does not report are None."""
+    """One GPU, as reported by its driver. Values that the driver does not report are None."""
 
     uuid: str
     name: str
@@ -35,11 +35,12 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class RankFigures:
-    """One rank and its machine.
+    """The measurements of one rank and its machine.
 
-    - ``load`` is the host's load average over one minute, in processes.
-    - ``skew`` is by how many seconds the rank's clock is ahead of the driver's, with an uncertainty of ``skew_error``.
-    - ``gpu_own`` is how many bytes of its GPUs' memory the process uses.
+    - ``load`` is the host's load average over one minute.
+    - ``skew`` is how many seconds the rank's clock is ahead of the driver's clock, and ``skew_error`` is the
+      uncertainty.
+    - ``gpu_own`` is how many bytes of memory the rank's process uses on its GPUs.
     """
 
     rank: int
@@ -59,17 +60,17 @@ class RankFigures:
 
     @property
     def name(self) -> str:
-        """The rank and its worker, for messages."""
+        """The rank and its worker, as named in messages."""
         return f"rank {self.rank} (worker {self.worker})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """The network between two ranks.
+    """The network link between two ranks.
 
-    - ``latency`` is a round trip in seconds, ``bandwidth`` the rate of the slower direction in bytes/s. Both are None
-      if the measurement failed; ``error`` says why.
-    - ``local`` links stay within a node; they are compared only with each other.
+    - ``latency`` is the time of a round trip in seconds, and ``bandwidth`` the rate of the slower direction in bytes/s.
+      Both are None if the measurement failed, and ``error`` contains the reason.
+    - ``local`` links connect ranks of the same node. They are compared only with each other.
     """
 
     first: int
@@ -83,7 +84,7 @@ class Link:
 def rank_figures(
     answer: Mapping[str, Any], *, rank: int, worker: str, address: str, skew: float, skew_error: float
 ) -> RankFigures:
-    """Return the figures of a rank from the answer of `farandole.ranks.preflight.probe.describe`."""
+    """Convert the answer of `farandole.ranks.preflight.probe.describe` on a rank to the rank's figures."""
     gpus = tuple(_gpu(**gpu) for gpu in answer["gpus"])
     drivers = sorted({gpu.driver for gpu in gpus})
     return RankFigures(

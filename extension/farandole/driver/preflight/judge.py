@@ -1,4 +1,4 @@
-"""Finds faults of ranks and machines from the figures, and describes each in a message. All functions are pure."""
+"""Finds faults of ranks and machines from their figures, and returns a message for each. All functions are pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from farandole.driver.preflight.figures import RankFigures, Room
 LEAST_MEMORY = 0.10
 LEAST_DISK = 0.05
 MOST_SKEW = 0.5
-"""Seconds, beyond the uncertainty of the measurement."""
+"""How many seconds two clocks may differ, in addition to the uncertainty of the measurement."""
 MOST_LOAD = 1.5
-"""Load per CPU of the host; the ranks themselves are idle during a check."""
+"""The highest acceptable load average per CPU of the host. The ranks themselves are idle during a check."""
 HOT_CELSIUS = 90
 FOREIGN_SHARE = 0.10
 ONE_IMAGE = "Start all workers from one image: `%cluster stop`, then `%cluster start`."
 
 
 def machine_faults(ranks: Sequence[RankFigures]) -> list[str]:
-    """Return the faults of ranks and machines; `network.link_faults` returns those of the network."""
+    """Return the faults of ranks and machines. `network.link_faults` returns the faults of the network."""
     each = [fault for rank in _one_of_each_worker(ranks) for fault in _shortages(rank)]
     return [*_version_faults(ranks), *_gpu_kind_faults(ranks), *each, *_clock_faults(ranks), *_gpu_faults(ranks)]
 
@@ -38,13 +38,13 @@ def _gpu_kind_faults(ranks: Sequence[RankFigures]) -> list[str]:
 
 
 def _differing(what: str, values: Mapping[int, str]) -> str:
-    """Return the ranks of each value, the rarest value first; empty if all ranks have the same."""
+    """Return which ranks have which value, rarest value first, or an empty string if all values are the same."""
     found: dict[str, list[int]] = defaultdict(list)
     for rank, value in values.items():
         found[value].append(rank)
     if len(found) < 2:
         return ""
-    # Of values that are equally frequent, the one of the later ranks counts as the outlier.
+    # If two values are equally frequent, the value that first appears on a later rank is treated as the outlier.
     groups = sorted(found.items(), key=lambda item: (len(item[1]), -item[1][0]))
     return f"{what}: " + ", ".join(
         f"{label(who)} {'has' if len(who) == 1 else 'have'} {which}" for which, who in groups
@@ -81,7 +81,7 @@ def _shortages(rank: RankFigures) -> list[str]:
 
 
 def _clock_faults(ranks: Sequence[RankFigures]) -> list[str]:
-    """Compare all clocks; if the workers' clocks agree, the driver's is the one that is wrong."""
+    """Compare the clocks. If the workers' clocks agree with each other, the driver's clock is the wrong one."""
     workers = _one_of_each_worker(ranks)
     common = statistics.median_low([0.0, *(rank.skew for rank in workers)]) if len(workers) > 1 else 0.0
     remedy = "Set it by NTP; until then, times in logs and checkpoints are wrong."
@@ -102,7 +102,7 @@ def _ahead(seconds: float) -> str:
 
 
 def _gpu_faults(ranks: Sequence[RankFigures]) -> list[str]:
-    """Check each set of GPUs once: ranks that see the same set share it."""
+    """Check each set of GPUs once, because several ranks can share a set."""
     sharing: dict[tuple[str, ...], list[RankFigures]] = defaultdict(list)
     for rank in ranks:
         sharing[tuple(sorted(gpu.uuid for gpu in rank.gpus))].append(rank)
@@ -139,5 +139,5 @@ def _foreign(sharing: Sequence[RankFigures]) -> list[str]:
 
 
 def size(room: Room) -> str:
-    """Return free and total size as text."""
+    """Return the free and total size as text, in GiB."""
     return f"{room.free / 2**30:.1f} of {room.total / 2**30:.1f} GiB"

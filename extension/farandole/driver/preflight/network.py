@@ -1,4 +1,4 @@
-"""Plans which pairs of ranks are measured at the same time, and finds outliers. All functions are pure."""
+"""Plans which pairs of ranks are measured simultaneously, and finds slow links. All functions are pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from farandole.driver.preflight.figures import Link
 
 SLOW_FACTOR = 3.0
 SLOW_SECONDS = 0.001
-"""A latency is an outlier if it exceeds the usual one by this factor and by this time; a bandwidth, by the factor."""
+"""A latency is an outlier if it is `SLOW_FACTOR` times the usual latency and exceeds it by `SLOW_SECONDS`. A bandwidth
+is an outlier if it is less than the usual bandwidth divided by `SLOW_FACTOR`."""
 PLENTY = 1e9
-"""A bandwidth above this, in bytes/s, is no outlier: within a machine it depends mostly on the load of the CPUs."""
+"""A bandwidth above this many bytes/s is never an outlier. Within a machine, such rates depend mostly on CPU load."""
 REMEDY = "Check its cable, switch port, Wi-Fi or VPN, and other traffic on it."
 
 
 def endpoints(workers: Sequence[str]) -> list[int]:
-    """Return the ranks to measure: the first of each worker, or all ranks of a single worker.
+    """Return the ranks to measure: the first rank of each worker, or all ranks if there is only one worker.
 
-    ``workers`` holds the name of each rank's worker.
+    ``workers`` contains the name of each rank's worker.
     """
     firsts = [rank for rank, worker in enumerate(workers) if worker not in workers[:rank]]
     return firsts if len(firsts) > 1 else list(range(len(workers)))
 
 
 def rounds(ranks: Sequence[int], nodes: Mapping[int, str]) -> list[list[tuple[int, int]]]:
-    """Return all pairs, grouped in rounds with each node at most once, so that pairs share no bandwidth."""
+    """Split all pairs of ranks into rounds in which each node occurs at most once, so that no pairs share bandwidth."""
     planned: list[list[tuple[int, int]]] = []
     taken: list[set[str]] = []
     for pair in combinations(ranks, 2):
@@ -42,7 +43,7 @@ def rounds(ranks: Sequence[int], nodes: Mapping[int, str]) -> list[list[tuple[in
 
 
 def link_faults(links: Sequence[Link], names: Sequence[str]) -> list[str]:
-    """Return the faults of the links; ``names`` are the ranks' names in messages."""
+    """Return the faults of the links. ``names`` contains the names to use for the ranks in messages."""
     failed = [_failure(link, names) for link in links if link.error]
     measured = [link for link in links if not link.error]
     slow = [
@@ -61,7 +62,7 @@ def _failure(link: Link, names: Sequence[str]) -> str:
 
 
 def _outliers(links: Sequence[Link], names: Sequence[str]) -> list[str]:
-    """Compare links of one kind: by latency, then by bandwidth."""
+    """Compare links of the same kind, first by latency and then by bandwidth."""
     latency = {(link.first, link.second): link.latency for link in links if link.latency is not None}
     bandwidth = {(link.first, link.second): link.bandwidth for link in links if link.bandwidth is not None}
     usual, usual_rate = _usual(latency, min), _usual(bandwidth, max)
@@ -75,9 +76,9 @@ def _outliers(links: Sequence[Link], names: Sequence[str]) -> list[str]:
 
 
 def _usual(values: Mapping[tuple[int, int], float], best: Callable[[list[float]], float]) -> float:
-    """Return the median over the ranks of each one's best link.
+    """Return the usual value of a link: the median, over all ranks, of each rank's best link.
 
-    The median of all links would be wrong: of three ranks' three links, one slow rank has two.
+    The median of all links would be misleading. For example, one slow rank of three is part of two of the three links.
     """
     of_rank: dict[int, list[float]] = defaultdict(list)
     for pair, value in values.items():
@@ -92,7 +93,7 @@ def _messages(
     names: Sequence[str],
     words: Callable[[float], str],
 ) -> list[str]:
-    """Return a message for each rank whose links are all outliers, then one for each remaining pair."""
+    """Return one message per rank whose links are all outliers, and one per remaining outlier pair."""
     counts = {rank: sum(rank in pair for pair in every) for pair in every for rank in pair}
     culprits = [rank for rank, count in counts.items() if count > 1 and sum(rank in pair for pair in outliers) == count]
     messages = []
@@ -106,11 +107,11 @@ def _messages(
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a time in milliseconds as text."""
+    """Format a time in milliseconds."""
     return f"{seconds * 1000:.3g} ms"
 
 
 def rate(bytes_per_second: float) -> str:
-    """Return a rate as text."""
+    """Format a rate in MB/s."""
     megabytes = bytes_per_second / 1e6
     return f"{megabytes:,.0f} MB/s" if megabytes >= 100 else f"{megabytes:.3g} MB/s"

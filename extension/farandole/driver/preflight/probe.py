@@ -1,4 +1,4 @@
-"""Measures a cluster's ranks; every call has a timeout, and failures become faults in the result."""
+"""Measures the ranks of a cluster. Every call has a timeout, and failed measurements appear as faults in the result."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ DESCRIBE_SECONDS = 60.0
 CLOCK_SECONDS = 20.0
 CLOCK_TRIPS = 8
 ROUND_SECONDS = 60.0
-"""Timeout of one round of links; the timeouts on the ranks are shorter."""
+"""Timeout for one round of links, in seconds. The timeouts on the ranks are shorter."""
 LINKS_SECONDS = 90.0
-"""After this time no further round begins."""
+"""No new round of links begins after this many seconds."""
 STREAMS_SECONDS = 15.0
-"""Total duration of all data streams, shared by the rounds; `STREAM_SECONDS` is the longest duration of one."""
+"""The total duration of all data streams in seconds, which the rounds share. A single stream takes at most
+`STREAM_SECONDS`."""
 STREAM_SECONDS = 0.25
 REDUCE_SECONDS = 60.0
 REDUCED_BYTES = 16 * 2**20
-"""As in `farandole.ranks.preflight.probe`."""
+"""The size of the tensor that `farandole.ranks.preflight.probe` reduces; keep both values equal."""
 
 
 async def preflight(name: str, group: RankGroup, infos: Sequence[WorkerInfo], backend: str) -> Preflight:
-    """Check the ranks of a world; ``infos`` holds each rank's worker.
+    """Check the ranks of a world; ``infos`` describes the worker of each rank.
 
     Raises:
-        RankError, DeadlineError: a rank does not describe its machine.
+        RankError, DeadlineError: a rank could not describe its machine.
     """
     ranks = assign_ranks(infos)
     figures = await _figures(group, ranks)
@@ -59,10 +60,10 @@ async def _figures(group: RankGroup, ranks: Sequence[RankAssignment]) -> list[Ra
 
 
 async def _skew(group: RankGroup, kernel: RankKernel) -> tuple[float, float]:
-    """Return by how much a rank's clock is ahead of the driver's, and the uncertainty, in seconds.
+    """Return how many seconds a rank's clock is ahead of the driver's, and the uncertainty in seconds.
 
-    The fastest of several round trips gives the best estimate: the rank read its clock within half of the round trip
-    from its middle. Source: RFC 5905, sections 8 and 10.
+    The fastest of several round trips gives the best estimate, because the rank read its clock at most half a round
+    trip before or after the midpoint. Source: RFC 5905, sections 8 and 10.
     """
     trips = []
     for _ in range(CLOCK_TRIPS):
@@ -77,7 +78,7 @@ async def _skew(group: RankGroup, kernel: RankKernel) -> tuple[float, float]:
 
 
 class Links:
-    """Measures the links between the ranks of a world, pair by pair."""
+    """Measures the network links between the ranks of a world, pair by pair."""
 
     def __init__(self, group: RankGroup, ranks: Sequence[RankAssignment], infos: Sequence[WorkerInfo]) -> None:
         self._group = group
@@ -85,7 +86,7 @@ class Links:
         self._nodes = {rank: info.node for rank, info in enumerate(infos)}
 
     async def measure(self) -> list[Link]:
-        """Return the links between all pairs of workers; of a single worker, those between its ranks."""
+        """Return the links between all pairs of workers. For a single worker, return the links between its ranks."""
         planned = rounds(endpoints([one.worker for one in self._ranks]), self._nodes)
         seconds = min(STREAM_SECONDS, STREAMS_SECONDS / (2 * max(1, len(planned))))
         deadline = time.monotonic() + LINKS_SECONDS
@@ -146,14 +147,14 @@ class Links:
 
 
 async def _all_reduce(group: RankGroup) -> tuple[float | None, str]:
-    """Return the rate of the slowest rank in bytes/s, or an error; no rank is left in the collective."""
+    """Return the rate of the slowest rank in bytes/s, or an error. No rank is left blocked in the collective."""
     printed: dict[int, str] = {}
 
     def keep(rank: int, kind: str, content: dict[str, Any], _position: object) -> None:
         if kind == "stream" and content["name"] == "stdout":
             printed[rank] = printed.get(rank, "") + content["text"]
 
-    # Run as a cell: if a rank fails, the group releases the others from the collective.
+    # The sum runs as a cell, because the group then releases the other ranks from the collective if one rank fails.
     work = Cell(code=f"print({rank_calls.all_reduce().expression})", sink=keep)
     cell = asyncio.create_task(group.run(work, group.kernels, together=True))
     ended, _ = await asyncio.wait([cell], timeout=REDUCE_SECONDS)

@@ -1,4 +1,4 @@
-"""The result of ``%cluster check``: figures and faults, shown as text or as HTML."""
+"""The result of ``%cluster check``, which shows figures and faults as text or HTML."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SHOWN_LINKS = 12
 class Preflight:
     """The result of checking a cluster before training.
 
-    ``all_reduce`` is the rate in bytes/s at which the world sums 16 MB of float32. It is None if there is no world of
-    several ranks, or if the sum failed; ``all_reduce_error`` says why.
+    ``all_reduce`` is the rate, in bytes/s, at which the world sums 16 MB of float32 values. It is None if the cluster
+    has no world or a single rank, or if the sum failed for the reason in ``all_reduce_error``.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Preflight:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The faults that were found, each with its remedy."""
+        """One message per fault, which includes its remedy."""
         names = [rank.name for rank in self.ranks]
         failed = (
             f"an all-reduce failed: {self.all_reduce_error.rstrip('.')}. If no link is at fault, try the other backend."
@@ -48,7 +48,7 @@ class Preflight:
     __repr__ = __str__
 
     def html(self) -> str:
-        """Return the figures as HTML tables, and the faults below them."""
+        """Return the figures as HTML tables, followed by the faults."""
         links = html_table(LINK_HEAD, self._link_rows()) if self.links else ""
         notes = "".join(f"<p>{escape(line)}</p>" for line in self._notes())
         faults = "".join(f"<li>{escape(fault)}</li>" for fault in self.faults)

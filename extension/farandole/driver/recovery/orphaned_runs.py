@@ -1,4 +1,4 @@
-"""Completes runs that have neither a driver nor workers, from the journals that the workers have persisted."""
+"""Completes runs that have neither a driver nor workers, based on the journals that the workers have persisted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ READ_BYTES = 1_000_000
 
 
 class OrphanedWorker(Worker):
-    """Stands for a lost worker: returns the journal of one kernel that the worker has persisted in the run's folder."""
+    """Takes the place of a lost worker, and returns one kernel's journal, which that worker persisted in the run's
+    folder."""
 
     def __init__(self, header: Path) -> None:
         self._folder = header.parent.parent
@@ -47,11 +48,11 @@ class OrphanedWorker(Worker):
         self.name = self._journal.pop("worker")
 
     async def records(self) -> WorkerJournal:
-        """Return the one journal."""
+        """Return the only journal."""
         return WorkerJournal.from_json({"kernels": [], "records": [self._journal]})
 
     async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:  # noqa: ARG002
-        """Yield all frames of the journal; the kernel skips those that it has received before."""
+        """Yield all frames of the journal. The reader skips messages that it has already received."""
         with open_regular(self._folder, self._frames) as file:
             while frames := await asyncio.to_thread(_read, file):
                 for frame in frames:
@@ -59,7 +60,7 @@ class OrphanedWorker(Worker):
 
 
 def _read_header(header: Path) -> dict[str, Any]:
-    """Return the description of a persisted journal; raise OSError or ValueError if it is not one."""
+    """Return the description of a persisted journal; raises OSError or ValueError if there is no valid one."""
     name = f"{LEFT_RECORDS}/{header.name}"
     journal = read_json(header.parent.parent, name)
     about = journal.get("about")
@@ -94,7 +95,7 @@ def _read(file: BufferedReader) -> list[bytes]:
 
 
 def orphaned_workers(store: RunStore, cluster: str) -> list[OrphanedWorker]:
-    """Return the persisted journals of a cluster's runs whose ends are not in the store."""
+    """Return stand-ins for the lost workers of a cluster, one for each persisted journal of an incomplete run."""
     found: list[OrphanedWorker] = []
     for info in _left(store):
         if info.cluster == cluster:
@@ -104,10 +105,10 @@ def orphaned_workers(store: RunStore, cluster: str) -> list[OrphanedWorker]:
 
 
 def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
-    """Complete runs from persisted journals, write their ends to the store and return the runs.
+    """Complete runs from persisted journals, write how they ended to the store, and return them.
 
-    - A run is completed if the journals of all its ranks are there.
-    - The runs of ``cluster``, which has no workers any more, are completed even with journals missing.
+    - A run is completed if there are journals for all its ranks.
+    - Runs of ``cluster``, which no longer has any workers, are completed even if journals are missing.
     """
     found = [info for info in _left(store) if info.cluster == cluster or _is_whole(info)]
     if not found:
@@ -120,7 +121,7 @@ def complete(store: RunStore, *, cluster: str | None = None) -> list[Run]:
 
 
 def _left(store: RunStore) -> Iterator[RunInfo]:
-    """Yield the runs without a driver that have persisted journals; remove the journals of completed runs."""
+    """Yield the runs with persisted journals and no driver. Remove the journals of runs that are already complete."""
     for info in store.list():
         if not _headers(info.folder):
             continue
@@ -132,7 +133,10 @@ def _left(store: RunStore) -> Iterator[RunInfo]:
 
 
 def _is_led(info: RunInfo) -> bool:
-    """Return whether a driver leads the run; on another host, whether it wrote ``run.json`` after the journals."""
+    """Return whether a driver leads the run.
+
+    A driver on another host cannot be checked, so it counts if it wrote ``run.json`` after the journals were persisted.
+    """
     if info.status is Status.LOST:
         return False
     if info.driver.get("host") == socket.gethostname():
@@ -142,7 +146,7 @@ def _is_led(info: RunInfo) -> bool:
 
 
 def _is_whole(info: RunInfo) -> bool:
-    """Return whether all ranks have journals; never for an elastic run, in which ranks share numbers."""
+    """Return whether all ranks have journals. Never true for elastic runs, in which ranks can share a number."""
     records: list[dict[str, Any]] = []
     with _warned(info):
         records = [_read_header(header) for header in _headers(info.folder)]
@@ -156,7 +160,10 @@ def _workers(info: RunInfo) -> list[OrphanedWorker]:
 
 @contextmanager
 def _warned(info: RunInfo) -> Iterator[None]:
-    """Turn errors in journals into a warning: they must not hide other runs. The kernel's messages may be anything."""
+    """Turn errors in journals into a warning, because they must not hide other runs.
+
+    Many types of errors are possible, because a kernel can write any message to its journal.
+    """
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, RunNotFoundError) as error:
@@ -171,7 +178,7 @@ def _headers(folder: Path) -> list[Path]:
 
 
 def _complete(loop: LoopThread, store: RunStore, info: RunInfo) -> Run | None:
-    """Complete a run, unless another process does; remove its journals once its end is on disk."""
+    """Complete a run unless another process is doing so, and remove its journals once the result is on disk."""
     folder = info.folder / LEFT_RECORDS
     with _warned(info), _claimed(folder) as claimed:
         if claimed and _headers(info.folder):

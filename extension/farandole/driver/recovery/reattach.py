@@ -1,4 +1,4 @@
-"""Finds the runs of an earlier driver in the journals of the workers, and follows them."""
+"""Finds the runs of an earlier driver in the workers' journals, and follows these runs."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
 OPEN_AGAIN_SECONDS = 5.0
-"""How long a driver may take to open its connections again, for example after a restart of the proxy, before it counts
-as lost; its process may run on another machine, where it cannot be checked."""
+"""How many seconds a driver may take to reopen its connections, for example after a restart of the proxy, before it
+counts as lost. The driver's process may run on another machine, where it cannot be checked."""
 LED_POLL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 2.0
-"""How long the next message of a dead rank may take before its worker is asked whether the journal has more."""
+"""How many seconds the next message from a dead rank may take before its worker is asked whether the journal contains
+more."""
 
 
 def about(run: Run, elastic: Elastic | None = None) -> dict[str, Any]:
-    """Return the description of a run that is kept in the journals, so that another driver can take the run over."""
+    """Return the description of a run that is stored in the journals, so that another driver can take over the run."""
     options = None if elastic is None else asdict(elastic)
     return {"run": json.loads(run.info.to_json()), "folder": str(run.folder), "code": run.code, "elastic": options}
 
 
 class RunReader:
-    """Reads the journal of one rank in a run that another driver began; ``journal`` is None if no worker has it."""
+    """Reads one rank's journal in a run that another driver began. ``journal`` is None if no worker has it."""
 
     def __init__(self, kernel: RankKernel, journal: JournalInfo | None, worker: str) -> None:
         self.kernel = kernel
@@ -45,14 +46,14 @@ class RunReader:
 
     @property
     def caught_up(self) -> bool:
-        """Whether all messages have been read that existed when the run was found."""
+        """Whether all messages that existed when the run was found have been read."""
         return self._journal is None or self.kernel.last_number >= self._journal.count or not self.kernel.alive
 
     async def read(self, sink: Sink, seen: RankKernel | None = None) -> Reply:
-        """Read the journal to its end and return how the cell ended on the rank.
+        """Read the journal to its end, and return how the cell ended on the rank.
 
-        ``seen`` is the same kernel with a connection, which notices its death. Reading alone may not: a proxy can keep
-        the answer of a killed worker open forever.
+        ``seen`` represents the same kernel with a connection, which detects the death of the kernel. Reading the
+        journal may not detect it, because a proxy can keep the response of a killed worker open forever.
         """
         if self._journal is None:
             self.kernel.mark_dead(GONE)
@@ -68,7 +69,7 @@ class RunReader:
             reading.cancel()
 
     async def _read_while_it_comes(self, reading: asyncio.Task[Reply], journal: JournalInfo, seen: RankKernel) -> None:
-        """Return at the end of the journal, or once the rank is dead and all its messages have been read."""
+        """Wait for the end of the journal, or until the rank is dead and all its messages have been read."""
         death = asyncio.create_task(seen.ended())
         try:
             await asyncio.wait([reading, death], return_when=asyncio.FIRST_COMPLETED)
@@ -78,12 +79,12 @@ class RunReader:
             last = self.kernel.last_number
             await asyncio.wait([reading], timeout=LAST_WORDS_SECONDS)
             if self.kernel.last_number == last and await self._count(journal) <= last:
-                # A reply that has been read stays valid.
+                # If the reply has already been read, marking the kernel as dead does not change it.
                 self.kernel.mark_dead(seen.death or GONE)
                 return
 
     async def _count(self, journal: JournalInfo) -> int:
-        """Return the number of messages in the journal, 0 if the worker is lost."""
+        """Return the number of messages in the journal, or 0 if the worker is lost."""
         found = await self.kernel.worker.find_again()
         records = () if isinstance(found, str) else found.records
         return max((one.count for one in records if (one.run, one.kernel) == (journal.run, journal.kernel)), default=0)
@@ -91,32 +92,32 @@ class RunReader:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundRun:
-    """A run with the journals of its ranks and their workers; an elastic run may have several journals of a rank."""
+    """A run with the journals of its ranks and their workers. An elastic run can have several journals for one rank."""
 
     id: str
     journals: Sequence[tuple[Worker, JournalInfo]]
 
     @property
     def about(self) -> dict[str, Any]:
-        """The description of the run by its driver, see `about`."""
+        """The driver's description of the run, as returned by `about`."""
         return self.journals[0][1].about
 
     @property
     def elastic(self) -> Elastic | None:
-        """The options of an elastic run, or None."""
+        """The options of an elastic run, or None for other runs."""
         options = self.about.get("elastic")
         return None if options is None else Elastic(**options)
 
     def is_led(self, store: RunStore) -> bool:
-        """Return whether a driver still reads the journals.
+        """Return whether a driver is still reading the journals.
 
-        This can stay true for a while after the driver's process has ended, until the workers notice.
+        The result may stay true for a while after the driver's process has ended, until the workers notice.
         """
         seems = any(journal.led for _, journal in self.journals)
         return seems and self._status_in(store) is not Status.LOST
 
     def may_be_led(self, store: RunStore) -> bool:
-        """Return whether another driver, which is not known to have ended, may be opening its connections again."""
+        """Return whether the run may have another driver that is still running but is reopening its connections."""
         try:
             info = store.find(self.id)
         except RunNotFoundError:
@@ -125,7 +126,7 @@ class FoundRun:
 
     @property
     def ended(self) -> float | None:
-        """The time at which the run ended, in seconds since the epoch, or None."""
+        """The time at which the run ended, in seconds since the epoch, or None if it continues."""
         ends = [journal.ended for _, journal in self.journals]
         return max(end or 0.0 for end in ends) if all(ends) else None
 
@@ -136,7 +137,7 @@ class FoundRun:
         return [rank for rank in range(int(self.about["run"]["size"])) if rank not in known]
 
     def is_news(self, store: RunStore) -> bool:
-        """Whether the end of the run is not in the store."""
+        """Whether the store does not yet contain the end of the run."""
         status = self._status_in(store)
         return status is None or not status.ended or status is Status.LOST or self.ended is None
 
@@ -147,9 +148,9 @@ class FoundRun:
             return None
 
     def readers(self, on_records: Records) -> list[RunReader]:
-        """Return a reader for each journal and for each rank without one, in the order of the ranks."""
+        """Return the readers in rank order: one for each journal, and one for each rank without a journal."""
         present = [_reader(worker, journal.rank, journal, worker.name, on_records) for worker, journal in self.journals]
-        # In an elastic run, other ranks have replaced the ranks without a journal.
+        # In an elastic run, ranks without a journal have been replaced by other ranks.
         absent = [] if self.elastic else self.missing
         workers = self.about["run"]["workers"]
         # A rank without a journal is dead, so the worker of its placeholder kernel is never used.
@@ -164,14 +165,14 @@ def _reader(worker: Worker, rank: int, journal: JournalInfo | None, name: str, o
 
 
 async def find_runs(workers: Iterable[Worker]) -> list[FoundRun]:
-    """Return the runs in the journals of the workers, in the order in which they began."""
+    """Return the runs in the workers' journals, in the order in which they began."""
     asked = list(workers)
     answers = await asyncio.gather(*(worker.records() for worker in asked))
     runs: dict[str, list[tuple[Worker, JournalInfo]]] = {}
     seen: set[tuple[str, str]] = set()
     for worker, answer in zip(asked, answers, strict=True):
         for journal in answer.records:
-            # A living worker may have persisted the same journal in the run's folder.
+            # A worker that is still alive may also have persisted the same journal in the run's folder.
             if (journal.run, journal.kernel) not in seen:
                 seen.add((journal.run, journal.kernel))
                 runs.setdefault(journal.run, []).append((worker, journal))
@@ -180,7 +181,7 @@ async def find_runs(workers: Iterable[Worker]) -> list[FoundRun]:
 
 
 async def is_led(found: FoundRun, store: RunStore, seconds: float = OPEN_AGAIN_SECONDS) -> bool:
-    """Return whether a driver leads a run. Wait for a while if that driver may be opening its connections again."""
+    """Return whether a driver leads a run. If that driver may be reopening its connections, wait for a while first."""
     give_up = time.monotonic() + seconds
     while not found.is_led(store):
         if not found.may_be_led(store) or time.monotonic() > give_up:
@@ -192,17 +193,17 @@ async def is_led(found: FoundRun, store: RunStore, seconds: float = OPEN_AGAIN_S
 
 
 def restore_run(found: FoundRun, store: RunStore, *, write: bool) -> Run:
-    """Return a found run, to be fed by its readers; with `write` this driver continues its files.
+    """Return a found run, which its readers then fill; with `write`, this driver continues the run's files.
 
-    Messages of ranks whose workers are lost are in the files only.
+    Messages from ranks whose workers are lost exist only in these files.
     """
     make = store.resume if write else store.follow
-    # Ranks of an elastic run change their numbers, so no number is missing for good.
+    # The ranks of an elastic run change their numbers, so no number is permanently missing.
     return make(found.about["run"], found.about["code"], missing=() if found.elastic else found.missing)
 
 
 async def until_caught_up(readers: Sequence[RunReader], seconds: float) -> bool:
-    """Return whether all readers have caught up within ``seconds``."""
+    """Return whether all readers catch up within ``seconds``."""
     deadline = time.monotonic() + seconds
     while not all(reader.caught_up for reader in readers):
         if time.monotonic() > deadline:
@@ -212,7 +213,7 @@ async def until_caught_up(readers: Sequence[RunReader], seconds: float) -> bool:
 
 
 async def follow_to_end(readers: Sequence[RunReader], sink: Sink) -> list[Reply]:
-    """Follow an elastic run without control over it, and return the replies of the ranks that reached the run's end."""
+    """Follow an elastic run without controlling it, and return the replies of the ranks that reached the end."""
     replies = await asyncio.gather(*(reader.read(sink) for reader in readers))
     failed = [reply for reply in replies if reply.status == "error"]
     ended = [reply for reply in replies if reply.status == "ok"]

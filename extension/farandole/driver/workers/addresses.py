@@ -1,4 +1,4 @@
-"""Addresses of hub and workers: the one that a program connects to, and the host that the hub's proxy expects."""
+"""The addresses of a hub and its workers: the URL to connect to, and the Host header that the hub's proxy expects."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from aiohttp.resolver import DefaultResolver
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """A ``url`` with a slash at its end, and the ``host`` of its requests if it is not that of the URL.
+    """A ``url`` with a trailing slash, and the ``host`` for the Host header if it differs from the host in the URL.
 
-    A hub gives each user a host, which only browsers can resolve on some networks. Servers of the hub connect to its
-    proxy by another name; the proxy finds the way by the header ``Host``.
+    A hub can give each user a separate host name, which on some networks only browsers can resolve. Servers of the hub
+    connect to its proxy under another name, and the proxy routes their requests by the ``Host`` header.
     """
 
     url: str
@@ -23,16 +23,16 @@ class Address:
 
     @classmethod
     def of(cls, url: str, public: str = "") -> Address:
-        """Return the address of a hub; ``public`` is its address for browsers if ``url`` is another one."""
+        """Return the address of a hub; ``public`` is the hub's address for browsers if that differs from ``url``."""
         return cls(url=f"{url.rstrip('/')}/", host=urlsplit(public).netloc)
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of each request."""
+        """The headers to add to each request."""
         return {"Host": self.host} if self.host else {}
 
     def server(self, url: str) -> Address:
-        """Return the address of a server of this hub, by the URL or the path that the hub gives for it."""
+        """Return the address of a server on this hub, given the URL or path by which the hub refers to that server."""
         parts = urlsplit(url)
         if parts.netloc and not self.host:
             return Address.of(url)
@@ -40,7 +40,7 @@ class Address:
 
 
 class LocalhostResolver(AbstractResolver):
-    """Resolves names below ``localhost`` to this machine, as browsers do (RFC 6761, section 6.3); Python does not."""
+    """Resolves names below ``localhost`` to this machine, as browsers do (RFC 6761, section 6.3), unlike Python."""
 
     def __init__(self) -> None:
         self._resolver = DefaultResolver()
@@ -53,5 +53,5 @@ class LocalhostResolver(AbstractResolver):
         return await self._resolver.resolve("localhost" if local else host, port, family)
 
     async def close(self) -> None:
-        """Release the resolver."""
+        """Close the underlying resolver."""
         await self._resolver.close()

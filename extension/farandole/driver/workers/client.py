@@ -24,25 +24,27 @@ from farandole.exceptions import (
 )
 
 QUOTA = re.compile(r"this hub allows [0-9]+ for each user|maximum of [0-9]+ named servers")
-"""Matches refusals because of a limit: Farandole's own limits and JupyterHub's ``named_server_limit_per_user``."""
+"""Matches the hub's messages when a limit is reached: Farandole's own limits, and JupyterHub's
+``named_server_limit_per_user``."""
 NOT_STARTING = re.compile(r"is not starting")
 HUB_STOP_SECONDS = 150.0
-"""Timeout to stop a server. A starting server can only be stopped once it is up or its start has timed out, which
-takes 120 s for local processes."""
+"""How many seconds stopping a server may take. A server that is starting can only be stopped once it is up or its start
+has timed out, which takes 120 s for local processes."""
 STOP_PAUSES = (0.2, 2.0)
-"""First and longest pause, in seconds, between checks whether a server has stopped. The pause grows, so that hundreds
-of stopping servers do not overload the hub."""
+"""The first and the longest pause, in seconds, between checks whether a server has stopped. The pause grows so that
+hundreds of stopping servers do not overload the hub."""
 REQUESTS_AT_ONCE = 8
-"""Concurrent start requests. The hub is a single process: more requests are not answered sooner, and in a queue of
-hundreds the last ones time out."""
+"""The maximum number of concurrent start requests. The hub is a single process, so more requests would not be answered
+sooner, and in a queue of hundreds the last requests would time out."""
 STOPS_AT_ONCE = 32
-"""Concurrent stop requests. The hub delays its first answer by up to ten seconds if the server is slow to stop."""
+"""The maximum number of concurrent stop requests. The hub delays its first answer by up to ten seconds if a server is
+slow to stop."""
 EVENTS_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_read=60)
-"""A start has no time limit here, but the hub sends a keep-alive every 8 s."""
+"""The timeout for start events. A start may take any time, but the hub sends a keep-alive every 8 s in the meantime."""
 
 
 class HubClient:
-    """JupyterHub's REST API with the permissions of one token.
+    """JupyterHub's REST API, used with the permissions of one token.
 
     Source: https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html
     """
@@ -56,7 +58,7 @@ class HubClient:
         public: str = "",
         stop_seconds: float = HUB_STOP_SECONDS,
     ) -> None:
-        """Use the hub at ``url``, whose address for browsers is ``public`` if that is another one."""
+        """Use the hub at ``url``; ``public`` is its address for browsers if that differs from ``url``."""
         self.address = Address.of(url, public)
         self.url = self.address.url
         self.token = token
@@ -67,13 +69,13 @@ class HubClient:
         self._user: str | None = None
 
     async def user(self) -> str:
-        """Return the name of the user that the token belongs to."""
+        """Return the name of the user who owns the token."""
         if self._user is None:
             self._user = str((await self._json("GET", "user"))["name"])
         return self._user
 
     async def servers(self) -> dict[str, dict[str, Any]]:
-        """Return the user's running, starting and stopping servers by name."""
+        """Return the user's running, starting and stopping servers, indexed by name."""
         model = await self._json(
             "GET", f"users/{quote(await self.user(), safe='')}", params={"include_stopped_servers": 0}
         )
@@ -81,17 +83,17 @@ class HubClient:
         return servers
 
     async def start_server(self, name: str, user_options: dict[str, Any]) -> None:
-        """Request the start of a named server; do not wait until it is ready."""
+        """Request the start of a named server without waiting until the server is ready."""
         path = await self._server_path(name)
         async with self._start_slots:
             await _uncancelled(self._json("POST", path, json={"user_options": user_options, "display_name": name}))
 
     async def stop_server(self, name: str) -> None:
-        """Stop and remove a named server; return when the name is free again."""
+        """Stop and remove a named server, and wait until its name is available again."""
         path = await self._server_path(name)
         try:
-            # The timeout starts after the hub has accepted the first request: among hundreds of servers, most wait
-            # for a slot before that.
+            # The timeout begins after the hub has accepted the first request, because when hundreds of servers are
+            # stopped, most have to wait for a slot first.
             async with self._stop_slots:
                 exists = await self._delete(path)
             async with asyncio.timeout(self._stop_seconds):
@@ -106,7 +108,7 @@ class HubClient:
             ) from exc
 
     async def worker_token(self, name: str) -> str:
-        """Return a token that gives access to this worker only, or our own token if the hub's version is too old."""
+        """Return a token that gives access to this worker only, or the client's own token if the hub cannot issue one."""
         path = f"farandole/{await self._server_path(name)}/token"
         try:
             async with self._start_slots:
@@ -118,7 +120,7 @@ class HubClient:
         return str(answer["token"])
 
     async def gpus(self) -> dict[str, dict[str, Any]]:
-        """Return the hub's GPUs and their holders by class; empty if the hub does not manage GPUs."""
+        """Return the hub's GPUs and their holders by class, or an empty dict if the hub does not manage GPUs."""
         try:
             found: dict[str, dict[str, Any]] = await self._json("GET", "farandole/gpus")
         except HubError as exc:
@@ -128,7 +130,10 @@ class HubClient:
         return found
 
     async def progress(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the hub's events while a server starts: ``message``, ``progress`` (percent), ``ready``, ``failed``."""
+        """Yield the hub's events while a server starts.
+
+        Each event has a ``message`` and the ``progress`` in percent; ``ready`` or ``failed`` marks the last event.
+        """
         path = f"{await self._server_path(name)}/progress"
         while True:
             try:
@@ -140,7 +145,7 @@ class HubClient:
             except aiohttp.ClientError as exc:
                 raise self._unreachable(exc) from exc
             except HubError as exc:
-                # While the hub cleans up after a failed start, it answers 400; it reports the failure afterwards.
+                # The hub answers 400 while it cleans up after a failed start, and reports the failure afterwards.
                 if not NOT_STARTING.search(str(exc)):
                     raise
             await asyncio.sleep(0.2)
@@ -153,9 +158,9 @@ class HubClient:
             return await answer.json() if answer.content_type == "application/json" else None
 
     async def _delete(self, path: str) -> bool:
-        """Request the removal of a server; return whether it still exists.
+        """Request the removal of a server; return whether the server still exists.
 
-        The hub answers 400 while a server starts or stops, and 404 when it is gone.
+        The hub answers 400 while a server is starting or stopping, and 404 when the server is gone.
         """
         try:
             async with self._request("DELETE", path, json={"remove": True}):
@@ -166,14 +171,14 @@ class HubClient:
             return exc.status == 400
 
     def _unreachable(self, exc: Exception) -> HubUnreachableError:
-        """Return the error for a hub that does not answer a request, or stops sending."""
+        """Return the error for a hub that does not answer a request or stops sending data."""
         return HubUnreachableError(
             f"no hub answers at {self.url} ({exc}). Check the address, or use `--local` to work without a hub."
         )
 
     @asynccontextmanager
     async def _request(self, method: str, path: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request to the hub's API and yield the answer; raises `HubError` if the hub refuses it."""
+        """Send a request to the hub's API and yield the response; raises `HubError` if the hub refuses the request."""
         url = f"{self.url}hub/api/{path}"
         headers = {**self.address.headers, "Authorization": f"token {self.token}"}
         options.setdefault("timeout", REQUEST_TIMEOUT)
@@ -193,13 +198,13 @@ class HubClient:
 
 
 def _own_address(answer: aiohttp.ClientResponse) -> str:
-    """Return the hub's own address if it redirects there, as it does on every other host; else an empty string."""
+    """Return the hub's own address if the hub redirects there, as it does from every other host, or an empty string."""
     place = urlsplit(answer.headers.get("Location", "")) if 300 <= answer.status < 400 else None
     return f"{place.scheme}://{place.netloc}" if place is not None and place.netloc else ""
 
 
 def _refusal(request: str, status: int, reason: str, retry_after: str) -> HubError:
-    """Return the error for a request that the hub has refused."""
+    """Return the error for a request that the hub refused."""
     if status in {401, 403}:
         return PermissionDeniedError(
             f"the hub refused the token ({status} {reason}). It has expired or lacks a scope: restart your notebook "
@@ -226,19 +231,19 @@ def _reason(text: str) -> str:
 
 
 async def _uncancelled(request: Coroutine[Any, Any, None]) -> None:
-    """Await a request; delay a cancellation until the hub has answered.
+    """Await a request, and delay any cancellation until the hub has answered.
 
-    Otherwise the DELETE that cleans up could overtake the POST: it would find no server, and the one that the POST
-    starts would stay.
+    Otherwise the DELETE request of the cleanup could overtake the POST request. It would find no server, and the server
+    that the POST request starts would never be removed.
     """
     task = asyncio.ensure_future(request)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        # A second Ctrl-C cancels this wait as well, and the hub still has not answered.
+        # A second Ctrl-C cancels this wait too, but the hub still has not answered.
         while not task.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
-        # Retrieve the exception, so that asyncio does not log it as unhandled.
+        # Retrieve the exception so that asyncio does not log it as unhandled.
         task.exception()
         raise

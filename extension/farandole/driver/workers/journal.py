@@ -1,4 +1,4 @@
-"""Summaries of a worker's journals of runs, as ``GET farandole/records`` returns them."""
+"""Summaries of a worker's run journals, as returned by ``GET farandole/records``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from farandole.protocol import Part
 
 @dataclass(frozen=True, kw_only=True)
 class JournalInfo:
-    """A summary of a worker's journal of one rank in one run.
+    """A summary of a worker's journal for one rank in one run.
 
-    - ``requests`` maps message ids of the run's requests to their parts.
+    - ``requests`` maps the message ids of the run's requests to their parts.
     - ``ended`` is a time in seconds since the epoch, or None while the run continues.
     - ``led`` is true while a driver reads the journal or is connected to the kernel.
     - ``count`` is the number of messages.
-    - ``about`` holds what the driver noted when it began the run: ``run`` (see `farandole.runs.run.RunInfo`) and
-      ``code``.
+    - ``about`` describes the run as the driver began it: ``run`` (see `farandole.runs.run.RunInfo`) and ``code``.
     """
 
     run: str
@@ -32,14 +31,14 @@ class JournalInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerJournal:
-    """The ids of a worker's live kernels, and its journals, oldest first."""
+    """The ids of a worker's live kernels, and the worker's journals, oldest first."""
 
     kernels: tuple[str, ...]
     records: tuple[JournalInfo, ...]
 
     @classmethod
     def from_json(cls, answer: dict[str, Any]) -> WorkerJournal:
-        """Parse the answer of ``GET farandole/records``."""
+        """Parse the response to ``GET farandole/records``."""
         records = [
             JournalInfo(**{**one, "requests": {key: Part(part) for key, part in one["requests"].items()}})
             for one in answer["records"]
@@ -47,5 +46,5 @@ class WorkerJournal:
         return cls(kernels=tuple(answer["kernels"]), records=tuple(records))
 
     def requests_of(self, run: str, kernel_id: str) -> dict[str, Part]:
-        """Return the requests of a run that have reached a kernel."""
+        """Return those requests of a run that have reached a kernel."""
         return next((one.requests for one in self.records if (one.run, one.kernel) == (run, kernel_id)), {})

@@ -1,4 +1,4 @@
-"""Ranks without a hub: a private Jupyter server on this machine is the only worker."""
+"""Workers without a hub: a private Jupyter server on this machine is the only worker."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from farandole.server.worker.args import WORKER_ARGS
 from farandole.server.worker.lifeline import LIFELINE_VARIABLE
 
 LOCAL_STOP_SECONDS = 10.0
-"""Timeout for the server to exit; it stops its kernels and copies the journals of runs into their folders meanwhile."""
+"""How many seconds the server may take to exit. Meanwhile it stops its kernels and copies the journals of runs into the
+runs' folders."""
 
 
 class LocalWorkers(WorkerSource):
-    """One Jupyter server on loopback, with a random token, that ends when the driver ends.
+    """One Jupyter server on loopback with a random token, which ends when the driver ends.
 
-    The user's own Jupyter server is not used: it may restart dead kernels silently and drop output, and scripts and
-    other editors have none.
+    The user's own Jupyter server is not used, because it may silently restart dead kernels and drop output, and scripts
+    and other editors have no such server.
     """
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
@@ -68,21 +69,21 @@ class LocalWorkers(WorkerSource):
         return [worker]
 
     async def find(self, cluster: str) -> list[Worker]:
-        """Return the worker if it is running and belongs to this cluster."""
+        """Return the worker if it is running and belongs to this cluster, or an empty list."""
         if self._worker is None or self._cluster != cluster or self._server is None or self._server.poll() is not None:
             return []
         return [self._worker]
 
     async def names(self, cluster: str) -> list[str]:
-        """Return the worker's name if it belongs to this cluster."""
+        """Return the worker's name if it is running and belongs to this cluster, or an empty list."""
         return [worker.name for worker in await self.find(cluster)]
 
     async def clusters(self) -> dict[str, int]:
-        """Return the only cluster, if it is running."""
+        """Return the only cluster and its single worker, if that is running."""
         return {self._cluster: 1} if await self.find(self._cluster) else {}
 
     async def stop(self, _names: Sequence[str], /) -> None:
-        """End the server and its kernels: close its lifeline, and kill it after 10 s."""
+        """End the server and its kernels by closing the server's lifeline; kill the server if it is still there after 10 s."""
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
@@ -91,7 +92,7 @@ class LocalWorkers(WorkerSource):
         self._server = self._worker = None
 
     async def close(self) -> None:
-        """Stop the worker, because no other driver could attach to it."""
+        """Stop the worker, because no other driver could attach to it, and close the connections."""
         await self.stop([])
         await self._session.close()
 

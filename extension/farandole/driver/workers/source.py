@@ -1,4 +1,4 @@
-"""Workers that a JupyterHub starts as named servers of the user."""
+"""Starts workers on a JupyterHub, as named servers of the user."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ WORKER_NAME = re.compile(r"^(?P<cluster>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)-w(?P<in
 
 
 class HubWorkers(WorkerSource):
-    """Workers that are named servers ``<cluster>-w<i>`` of the token's user."""
+    """Workers on a JupyterHub, which are named servers ``<cluster>-w<i>`` of the token's user."""
 
     def __init__(self, client: HubClient) -> None:
         self._client = client
         self._tokens: dict[str, tuple[str, str]] = {}
-        """When each worker was started, and the token for it."""
+        """The start time and the token of each worker, indexed by name."""
 
     @classmethod
     def from_environment(cls, url: str | None, token: str | None, session: aiohttp.ClientSession) -> HubWorkers:
-        """Use the given address and token, else those of this process's notebook server.
+        """Use the given address and token, or by default those of this process's notebook server.
 
         Raises:
-            NoClusterError: the process does not run under a hub, and no address or token was given.
+            NoClusterError: the address or the token is missing, because the process does not run under a hub.
         """
         own = os.environ.get("FARANDOLE_HUB_URL")
         url = url or own
@@ -50,13 +50,13 @@ class HubWorkers(WorkerSource):
                 "there is no JupyterHub here: this kernel was not started by one. Use `%cluster start --local` for "
                 "ranks on this machine, or give `hub_url=` and `token=`."
             )
-        # JupyterHub tells its servers its address for browsers.
+        # JupyterHub gives its servers the address that browsers use.
         public = os.environ.get("JUPYTERHUB_HOST", "") if url == own else ""
         return cls(HubClient(url=url, token=token, session=session, public=public))
 
     @property
     def client(self) -> HubClient:
-        """The client of the hub's API."""
+        """The client for the hub's API."""
         return self._client
 
     async def start(
@@ -76,40 +76,40 @@ class HubWorkers(WorkerSource):
             raise
 
     async def find(self, cluster: str) -> list[Worker]:
-        """Return the cluster's ready workers in order."""
+        """Return the cluster's ready workers, ordered by index."""
         servers = await self._client.servers()
         ready = [match for match in _matches(servers, cluster) if servers[match[0]].get("ready")]
         ready.sort(key=lambda match: int(match["index"]))
         return await asyncio.gather(*(self.worker(match[0], servers[match[0]]["url"]) for match in ready))
 
     async def clusters(self) -> dict[str, int]:
-        """Return the user's clusters and their numbers of workers."""
+        """Return the user's clusters and how many workers each has."""
         counts: dict[str, int] = {}
         for match in _matches(await self._client.servers()):
             counts[match["cluster"]] = counts.get(match["cluster"], 0) + 1
         return counts
 
     async def names(self, cluster: str) -> list[str]:
-        """Return the names of the cluster's workers, including workers that are starting or hang."""
+        """Return the names of the cluster's workers, including workers that are starting or do not respond."""
         return sorted(match[0] for match in _matches(await self._client.servers(), cluster))
 
     async def gpus(self) -> dict[str, dict[str, Any]]:
-        """Return the hub's GPUs and their holders by class."""
+        """Return the hub's GPUs and their holders, by class."""
         return await self._client.gpus()
 
     async def stop(self, names: Sequence[str], /) -> None:
-        """Stop and remove these servers. All are tried before the first error is raised."""
+        """Stop and remove these servers. The first error is raised only after all servers have been tried."""
         outcomes = await asyncio.gather(*(self._client.stop_server(name) for name in names), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
     async def close(self) -> None:
-        """Close the connections; the workers keep running and can be attached again."""
+        """Close the connections. The workers keep running, and a driver can attach to them later."""
         await self._client.session.close()
 
     async def _clean_up(self, names: Sequence[str], progress: Progress) -> None:
-        """Stop the servers of a failed start; report errors without hiding the cause of the failure."""
+        """Stop the servers of a failed start. Errors are only shown, so that they do not hide the original error."""
         try:
             await self.stop(names)
         except FarandoleError as exc:
@@ -138,7 +138,7 @@ class HubWorkers(WorkerSource):
         raise WorkerStartError(f"the hub sent no more events of worker {name} before it was ready: {message}")
 
     async def _request_start(self, name: str, options: WorkerOptions, timeout: float) -> None:
-        """Request the start of a worker; retry while the hub answers that too many servers are starting."""
+        """Request the start of a worker, and retry as long as the hub answers that too many servers are starting."""
         give_up = asyncio.get_running_loop().time() + timeout
         while True:
             try:
@@ -150,10 +150,11 @@ class HubWorkers(WorkerSource):
             await asyncio.sleep(pause)
 
     async def worker(self, name: str, url: str, *, started: str = "") -> Worker:
-        """Return a worker by its name and its URL, or its path on the hub.
+        """Return a worker, given its name and its URL or its path on the hub.
 
-        The worker receives a token that reaches only itself, since programs on it can read the requests. Given when it
-        was ``started``, the token of the last call is used again.
+        The worker gets a token that is valid only for that worker, because programs on the worker can read the
+        requests. The previous token is used again if ``started``, the worker's start time, has not changed since the
+        last call.
         """
         if not started or self._tokens.get(name, ("", ""))[0] != started:
             self._tokens[name] = started, await self._client.worker_token(name)
@@ -168,7 +169,7 @@ class HubWorkers(WorkerSource):
         )
 
     async def _presence(self, name: str) -> bool | None:
-        """Return whether the hub lists a worker; None if the hub, or the proxy in front of it, does not answer."""
+        """Return whether the hub lists a worker, or None if the hub does not answer the question."""
         try:
             return name in await self._client.servers()
         except HubError:
@@ -176,7 +177,7 @@ class HubWorkers(WorkerSource):
 
 
 def _matches(servers: Iterable[str], cluster: str | None = None) -> list[re.Match[str]]:
-    """Return the matches of `WORKER_NAME` among names of servers, of one cluster or of all."""
+    """Match server names against `WORKER_NAME`, and return the matches of one cluster, or of all clusters."""
     matches = (WORKER_NAME.match(name) for name in servers)
     return [match for match in matches if match and cluster in {None, match["cluster"]}]
 
@@ -184,7 +185,7 @@ def _matches(servers: Iterable[str], cluster: str | None = None) -> list[re.Matc
 def _show_queue(
     name: str, event: dict[str, Any], progress: Progress, deadline: asyncio.Timeout, timeout: float
 ) -> None:
-    """Show a worker's place in the queue for GPUs; the start timeout begins when the worker leaves the queue."""
+    """Show a worker's position in the queue for GPUs. The start timeout begins when the worker leaves the queue."""
     progress(f"worker {name}: {event['message']}")
     waiting = event["queue"] > 0
     deadline.reschedule(None if waiting else asyncio.get_running_loop().time() + timeout)

@@ -1,4 +1,4 @@
-"""A worker: one Jupyter server that runs ranks."""
+"""A worker, which is a Jupyter server that runs ranks."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from farandole.exceptions import WorkerStartError
 from farandole.protocol import RECORD_SIGN_SECONDS
 
 Progress: TypeAlias = Callable[[str], None]
-"""Called with one line for the user while workers start."""
+"""A callback that gets one line of text to show to the user while workers start."""
 
 HEARTBEAT_SECONDS = 20.0
-"""Interval of websocket pings, which are needed because a host that loses power does not close its connections."""
+"""The interval of websocket pings in seconds. Pings are necessary because a host that loses power does not close its
+connections."""
 OPEN_SECONDS = 15.0
-"""Timeout for opening a websocket, because a hung server, or the proxy in front of one, may never answer."""
+"""How many seconds opening a websocket may take. A hung server, or the proxy in front of one, may never answer."""
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30)
 FOLLOW_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=3 * RECORD_SIGN_SECONDS)
-"""A rank may be silent for hours, but the worker sends keep-alives in between. Without them, a proxy could keep the
-connection to a killed worker open forever."""
+"""The timeout for reading a journal. A rank may be silent for hours, but the worker sends keep-alives in the meantime.
+Without this timeout, a proxy could keep the connection to a killed worker open forever."""
 LOST_SECONDS = 120.0
-"""How long a driver tries to reach a worker that may still exist, for example while the hub or the proxy restarts."""
+"""How many seconds a driver tries to reach a worker that may still exist, for example while the hub or the proxy
+restarts."""
 REFUSED_SECONDS = 3.0
-"""How long a proxy may refuse connections to a worker that the hub still lists before the worker is treated as lost.
-
-The hub polls its servers rarely and may notice late that a worker has ended.
-"""
+"""How many seconds a proxy may refuse connections to a worker that the hub still lists before the worker is treated as
+lost. The hub polls its servers rarely, so it may be late to notice that a worker has ended."""
 PROBE_SECONDS = 5.0
 LONGEST_PROBE_PAUSE = 2.0
 GONE = "lost: its worker ended or cannot be reached"
 
 Presence: TypeAlias = Callable[[], Awaitable[bool | None]]
-"""Returns whether the source of a worker still lists it; None if the source does not answer."""
+"""A coroutine function that returns whether the source of a worker still lists it, or None if the source does not
+answer."""
 
 
 async def _gone() -> bool | None:
@@ -48,7 +49,7 @@ async def _gone() -> bool | None:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerInfo:
-    """What a worker offers (``GET farandole/worker``).
+    """The worker's description of itself (``GET farandole/worker``).
 
     - ``idle_minutes`` is the time after which the hub stops an idle worker; 0 means never.
     - ``idle_seconds`` is how long the worker had been idle when it answered; None means that a rank is busy.
@@ -64,19 +65,20 @@ class WorkerInfo:
     idle_minutes: float = 0.0
     idle_seconds: float | None = 0.0
     backend: str = ""
-    """The backend with which the cluster was started; empty for the default."""
+    """The backend with which the cluster was started, or an empty string for the default."""
 
     @property
     def machine(self) -> str:
-        """The boot id of the machine that contains the node; see `farandole.server.worker.routes.node_id`."""
+        """The boot id of the machine on which the node runs; see `farandole.server.worker.routes.node_id`."""
         return self.node.partition("/")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLook:
-    """A worker's current state (``GET farandole/look``): its info, its usage and the ids of its active runs.
+    """A worker's current state (``GET farandole/look``).
 
-    ``usage`` is ``Usage`` of `farandole.server.panel.wire`.
+    - ``usage`` has the fields of ``Usage`` in `farandole.server.panel.wire`.
+    - ``runs`` contains the ids of the worker's active runs.
     """
 
     info: WorkerInfo
@@ -85,9 +87,9 @@ class WorkerLook:
 
 
 class Worker:
-    """A Jupyter server at `url` (with a trailing slash), reached with `token` over an injected client session.
+    """A Jupyter server at `url`, which ends with a slash. Requests use `token` and the given client session.
 
-    ``host`` is the Host header of requests, if it differs from the host in the URL; see `Address`.
+    ``host`` is the Host header of requests if it differs from the host in the URL; see `Address`.
     """
 
     def __init__(
@@ -103,45 +105,45 @@ class Worker:
         self.name = name
         self.url = url
         self.presence = presence or _gone
-        """Tells whether the worker still exists. By default, a worker that does not answer is treated as gone."""
+        """Returns whether the worker still exists. By default, a worker that does not answer is treated as gone."""
         self._headers = {**Address(url=url, host=host).headers, "Authorization": f"token {token}"}
         self._session = session
 
     async def info(self) -> WorkerInfo:
-        """Return what the worker offers."""
+        """Request the worker's description of itself."""
         return self._info(await self._request("GET", "farandole/worker"))
 
     async def look(self) -> WorkerLook:
-        """Return the worker's current state."""
+        """Request the worker's current state."""
         answer = await self._get("farandole/look")
         return WorkerLook(info=self._info(answer["info"]), usage=answer["usage"], runs=tuple(answer["runs"]))
 
     async def log(self, offset: int) -> dict[str, Any]:
-        """Return ``offset``, ``next``, ``size`` and ``text`` of a piece of the log of the worker's server."""
+        """Return a section of the worker's server log as ``offset``, ``next``, ``size`` and ``text``."""
         return await self._get("farandole/log", params={"offset": offset})
 
     def _info(self, answer: dict[str, Any]) -> WorkerInfo:
         return WorkerInfo(**{**answer, "worker": self.name, "backends": tuple(answer["backends"])})
 
     async def open_rendezvous(self, slots: list[dict[str, Any]], *, host: str) -> int:
-        """Open Horovod's rendezvous server for these slots on the worker and return its port.
+        """Open Horovod's rendezvous server for these slots on the worker, and return the server's port.
 
-        The server listens at `host`, or on all interfaces if `host` is empty.
+        The server listens on `host`, or on all interfaces if `host` is empty.
         """
         answer = await self._request("POST", "farandole/rendezvous", json={"slots": slots, "host": host})
         return int(answer["port"])
 
     async def start_kernel(self, slot: int) -> str:
-        """Start a kernel for the given slot (0 to ranks - 1) and return its id.
+        """Start a kernel for the given slot (0 to ranks - 1) and return the kernel's id.
 
-        The kernel belongs to a Jupyter session whose path names the slot, so that `kernels` can find it later.
+        The kernel belongs to a Jupyter session whose path contains the slot, so that `kernels` can find it later.
         """
         body = {"path": f"rank-{slot}", "name": f"rank-{slot}", "type": "console", "kernel": {"name": "python3"}}
         answer = await self._request("POST", "api/sessions", json=body)
         return str(answer["kernel"]["id"])
 
     async def kernels(self) -> dict[int, str]:
-        """Return the ids of the rank kernels that are running on the worker, by slot."""
+        """Return the ids of the rank kernels that are running on the worker, indexed by slot."""
         sessions = await self._request("GET", "api/sessions")
         return {
             int(session["path"].removeprefix("rank-")): session["kernel"]["id"]
@@ -150,11 +152,11 @@ class Worker:
         }
 
     async def interrupt_kernel(self, kernel_id: str) -> None:
-        """Send a kernel SIGINT."""
+        """Send SIGINT to a kernel."""
         await self._request("POST", f"api/kernels/{kernel_id}/interrupt", missing_ok=True)
 
     async def stop_kernel(self, kernel_id: str) -> None:
-        """Shut a kernel down; kill it if it does not exit."""
+        """Shut down a kernel; the server kills it if it does not exit."""
         await self._request("DELETE", f"api/kernels/{kernel_id}", missing_ok=True)
 
     async def kernel_socket(self, kernel_id: str, session_id: str, protocol: str) -> aiohttp.ClientWebSocketResponse:
@@ -176,14 +178,14 @@ class Worker:
             raise WorkerStartError(f"worker {self.name} opened no channel to its kernel: {reason}") from exc
 
     async def records(self) -> WorkerJournal:
-        """Return the ids of the kernels that are alive on the worker, and the worker's journals of runs."""
+        """Return the ids of the worker's live kernels, and its run journals."""
         return WorkerJournal.from_json(await self._get("farandole/records"))
 
     async def find_again(self) -> WorkerJournal | str:
-        """Wait until the worker answers again and return its journals, or the reason to treat it as gone.
+        """Wait until the worker answers again and return its journals, or return the reason to treat the worker as
+        gone.
 
-        A broken connection alone is no such reason, because the hub or the proxy may be restarting while the ranks
-        continue.
+        A broken connection alone is no reason, because the hub or the proxy may be restarting while the ranks continue.
         """
         give_up, pause, refused = time.monotonic() + LOST_SECONDS, 0.05, None
         while time.monotonic() < give_up:
@@ -194,8 +196,9 @@ class Worker:
                 present = await self._present()
                 if present is False:
                     return GONE
-                # A refusal comes from the proxy and means that the worker's port is closed or that the proxy has no
-                # route to the worker. This is stronger evidence than a timeout, which a busy worker also causes.
+                # A refusal comes from the proxy, and means that the worker's port is closed or that the proxy has no
+                # route to the worker. That is stronger evidence than a timeout, because a busy worker can also cause a
+                # timeout.
                 refusing = present is True and isinstance(exc, WorkerStartError)
                 refused = (refused or time.monotonic()) if refusing else None
                 if refused is not None and time.monotonic() - refused > REFUSED_SECONDS:
@@ -215,7 +218,7 @@ class Worker:
             return None
 
     async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:
-        """Yield a kernel's messages in a run, from number ``after`` + 1 on, as websocket frames; wait for new ones."""
+        """Yield a kernel's messages in a run, past and future, as websocket frames, starting after number ``after``."""
         path = f"farandole/records/{run}/{kernel_id}"
         try:
             async with self._session.get(
@@ -228,16 +231,17 @@ class Worker:
                 if answer.status >= 300:
                     raise WorkerStartError(await self._complaint("GET", path, answer), status=answer.status)
                 while head := await answer.content.read(1):
-                    # Each frame follows its length in four bytes; a length of 0 is a keep-alive.
+                    # Each frame is preceded by its length in four bytes. A length of 0 is a keep-alive.
                     if length := int.from_bytes(head + await answer.content.readexactly(3), "big"):
                         yield await answer.content.readexactly(length)
         except (TimeoutError, aiohttp.ClientError, asyncio.IncompleteReadError, ConnectionError) as exc:
             raise WorkerStartError(f"worker {self.name} interrupted its journal of run {run}: {exc}") from exc
 
     async def _get(self, path: str, **options: Any) -> dict[str, Any]:
-        """Return the JSON object at one of the worker's routes.
+        """Return the JSON object from one of the worker's routes.
 
-        While a worker starts or ends, the hub may answer in its place with a page; that raises `WorkerStartError`.
+        While a worker is starting or ending, the hub may answer with an HTML page instead, which raises
+        `WorkerStartError`.
         """
         answer: dict[str, Any] | None = await self._request("GET", path, **options)
         if answer is None:
@@ -245,7 +249,7 @@ class Worker:
         return answer
 
     async def _request(self, method: str, path: str, *, missing_ok: bool = False, **options: Any) -> Any:
-        """Send a request to the worker and return its JSON answer; raises `WorkerStartError` if it fails."""
+        """Send a request to the worker and return the JSON response; raises `WorkerStartError` if the request fails."""
         try:
             async with self._session.request(
                 method,
@@ -257,7 +261,7 @@ class Worker:
             ) as answer:
                 if missing_ok and answer.status == 404:
                     return None
-                # In place of a server that is not running, the hub answers and redirects to its own pages.
+                # If a server is not running, the hub answers in its place and redirects to its own pages.
                 if answer.status >= 300:
                     raise WorkerStartError(await self._complaint(method, path, answer), status=answer.status)
                 return await answer.json() if answer.content_type == "application/json" else None
@@ -272,11 +276,11 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """The options of a cluster's workers.
+    """The options for a cluster's workers.
 
-    - ``workers`` is how many workers the cluster will have, ``together`` how many of them are being started now.
-    - With ``wait``, workers queue while no GPU is free. They leave the queue together, like pods that Kubernetes
-      admits as a group.
+    - ``workers`` is how many workers the cluster will have, and ``together`` how many of them are being started now.
+    - With ``wait``, workers wait in a queue while no GPU is available. They leave the queue together, like a group of
+      pods that Kubernetes admits as a whole.
     """
 
     cluster: str
@@ -286,7 +290,7 @@ class WorkerOptions:
     wait: bool = False
     together: int = 1
     backend: str | None = None
-    """The backend given by the user; workers store it for drivers that attach later."""
+    """The backend that the user requested. Workers store it for drivers that attach later."""
 
     def user_options(self) -> dict[str, Any]:
         """Return the options in the form that the hub's spawner expects."""
@@ -310,7 +314,7 @@ class WorkerSource(ABC):
         """Start these workers, either all or none of them, and return them in order.
 
         Raises:
-            WorkerStartError: a worker failed or timed out. The other workers are stopped again.
+            WorkerStartError: a worker failed to start or timed out, and the other workers were stopped again.
         """
 
     @abstractmethod
@@ -326,12 +330,15 @@ class WorkerSource(ABC):
         """Return the names of a cluster's workers in any state."""
 
     async def gpus(self) -> dict[str, dict[str, Any]]:
-        """Return ``total``, ``free``, ``held`` by user and ``waiting`` for each class of GPUs; empty if unmanaged."""
+        """Return the counts of each GPU class as ``total``, ``free``, ``held`` (by user) and ``waiting``.
+
+        The result is empty if the source does not manage GPUs.
+        """
         return {}
 
     @abstractmethod
     async def stop(self, names: Sequence[str], /) -> None:
-        """Stop these workers and wait until they are gone; ignore unknown names."""
+        """Stop these workers, and wait until they are gone. Unknown names are ignored."""
 
     @abstractmethod
     async def close(self) -> None:

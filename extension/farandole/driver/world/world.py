@@ -1,4 +1,4 @@
-"""The world of a cluster: its process group, formed by the ranks on the driver's calls."""
+"""The world of a cluster, which is the process group that the ranks form on the driver's request."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from farandole.driver.world.backends.base import LOOPBACK, Backend, Endpoint, Ho
 from farandole.driver.world.backends.horovod import slot
 
 ANSWER_SECONDS = 30.0
-"""Timeout for a healthy rank to answer: a large sort or pickle delays all threads of the rank."""
+"""How many seconds a healthy rank may take to answer. A large sort or pickle delays all threads of the rank."""
 FORM_SECONDS = 120.0
 LOOPBACK_DEVICE = "lo"
 
 
 class World:
-    """Keeps the ranks of a group in one process group, which one backend forms."""
+    """Keeps the ranks of a group in one process group, which the selected backend forms."""
 
     def __init__(self, group: RankGroup, backend: Backend) -> None:
         self._group = group
@@ -28,15 +28,15 @@ class World:
 
     @property
     def formed(self) -> bool:
-        """Whether the current ranks of the group have formed the world, and nothing has invalidated it since."""
+        """Whether the current ranks of the group have formed the world, and the world is still valid."""
         return self._members == self._current()
 
     def invalidate(self) -> None:
-        """Let the next cell form the world again, because its state is unknown after an interrupt or a failure."""
+        """Make the next cell form the world again, because its state is unknown after an interrupt or a failure."""
         self._members = None
 
     def use(self, backend: Backend) -> None:
-        """Switch to a backend; nothing changes if it is the current one."""
+        """Switch to another backend. Has no effect if that backend is already in use."""
         if backend.name != self.backend.name:
             self.backend = backend
             self.invalidate()
@@ -44,10 +44,12 @@ class World:
     async def form(
         self, workers: Sequence[Worker], infos: Sequence[WorkerInfo], waiting: Sequence[RankKernel] | None = None
     ) -> None:
-        """Form the world; both sequences hold each rank's worker, in the order of the ranks.
+        """Form the world. Both sequences contain the worker of each rank, in rank order.
 
-        - All ranks have to answer first: if a peer is missing, Horovod's ``init`` can abort healthy processes.
-        - Ranks that are ``waiting`` in a running cell only receive the call; they report when the world is formed.
+        - All ranks have to answer a call first, because Horovod's ``init`` can abort healthy processes if a peer is
+          missing.
+        - Ranks that are ``waiting`` in a running cell only receive the call here, and report later that the world is
+          formed.
         """
         kernels, in_subshell = (self._group.kernels, False) if waiting is None else (waiting, True)
         control = functools.partial(self._group.control, kernels=kernels, in_subshell=in_subshell)
@@ -61,10 +63,10 @@ class World:
         self._members = self._current()
 
     async def form_alone(self, kernel: RankKernel, info: WorkerInfo, *, rank: int, size: int) -> None:
-        """Form a world of size 1 on a new rank, which will probably be `rank` of `size` once it joins the others."""
+        """Form a world of size 1 on a new rank, which expects to become `rank` of `size` when it joins the others."""
         assignments = assign_ranks([info])
         endpoint = Endpoint(interface=LOOPBACK_DEVICE)
-        # Horovod needs no rendezvous server for a single rank, torch always needs a store.
+        # For a single rank, torch.distributed still needs a store, but Horovod needs no rendezvous server.
         if self.backend.host is Host.RANK_0:
             endpoint = await self._open_endpoint(kernel.worker, kernel, assignments, LOOPBACK_DEVICE)
         environment = self._environment(assignments[0], endpoint)
@@ -81,7 +83,7 @@ class World:
         *,
         in_subshell: bool = False,
     ) -> Endpoint:
-        """Open the backend's endpoint on the first worker or the first rank, on loopback or on all interfaces."""
+        """Open the backend's endpoint, if it has one, and make it listen on loopback or on all interfaces."""
         host, port = LOOPBACK if interface else "", 0
         if self.backend.host is Host.FIRST_WORKER:
             port = await worker.open_rendezvous([slot(one) for one in ranks], host=host)
@@ -98,7 +100,7 @@ class World:
 
 
 def common(assignment: RankAssignment, backend: Backend) -> dict[str, str]:
-    """Return the variables that `farandole.ranks.context` reads for every backend."""
+    """Return the variables that `farandole.ranks.context` reads with every backend."""
     return {
         "FARANDOLE_RANK": str(assignment.rank),
         "FARANDOLE_SIZE": str(assignment.size),

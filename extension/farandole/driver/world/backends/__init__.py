@@ -1,4 +1,4 @@
-"""The backends, one module each. A backend says what to set up before ranks form a world."""
+"""The backends, one module each. A backend defines what has to be set up before ranks form a world."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (Horo
 
 
 def choose_backend(wanted: str | None, offered: Sequence[Sequence[str]]) -> Backend:
-    """Return the requested backend, or the first that all workers offer.
+    """Return the requested backend, or by default the first backend that all workers offer.
 
     Args:
-        wanted: a name, or None for the default.
-        offered: the names of each worker's backends, its default first.
+        wanted: the name of a backend, or None for the default.
+        offered: the names of each worker's backends, with that worker's default first.
 
     Raises:
         UsageError: the backend does not exist, or a worker does not offer it.

@@ -1,4 +1,4 @@
-"""The interface of a backend, and the numbers of ranks that all backends use."""
+"""The interface of a backend, and the rank numbers that all backends use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, kw_only=True)
 class RankAssignment:
-    """A rank's numbers in the world; "local" and "cross" count within and across nodes, as in MPI and Horovod.
+    """The numbers of a rank in the world. As in MPI and Horovod, "local" counts within a node and "cross" across nodes.
 
-    Ranks of one node share a loopback interface, so each container is a node. `machine_size` is the number of ranks in
-    all containers of the machine.
+    A node is a set of ranks that share a loopback interface, so each container is a node. `machine_size` is the number
+    of ranks in all containers on the machine.
     """
 
     rank: int
@@ -35,14 +35,17 @@ class RankAssignment:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The numbers that Horovod needs, by name."""
+        """The numbers that Horovod needs, indexed by name."""
         names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """The address at which the ranks of a world find each other, and the network interface that they have to use."""
+    """The address at which the ranks of a world connect to each other, and the network interface to use.
+
+    `interface` is None if the backend chooses the interface itself.
+    """
 
     host: str = LOOPBACK
     port: int = 0
@@ -50,7 +53,7 @@ class Endpoint:
 
 
 class Host(Enum):
-    """The process that opens the endpoint."""
+    """The process that opens a backend's endpoint."""
 
     NONE = "none"
     FIRST_WORKER = "the first worker's server"
@@ -58,7 +61,10 @@ class Host(Enum):
 
 
 class Backend(ABC):
-    """Says which process opens the endpoint and what environment ranks need; `farandole.ranks.world.world` uses it."""
+    """Defines which process opens the endpoint, and which environment variables the ranks need.
+
+    `farandole.ranks.world.world` uses these variables on the ranks.
+    """
 
     name: ClassVar[str]
     host: ClassVar[Host]
@@ -69,21 +75,21 @@ class Backend(ABC):
 
 
 class NoBackend(Backend):
-    """A backend whose ranks know their numbers but share no process group."""
+    """A backend whose ranks have numbers but do not share a process group."""
 
     name = "none"
     host = Host.NONE
 
     def environment(self, _assignment: RankAssignment, _endpoint: Endpoint, /) -> dict[str, str]:
-        """Return nothing."""
+        """Return no variables."""
         return {}
 
 
 def assign_ranks(workers: Sequence[WorkerInfo]) -> list[RankAssignment]:
-    """Return the ranks' assignments; `workers` holds each rank's worker, in the order of the ranks.
+    """Return the numbers of all ranks; `workers` contains the worker of each rank, in rank order.
 
     Raises:
-        WorkerStartError: the workers run on several nodes, and the name of one resolves to no reachable address.
+        WorkerStartError: the workers run on several nodes, and a worker's host name resolves to no reachable address.
     """
     on_node: dict[str, list[int]] = {}
     on_machine = Counter(worker.machine for worker in workers)

@@ -1,4 +1,4 @@
-"""Horovod over its Gloo controller."""
+"""The Horovod backend, which uses Horovod's Gloo controller."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 from farandole.driver.world.backends.base import Backend, Endpoint, Host, RankAssignment
 
 GLOO_TIMEOUT_SECONDS = 6
-"""Timeout of Gloo's connections, 30 s by default: ranks that wait for a lost peer get their error after it."""
+"""How many seconds Gloo waits for a connection. Ranks that are waiting for a lost peer raise their error only after
+this timeout, so it is shorter than the default of 30 s."""
 
 
 class HorovodBackend(Backend):
-    """Horovod; each init gets the full environment, because a process keeps the variables of earlier ones.
+    """The Horovod backend. Ranks get the full environment for each init, because a process keeps earlier variables.
 
     Source: ``create_slot_env_vars`` and ``create_run_env_vars`` in ``horovod/runner/gloo_run.py`` of Horovod 0.28.1.
     """
@@ -20,7 +21,7 @@ class HorovodBackend(Backend):
     host = Host.FIRST_WORKER
 
     def environment(self, assignment: RankAssignment, endpoint: Endpoint, /) -> dict[str, str]:
-        """Return HOROVOD_* for one rank."""
+        """Return the ``HOROVOD_*`` environment variables for one rank."""
         variables = {
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
@@ -30,7 +31,7 @@ class HorovodBackend(Backend):
             "HOROVOD_ELASTIC": "0",
             "HOROVOD_LOG_HIDE_TIME": "1",
         }
-        # A world of size 1 has no endpoint, and with these variables Horovod would try to connect to one.
+        # A world of size 1 has no endpoint, but Horovod would try to connect to one if these variables were set.
         if endpoint.port:
             variables |= {
                 "HOROVOD_GLOO_RENDEZVOUS_ADDR": endpoint.host,
@@ -40,5 +41,5 @@ class HorovodBackend(Backend):
 
 
 def slot(assignment: RankAssignment) -> dict[str, Any]:
-    """Return the fields of Horovod's ``SlotInfo``."""
+    """Return the fields for Horovod's ``SlotInfo``."""
     return {"hostname": assignment.address, **assignment.numbers}

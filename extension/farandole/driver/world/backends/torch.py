@@ -1,4 +1,4 @@
-"""torch.distributed: NCCL if each rank has its own GPU, else Gloo."""
+"""The torch.distributed backend, with NCCL if each rank has its own GPU, or Gloo otherwise."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from farandole.driver.world.backends.base import Backend, Endpoint, Host, RankAs
 
 
 class TorchBackend(Backend):
-    """torch.distributed, with the environment variables of torchrun.
+    """The torch.distributed backend, which sets the same environment variables as torchrun.
 
-    Source: "Environment variable initialization" in PyTorch's documentation of torch.distributed.
+    Source: "Environment variable initialization" in the PyTorch documentation for torch.distributed.
     """
 
     name = "torch"
     host = Host.RANK_0
 
     def environment(self, assignment: RankAssignment, endpoint: Endpoint, /) -> dict[str, str]:
-        """Return the variables that ``torch.distributed`` and code written for torchrun read."""
+        """Return the variables that ``torch.distributed`` and scripts written for torchrun read."""
         variables = {
             "MASTER_ADDR": endpoint.host,
             "MASTER_PORT": str(endpoint.port),

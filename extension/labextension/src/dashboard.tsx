@@ -1,7 +1,8 @@
 /**
- * The dashboard of a run, the front end of an anywidget.
+  * The dashboard of a run, which is the front end of an anywidget.
  *
- * The kernel sets the trait `view` (see runs/view.py); `per_rank`, `log_scale` and `stopping` are the user's choices.
+  * The kernel sets the trait `view` (see runs/view.py). The traits `per_rank`, `log_scale` and `stopping` hold what the
+  * user has chosen.
  */
 
 import { useState, type JSX } from "react";
@@ -20,7 +21,7 @@ interface Traits {
   stopping: boolean;
 }
 
-/** The part of anywidget's model that the dashboard uses. */
+/** The methods of anywidget's model that the dashboard uses. */
 interface Model {
   get<Name extends keyof Traits>(name: Name): Traits[Name];
   set<Name extends keyof Traits>(name: Name, value: Traits[Name]): void;
@@ -59,7 +60,7 @@ function Dashboard({ model, view, set }: Props): JSX.Element {
 
 function Head({ model, view }: Omit<Props, "set">): JSX.Element {
   const trans = useTranslator();
-  // The kernel confirms with the trait `stopping`, late if it is busy.
+  // The kernel confirms the request with the trait `stopping`, but a busy kernel may take a while to do so.
   const [pressed, setPressed] = useState(false);
   const stopping = (pressed || model.get("stopping")) && !view.ended;
   const { samples_per_second: speed } = view;
@@ -104,7 +105,7 @@ function Logs({ ranks }: { ranks: readonly RankRow[] }): JSX.Element {
   );
 }
 
-/** Show the model in an element. Return a function that removes the view. */
+/** Render the dashboard into an element. Return a function that removes the dashboard again. */
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const root = createRoot(el);
   const set: Model["set"] = (name, value) => {

@@ -1,4 +1,4 @@
-/** Numbers, sizes and times as text. */
+/** Formats numbers, sizes and times as text. */
 
 import { sum } from "d3-array";
 
@@ -6,7 +6,7 @@ import type { GpuUsage, RunSummary } from "./wire";
 
 const NOTHING = "–";
 
-/** Return a number with few digits: 0.3139, 3,578, 1.20e-5. */
+/** Format a number with few digits, for example 0.3139, 3,578 or 1.20e-5. */
 export function number(value: number | null): string {
   if (value === null) return NOTHING;
   const size = Math.abs(value);
@@ -14,7 +14,7 @@ export function number(value: number | null): string {
   return size >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(4)));
 }
 
-/** Return a size in bytes: 640 MB, 2.4 GB. */
+/** Format a number of bytes, for example 640 MB or 2.4 GB. */
 export function bytes(value: number | null): string {
   if (value === null) return NOTHING;
   if (value < 1e3) return `${Math.round(value)} B`;
@@ -23,12 +23,12 @@ export function bytes(value: number | null): string {
   return `${(value / 1e9).toFixed(1)} GB`;
 }
 
-/** Return used and total bytes: 2.4 GB / 17.2 GB. */
+/** Format the used and the total bytes, for example 2.4 GB / 17.2 GB. */
 export function bytesOf(value: number | null, total: number | null): string {
   return total === null ? bytes(value) : `${bytes(value)} / ${bytes(total)}`;
 }
 
-/** Return bytes per second. */
+/** Format a data rate in bytes per second, for example 640 kB/s. */
 export function rate(value: number | null): string {
   return value === null ? NOTHING : `${bytes(value)}/s`;
 }
@@ -37,13 +37,13 @@ export function percent(value: number | null): string {
   return value === null ? NOTHING : `${Math.round(value)} %`;
 }
 
-/** Return the duration of a step: 33.1 ms, 1.2 s. */
+/** Format the duration of a step, for example 33.1 ms or 1.2 s. */
 export function stepTime(seconds: number | null): string {
   if (seconds === null) return NOTHING;
   return seconds < 1 ? `${number(Number((seconds * 1000).toPrecision(3)))} ms` : `${number(seconds)} s`;
 }
 
-/** Return seconds as 0:07, 1:02:03 or 2 d 3 h. */
+/** Format a number of seconds, for example 0:07, 1:02:03 or 2 d 3 h. */
 export function duration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   const [days, hours, minutes] = [Math.floor(whole / 86400), Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
@@ -52,7 +52,7 @@ export function duration(seconds: number): string {
   return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
 }
 
-/** Return the time of day of a time in seconds since the epoch, with the date unless it is today. */
+/** Format a time in seconds since the epoch as the time of day. The date is added unless it is today's. */
 export function clock(time: number, now: Date, locale?: string): string {
   const date = new Date(time * 1000);
   const hour = date.toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit" });
@@ -60,23 +60,23 @@ export function clock(time: number, now: Date, locale?: string): string {
   return `${date.toLocaleDateString(locale, { month: "short", day: "numeric" })}, ${hour}`;
 }
 
-/** Return the used share, from 0 to 1; null if one of the values is unknown. */
+/** Return `value` as a share of `total`, from 0 to 1, or null if either of them is unknown. */
 export function share(value: number | null, total: number | null): number | null {
   return value === null || !total ? null : Math.min(1, Math.max(0, value / total));
 }
 
-/** Return the memory that all these GPUs use; null if none is known. */
+/** Return the memory that is in use on all these GPUs, in bytes, or null if it is unknown for every GPU. */
 export function gpuMemory(gpus: readonly GpuUsage[]): number | null {
   const known = gpus.map((gpu) => gpu.memory).filter((memory) => memory !== null);
   return known.length ? sum(known) : null;
 }
 
-/** Return the name of a run, or its id if it has no name. */
+/** Return the name of a run, or the run's id if it has no name. */
 export function title(run: Pick<RunSummary, "id" | "name">): string {
   return run.name || run.id;
 }
 
-/** Return the last part of a path. */
+/** Return the last component of a path. */
 export function basename(path: string): string {
   return path.slice(path.lastIndexOf("/") + 1);
 }

@@ -1,8 +1,8 @@
-/** Hooks that several components use. */
+/** React hooks that several components use. */
 
 import { useCallback, useEffect, useState, type RefObject } from "react";
 
-/** A state that the browser keeps for its tab, also when the page is reloaded. */
+/** Return a state that the browser stores per tab, so that it survives a reload of the page. */
 export function useSessionState(name: string, initial: string): [string, (value: string) => void] {
   const key = `farandole:${name}`;
   const [value, setValue] = useState(() => sessionStorage.getItem(key) ?? initial);
@@ -16,7 +16,7 @@ export function useSessionState(name: string, initial: string): [string, (value:
   return [value, store];
 }
 
-/** Return a value once it has stayed the same for the given time. */
+/** Return the last value that has stayed unchanged for the given time. */
 export function useDebounced<T>(value: T, milliseconds: number): T {
   const [debounced, setDebounced] = useState(value);
   useEffect(() => {
@@ -27,7 +27,7 @@ export function useDebounced<T>(value: T, milliseconds: number): T {
   return debounced;
 }
 
-/** Return the width or the height of an element, and `initial` until the element is laid out. */
+/** Return the current width or height of an element, or `initial` until the element is laid out. */
 export function useSize(element: RefObject<Element>, side: "clientWidth" | "clientHeight", initial: number): number {
   const [size, setSize] = useState(initial);
   useEffect(() => {

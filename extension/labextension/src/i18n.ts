@@ -1,4 +1,4 @@
-/** Translation of the texts that the panel and the dashboard share. */
+/** Translates the texts of the components that the panel and the dashboard share. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import { createContext, useContext } from "react";
@@ -9,7 +9,7 @@ function fill(text: string, values: unknown[]): string {
   return text.replace(/%(\d)/g, (_, place: string) => String(values[Number(place) - 1]));
 }
 
-/** The texts as they are written. The dashboard uses them, because a widget has no access to JupyterLab's translator. */
+/** Returns the English texts unchanged. The dashboard uses it, as a widget has no access to JupyterLab's translator. */
 export const ENGLISH: Translator = {
   __: (text, ...values: unknown[]) => fill(text, values),
   _n: (one, many, count, ...values: unknown[]) => fill(count === 1 ? one : many, [count, ...values]),

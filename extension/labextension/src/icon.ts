@@ -1,6 +1,6 @@
 import { LabIcon } from "@jupyterlab/ui-components";
 
-/** A leading dancer, and the chain of dancers that follows. */
+/** The icon of Farandole, which shows a leading dancer and the chain of dancers behind. */
 export const farandoleIcon = new LabIcon({
   name: "farandole:icon",
   svgstr: `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">

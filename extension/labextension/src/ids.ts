@@ -1,4 +1,4 @@
-/** The identifiers of this extension in JupyterLab. */
+/** The ids of this extension's panel, plugins and commands in JupyterLab. */
 
 export const PANEL_ID = "farandole-panel";
 

@@ -1,4 +1,4 @@
-/** The chart of one series: mean and range over the ranks, one line per rank, or one line per compared run. */
+/** The chart of one series. It shows the mean and range over the ranks, one line per rank, or one per compared run. */
 
 import { useMemo, useRef, useState, type JSX, type KeyboardEvent, type PointerEvent } from "react";
 
@@ -8,7 +8,7 @@ import { useTranslator } from "../i18n";
 import type { Series } from "../wire";
 import { BOTTOM, HEIGHT, MARGIN, Plot, type Comparison } from "./plot";
 
-/** The number of lines that the legend and the tooltip name. */
+/** The legend and the tooltip list at most this many lines of a chart. */
 const NAMED = 12;
 const INITIAL_WIDTH = 320;
 
@@ -24,7 +24,7 @@ export function Chart({ series, log, toggleLog }: ChartProps): JSX.Element {
   const width = useSize(svg, "clientWidth", INITIAL_WIDTH);
   const [hovered, setHovered] = useState<number | null>(null);
   const plot = useMemo(() => new Plot(series, log, width, trans), [series, log, width, trans]);
-  // A hover keeps this element, so it does not render the lines again.
+  // The element is memoized, so that moving the pointer does not render all lines again.
   const drawing = useMemo(() => <Drawing plot={plot} />, [plot]);
   const { name, last, x, bad } = series;
   const notFinite = bad ? ` · ${trans.__("%1 not finite", bad)}` : "";
@@ -152,13 +152,13 @@ function Unnamed({ count }: { count: number }): JSX.Element | null {
   return count > 0 ? <div className="fd-muted">{trans._n("… %1 more", "… %1 more", count)}</div> : null;
 }
 
-/** The chart, and the step that the pointer or the arrow keys select. */
+/** A chart, and the x value (`at`) that the user has selected with the pointer or the arrow keys. */
 interface ReadingProps {
   plot: Plot;
   at: number;
 }
 
-/** The vertical line at the selected step, with a dot on each named line. */
+/** A vertical line at the selected x value, with a dot on each line that the legend lists. */
 function Guide({ plot, at }: ReadingProps): JSX.Element {
   const left = plot.left(at);
   return (
@@ -171,7 +171,7 @@ function Guide({ plot, at }: ReadingProps): JSX.Element {
   );
 }
 
-/** The values at the selected step. */
+/** The tooltip with the values of all lines at the selected x value. */
 function Tip({ plot, at }: ReadingProps): JSX.Element {
   const trans = useTranslator();
   const { series, width, lines } = plot;

@@ -1,4 +1,4 @@
-/** The charts of all series of a run, or of several runs. */
+/** The charts of all series of one run, or of several compared runs. */
 
 import { useState, type JSX } from "react";
 
@@ -6,12 +6,12 @@ import type { Series } from "../wire";
 import { Chart } from "./chart";
 import type { Comparison } from "./plot";
 
-/** The names of the series on a logarithmic scale, and a function that changes them. */
+/** The names of the series that are drawn on a logarithmic scale, and a function that replaces these names. */
 export type LogScales = readonly [readonly string[], (names: string[]) => void];
 
 interface Props {
   series: readonly (Series | Comparison)[];
-  /** Kept by the caller; without it, the scales last as long as the component. */
+  /** State of the caller. If it is omitted, the component keeps this state itself and loses it when it is unmounted. */
   logScales?: LogScales;
 }
 

@@ -1,4 +1,4 @@
-/** Several runs in one chart. */
+/** Combines the series of several runs, so that one chart shows all runs. */
 
 import { ascending, sum } from "d3-array";
 
@@ -8,7 +8,7 @@ import type { Comparison } from "./plot";
 
 export const MOST_COMPARED = 8;
 
-/** Return the labels of the runs: their names, with the ids of runs that have the same name. */
+/** Return a label for each run, which is the run's name. If several runs have the same name, the id is added. */
 export function labels(views: readonly Pick<RunView, "id" | "name">[]): string[] {
   const names = views.map(title);
   return views.map((view, n) => {
@@ -17,7 +17,7 @@ export function labels(views: readonly Pick<RunView, "id" | "name">[]): string[]
   });
 }
 
-/** Return a series for each name that one of the runs has, with the mean of each run as a line. */
+/** Return one series for each name in any of the runs. The series has one line per run, the mean over its ranks. */
 export function compare(views: readonly RunView[]): Comparison[] {
   const names = new Set(views.flatMap((view) => view.series.map((series) => series.name)));
   return [...names].map((name) => comparison(name, views));

@@ -1,4 +1,4 @@
-/** The geometry of a chart: its lines, its scales and its ticks. */
+/** Computes the lines, scales and ticks of a chart. */
 
 import { extent, leastIndex } from "d3-array";
 import { scaleLinear, scaleLog, type ScaleContinuousNumeric } from "d3-scale";
@@ -15,11 +15,11 @@ const COLOURS = ["#3b82c4", "#e8833a", "#3fa66b", "#d65f8c", "#8b6fd0", "#b58a2a
 /** The line of one run in a chart that compares runs. */
 export interface RunLine extends RankLine {
   label: string;
-  /** The place of the run among all compared runs. It selects the colour, so that a run has one colour in all charts. */
+  /** The index of the run among all compared runs. It selects the run's colour, which is the same in all charts. */
   place: number;
 }
 
-/** A series with a line for each of several runs. */
+/** A series with one line for each compared run. */
 export type Comparison = Series & { lines: RunLine[] };
 
 export interface PlotLine extends RankLine {
@@ -27,7 +27,7 @@ export interface PlotLine extends RankLine {
   colour: string;
 }
 
-/** The value of a line at a step, and its place in the chart if the scale can show it. */
+/** The value of a line at one x value. `point` is its position in the chart, or null if the scale cannot show it. */
 export interface Reading extends PlotLine {
   value: number | null;
   point: [number, number] | null;
@@ -56,19 +56,19 @@ export class Plot {
     return this.x.ticks(Math.max(2, Math.min(6, this.width / 80))).filter(Number.isInteger);
   }
 
-  /** The ticks with a label: a logarithmic scale has more ticks than it has room for labels. */
+  /** Only the ticks that have a label, because a logarithmic scale has too many ticks to label them all. */
   get yTicks(): number[] {
     const label = this.y?.tickFormat(4);
     return this.y?.ticks(4).filter((tick) => label?.(tick)) ?? [];
   }
 
-  /** Return the SVG path of a line; it has a gap at each value that the scale cannot show. */
+  /** Return the SVG path of a line, with a gap at each value that the scale cannot show. */
   path({ x, mean }: RankLine): string {
     const path = line<Value>((_, n) => this.left(x[n]), this.top);
     return path.defined(this.shows).digits(1)(mean) ?? "";
   }
 
-  /** Return the SVG path of the area between the lowest and the highest value over the ranks. */
+  /** Return the SVG path of the area between the lowest and the highest value of all ranks. */
   band(): string {
     const { x, low, high } = this.series;
     const path = area<Value>(
@@ -79,18 +79,18 @@ export class Plot {
     return path.defined(this.shows).digits(1)(low) ?? "";
   }
 
-  /** Return the points of a line without neighbours: a path does not show them. */
+  /** Return the points of a line between two gaps. A path does not show these points, so they are drawn as dots. */
   lonePoints({ x, mean }: RankLine): [number, number][] {
     const lone = (n: number) => this.shows(mean[n]) && !this.shows(mean[n - 1]) && !this.shows(mean[n + 1]);
     return mean.flatMap((value, n): [number, number][] => (lone(n) ? [[this.left(x[n]), this.top(value)]] : []));
   }
 
-  /** Return the index of the step nearest to a place in the chart. */
+  /** Return the index of the x value that is nearest to a horizontal position in the chart, in pixels. */
   indexAt(left: number): number {
     return nearest(this.series.x, this.x.invert(left));
   }
 
-  /** Return the values of lines at a step. */
+  /** Return the value of each line at the x value `step`. Lines without a value there are omitted. */
   readings(lines: readonly PlotLine[], step: number): Reading[] {
     return lines.flatMap((one) => {
       const n = this.runs ? nearestInside(one.x, step) : one.x.indexOf(step);
@@ -102,7 +102,7 @@ export class Plot {
 
   readonly left = (value: Value): number => this.x(value ?? NaN);
   readonly top = (value: Value): number => this.y?.(value ?? NaN) ?? NaN;
-  /** Return whether the scale can show a value: a logarithmic one has no place for zero and negative values. */
+  /** Return whether the scale can show a value. A logarithmic scale cannot show zero and negative values. */
   private readonly shows = (value: Value): value is number => typeof value === "number" && (!this.log || value > 0);
 
   private linesOf(trans: Translator): PlotLine[] {
@@ -116,16 +116,16 @@ export class Plot {
   }
 
   readonly lines: PlotLine[];
-  /** The lines of compared runs; null in the chart of one run. */
+  /** The lines of the compared runs, or null in the chart of a single run. */
   readonly runs: RunLine[] | null;
-  /** Whether the chart shows the mean and the range over the ranks, in place of one line per rank or run. */
+  /** Whether the chart shows the mean and the range over the ranks instead of one line per rank or run. */
   readonly spread: boolean;
-  /** Null if no value fits on the scale. */
+  /** Null if the scale can show none of the values. */
   readonly y: Scale | null;
   private readonly x: Scale;
 }
 
-/** Return the lowest and the highest value, with some space around them; they are never equal. */
+/** Return the lower and the upper limit of an axis, with some space around the values. The limits are never equal. */
 function domainOf(values: Numbers, share: number, log: boolean): [number, number] | null {
   const [low, high] = extent(values.filter((value) => value !== null));
   if (low === undefined) return null;
@@ -138,7 +138,7 @@ function nearest(values: Numbers, x: number): number {
   return leastIndex(values, (value) => Math.abs((value ?? NaN) - x)) ?? -1;
 }
 
-/** Return the index of the value nearest to `x`, or -1 outside of the values: runs report at different steps. */
+/** Return the index of the value nearest to `x`, or -1 if `x` is outside the range in which this run has reported. */
 function nearestInside(values: Numbers, x: number): number {
   const [first, last] = extent(values.filter((value) => value !== null));
   return first !== undefined && x >= first && x <= last ? nearest(values, x) : -1;

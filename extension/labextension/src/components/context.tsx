@@ -1,4 +1,4 @@
-/** The context of the panel's components. */
+/** The React context that all components of the panel share. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import {
@@ -20,12 +20,12 @@ import type { Subscription } from "../state/subscriptions";
 export interface PanelContext {
   readonly model: IPanelModel;
   readonly trans: TranslationBundle;
-  /** Whether the panel is visible; a hidden panel watches nothing. */
+  /** Whether the panel is visible. A hidden panel subscribes to no runs and logs. */
   readonly visible: boolean;
-  /** Open the notebook that a run or a cluster came from, at a cell if one is named. */
+  /** Open the notebook that started a run or leads a cluster. If `cell` is given, scroll to the cell with this id. */
   readonly openNotebook: (origin: Origin, cell?: string) => void;
   readonly insertTraining: () => void;
-  /** Ask the user to confirm; `action` is the label of the button. */
+  /** Ask the user to confirm an action. `action` is the label of the button that confirms. */
   readonly confirm: (title: string, body: string, action: string) => Promise<boolean>;
 }
 
@@ -45,7 +45,7 @@ export function usePanelContext(): PanelContext {
   return context;
 }
 
-/** Return the state, and render the component again after each change. */
+/** Return the state of the page. The component is rendered again after each change of the state. */
 export function usePanelState(): PanelState {
   const { model } = usePanelContext();
   const subscribe = useCallback(
@@ -58,7 +58,7 @@ export function usePanelState(): PanelState {
   return useSyncExternalStore(subscribe, () => model.state);
 }
 
-/** Watch runs and logs while the component is mounted and the panel is visible. */
+/** Subscribe to runs and logs while the component is mounted and the panel is visible. */
 export function useSubscription(subscription: Subscription): void {
   const { model, visible } = usePanelContext();
   const key = JSON.stringify(subscription);

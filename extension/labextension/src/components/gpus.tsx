@@ -1,4 +1,4 @@
-/** The tab of resources: the quota, and the GPUs with their holders. */
+/** The tab "GPUs" of the panel. It shows the user's quota, the GPUs of the hub, and which users hold them. */
 
 import type { JSX } from "react";
 

@@ -1,4 +1,4 @@
-/** A log that the panel follows. */
+/** Shows logs, to which the server adds new output continuously. */
 
 import { useEffect, useId, useMemo, useRef, useState, type JSX } from "react";
 
@@ -46,7 +46,7 @@ export function LogView({ of, label }: Props): JSX.Element {
   );
 }
 
-/** The log of the rank that the user selects. */
+/** A menu of the ranks of a run, and the log of the selected rank. */
 export function RankLog({ run, rows }: { run: string; rows: readonly RankRow[] }): JSX.Element {
   const { trans } = usePanelContext();
   const [rank, setRank] = useState("");

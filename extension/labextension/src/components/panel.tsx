@@ -1,4 +1,4 @@
-/** The panel: problems, and three tabs. */
+/** The content of the panel, which is three tabs and messages about problems. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import { useCallback, useEffect, useId, useState, type KeyboardEvent, type JSX } from "react";
@@ -20,7 +20,7 @@ export function Panel(): JSX.Element {
   const [stored, setTab] = useSessionState("tab", "clusters");
   const tab = TABS.find((name) => name === stored) ?? "clusters";
   const [run, setRun] = useSessionState("run", "");
-  // A run takes the focus when the user opens it, and not when it is shown again after a reload.
+  // A run takes the focus when the user opens it, but not when the panel shows it again after a reload.
   const [opened, setOpened] = useState(false);
   const [starting, setStarting] = useState(false);
   const id = useId();
@@ -85,7 +85,7 @@ function Tabs({ id, tab, setTab }: { id: string; tab: Tab; setTab: (tab: Tab) =>
   );
 }
 
-/** Return why there is no stream, and the remedy. */
+/** Return a message that says why the page has no connection to the server, and what the user can do about it. */
 function failureText(trans: TranslationBundle, failure: ConnectionFailure | null): string {
   if (failure?.status === 403) return trans.__("You are no longer logged in. Log in, then reload the page.");
   if (failure?.status === 404) {
@@ -95,7 +95,7 @@ function failureText(trans: TranslationBundle, failure: ConnectionFailure | null
   return failure ? `${text} ${failure.message}` : text;
 }
 
-/** A lost connection, an error of the hub, and refused requests. */
+/** Messages about a lost connection, an error of the hub, and requests that the server has refused. */
 function Problems(): JSX.Element {
   const { model, trans } = usePanelContext();
   const { connection, failure, hub, problems } = usePanelState();

@@ -1,4 +1,4 @@
-/** Small components without state, for the panel and for the dashboard in the notebook. */
+/** Small stateless components that the panel and the dashboard in the notebook share. */
 
 import type { JSX, ReactNode } from "react";
 
@@ -14,7 +14,7 @@ export function Status({ of }: { of: string }): JSX.Element {
   );
 }
 
-/** Return the label of a state of a cluster, worker, run or rank. */
+/** Return the translated label for the state of a cluster, worker, run or rank. */
 export function stateLabel(trans: Translator, state: string): string {
   const labels = new Map([
     ["starting", trans.__("starting")],
@@ -32,7 +32,7 @@ export function stateLabel(trans: Translator, state: string): string {
   return labels.get(state) ?? state;
 }
 
-/** A value, with a bar for its share of the total if the total is known. */
+/** A value. If the total is known, a bar shows the value's share of the total. */
 export function Meter(props: { label: string; text: string; value: number | null; total: number | null }): JSX.Element {
   const part = share(props.value, props.total);
   return (
@@ -44,7 +44,7 @@ export function Meter(props: { label: string; text: string; value: number | null
   );
 }
 
-/** The progress of a loop or of a start; `value` is a percentage, null if it is unknown. */
+/** A progress bar for a loop or for the start of a worker. `value` is a percentage, or null if it is unknown. */
 export function Progress({ label, text, value }: { label: string; text: string; value: number | null }): JSX.Element {
   return (
     <div>
@@ -73,7 +73,7 @@ function Bar(props: { role: "meter" | "progressbar"; label: string; text: string
   );
 }
 
-/** The value of an option and its text. */
+/** The value of an option in a menu, and the text that the user sees. */
 export type Option = readonly [value: string, text: string];
 
 interface SelectProps {
@@ -96,7 +96,7 @@ export function Select({ id, label, value, options, set }: SelectProps): JSX.Ele
   );
 }
 
-/** A table that scrolls in both directions, also with the keyboard. */
+/** A table that the user can scroll in both directions with the pointer or the keyboard. */
 export function Table(props: { label: string; scroller: string; heads: string[]; children: ReactNode }): JSX.Element {
   return (
     <div className="fd-scroll" tabIndex={0} role="group" aria-label={props.scroller}>
@@ -116,7 +116,7 @@ export function Table(props: { label: string; scroller: string; heads: string[];
   );
 }
 
-/** Shown in place of an empty list: what belongs there, and the first step towards it. */
+/** Replaces an empty list. Its text says what will appear there, and what the user has to do first. */
 export function Empty({ title, children }: { title: string; children?: ReactNode }): JSX.Element {
   return (
     <div className="fd-empty">
@@ -126,7 +126,7 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
   );
 }
 
-/** A message; screen readers announce errors at once. */
+/** A message to the user. Screen readers announce an error immediately. */
 export function Note({ error, children }: { error?: boolean; children: ReactNode }): JSX.Element {
   return (
     <div className="fd-note" data-kind={error ? "error" : undefined} role={error ? "alert" : "note"}>
@@ -138,12 +138,12 @@ export function Note({ error, children }: { error?: boolean; children: ReactNode
 interface ToggleProps {
   open: boolean;
   setOpen: (open: boolean) => void;
-  /** The accessible name, unique among buttons with the same text. */
+  /** The accessible name. It distinguishes this button from other buttons with the same text. */
   label: string;
   children: ReactNode;
 }
 
-/** A small button that shows and hides something. */
+/** A small button that shows or hides another element. */
 export function Toggle({ open, setOpen, label, children }: ToggleProps): JSX.Element {
   return (
     <button type="button" className="fd-small" aria-expanded={open} aria-label={label} onClick={() => setOpen(!open)}>

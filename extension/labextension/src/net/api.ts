@@ -1,4 +1,8 @@
-/** The routes of the notebook server. Requests carry Jupyter's cookie and XSRF token; the hub's token stays in the server. */
+/**
+ * The REST API and the websocket of Farandole's server extension.
+ *
+ * Requests contain Jupyter's cookie and XSRF token. The page never receives the server's token for the hub.
+ */
 
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
@@ -24,7 +28,7 @@ export class Api {
     return this.request<wire.Cluster>("PATCH", `clusters/${encodeURIComponent(name)}`, request);
   }
 
-  /** Stop a cluster; the server refuses while a run is active, unless `stopRuns` is set. */
+  /** Stop a cluster. The server refuses this while a run is active on the cluster, unless `stopRuns` is true. */
   stopCluster(name: string, stopRuns: boolean): Promise<wire.Cluster | null> {
     const path = `clusters/${encodeURIComponent(name)}${stopRuns ? "?stop_runs=1" : ""}`;
     return this.request<wire.Cluster | null>("DELETE", path);
@@ -42,12 +46,12 @@ export class Api {
     return this.request<wire.RunSummary>("POST", `runs/${encodeURIComponent(id)}/stop`);
   }
 
-  /** Return the URL of a run's reports as CSV. */
+  /** Return the URL from which the reports of a run can be downloaded as CSV. */
   csvUrl(id: string): string {
     return this.url(`runs/${encodeURIComponent(id)}/csv`);
   }
 
-  /** Open the stream. The browser sends the login cookie; JupyterLab's settings may require the token as well. */
+  /** Open the websocket. The browser sends the login cookie. JupyterLab's settings may require the token as well. */
   openStream(): WebSocket {
     const { wsUrl, appendToken, token, WebSocket } = this.settings;
     const url = URLExt.join(wsUrl, ROOT, "events");
@@ -73,13 +77,13 @@ export class Api {
   }
 }
 
-/** Return why a request was refused; the answer may come from a proxy instead of the server extension. */
+/** Return why a request was refused. The response may come from a proxy instead of the server extension. */
 function problemOf(response: Response, text: string): wire.Problem {
   let value: Partial<wire.Problem> = {};
   try {
     value = JSON.parse(text) as Partial<wire.Problem>;
   } catch {
-    // An HTML page, for example of a proxy: only its status is known.
+    // The response is not JSON (for example, it is a proxy's HTML page), so only its status says what went wrong.
   }
   const message = value.message || `${response.status} ${response.statusText}`;
   return { code: value.code ?? "failed", message, runs: value.runs ?? [] };

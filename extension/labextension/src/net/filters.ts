@@ -1,4 +1,4 @@
-/** The filter of the list of runs. */
+/** The filter for the list of runs. */
 
 import type { RunStatus } from "../wire";
 
@@ -16,7 +16,7 @@ export function isAll(filter: Filter): boolean {
   return !filter.text.trim() && !filter.status && !filter.cluster;
 }
 
-/** Return the query of `GET runs`; fields that do not filter are left out. */
+/** Return the query parameters for `GET runs`. Empty fields of the filter are omitted. */
 export function query(filter: Filter, offset: number, limit: number): Record<string, string> {
   const wanted = { text: filter.text.trim(), status: filter.status, cluster: filter.cluster };
   const set = Object.entries(wanted).filter(([, value]) => value);

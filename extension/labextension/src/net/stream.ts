@@ -1,11 +1,11 @@
-/** The websocket of the page. It reconnects after an error, with growing delays. */
+/** The page's websocket to the notebook server. After an error it reconnects, with increasing delays. */
 
 import type { Message, Watch } from "../wire";
 
-/** Not open yet, open, or lost and about to be opened again. */
+/** The connection is being opened for the first time, is open, or was lost and will be opened again. */
 export type ConnectionState = "opening" | "open" | "lost";
 
-/** The part of a `WebSocket` that the stream uses. */
+/** The properties and methods of a `WebSocket` that the stream uses. */
 export interface Socket {
   onopen: ((event: Event) => unknown) | null;
   onmessage: ((event: MessageEvent) => unknown) | null;
@@ -18,22 +18,22 @@ export interface StreamOptions {
   open: () => Socket;
   onMessage: (message: Message) => void;
   onConnection: (state: ConnectionState) => void;
-  /** A number from 0 to 1; it spreads the reconnects of many pages over time. */
+  /** Returns a random number from 0 to 1, which makes many pages reconnect at different times. */
   random?: () => number;
 }
 
-/** The server sends a message at least every 15 seconds. */
+/** A connection without messages for this long is treated as lost. The server sends one at least every 15 seconds. */
 export const SILENT_MS = 45_000;
 const SHORTEST_MS = 1000;
 const LONGEST_MS = 30_000;
 const KINDS = ["clusters", "resources", "runs", "run", "log", "problem", "beat"];
 
-/** Return the delay before the next attempt to connect, in milliseconds, after so many failures. */
+/** Return how long to wait, in milliseconds, before the next attempt to connect after this many failures. */
 export function retryDelay(failures: number, random: number): number {
   return Math.min(LONGEST_MS, SHORTEST_MS * 2 ** failures) * (0.5 + random / 2);
 }
 
-/** Return a message of the stream; null if this page does not know its kind, for example from a newer server. */
+/** Parse a message. Return null if this page does not know its kind, which a newer server may have introduced. */
 export function parse(text: string): Message | null {
   const value: unknown = JSON.parse(text);
   const kind = value && typeof value === "object" && "kind" in value ? value.kind : null;
@@ -43,7 +43,7 @@ export function parse(text: string): Message | null {
 export class Stream {
   constructor(private readonly options: StreamOptions) {}
 
-  /** Open the connection, and keep it open until `stop`. */
+  /** Open the connection and keep it open until `stop` is called. */
   start(): void {
     this.wanted = true;
     this.open();
@@ -55,14 +55,14 @@ export class Stream {
     this.close();
   }
 
-  /** Reconnect at once if the connection is lost, because the page is visible again or its machine is online again. */
+  /** If the connection is lost, reconnect immediately. The page calls this when it is visible or online again. */
   reconnectNow(): void {
     if (!this.wanted || this.socket) return;
     clearTimeout(this.timer);
     this.open();
   }
 
-  /** Send the server what the page watches, now and after each reconnect. */
+  /** Send the page's subscriptions, which `watch` returns, to the server now and after each reconnect. */
   watch(watch: () => Watch): void {
     this.current = watch;
     if (this.isOpen) this.socket?.send(JSON.stringify(watch()));
@@ -88,7 +88,7 @@ export class Stream {
     if (message) this.options.onMessage(message);
   }
 
-  /** Treat the connection as lost unless a message arrives in time. */
+  /** Start the timer that treats the connection as lost unless a message arrives in time. */
   private expectMessage(): void {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.reconnectLater(), SILENT_MS);

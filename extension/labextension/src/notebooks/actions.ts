@@ -1,4 +1,4 @@
-/** Actions in notebooks: insert cells, show a cell. */
+/** Inserts cells into notebooks and opens notebooks at a cell. */
 
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { PageConfig } from "@jupyterlab/coreutils";
@@ -9,7 +9,8 @@ import type { OpenNotebook, Origin } from "./cells";
 /**
  * Return the current notebook, or a new one if there is none.
  *
- * Return null on pages of Notebook 7 without a notebook: a new notebook would open on another page, out of reach.
+  * Return null on a page of Notebook 7 that has no notebook, because a new notebook would open on another page, where
+  * this page could not insert cells.
  */
 export async function currentNotebook(
   app: JupyterFrontEnd,
@@ -25,18 +26,18 @@ export async function currentNotebook(
   return current;
 }
 
-/** Return the notebook of a widget in the form in which runs and clusters name it. */
+/** Return the path and the kernel's id of a notebook, which are compared with the origins of runs and clusters. */
 export function openedIn({ context, sessionContext }: NotebookPanel): OpenNotebook {
   return { path: context.localPath, kernel: sessionContext.session?.kernel?.id ?? "" };
 }
 
-/** Return the sources of the code cells of a notebook. */
+/** Return the source of each code cell in a notebook. */
 export function sourcesOf({ content }: NotebookPanel): string[] {
   const code = content.widgets.filter(({ model }) => model.type === "code");
   return code.map(({ model }) => model.sharedModel.getSource());
 }
 
-/** Insert code cells below the active cell, or into it if it is empty. The last inserted cell becomes active. */
+/** Insert code cells below the active cell, or into it if it is an empty code cell. The last one becomes active. */
 export function insertCells({ content: notebook }: NotebookPanel, sources: readonly string[]): void {
   for (const source of sources) {
     const active = notebook.activeCell?.model;
@@ -47,9 +48,10 @@ export function insertCells({ content: notebook }: NotebookPanel, sources: reado
   if (notebook.activeCell) void notebook.scrollToCell(notebook.activeCell);
 }
 
-/** Open the notebook of an origin, at the cell with this id if one is named. */
+/** Open the notebook that an origin names. If `cell` is not empty, scroll to the cell with this id. */
 export async function openAt(app: JupyterFrontEnd, { notebook, kernel }: Origin, cell: string): Promise<void> {
-  // The session knows the new path of a renamed notebook. A console may have the same kernel.
+  // If the notebook was renamed, the kernel's session has its new path. Only sessions of notebooks are considered,
+  // because a console may use the same kernel.
   const notebooks = [...app.serviceManager.sessions.running()].filter(({ type }) => type === "notebook");
   const session = notebooks.find((one) => kernel && one.kernel?.id === kernel);
   const opened: unknown = await app.commands.execute("docmanager:open", { path: session?.path ?? notebook });

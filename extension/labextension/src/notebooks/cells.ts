@@ -1,27 +1,35 @@
-/** The runs and clusters of a notebook, and its cells with active runs. */
+/** Finds the clusters that a notebook leads, and its cells with active runs. */
 
 import type { Cluster, Lead, RunSummary } from "../wire";
 
-/** An open notebook: its path, and the id of its kernel, empty without a kernel. */
+/** The path of an open notebook and the id of its kernel, which is empty if the notebook has no kernel. */
 export interface OpenNotebook {
   readonly path: string;
   readonly kernel: string;
 }
 
-/** The notebook that code came from: its path when its kernel started, and the kernel, which a renamed notebook keeps. */
+/**
+ * The notebook that started a run or leads a cluster.
+ *
+ * `notebook` is its path at the start of the kernel. A notebook that is renamed later still has the same kernel.
+ */
 export type Origin = Pick<Lead, "notebook" | "kernel">;
 
-/** Return whether a run may belong to a notebook. The path is enough, because the kernel may have been restarted. */
+/** Return whether a notebook may have started a run. An equal path is enough, as the notebook may have a new kernel. */
 function isOf(run: Origin, { path, kernel }: OpenNotebook): boolean {
   return (kernel !== "" && run.kernel === kernel) || (path !== "" && run.notebook === path);
 }
 
-/** Return whether a notebook leads a cluster. Leading kernels are alive, so the path counts only if a kernel is unknown. */
+/**
+ * Return whether a notebook leads a cluster.
+ *
+ * The kernel that leads a cluster is alive, so the paths are compared only if one of the kernels is unknown.
+ */
 function leads(lead: Origin, { path, kernel }: OpenNotebook): boolean {
   return lead.kernel && kernel ? lead.kernel === kernel : path !== "" && lead.notebook === path;
 }
 
-/** Return the newest active run of each cell of a notebook, by the id of the cell. */
+/** Return the newest active run of each cell in a notebook, keyed by the id of the cell. */
 export function runningCells(runs: readonly RunSummary[], opened: OpenNotebook): Map<string, RunSummary> {
   const found = new Map<string, RunSummary>();
   for (const run of runs) {
@@ -32,7 +40,7 @@ export function runningCells(runs: readonly RunSummary[], opened: OpenNotebook):
   return found;
 }
 
-/** Return the clusters that a notebook leads. */
+/** Return those of the given clusters that a notebook leads. */
 export function ledBy(clusters: readonly Cluster[], opened: OpenNotebook): Cluster[] {
   return clusters.filter((cluster) => cluster.lead && leads(cluster.lead, opened));
 }

@@ -1,28 +1,28 @@
-/** Code of cells that run on the ranks, in the form in which the notebook's own kernel completes it. */
+/** Prepares the code of cells that run on the ranks, so that the notebook's own kernel can complete it. */
 
 const MAGIC = /^\s*%%distributed(_train)?\b[^\n]*/;
 
-/** Code with a cursor, counted in code points like in the kernel. */
+/** Code and the position of the cursor. Like the kernel, `offset` counts code points. */
 export interface Completion {
   readonly code: string;
   readonly offset: number;
 }
 
-/** Return whether a cell runs on the ranks. */
+/** Return whether a cell with this source runs on the ranks. */
 export function isDistributed(source: string): boolean {
   return MAGIC.test(source);
 }
 
-/** Return whether an offset is in the line of the magic, which the kernel completes by itself. */
+/** Return whether an offset is in the line of the magic. JupyterLab's own provider completes this line. */
 export function isInMagic(source: string, offset: number): boolean {
   return offset <= (MAGIC.exec(source)?.[0].length ?? -1);
 }
 
 /**
- * Return the code to complete for an offset in a distributed cell, and the shift of offsets in the answer.
+  * Return the code to complete for an offset in a distributed cell, and how far offsets in the reply are shifted.
  *
- * Imports and variables of such cells exist on the ranks, and the notebook's kernel does not know them. So the sources
- * of the distributed cells before this one precede it, without their magics, as if all were one cell.
+  * The imports and variables of distributed cells exist only on the ranks, not in the notebook's kernel. The returned
+  * code therefore begins with the sources of all earlier distributed cells, with their magics replaced by comments.
  */
 export function completionCode(
   earlier: readonly string[],

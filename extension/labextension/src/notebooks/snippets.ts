@@ -1,4 +1,4 @@
-/** The cells that the commands insert. */
+/** The cells that JupyterLab's commands "Insert Training Cell" and "Insert Cell That Starts a Cluster" insert. */
 
 import { freeName } from "../state/forms";
 import type { Cluster } from "../wire";
@@ -7,15 +7,15 @@ import { ledBy, type OpenNotebook } from "./cells";
 const LOAD = "%load_ext farandole";
 const LOADED = /^[ \t]*%load_ext[ \t]+farandole\b/m;
 
-/** A line that starts or attaches a cluster. */
+/** Matches a line that starts a cluster or attaches to one. */
 const SETUP = /^[ \t]*%cluster[ \t]+(start|attach)\b/m;
 
-/** The notebook that receives the cells, with the sources of its present cells. */
+/** The notebook into which cells are inserted. `cells` has the sources of its existing code cells. */
 export interface Target extends OpenNotebook {
   readonly cells: readonly string[];
 }
 
-/** Return a cell that starts a cluster with an unused name; without a hub, its ranks run on this machine. */
+/** Return a cell that starts a cluster with an unused name. Without a hub, the ranks run on this machine. */
 export function startCell(clusters: readonly Cluster[], { cells }: Target, hub: boolean): string {
   const name = freeName(clusters);
   const where = hub ? "--workers 2" : "--local --ranks 2";
@@ -23,9 +23,9 @@ export function startCell(clusters: readonly Cluster[], { cells }: Target, hub: 
 }
 
 /**
- * Return a cell that attaches the first cluster without a leader, or starts a cluster.
+  * Return a cell that attaches to the first cluster without a leader, or starts a new cluster if there is none.
  *
- * Return null if the notebook leads a cluster, or if one of its cells starts or attaches one.
+  * Return null if the notebook already leads a cluster, or if one of its cells starts a cluster or attaches to one.
  */
 export function setupCell(clusters: readonly Cluster[], target: Target, hub: boolean): string | null {
   const usable = clusters.filter((cluster) => cluster.state === "ready" || cluster.state === "starting");
@@ -34,12 +34,12 @@ export function setupCell(clusters: readonly Cluster[], target: Target, hub: boo
   return free ? loaded(target.cells, `%cluster attach ${free.name}`) : startCell(clusters, target, hub);
 }
 
-/** Return a line, below the line that loads the magics unless a cell has that line. */
+/** Return a cell with this line. If no other cell loads the magics, the line that loads them is put before it. */
 function loaded(cells: readonly string[], line: string): string {
   return cells.some((cell) => LOADED.test(cell)) ? line : `${LOAD}\n${line}`;
 }
 
-/** A complete training cell, adapted from the first notebook. It needs no other cell and no download. */
+/** A complete training cell, adapted from the first example notebook. It needs no other training code or download. */
 export const TRAINING_CELL = `%%distributed_train --name digits -o digits
 import torch
 from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-/** The commands. */
+/** Adds Farandole's commands to JupyterLab and to its command palette. */
 
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import type { ICommandPalette } from "@jupyterlab/apputils";
@@ -22,11 +22,11 @@ export function addCommands(
   const open = () => app.shell.activateById(PANEL_ID);
   model.navigation.connect(open);
 
-  /** Insert the cells that `cells` returns for a notebook, with or without a hub. */
+  /** Insert the cells that `cells` returns into the current notebook. */
   const insert = async (cells: (target: Target, hub: boolean) => (string | null)[]) => {
     const notebook = await currentNotebook(app, tracker);
     if (!notebook) {
-      // Some pages do not show Jupyter's own notifications.
+      // The panel shows the problem, because some pages do not show Jupyter's own notifications.
       model.showProblem(trans.__("Nothing was inserted: this page has no notebook. Open one, and insert it there."));
       open();
       return;
@@ -69,12 +69,12 @@ export function addCommands(
   }
 }
 
-/** Return whether the page may start clusters on a hub; before the first message there may be one. */
+/** Return whether there is a hub on which clusters can start, or the server has not sent yet whether there is one. */
 function mayHaveHub({ hub, clusters }: PanelState): boolean {
   return hub !== null || clusters === null;
 }
 
-/** Return an argument of a command, empty if it is not a string. */
+/** Return an argument of a command, or an empty string if the argument is not a string. */
 function text(value: unknown): string {
   return typeof value === "string" ? value : "";
 }

@@ -1,4 +1,4 @@
-/** Completion in cells that run on the ranks. */
+/** Completes code in cells that run on the ranks. */
 
 import type { Completer, CompletionHandler, ICompletionContext, ICompletionProvider } from "@jupyterlab/completer";
 import { NotebookPanel } from "@jupyterlab/notebook";
@@ -6,7 +6,7 @@ import type { KernelMessage } from "@jupyterlab/services";
 
 import { isDistributed, isInMagic, completionCode } from "../notebooks/completion";
 
-/** The kernel's completion, extended by the imports and variables of the distributed cells before this one. */
+/** Extends the kernel's completion by the imports and variables of the distributed cells before the current cell. */
 export class RankCompleter implements ICompletionProvider {
   readonly identifier = "farandole:ranks";
   readonly rank = 560;
@@ -34,7 +34,7 @@ export class RankCompleter implements ICompletionProvider {
     };
   }
 
-  /** Return an item with its documentation from the kernel, for the box beside the list. */
+  /** Return an item with its documentation from the kernel, which JupyterLab shows beside the list of items. */
   async resolve(
     item: CompletionHandler.ICompletionItem,
     { session, editor, widget }: ICompletionContext,
@@ -69,7 +69,7 @@ function itemsOf({ matches, metadata }: KernelMessage.ICompleteReplyMsg["content
   return matches.map((label, n) => {
     const known: unknown = Array.isArray(types) ? types[n] : null;
     const type = known && typeof known === "object" && "type" in known ? String(known.type) : undefined;
-    // JupyterLab passes the position to `resolve` only for items with `insertText`.
+    // JupyterLab passes `patch`, which `resolve` needs, only for items that have `insertText`.
     const item = { label, insertText: label };
     return type === undefined ? item : { ...item, type };
   });

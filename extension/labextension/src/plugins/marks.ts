@@ -1,4 +1,4 @@
-/** A mark on each cell with an active run, also after the page is reloaded. */
+/** Shows a label on each cell that has an active run. The label is shown again after the page is reloaded. */
 
 import type { Cell } from "@jupyterlab/cells";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
@@ -11,7 +11,7 @@ import type { RunSummary } from "../wire";
 
 const MARK = "fd-cell-mark";
 
-/** Mark the cells of all open notebooks, now and after each change of runs or cells. */
+/** Label the cells with active runs in all open notebooks, now and after each change of the runs or the cells. */
 export function markCells(tracker: INotebookTracker, model: IPanelModel): void {
   const mark = (panel: NotebookPanel) => {
     if (panel.isDisposed) return;
@@ -23,7 +23,7 @@ export function markCells(tracker: INotebookTracker, model: IPanelModel): void {
     panel.sessionContext.kernelChanged.connect(update);
     void panel.context.ready.then(() => {
       update();
-      // After a cell is moved, the notebook replaces its widget later than the model emits the change.
+      // When a cell is moved, the model emits this signal before the notebook replaces the widget of the cell.
       panel.content.model?.cells.changed.connect(() => requestAnimationFrame(update));
     });
   });

@@ -1,4 +1,4 @@
-/** The panel in the left bar. */
+/** The widget of the panel in JupyterLab's left sidebar. */
 
 import type { JSX } from "react";
 
@@ -38,7 +38,7 @@ export class PanelWidget extends ReactWidget {
     this.update();
   }
 
-  /** Focus the selected tab, unless an element of the panel has the focus already. */
+  /** Focus the selected tab, unless an element of the panel already has the focus. */
   protected override onActivateRequest(message: Message): void {
     super.onActivateRequest(message);
     if (this.node.contains(document.activeElement)) return;

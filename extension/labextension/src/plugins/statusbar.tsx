@@ -1,4 +1,4 @@
-/** The item in the status bar: ranks, the active run, GPU memory. */
+/** The item in JupyterLab's status bar. It shows the number of ranks, the newest active run and the used GPU memory. */
 
 import type { JSX } from "react";
 

@@ -1,8 +1,8 @@
-/** The form that starts a cluster: its fields, their validation and the request. */
+/** The state of the form that starts a cluster. It validates the fields and makes the request. */
 
 import type { Cluster, Profile, Resources, StartCluster } from "../wire";
 
-/** The fields as typed; an empty field means the hub's default. */
+/** The fields as the user has typed them. If a field is empty, the hub's default is used. */
 export interface StartForm {
   readonly name: string;
   readonly workers: string;
@@ -12,7 +12,7 @@ export interface StartForm {
   readonly wait: boolean;
 }
 
-/** The error of a field, and the maximum of a number. */
+/** The kind of a field's error. `most` is the maximum of a number, or null if it has none. */
 export interface FieldError {
   readonly kind: "name" | "taken" | "number" | "quota" | "ranks";
   readonly most: number | null;
@@ -22,7 +22,7 @@ export type FieldErrors = Partial<Record<"name" | "workers" | "ranks", FieldErro
 
 const NAME = /^[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?$/;
 
-/** Return an unused name: main, main-2 ... */
+/** Return the first unused name among main, main-2, main-3 and so on. */
 export function freeName(clusters: readonly Cluster[]): string {
   const taken = new Set(clusters.filter((cluster) => cluster.state !== "failed").map((cluster) => cluster.name));
   for (let count = 1; ; count += 1) {
@@ -31,18 +31,18 @@ export function freeName(clusters: readonly Cluster[]): string {
   }
 }
 
-/** Return the initial form. */
+/** Return the form with its initial values. */
 export function emptyForm(resources: Resources, clusters: readonly Cluster[]): StartForm {
   const profile = resources.profiles[0]?.name ?? "";
   return { name: freeName(clusters), workers: "2", profile, ranks: "", backend: "", wait: false };
 }
 
-/** Return a whole number of at least 1, or null. */
+/** Parse a whole number from 1 to 99999. Return null for any other text. */
 export function count(text: string): number | null {
   return /^[1-9][0-9]{0,4}$/.test(text.trim()) ? Number(text) : null;
 }
 
-/** Return how many more workers the user may start; null if the hub does not say. */
+/** Return how many more workers the user may start, or null if the hub sets no limit. */
 export function workersLeft({ quota }: Resources): number | null {
   return quota.workers_max === null ? null : Math.max(0, quota.workers_max - quota.workers);
 }
@@ -51,7 +51,7 @@ export function profileOf(form: StartForm, resources: Resources): Profile | unde
   return resources.profiles.find((profile) => profile.name === form.profile);
 }
 
-/** Return the errors of a form; empty if it can be sent. */
+/** Return the errors of a form by field. There are none if the form can be sent. */
 export function validate(form: StartForm, resources: Resources, clusters: readonly Cluster[]): FieldErrors {
   const errors: FieldErrors = {};
   const taken = clusters.some((cluster) => cluster.name === form.name && cluster.state !== "failed");
@@ -66,7 +66,7 @@ export function validate(form: StartForm, resources: Resources, clusters: readon
   return errors;
 }
 
-/** Return the number of requested GPUs beyond the free ones; the workers that need them have to queue. */
+/** Return how many of the requested GPUs are not free. Workers that need them would have to wait in the queue. */
 export function gpusShort(form: StartForm, resources: Resources): number {
   const profile = profileOf(form, resources);
   const workers = count(form.workers);
@@ -74,7 +74,7 @@ export function gpusShort(form: StartForm, resources: Resources): number {
   return Math.max(0, workers * profile.gpus - profile.gpus_free);
 }
 
-/** Return the request of a valid form. */
+/** Return the request that a valid form sends to the server. */
 export function requestOf(form: StartForm): StartCluster {
   return {
     name: form.name,

@@ -1,8 +1,8 @@
-/** The text of a log, assembled from the parts that the server sends. */
+/** Assembles the text of a log from the parts that the server sends. */
 
 import type { LogPart, LogRequest } from "../wire";
 
-/** A followed log: its text begins at byte `offset`, and the next part at byte `next`. */
+/** The known part of a log, from byte `offset` of the file to byte `next` (exclusive). `size` is the file's size. */
 export interface Log {
   readonly text: string;
   readonly offset: number;
@@ -10,23 +10,23 @@ export interface Log {
   readonly size: number;
 }
 
-/** The size of a log that the page keeps, in characters: about 4,000 lines. */
+/** How many characters of a log the page keeps. This is about 4,000 lines. */
 export const MOST = 400_000;
 
-/** The size of a log that is fetched first, in bytes from its end. */
+/** The first offset that the page requests from a log. It is negative because it counts bytes from the log's end. */
 export const TAIL = -16_000;
 
 type LogName = Pick<LogRequest, "run" | "rank" | "worker">;
 
-/** Return a key for the log of a rank in a run, or of a worker. */
+/** Return the key of a log, which belongs to a rank of a run or to a worker. */
 export function logKey({ run, rank, worker }: LogName): string {
   return worker === null ? `run ${run} ${rank}` : `worker ${worker}`;
 }
 
-/** Return a log with a new part; bytes that it has already are skipped. */
+/** Return a log with a new part appended. Bytes that the log already contains are skipped. */
 export function append(log: Log | undefined, part: LogPart): Log {
   if (log && part.next <= log.next && part.size >= log.next) return { ...log, size: part.size };
-  // A log that became shorter was truncated and written again.
+  // If the file has become shorter, it was truncated and written again, so the known text is dropped.
   const known = log && part.size >= log.next ? log : undefined;
   if (!known) return trim({ text: part.text, offset: part.offset, next: part.next, size: part.size });
   const gap = part.offset > known.next ? "\n…\n" : "";
@@ -34,13 +34,13 @@ export function append(log: Log | undefined, part: LogPart): Log {
   return trim({ text, offset: known.offset, next: part.next, size: part.size });
 }
 
-/** Return the text of a part from a byte on. */
+/** Return the text of a part that begins at byte `next` of the log. */
 function fresh(part: LogPart, next: number): string {
   if (part.offset >= next) return part.text;
   return new TextDecoder().decode(new TextEncoder().encode(part.text).slice(next - part.offset));
 }
 
-/** Return a log without the beginning that exceeds the size that the page keeps. */
+/** Remove the beginning of a log that has more than `MOST` characters. */
 function trim(log: Log): Log {
   const { text } = log;
   if (text.length <= MOST) return log;
@@ -52,7 +52,7 @@ function trim(log: Log): Log {
 // eslint-disable-next-line no-control-regex -- escape sequences begin with a control character
 const ESCAPES = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[@-Z\\-_])/g;
 
-/** Return a log as a terminal shows it: without colours, and with the final text of overwritten lines. */
+/** Return the final text that a terminal would show, without colours and without text that was overwritten. */
 export function readable(text: string): string {
   return text
     .replace(ESCAPES, "")

@@ -1,4 +1,4 @@
-/** The state that all parts of the page share, the stream that changes it, the requests, and the translation. */
+/** The model that all plugins of the page share. It keeps the state, receives messages, and sends requests. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import { Token } from "@lumino/coreutils";
@@ -12,7 +12,7 @@ import { logKey } from "./logs";
 import { EMPTY, forget, reduce, withProblem, type PanelState } from "./reducer";
 import { dropped, isSame, watchOf, type Subscription } from "./subscriptions";
 
-/** A request to show a run, or the form that starts a cluster. */
+/** A request that the panel show a run or the form that starts a cluster. */
 export interface NavigationRequest {
   readonly show: "run" | "start";
   readonly run: string;
@@ -24,11 +24,11 @@ export interface IPanelModel {
   readonly state: PanelState;
   readonly changed: ISignal<IPanelModel, void>;
   readonly navigation: ISignal<IPanelModel, NavigationRequest>;
-  /** Watch runs and logs until the returned function is called. */
+  /** Subscribe to runs and logs until the returned function is called. */
   subscribe(subscription: Subscription): () => void;
-  /** Send a request that the server may refuse. Return null, and show the reason, if it did. */
+  /** Send a request. If the server refuses it, show the reason to the user and return null. */
   attempt<T>(request: () => Promise<T>): Promise<T | null>;
-  /** Show a problem until the user dismisses it. */
+  /** Show a message about a problem until the user dismisses it. */
   showProblem(message: string): void;
   dismiss(message: string): void;
   navigate(request: NavigationRequest): void;
@@ -93,7 +93,7 @@ export class PanelModel implements IPanelModel {
     this.navigation.emit(request);
   }
 
-  /** Send the watch once for all subscriptions that begin and end in the same task. */
+  /** Send the subscriptions to the server. Several changes in the same JavaScript task are sent together. */
   private updateWatch(): void {
     if (this.updating) return;
     this.updating = true;
@@ -117,7 +117,7 @@ export class PanelModel implements IPanelModel {
     if (this.isWatched(message)) this.setState(reduce(this.current, message, Date.now()));
   }
 
-  /** Return false for messages that the server sent before it learned that their subscription ended. */
+  /** Return false if the page no longer subscribes to the subject of a message, which the server did not know yet. */
   private isWatched(message: Message): boolean {
     if (message.kind === "run") return this.sent.runs.includes(message.id);
     return message.kind !== "log" || this.sent.logs.some((log) => logKey(log) === logKey(message.part));
@@ -128,7 +128,7 @@ export class PanelModel implements IPanelModel {
     if (connection === "lost") void this.findFailure();
   }
 
-  /** Find out with a plain request why the stream failed: a websocket does not give the reason. */
+  /** Find out why the connection failed by sending a plain request, because a websocket does not report the reason. */
   private async findFailure(): Promise<void> {
     const error: unknown = await this.api.state().then(
       () => null,

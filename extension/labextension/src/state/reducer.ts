@@ -1,10 +1,10 @@
-/** The state of the page, and how a message of the stream changes it. */
+/** The state of the page, and the functions that compute the next state after a message from the server. */
 
 import type { ConnectionState } from "../net/stream";
 import type { Cluster, Hub, Message, Problem, Resources, RunMessage, RunSummary } from "../wire";
 import { append, logKey, type Log } from "./logs";
 
-/** Why there is no stream: the status of an HTTP answer, 0 if there was none. */
+/** Why the connection failed. `status` is the status of the HTTP response, or 0 if there was no response. */
 export interface ConnectionFailure {
   readonly status: number;
   readonly message: string;
@@ -14,12 +14,12 @@ export interface PanelState {
   readonly connection: ConnectionState;
   readonly failure: ConnectionFailure | null;
   readonly hub: Hub | null;
-  /** Null until the server has sent them. */
+  /** Null until the server has sent the clusters. The same applies to `resources` and `runs`. */
   readonly clusters: readonly Cluster[] | null;
   readonly resources: Resources | null;
   readonly runs: readonly RunSummary[] | null;
   readonly total: number;
-  /** When the runs arrived, in milliseconds; active runs have become longer since. */
+  /** When `runs` arrived, in milliseconds since the epoch. The durations of active runs have grown since that time. */
   readonly receivedAt: number;
   readonly views: Readonly<Record<string, RunMessage>>;
   readonly logs: Readonly<Record<string, Log>>;
@@ -40,7 +40,7 @@ export const EMPTY: PanelState = {
   problems: [],
 };
 
-/** Return the state after a message. Each kind replaces the last message of its kind; logs are appended. */
+/** Return the state after a message. It replaces the last message of its kind, but parts of logs are appended. */
 export function reduce(state: PanelState, message: Message, now: number): PanelState {
   switch (message.kind) {
     case "clusters":
@@ -62,30 +62,30 @@ export function reduce(state: PanelState, message: Message, now: number): PanelS
   }
 }
 
-/** Return the state with a problem to show; equal problems are shown once. */
+/** Add a problem to the state. Problems with the same message are shown once. */
 export function withProblem(state: PanelState, problem: Problem): PanelState {
   const others = state.problems.filter((other) => other.message !== problem.message);
   return { ...state, problems: [...others, problem].slice(-3) };
 }
 
-/** Return the state without runs and logs that no component watches any more. */
+/** Remove runs and logs to which no component subscribes any more. */
 export function forget(state: PanelState, runs: readonly string[], logs: readonly string[]): PanelState {
   const without = <T>(record: Readonly<Record<string, T>>, gone: readonly string[]) =>
     Object.fromEntries(Object.entries(record).filter(([key]) => !gone.includes(key)));
   return { ...state, views: without(state.views, runs), logs: without(state.logs, logs) };
 }
 
-/** Return the newest summary of a run. */
+/** Return the latest summary of a run. */
 export function runOf(state: PanelState, id: string): RunSummary | undefined {
   return state.runs?.find((run) => run.id === id) ?? state.views[id]?.summary;
 }
 
-/** Return how long a run has taken; between messages, the page itself counts the seconds of an active run. */
+/** Return the duration of a run in seconds. For an active run, add the time since the last message. */
 export function elapsedSeconds(run: RunSummary, state: PanelState, now: number): number {
   return run.goes_on ? run.seconds + Math.max(0, now - state.receivedAt) / 1000 : run.seconds;
 }
 
-/** Return the active runs, the newest first. */
+/** Return the active runs, newest first. */
 export function activeRuns(state: PanelState): RunSummary[] {
   return (state.runs ?? []).filter((run) => run.goes_on);
 }

@@ -1,9 +1,9 @@
-/** The facts in the status bar. */
+/** Computes what the status bar shows. */
 
 import { bytes, gpuMemory, title } from "../format";
 import type { Cluster, RunSummary } from "../wire";
 
-/** Null means that there is nothing to show. */
+/** The values in the status bar. A value that is null is not shown. */
 export interface Facts {
   readonly ranks: number;
   readonly starting: boolean;
@@ -12,7 +12,7 @@ export interface Facts {
   readonly gpu: string | null;
 }
 
-/** Return the number of ranks, the newest run and the used GPU memory of these clusters and runs. */
+/** Return the number of ranks, the newest active run and the used GPU memory of all clusters. */
 export function factsOf(clusters: readonly Cluster[], running: readonly RunSummary[]): Facts {
   const ready = clusters.filter((cluster) => cluster.state === "ready");
   const workers = ready.flatMap((cluster) => cluster.workers);

@@ -1,18 +1,18 @@
-/** The subscriptions of all components, merged into the one `Watch` that the page sends to the server. */
+/** Merges the subscriptions of all components into one message `Watch`, which the page sends to the server. */
 
 import type { LogRequest, Watch } from "../wire";
 import { logKey, type Log } from "./logs";
 
-/** What one component watches. */
+/** What one component wants to receive from the server. */
 export interface Subscription {
-  /** Set by the panel itself while it is visible. */
+  /** True if the panel is visible. */
   readonly seen?: boolean;
   readonly runs?: readonly string[];
   readonly byRank?: boolean;
   readonly logs?: readonly LogRequest[];
 }
 
-/** Return all subscriptions as one; a log that is partly known is requested from its known end. */
+/** Merge all subscriptions. If a part of a log is known, only the rest of the log is requested. */
 export function watchOf(subscriptions: Iterable<Subscription>, logs: Readonly<Record<string, Log>>): Watch {
   const all = [...subscriptions];
   const wanted = new Map(all.flatMap((one) => one.logs ?? []).map((log) => [logKey(log), log]));
@@ -25,7 +25,7 @@ export function watchOf(subscriptions: Iterable<Subscription>, logs: Readonly<Re
   };
 }
 
-/** Return what the page no longer watches: ids of runs and keys of logs. */
+/** Return the ids of the runs and the keys of the logs to which the page no longer subscribes. */
 export function dropped(before: Watch, after: Watch): { runs: string[]; logs: string[] } {
   const logs = new Set(after.logs.map(logKey));
   return {
@@ -34,7 +34,7 @@ export function dropped(before: Watch, after: Watch): { runs: string[]; logs: st
   };
 }
 
-/** Return whether two watches name the same runs and logs; offsets in logs do not count. */
+/** Return whether two messages subscribe to the same runs and logs. Offsets in the logs are ignored. */
 export function isSame(one: Watch, other: Watch): boolean {
   const key = (watch: Watch) => JSON.stringify([watch.seen, watch.runs, watch.by_rank, watch.logs.map(logKey)]);
   return key(one) === key(other);

@@ -1,4 +1,4 @@
-/** A cluster with its workers and its buttons. */
+/** Shows a cluster, its workers, and buttons to scale and stop it. */
 
 import { useId, useRef, useState, type FormEvent, type JSX } from "react";
 
@@ -10,7 +10,7 @@ import { usePanelContext } from "../context";
 import { Note, Status } from "../parts";
 import { WorkerItem } from "./worker";
 
-/** If a cluster has more workers than this, each worker has one line until the user asks for more. */
+/** If a cluster has more workers than this, each worker is collapsed to one line until the user expands it. */
 const FEW_WORKERS = 8;
 
 export function ClusterCard({ cluster }: { cluster: Cluster }): JSX.Element {
@@ -102,7 +102,7 @@ function Buttons({ cluster }: { cluster: Cluster }): JSX.Element {
   );
 }
 
-/** Return a function that stops a cluster; it asks for confirmation if a run is active. */
+/** Return a function that stops a cluster. If a run is active, the function first asks the user for confirmation. */
 function useStop(cluster: Cluster): () => Promise<void> {
   const { model, trans, confirm } = usePanelContext();
   const ask = () =>
@@ -117,7 +117,7 @@ function useStop(cluster: Cluster): () => Promise<void> {
       try {
         return await model.api.stopCluster(cluster.name, false);
       } catch (error) {
-        // A run may have started after the last update of this page.
+        // The server refuses the request if a run has started since this page was last updated.
         if (!(error instanceof RequestError && error.problem.code === "runs_go_on")) throw error;
         return (await ask()) ? model.api.stopCluster(cluster.name, true) : null;
       }

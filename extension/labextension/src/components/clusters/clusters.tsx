@@ -1,4 +1,4 @@
-/** The tab of clusters. */
+/** The tab "Clusters" of the panel. */
 
 import { useState, type JSX } from "react";
 
@@ -16,7 +16,7 @@ interface Props {
 export function Clusters({ starting, setStarting }: Props): JSX.Element {
   const { trans, insertTraining } = usePanelContext();
   const { clusters, resources, hub } = usePanelState();
-  // After the form is closed, the focus returns to the button that opened it.
+  // When the form is closed, the focus returns to the button that opened the form.
   const [closed, setClosed] = useState(false);
   if (!clusters || !resources) return <Empty title={trans.__("Loading…")} />;
   const ready = clusters.some((cluster) => cluster.state === "ready");

@@ -1,4 +1,4 @@
-/** The form that starts a cluster. */
+/** The form with which the user starts a cluster. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import { useId, useState, type ComponentProps, type FormEvent, type InputHTMLAttributes, type JSX } from "react";
@@ -125,7 +125,7 @@ function Field({ label, error, set, ...input }: FieldProps): JSX.Element {
   );
 }
 
-/** Return what a valid value looks like. */
+/** Return the message below a field with an error, which tells the user what a valid value looks like. */
 function errorText(trans: TranslationBundle, { kind, most }: FieldError): string {
   if (kind === "name") return trans.__("1 to 24 lower-case letters, digits and inner hyphens");
   if (kind === "taken") return trans.__("a cluster has this name already; choose another one");
@@ -135,7 +135,7 @@ function errorText(trans: TranslationBundle, { kind, most }: FieldError): string
   return trans.__("a whole number, 1 or more");
 }
 
-/** Return a profile in one line, with its free GPUs. */
+/** Describe a profile and its free GPUs in one line. */
 function profileText(trans: TranslationBundle, profile: Profile): string {
   const { gpus_free: free, gpus_total: total } = profile;
   const gpus = free !== null && total !== null ? trans.__("%1 of %2 GPUs free", free, total) : "";

@@ -1,4 +1,4 @@
-/** A worker: its resource use, its ranks and its log. */
+/** Shows a worker with its ranks, its resource usage and its log. */
 
 import { useState, type JSX } from "react";
 
@@ -8,7 +8,7 @@ import { usePanelContext } from "../context";
 import { LogView } from "../log";
 import { Meter, Note, Progress, Status, Toggle } from "../parts";
 
-/** A worker; a brief one shows its resource use and its log when the user asks for more. */
+/** A worker. If `brief` is true, its resource usage and its log are hidden until the user expands the item. */
 export function WorkerItem({ worker, brief }: { worker: Worker; brief: boolean }): JSX.Element {
   const { trans } = usePanelContext();
   const [more, setMore] = useState(false);
@@ -131,7 +131,7 @@ function MemoryMeter(props: { label: string; used: number | null; total: number 
 function Idle({ worker }: { worker: Worker }): JSX.Element {
   const { trans } = usePanelContext();
   const until = worker.idle_until && trans.__("idle, stops at %1", clock(worker.idle_until, new Date()));
-  // A worker is busy as long as its run is active elsewhere, even if its own ranks are dead.
+  // A worker whose own ranks are all dead is still busy while its run is active on other workers, but computes nothing.
   const computing = worker.busy && (!worker.ranks.length || worker.ranks.some(({ alive }) => alive));
   return <span className="fd-muted fd-grow">{computing ? trans.__("computing") : (until ?? "")}</span>;
 }

@@ -1,4 +1,4 @@
-/** Several runs in one chart for each series. */
+/** The comparison of several runs, with one chart for each series. */
 
 import { useMemo, type JSX } from "react";
 

@@ -1,4 +1,4 @@
-/** The table of ranks: resource use, throughput and step time. */
+/** The table of ranks with their resource usage, throughput and step time. */
 
 import type { JSX } from "react";
 

@@ -1,4 +1,4 @@
-/** The notes, the progress and the charts of a run, for the panel and for the dashboard in the notebook. */
+/** Shows the notices, the progress and the charts of a run, in the panel and in the dashboard of the notebook. */
 
 import type { JSX } from "react";
 

@@ -1,4 +1,4 @@
-/** The page of one run: charts, ranks, logs, code and options. */
+/** The page of one run, with its charts, ranks, logs, code and options. */
 
 import { useEffect, useState, type JSX } from "react";
 
@@ -14,7 +14,7 @@ import { Reports } from "./reports";
 
 interface Props {
   id: string;
-  /** Whether the user has just opened the run; it takes the focus then. */
+  /** Whether the user has just opened the run. If so, the page of the run takes the focus. */
   focus: boolean;
   close: () => void;
 }
@@ -25,7 +25,7 @@ export function RunDetailView({ id, focus, close }: Props): JSX.Element {
   const [byRank, setByRank] = useState(false);
   useSubscription({ runs: [id], byRank });
   const { detail, missing } = useDetail(id, state.views[id]?.view.ended);
-  // A plain request answers before the stream sends its first view of the run.
+  // The response to the plain request arrives before the first view of the run on the websocket.
   const shown: Pick<RunMessage, "summary" | "view" | "sampled"> | null = state.views[id] ?? detail;
   return (
     <section className="fd-detail" aria-label={trans.__("Run %1", id)}>
@@ -57,7 +57,7 @@ export function BackButton({ focus, close }: { focus: boolean; close: () => void
   );
 }
 
-/** Return the details of a run. They are fetched again when the run ends, because only then its results exist. */
+/** Return the details of a run. They are fetched again when the run ends, because its results exist only then. */
 function useDetail(id: string, ended = false): { detail: RunDetail | null; missing: boolean } {
   const { model } = usePanelContext();
   const [detail, setDetail] = useState<RunDetail | null>(null);
@@ -143,7 +143,7 @@ function Head({ summary, speed }: { summary: RunSummary; speed: number | null })
   );
 }
 
-/** The code, the options and the results. They can be long, so the page contains them only while they are open. */
+/** The code, options and results of a run. They can be long, so they are rendered only while the user shows them. */
 function Origin({ detail }: { detail: RunDetail }): JSX.Element {
   const { trans } = usePanelContext();
   const [open, setOpen] = useState(false);

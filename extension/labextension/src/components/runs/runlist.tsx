@@ -1,4 +1,4 @@
-/** The list of runs. The page contains only the visible rows, however many runs there are. */
+/** The list of runs. Only the visible rows are rendered, because there can be very many runs. */
 
 import { useEffect, useRef, useState, type JSX, type KeyboardEvent } from "react";
 
@@ -18,7 +18,7 @@ const INITIAL_HEIGHT = 480;
 
 interface Props {
   filter: Filter;
-  /** The run that was shown before the list; its row takes the focus. */
+  /** Id of the run whose page the user has just left. The row of this run takes the focus. */
   previous: string | null;
   selected: ReadonlySet<string>;
   select: (run: RunSummary, selected: boolean) => void;
@@ -88,14 +88,14 @@ export function RunList({ filter, previous, selected, select, open }: Props): JS
   );
 }
 
-/** Return the rows to render. The active row is always among them, because it has the focus or receives it with Tab. */
+/** Return the rows to render. They include the active row, which has the focus or receives it when Tab is pressed. */
 function rendered({ first, last }: Rows, active: number, total: number): number[] {
   const visible = Array.from({ length: Math.max(0, last - first) }, (_, n) => first + n);
   if (active >= total) return visible;
   return [...(active < first ? [active] : []), ...visible, ...(active >= last ? [active] : [])];
 }
 
-/** Return the row that a key moves to. */
+/** Return the row to which a key moves the focus, or null if the key does not move it. */
 function nextRow(key: string, row: number, total: number): number | null {
   const next = { ArrowDown: row + 1, ArrowUp: row - 1, Home: 0, End: total - 1 }[key];
   return next === undefined ? null : Math.min(Math.max(0, next), total - 1);
@@ -107,7 +107,7 @@ interface RowProps extends Omit<Props, "filter" | "previous"> {
   active: boolean;
 }
 
-/** A row. Its button exists before the run is fetched, so that the arrow keys can reach it. */
+/** A row of the list. Its button is rendered before the run is fetched, so that the arrow keys can reach the row. */
 function Row({ run, row, active, selected, select, open }: RowProps): JSX.Element {
   const { trans } = usePanelContext();
   const tabIndex = active ? 0 : -1;

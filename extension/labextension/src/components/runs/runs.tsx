@@ -1,4 +1,4 @@
-/** The tab of runs: the charts of active runs and the list of all runs, one run, or a comparison. */
+/** The tab "Runs" of the panel. It shows one run, a comparison, or the list of all runs with charts of active runs. */
 
 import { useMemo, useState, type JSX } from "react";
 
@@ -17,18 +17,18 @@ import { RunDetailView } from "./run";
 import { RunList } from "./runlist";
 
 const MOST_LIVE = 2;
-/** The list waits for a pause in typing before it asks the server. */
+/** The list is requested from the server when the user has not typed for this long, in milliseconds. */
 const TYPING_MS = 250;
 
-/** The page before the list, which decides where the focus returns: a run, or the comparison (null). */
+/** The page from which the user returned to the list. It was a run, or the comparison if `run` is null. */
 interface Previous {
   readonly run: string | null;
 }
 
 interface Props {
-  /** The shown run, empty for the list. */
+  /** Id of the run that is shown, or an empty string for the list. */
   id: string;
-  /** Whether the user has just opened the run; it takes the focus then. */
+  /** Whether the user has just opened the run. If so, the page of the run takes the focus. */
   focus: boolean;
   open: (id: string) => void;
 }
@@ -91,7 +91,7 @@ export function Runs({ id, focus, open }: Props): JSX.Element {
   );
 }
 
-/** The newest active runs, each with its first chart. */
+/** The newest active runs, each with the chart of its first series. */
 function Live({ open }: { open: (id: string) => void }): JSX.Element | null {
   const { trans } = usePanelContext();
   const state = usePanelState();

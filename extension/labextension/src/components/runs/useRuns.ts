@@ -1,4 +1,4 @@
-/** The list of runs, fetched in pages while the user scrolls. */
+/** Fetches the list of runs page by page while the user scrolls. */
 
 import { useEffect, useMemo, useRef, useState } from "react";
 
@@ -10,20 +10,21 @@ import type { Rows } from "./virtualRows";
 
 export interface Runs {
   readonly total: number;
-  /** Whether the server has sent the total. */
+  /** Whether the server has sent the total number of runs. */
   readonly known: boolean;
-  /** The run in a row; null until it is fetched. */
+  /** Return the run in a row, or null until the run is fetched. */
   at(row: number): RunSummary | null;
 }
 
-/** Return the runs that match a filter; the runs of `rows` are fetched. */
+/** Return the list of runs that match a filter, and fetch the runs in `rows`. */
 export function useRuns(filter: Filter, rows: Rows): Runs {
   const { model } = usePanelContext();
   const { runs, total } = usePanelState();
   const [pages, setPages] = useState<Pages>(NO_PAGES);
   const streamed = useMemo(() => new Map((runs ?? []).map((run) => [run.id, run])), [runs]);
   const requested = useRef(new Set<string>());
-  // Rows move after a change of the filter, with a new run, and, if there is a filter, with a new status of a run.
+  // If this key changes, runs may have moved to other rows: the filter or the number of runs has changed, a new run
+  // has started, or a run that the filter matched has a new status.
   const order = JSON.stringify([filter, total, runs?.[0]?.id, isAll(filter) || runs?.map((run) => run.status)]);
   const latest = useRef({ runs, filter, order });
   latest.current = { runs, filter, order };
@@ -44,7 +45,7 @@ export function useRuns(filter: Filter, rows: Rows): Runs {
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the other values are read from `latest`
   }, [pages, rows.first, rows.last]);
 
-  /** Return a page; null if it was requested before, or if the rows have moved in the meantime. */
+  /** Fetch a page. Return null if it was requested before, or if runs have moved to other rows in the meantime. */
   async function fetchPage(offset: number) {
     const { order: before, filter: wanted } = latest.current;
     const key = `${before} ${offset}`;

@@ -1,4 +1,4 @@
-/** The rows of a long list that are rendered: the visible rows, and a few on either side. */
+/** Computes which rows of a long list are rendered, which are the visible rows and a few rows above and below them. */
 
 export interface View {
   readonly scrollTop: number;
@@ -7,7 +7,7 @@ export interface View {
   readonly total: number;
 }
 
-/** Rows `first` (included) to `last` (not included). */
+/** The rows from `first` (inclusive) to `last` (exclusive). */
 export interface Rows {
   readonly first: number;
   readonly last: number;
@@ -15,14 +15,14 @@ export interface Rows {
 
 export const OVERSCAN = 4;
 
-/** Return the rows to render: the rows that fit into the height, and `OVERSCAN` on either side. */
+/** Return the rows to render, which are the visible rows, and `OVERSCAN` rows above and below them. */
 export function rowsOf({ scrollTop, height, rowHeight, total }: View): Rows {
   const visible = Math.ceil(height / rowHeight) + 1;
   const top = Math.min(Math.max(0, Math.floor(scrollTop / rowHeight)), Math.max(0, total - visible));
   return { first: Math.max(0, top - OVERSCAN), last: Math.min(total, top + visible + OVERSCAN) };
 }
 
-/** Return the scroll position at which a row is visible; it stays the same if the row is visible already. */
+/** Return the scroll position at which a row is visible. If the row is already visible, the position stays the same. */
 export function scrollTo(row: number, { scrollTop, height, rowHeight }: View): number {
   const top = row * rowHeight;
   if (top < scrollTop) return top;

@@ -1,4 +1,4 @@
-"""Measure the time and download size from `docker compose pull` on an empty machine to the first login page."""
+"""Measure the time from `docker compose pull` on an empty machine to the first login page, and the download size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTE = "registry and engine share the cores and the disk of this machine"
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield carry_seconds and carry_bytes."""
+    """Yield the records carry_seconds and carry_bytes."""
     with alone(), bare_engine() as machine, registry.running(HERE) as published:
         settings = published.publish()
         runs = [carry(machine, published, settings) for _ in range(repeats)]
@@ -32,7 +32,7 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def carry(machine: SecondEngine, published: registry.Registry, settings: dict[str, str]) -> tuple[float, float]:
-    """Return the seconds until the login page, and the bytes that the registry sent."""
+    """Return the seconds until the hub serves its login page, and the number of bytes that the registry sent."""
     empty(machine)
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
         stack = Stack(Path(folder), subnets=SUBNETS, engine=machine, **settings)

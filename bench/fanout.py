@@ -1,7 +1,7 @@
-"""Duration of an empty cell on N workers with one rank each, through the hub's proxy, compared with ``%%px --block``.
+"""Compare the duration of an empty cell on N workers, through the hub's proxy, with ``%%px --block`` on N engines.
 
-Both clusters exist at the same time, and their cells alternate with pauses, so that work that follows a cell (records,
-idle messages) does not slow down the other side's next cell.
+Each worker has one rank. Both clusters run at the same time, and their cells alternate. The pause between two cells
+prevents one cluster's remaining work (records, idle messages) from slowing down the other cluster's next cell.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUIET_SECONDS = 0.03
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield fanout_ratio_<size>."""
+    """Yield the record fanout_ratio_<size> for each size in `SIZES`."""
     shell = make_shell()
     with bench_hub():
         for size in SIZES:
@@ -37,7 +37,7 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def in_turns(shell: InteractiveShell, cells: int) -> tuple[float, float]:
-    """Return the median durations of our cells and of theirs, in ms, run alternately."""
+    """Run cells of Farandole and ipyparallel alternately; return the median duration of each side in milliseconds."""
     ours, theirs = [], []
     for _ in range(cells):
         time.sleep(QUIET_SECONDS)

@@ -17,7 +17,7 @@ CELLS = 20
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield fanout_growth_exponent and fanout_milliseconds_<size>."""
+    """Yield the record fanout_milliseconds_<size> for each size in `SIZES`, and fanout_growth_exponent."""
     shell = make_shell()
     with bench_hub(), farandole(shell, "--workers 8 --ranks 8 --backend none"):
         for size in SIZES:
@@ -34,5 +34,5 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def ranks(size: int) -> str:
-    """Return the option that selects the first ``ranks`` ranks."""
+    """Return the option that selects the first ``size`` ranks."""
     return f"--ranks 0-{size - 1}"

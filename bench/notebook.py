@@ -1,4 +1,4 @@
-"""A real IPython shell, as in a notebook's kernel, for the magics of Farandole and ipyparallel."""
+"""An IPython shell that runs the magics of Farandole and ipyparallel, as a notebook's kernel does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def make_shell() -> InteractiveShell:
-    """Return the shell of this process, with Farandole's magics."""
+    """Return this process's IPython shell, with Farandole's magics loaded."""
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     with silence():
         shell.run_line_magic("load_ext", "farandole")
@@ -26,7 +26,7 @@ def make_shell() -> InteractiveShell:
 
 
 def seconds(shell: InteractiveShell, magic: str, line: str, cell: str) -> float:
-    """Run a cell magic and return its duration."""
+    """Run a cell magic and return its duration in seconds."""
     with silence():
         start = time.perf_counter()
         shell.run_cell_magic(magic, line, cell)
@@ -35,7 +35,7 @@ def seconds(shell: InteractiveShell, magic: str, line: str, cell: str) -> float:
 
 @contextmanager
 def farandole(shell: InteractiveShell, options: str) -> Iterator[Cluster]:
-    """Run one of our clusters, started by its magic."""
+    """Start a Farandole cluster with ``%cluster start``, and stop it at the end of the block."""
     with silence():
         cluster: Cluster = shell.run_line_magic("cluster", f"start {options}")
     try:
@@ -47,7 +47,7 @@ def farandole(shell: InteractiveShell, options: str) -> Iterator[Cluster]:
 
 @contextmanager
 def px(engines: int) -> Iterator[ipyparallel.DirectView]:
-    """Run an ipyparallel cluster; ``%%px`` uses all its engines."""
+    """Start an ipyparallel cluster whose engines ``%%px`` uses, and stop it at the end of the block."""
     cluster = ipyparallel.Cluster(n=engines, log_level=40)
     try:
         with silence():
@@ -61,6 +61,6 @@ def px(engines: int) -> Iterator[ipyparallel.DirectView]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Suppress all output, progress bars included."""
+    """Suppress all output, including progress bars."""
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         yield

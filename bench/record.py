@@ -1,4 +1,4 @@
-"""Results of measurements: medians, ratios of paired runs, growth exponents; pure functions."""
+"""The results of measurements: medians, ratios of paired runs and growth exponents, and their tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The median of some runs with its unit and, optionally, its limit."""
+    """A measured quantity: the values of its ``runs``, their median or other summary, and an optional limit."""
 
     name: str
     value: float
@@ -28,7 +28,7 @@ class Record:
 
     @property
     def kept(self) -> bool:
-        """Whether the value is within its limit; always true without one."""
+        """Whether the value is within its limit; true if there is no limit."""
         if not self.limit:
             return True
         sign, bound = self.limit.split()
@@ -36,26 +36,26 @@ class Record:
 
 
 def median_of(name: str, runs: Iterable[float], unit: str, *, limit: str = "", note: str = "") -> Record:
-    """Return the median of runs as a record."""
+    """Return a record whose value is the median of ``runs``."""
     kept = tuple(runs)
     return Record(name=name, value=median(kept), unit=unit, runs=kept, limit=limit, note=note)
 
 
 def ratio_of_pairs(name: str, pairs: Sequence[tuple[float, float]], *, limit: str = "", note: str = "") -> Record:
-    """Return the median of (ours / theirs) over paired runs; the note shows the median of each side."""
+    """Return a record with the median of ours / theirs over paired runs; its note shows the median of each side."""
     ours, theirs = (median(side) for side in zip(*pairs, strict=True))
     sides = f"{ours:.4g} : {theirs:.4g}{', ' if note else ''}{note}"
     return median_of(name, (mine / other for mine, other in pairs), "ours / theirs", limit=limit, note=sides)
 
 
 def growth_exponent(times: Mapping[int, float]) -> float:
-    """Return the slope of log(time) over log(size): 0 is constant, 1 is linear."""
+    """Return the slope of log(time) over log(size), which is 0 for constant and 1 for linear growth."""
     slope, _ = linear_regression([math.log(size) for size in times], [math.log(time) for time in times.values()])
     return slope
 
 
 def growth_table(title: str, rows: Mapping[str, Mapping[int, float]]) -> str:
-    """Return a table of quantities with a column for each size and, last, the fitted exponent."""
+    """Return a table with a row for each quantity, a column for each size and a last column for the growth exponent."""
     sizes = sorted({size for row in rows.values() for size in row})
     cells = [[title, *(f"{size:,}" for size in sizes), "growth"]]
     for name, row in rows.items():
@@ -71,7 +71,7 @@ def growth_table(title: str, rows: Mapping[str, Mapping[int, float]]) -> str:
 
 
 def table(records: Iterable[Record]) -> str:
-    """Return the records as aligned lines."""
+    """Return the records as a table with aligned columns."""
     rows = [("name", "value", "unit", "runs", "limit", "")]
     for record in records:
         verdict = record.limit and f"{record.limit} {'ok' if record.kept else 'MISSED'}"
@@ -82,7 +82,7 @@ def table(records: Iterable[Record]) -> str:
 
 
 def save(records: Iterable[Record], path: Path) -> None:
-    """Write records into a file of results; keep the file's results with other names."""
+    """Write records into a file of results; results with other names stay in the file."""
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for record in records:
         results[record.name] = {"value": record.value, "unit": record.unit, "runs": list(record.runs)}

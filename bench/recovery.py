@@ -1,4 +1,4 @@
-"""Measure recovery time and lost steps after one of an elastic run's three ranks is killed, on both backends."""
+"""Kill one of the three ranks of an elastic run, and measure the recovery time and the lost steps on both backends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKENDS = ("horovod", "torch")
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model of ``layers`` float32 layers of ``width`` x ``width``, committed every ``commit`` steps."""
+    """A model with ``layers`` float32 layers of ``width`` x ``width`` parameters, committed every ``commit`` steps."""
 
     name: str
     width: int
@@ -39,7 +39,7 @@ CASES = (
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield recovery_seconds_median and _worst, and steps_lost_max for each model, over all ranks and backends."""
+    """Yield the median and the maximum of the recovery times, and the maximum of the lost steps for each model."""
     runs: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for backend in BACKENDS:
         with Cluster.start(local=True, ranks=RANKS, backend=backend, progress=quiet) as cluster:
@@ -61,7 +61,7 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def recovery(cluster: Cluster, case: Case, rank: int) -> tuple[float, int]:
-    """Return the longest time without a step of any rank, in seconds, and the number of repeated steps."""
+    """Return the longest time in seconds in which no rank reported a step, and the number of repeated steps."""
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
         values: dict[str, int | str] = {"KILL": rank, "MARK": str(Path(folder) / "killed")}
         values |= {"WIDTH": case.width, "LAYERS": case.layers, "COMMIT_STEPS": case.commit}

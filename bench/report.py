@@ -1,4 +1,4 @@
-"""Measure the overhead of `fd.report` in a training loop, and the losses and rates of reports and prints."""
+"""Measure the overhead of `fd.report` in a training loop, and how many reports and prints arrive or are lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for number in range({PRINTS}):
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield the cost of a report on one rank, then losses and rates of reports and prints on two ranks."""
+    """Yield the cost of a report on one rank, then the losses and rates of reports and prints on two ranks."""
     start = Cluster.start
     with bench_hub():
         with start(workers=1, profile="bench", backend="none", progress=quiet) as cluster:
@@ -48,7 +48,7 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def cost(cluster: Cluster, repeats: int) -> Iterator[Record]:
-    """Yield report_overhead_percent and report_microseconds."""
+    """Yield the records report_overhead_percent and report_microseconds."""
     runs = [cluster.train(_loop("report_step.py")).result for _ in range(repeats)]
     note = f"200 a second, steps of {median(run['step_ms'] for run in runs):.1f} ms"
     yield median_of(
@@ -59,7 +59,7 @@ def cost(cluster: Cluster, repeats: int) -> Iterator[Record]:
 
 
 def send(cluster: Cluster, code: str, sent: int, kept: Callable[[Run], int]) -> tuple[float, float]:
-    """Return how many records are lost, and how many arrive per second while the cell runs."""
+    """Run a cell that sends ``sent`` records; return the number of lost records and the records sent per second."""
     began = time.perf_counter()
     run = cluster.train(code)
     seconds = time.perf_counter() - began
@@ -67,14 +67,14 @@ def send(cluster: Cluster, code: str, sent: int, kept: Callable[[Run], int]) -> 
 
 
 def arrivals(what: str, runs: list[tuple[float, float]]) -> Iterator[Record]:
-    """Yield <what>_lost of the worst run, and the median of <what>_per_second."""
+    """Yield the records <what>_lost, the maximum of all runs, and <what>_per_second, their median."""
     lost, rates = zip(*runs, strict=True)
     yield Record(name=f"{what}_lost", value=max(lost), unit=what, runs=lost, limit="<= 0", note="worst run")
     yield median_of(f"{what}_per_second", rates, f"{what} / s")
 
 
 def _reports_kept(run: Run) -> int:
-    """Count distinct reports on disk, so that duplicates do not hide losses."""
+    """Return the number of distinct reports on disk, so that duplicates do not hide losses."""
     names = [name for _, name in rank_files(run.folder, "metrics", ".jsonl")]
     return sum(len({record["step"] for record in read_lines(run.folder, name)}) for name in names)
 

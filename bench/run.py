@@ -1,6 +1,6 @@
-"""Run the benches, print a table and write results.json beside this file: ``make bench``.
+"""``make bench``: run the benches, print a table of the results and write them to results.json next to this file.
 
-``--only fanout --repeats 2`` runs one of them with fewer repeats; other results in the file stay.
+``--only fanout --repeats 2`` runs only one bench, with fewer repeats; the other results stay in the file.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from hub.up import stop_on_signals  # noqa: E402
 
 BENCHES = ("fanout", "growth", "start", "report", "throughput", "state", "recovery")
 CONTAINER_BENCHES = ("carry",)
-"""Run only by `make bench-carry`: these need root, a container engine and the images of `make images`."""
+"""Benches that only `make bench-carry` runs, because they need root, a container engine and `make images`."""
 LARGE_BENCHES = ("scale",)
-"""Run only by `make bench-scale`: a thousand users take several minutes."""
+"""Benches that only `make bench-scale` runs, because they take several minutes with a thousand users."""
 REPEATS = 5
 
 
 def main() -> int:
-    """Return 0 if all values are within their limits."""
+    """Run the benches; return 0 if all values are within their limits, otherwise 1."""
     options = parse(sys.argv[1:])
     stop_on_signals()
     records: list[Record] = []
-    # ipyparallel writes its profile to this directory instead of the user's.
+    # ipyparallel writes its profile into this temporary folder instead of the user's folder.
     with (
         tempfile.TemporaryDirectory(prefix="farandole-ipython-") as folder,
         environment(THREADS | {"IPYTHONDIR": folder}),
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Return the options of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     every = BENCHES + CONTAINER_BENCHES + LARGE_BENCHES
     parser.add_argument("--only", action="append", choices=every, help="run this bench; can be repeated")
@@ -54,7 +54,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(name: str, repeats: int) -> list[Record]:
-    """Run one bench, with one thread per process on both sides, and print each result."""
+    """Run a bench and print its results as soon as they are available; return the results."""
     print(f"{name} ...", flush=True)
     began = time.perf_counter()
     records = []

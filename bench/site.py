@@ -1,4 +1,4 @@
-"""A real hub with its proxy and one user, in a temporary folder."""
+"""Runs a hub with its proxy and one user in a temporary folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 USER = "bench"
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""One thread per rank on both sides of each comparison."""
+"""Variables that give each rank one thread, on both sides of a comparison."""
 
 PROFILES = """
 [limits]
@@ -34,7 +34,7 @@ environment = { OMP_NUM_THREADS = "1", MKL_NUM_THREADS = "1" }
 
 @contextmanager
 def bench_hub(profiles: str = PROFILES, config: Path = CONFIG) -> Iterator[HubProcess]:
-    """Run a hub, and set this process's environment variables to the hub and its folder for runs."""
+    """Run a hub, and set the environment variables with which a driver in this process uses the hub."""
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as name:
         folder = Path(name)
         file = folder / "profiles.toml"
@@ -45,15 +45,15 @@ def bench_hub(profiles: str = PROFILES, config: Path = CONFIG) -> Iterator[HubPr
                 with environment(ours | {"JUPYTERHUB_API_TOKEN": hub.browser(USER).make_token()}):
                     yield hub.process
             except Exception:
-                # The folder with the logs is about to be deleted.
+                # Print the logs now, because their folder is about to be deleted.
                 print(hub.logs(), file=sys.stderr, flush=True)
                 raise
 
 
 def environment(variables: dict[str, str]) -> AbstractContextManager[object]:
-    """Set environment variables temporarily."""
+    """Set environment variables until the end of the block."""
     return patch.dict(os.environ, variables)
 
 
 def quiet(_line: str) -> None:
-    """Discard a line of progress."""
+    """Ignore a progress message."""

@@ -1,4 +1,4 @@
-"""Measure how long two ranks take to start and all-reduce with Horovod, compared with ipyparallel."""
+"""Compare the time to start two ranks and run a Horovod all-reduce on them with the time that ipyparallel needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield start_ratio_2."""
+    """Yield the record start_ratio_2."""
     shell, rendezvous = make_shell(), Rendezvous()
     with bench_hub():
         theirs(shell, rendezvous)  # warm up the file cache for both
@@ -38,7 +38,7 @@ def measure(repeats: int) -> Iterator[Record]:
 
 
 def ours(shell: InteractiveShell) -> float:
-    """Return the seconds to start a cluster of two workers on the hub and to all-reduce."""
+    """Return how many seconds it takes to start two workers on the hub and run an all-reduce."""
     start = time.perf_counter()
     with farandole(shell, f"--workers {RANKS} --backend horovod"):
         seconds(shell, "distributed", "", CELL)
@@ -46,7 +46,7 @@ def ours(shell: InteractiveShell) -> float:
 
 
 def theirs(shell: InteractiveShell, rendezvous: Rendezvous) -> float:
-    """Return the seconds to start two ipyparallel engines, set up Horovod on them by hand and all-reduce."""
+    """Return how many seconds it takes to start two ipyparallel engines, initialize Horovod and run an all-reduce."""
     start = time.perf_counter()
     with px(RANKS) as view:
         port = rendezvous.open([slot(one) for one in ASSIGNMENTS], LOOPBACK)

@@ -17,7 +17,7 @@ LOOP = Path(__file__).parent / "loops" / "checkpoint_step.py"
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield commit_overhead_percent (a commit every 10 steps) and checkpoint_overhead_percent (one every 10 s)."""
+    """Yield the overhead of a commit every 10 steps and of a checkpoint every 10 s, in percent."""
     with bench_hub(), Cluster.start(workers=2, profile="bench", backend="torch", progress=quiet) as cluster:
         found = cluster.train(f"PAIRS = {repeats}\n{LOOP.read_text()}").result
     note = f"100 MB, steps of {found['step_ms']:.0f} ms"

@@ -1,8 +1,8 @@
-"""Samples per second of a training loop in a %%distributed_train cell on two workers and under the usual launcher.
+"""Compare the throughput of a %%distributed_train cell on two workers with the same loop under horovodrun or torchrun.
 
-Both sides exist at the same time and train alternately in short turns, because the speed of a shared machine drifts by
-more than the difference to be measured. The waiting side polls for a file, and its Horovod, if any, idles; this slows
-down both sides equally.
+Both sides run at the same time and train alternately in short turns, because the speed of a shared machine drifts by
+more than the difference to be measured. While a side waits, it polls for a file and its Horovod threads, if any, keep
+running; this slows down both sides equally.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROGRAMS = Path(sys.executable).parent
 
 
 def measure(repeats: int) -> Iterator[Record]:
-    """Yield throughput_ratio_horovod and throughput_ratio_torch; the two sides take turns to begin."""
+    """Yield the records throughput_ratio_horovod and throughput_ratio_torch; the side that trains first alternates."""
     launchers = {
         "horovod": [str(PROGRAMS / "horovodrun"), "-np", "2", "--gloo", sys.executable],
         "torch": [str(PROGRAMS / "torchrun"), "--standalone", "--nproc-per-node", "2"],
@@ -50,7 +50,7 @@ def measure(repeats: int) -> Iterator[Record]:
 def _pair(
     shell: InteractiveShell, backend: str, loop: str, launcher: list[str], *, ours_first: bool
 ) -> tuple[float, float]:
-    """Return samples per second of both sides; their ratio is the median of the turns' ratios."""
+    """Return the samples per second of both sides, such that their ratio is the median of the ratios of all turns."""
     with tempfile.TemporaryDirectory(prefix="farandole-turns-") as name:
         folder = Path(name)
         turns = (LOOPS / "turns.py").read_text()

@@ -1,4 +1,4 @@
-"""Sphinx settings of the documentation: `make docs` builds it, without any download."""
+"""The Sphinx configuration of the documentation, which `make docs` builds without downloads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ version = release
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "directives"]
 exclude_patterns = ["**/.ipynb_checkpoints"]
-# Docstrings put names in single backticks, as reStructuredText puts code in double ones.
+# Docstrings use single backticks for names; render them as code.
 default_role = "code"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"
-# Smart quotes would turn the two hyphens of an option into a dash.
+# Smart quotes would turn the two hyphens of a command-line option into a dash.
 smartquotes = False
-# The tutorials' magics are not valid Python, so do not warn about code that cannot be highlighted.
+# Do not warn about code that cannot be highlighted, because the tutorials' magics are not valid Python.
 suppress_warnings = ["misc.highlighting_failure"]
 
 autodoc_member_order = "bysource"

@@ -1,4 +1,4 @@
-"""Sphinx directives that render reference pages from their sources: settings files, magics and the Makefile."""
+"""Sphinx directives that generate reference pages from settings files, the magics and the Makefile."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ MAGICS = {
 
 
 class MarkdownDirective(SphinxDirective):
-    """A directive whose content is Markdown that `markdown` makes."""
+    """A directive whose content is the Markdown that the method `markdown` generates."""
 
     def markdown(self) -> Iterator[str]:
-        """Yield the lines."""
+        """Yield the lines of Markdown."""
         raise NotImplementedError
 
     def run(self) -> list[nodes.Node]:
-        """Return the parsed content."""
+        """Return the nodes of the parsed Markdown."""
         content = nodes.Element()
         lines = list(self.markdown())
         self.state.nested_parse(StringList(lines, source=self.get_source_info()[0]), 0, content, match_titles=True)
@@ -46,7 +46,7 @@ class MarkdownDirective(SphinxDirective):
 
 
 class SettingsDirective(MarkdownDirective):
-    """The variables of a settings file, with their defaults and the comments above them."""
+    """Lists the variables of a settings file, with their defaults and the comments above them."""
 
     required_arguments = 1
 
@@ -58,7 +58,7 @@ class SettingsDirective(MarkdownDirective):
 
 
 class MagicsDirective(MarkdownDirective):
-    """The magics with their arguments."""
+    """Lists the magics and their arguments."""
 
     def markdown(self) -> Iterator[str]:
         """Yield a heading, the docstring and a table for each magic."""
@@ -72,10 +72,10 @@ class MagicsDirective(MarkdownDirective):
 
 
 class TargetsDirective(MarkdownDirective):
-    """The targets of the Makefile with the text that `make help` shows."""
+    """Lists the targets of the Makefile, with the descriptions that `make help` shows."""
 
     def markdown(self) -> Iterator[str]:
-        """Yield a table."""
+        """Yield a table of the targets."""
         path = ROOT / "Makefile"
         self.env.note_dependency(str(path))
         yield from ("| target | effect |", "| --- | --- |")
@@ -85,10 +85,10 @@ class TargetsDirective(MarkdownDirective):
 
 
 def settings_markdown(text: str) -> Iterator[str]:
-    """Yield the Markdown of a settings file.
+    """Yield the Markdown for the text of a settings file.
 
-    A section is ``# --- title ---``. Comment lines directly above variables describe them; what stands above the first
-    section is not about a variable.
+    A line ``# --- title ---`` begins a section, and the comment lines directly above variables describe them. Lines
+    above the first section are skipped, because they do not describe a variable.
     """
     comment: list[str] = []
     names: list[str] = []

@@ -1,6 +1,6 @@
-"""Writes docs/reference/errors.md, the list of all error messages for users and operators: `make errors`.
+"""`make errors`: write docs/reference/errors.md, the list of all error messages for users and operators.
 
-Only the syntax tree of the code is read, so the page does not depend on what is installed.
+This reads only the syntax tree of the code, so that the page does not depend on the installed packages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PARTS = {
     "Commands for operators": "hub",
     "Commands that build images": "images",
 }
-"""Headings of the page, with the folder of each."""
+"""The headings of the page's parts, each with the folder whose messages the part lists."""
 
 OTHERS = {
     "AttributeError": ("AttributeError", "Raised when an object has no attribute of a name."),
@@ -55,28 +55,30 @@ OTHERS = {
     "fault": ("Faults", "Reported by `make doctor` when the hub, or a feature that `.env` asks for, cannot work."),
     "warning": ("Warnings", "Reported by `make doctor` when the hub works, but not as well as it can."),
 }
-"""Errors of other packages, and functions that make errors or findings: heading and description of each."""
+"""The headings and descriptions for errors from other packages, and for functions that create errors or findings."""
 SHARED = ("farandole.exceptions", "spawner_config.settings")
-"""Modules whose errors are raised in other folders."""
+"""Modules that define errors which code in other folders raises."""
 INTERNAL = {"DamagedError"}
-"""Exceptions that the code handles itself."""
+"""Exceptions that the page omits, because the code always handles them."""
 MESSAGE_ARGUMENTS = {"fault": slice(1, 3), "warning": slice(1, 3)}
-"""The arguments that make the message, if it is not the first text among the arguments."""
+"""The arguments that form the message, for functions whose message is not their first text argument."""
 MODELS = {
     "Variables": ("SettingsError", "{key} is {{value}}. It must be {wanted}."),
     "Table": ("ProfileError", "{key} must be {wanted}."),
 }
-"""For each base class of pydantic models, its error and the message for an invalid field; ``wanted`` is the field's
-description."""
+"""For each base class of pydantic models, the error and the message for an invalid field.
+
+In the message, ``wanted`` is the field's description.
+"""
 
 MODEL_OF = {"ServerSettings": "Variables"}
-"""Base classes that inherit from one of `MODELS`."""
+"""Base classes that themselves inherit from a class in `MODELS`, mapped to that class."""
 
 MAKERS = {
     "_no_gpu": ("refused_start", "{message}"),
     "_require": ("ProfileError", "{key} must be {wanted}."),
 }
-"""Functions that make or raise an error of their arguments: the error, and the message of each call."""
+"""Functions that create an error from their arguments, with the name of the error and the format of its message."""
 MESSAGES = {
     "Table._sentence": "ProfileError",
     "TokenLimit._too_many": "HTTPError",
@@ -85,14 +87,14 @@ MESSAGES = {
     "_too_long": "HTTPError",
     "ended": "NoClusterError",
 }
-"""Functions and attributes that provide whole messages, and the error that is raised with each."""
+"""Functions and attributes whose values are complete messages, with the error that is raised with each message."""
 
 Errors = dict[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, order=True)
 class Entry:
-    """One message and the situation in which it occurs."""
+    """A message, and the description of what the code does when the message occurs."""
 
     message: str
     when: str
@@ -100,7 +102,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Found:
-    """An entry of the page, with heading and description of its error, and its place in the code."""
+    """An entry of the page, with the heading and description of its error, and its position in the code."""
 
     error: tuple[str, str]
     entry: Entry
@@ -109,18 +111,18 @@ class Found:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page and print its path."""
     PAGE.write_text(page(), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
 
 
 def page() -> str:
-    """Return the text of the page."""
+    """Return the Markdown of the page."""
     return "\n".join([INTRODUCTION, *(_part(heading, folder) for heading, folder in PARTS.items())])
 
 
 def collect(folder: str) -> dict[tuple[str, str], set[Entry]]:
-    """Return the messages of all errors that a folder's code raises, by heading and description of the error."""
+    """Return the entries for a folder's code, grouped by the heading and description of their error."""
     entries = defaultdict(set)
     for found in find(folder):
         entries[found.error].add(found.entry)
@@ -129,7 +131,7 @@ def collect(folder: str) -> dict[tuple[str, str], set[Entry]]:
 
 @cache
 def find(folder: str) -> list[Found]:
-    """Return the messages of all errors that the code in a folder makes."""
+    """Return the messages of all errors that the code in a folder creates."""
     modules = [module for module in program().values() if module.path.is_relative_to(ROOT / folder)]
     shared = {**OTHERS, **_defined([*(program()[name] for name in SHARED), *modules])}
     found = []
@@ -143,7 +145,7 @@ def find(folder: str) -> list[Found]:
 
 @cache
 def program() -> dict[str, Module]:
-    """Return all modules, keyed by dotted name."""
+    """Return all modules by their dotted names."""
     modules: dict[str, Module] = {}
     for folder in PARTS.values():
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -163,20 +165,20 @@ def _section(heading: str, description: str, entries: Iterable[Entry]) -> str:
 
 
 def _cell(message: str) -> str:
-    """Return a message as a code span, in which only pipes have to be escaped."""
+    """Return a message as a code span for a table cell, in which only pipes must be escaped."""
     span = f"`` {message} ``" if "`" in message else f"`{message}`"
     return span.replace("|", r"\|")
 
 
 def _defined(modules: Iterable[Module]) -> Errors:
-    """Return heading and description of each exception that some modules define, by its name."""
+    """Return the heading and description of each exception that the modules define, by the name of the exception."""
     classes = [node for module in modules for node in module.tree.body if isinstance(node, ast.ClassDef)]
     errors = [node for node in classes if node.name.endswith("Error") and node.name not in INTERNAL]
     return {node.name: (node.name, first_sentence(node)) for node in errors}
 
 
 def _made(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
-    """Yield the messages of errors that are created by calls."""
+    """Yield the messages of errors that a call creates, such as a call of the error's class."""
     for call, around in _nodes(module.tree):
         function = _function(around)
         if isinstance(call, ast.Call) and (function is None or function.name not in MAKERS):
@@ -186,7 +188,7 @@ def _made(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
 
 
 def _elsewhere(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
-    """Yield the messages that the functions and attributes in `MESSAGES` provide."""
+    """Yield the messages from the functions and attributes in `MESSAGES`."""
     for node, around in _nodes(module.tree):
         match node:
             case ast.Return(value=ast.expr() as value):
@@ -203,7 +205,7 @@ def _elsewhere(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
 
 
 def _fields(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
-    """Yield the messages of the fields of pydantic models, which the base classes of the models make."""
+    """Yield the messages for invalid fields of pydantic models, which the models' base classes create."""
     for node in module.tree.body:
         if (base := _model(node)) is not None:
             error, message = MODELS[base]
@@ -212,13 +214,13 @@ def _fields(module: Module) -> Iterator[tuple[ast.AST, str, Entry]]:
 
 
 def _model(node: ast.AST) -> str | None:
-    """Return which class of `MODELS` a class inherits from."""
+    """Return the class in `MODELS` from which a class inherits, or None."""
     bases = {name_of(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
     return next(iter({MODEL_OF.get(name, name) for name in bases} & set(MODELS)), None)
 
 
 def _described(model: ast.ClassDef, module: Module, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the key and the description of each field of a model that has one."""
+    """Yield the key and the description of each field of a model that has a description."""
     for field in model.body:
         if isinstance(field, ast.AnnAssign) and isinstance(field.value, ast.Call):
             said = {keyword.arg: Texts(module, None).of(keyword.value)[0] for keyword in field.value.keywords}
@@ -228,7 +230,7 @@ def _described(model: ast.ClassDef, module: Module, prefix: str) -> Iterator[tup
 
 
 def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
-    """Yield all nodes, each with the classes and functions around it, the outermost first."""
+    """Yield all nodes, each with the classes and functions that enclose it; the outermost comes first."""
     todo: list[tuple[ast.AST, list[ast.AST]]] = [(tree, [])]
     while todo:
         node, around = todo.pop()
@@ -239,12 +241,12 @@ def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
 
 
 def _function(around: list[ast.AST]) -> Function | None:
-    """Return the innermost function around a node."""
+    """Return the innermost function among the enclosing nodes, or None."""
     return next((node for node in reversed(around) if is_function(node)), None)
 
 
 def _errors(call: ast.Call, around: list[ast.AST], module: Module) -> list[str]:
-    """Return the names of the errors that a call may make; a local variable may be one of two classes."""
+    """Return the names of the errors that a call may create; a called local variable may hold one of two classes."""
     match call.func:
         case ast.Name(id="ValueError"):
             return [MODELS[base][0] for base in filter(None, map(_model, around))]
@@ -259,7 +261,7 @@ def _errors(call: ast.Call, around: list[ast.AST], module: Module) -> list[str]:
 
 
 def _messages(name: str, call: ast.Call, module: Module, texts: Texts) -> list[str]:
-    """Return the messages that a call may give its error."""
+    """Return the messages that the error created by a call may have."""
     if name in MAKERS:
         _, maker = module.function(name)
         names = [arg.arg for arg in maker.args.args]
@@ -281,14 +283,14 @@ def _is_sentence(texts: list[str]) -> bool:
 
 
 def _when(module: Module, around: list[ast.AST]) -> str:
-    """Return the first sentence of the docstring of the function, of its only caller, or of what is around it."""
+    """Return the first sentence of the nearest docstring: of the function, its only caller, its class or its module."""
     functions = [node for node in reversed(around) if is_function(node)]
     nodes = [*functions, *_callers(module, functions), *reversed(around), module.tree]
     return next(filter(None, map(first_sentence, nodes)), "").replace("|", r"\|")
 
 
 def _callers(module: Module, functions: list[Function]) -> list[Function]:
-    """Return the direct and indirect callers of functions within a module, as long as each has only one."""
+    """Return the direct and indirect callers of functions within a module, as long as each function has only one."""
     found = list(functions)
     for function in found:
         match module.callers.get(function.name, []):

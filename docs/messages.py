@@ -1,4 +1,4 @@
-"""Finds, in the syntax tree of source code, the texts that an expression may evaluate to."""
+"""Finds the texts to which an expression may evaluate, from the syntax tree of the source code."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from typing import TypeAlias
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 MOST_VARIANTS = 8
-"""The maximum of texts for one expression; each conditional part doubles them."""
+"""The maximum number of texts for one expression; each conditional part doubles the number."""
 WORD = re.compile(r"[A-Za-z]{2,}")
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 CONVERSIONS = {"repr", "str", "sorted", "list", "tuple", "round", "max", "min", "int", "float", "filter", "map"}
-"""Functions that change only the form of a value."""
+"""Functions that only convert or reorder a value, so that the value's name still describes the result."""
 
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """The syntax tree of one file, and the modules that it may import from, by dotted name."""
+    """The syntax tree of a file, and the modules from which the file may import, by their dotted names."""
 
     tree: ast.Module
     path: Path = Path()
@@ -33,18 +33,18 @@ class Module:
 
     @classmethod
     def read(cls, path: Path, others: Mapping[str, Module]) -> Module:
-        """Parse a file."""
+        """Parse the file at ``path``."""
         return cls(ast.parse(path.read_text(encoding="utf-8")), path, others)
 
     def function(self, name: str) -> tuple[Module, Function] | None:
-        """Return a function or method that this module defines or imports, with the module that defines it."""
+        """Return a function that this module defines or imports, after the module that defines it."""
         if name in self.functions:
             return self, self.functions[name]
         home, original = self._imported(name)
         return home.function(original) if home else None
 
     def constant(self, name: str) -> tuple[Module, ast.expr] | None:
-        """Return the value of a constant that this module defines or imports, with the module that defines it."""
+        """Return the value of a constant that this module defines or imports, after the module that defines it."""
         if name in self.constants:
             return self, self.constants[name]
         home, original = self._imported(name)
@@ -56,18 +56,18 @@ class Module:
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
-        """The module and the original name of each imported name."""
+        """For each imported name, the module and the name in that module."""
         nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom) and node.module]
         return {alias.asname or alias.name: (node.module, alias.name) for node in nodes for alias in node.names}
 
     @cached_property
     def functions(self) -> dict[str, Function]:
-        """All functions and methods, by name."""
+        """All functions and methods by their names."""
         return {node.name: node for node in ast.walk(self.tree) if is_function(node)}
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
-        """The values of the module's constants, by name."""
+        """The values of the module's constants by their names."""
         found = {}
         for node in self.tree.body:
             if (
@@ -82,7 +82,7 @@ class Module:
 
     @cached_property
     def callers(self) -> dict[str, list[Function]]:
-        """The callers of each function and method within this module, by the name of the callee."""
+        """The functions and methods of this module that call a function, by the name of the called function."""
         found = defaultdict(list)
         for function in self.functions.values():
             for name in {name_of(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}:
@@ -92,7 +92,7 @@ class Module:
 
 
 class Texts:
-    """The texts that expressions of one function may have, with the names of unknown values in braces."""
+    """Finds the texts that expressions in a function may have; unknown values appear as names in braces."""
 
     def __init__(self, module: Module, function: Function | None, open_names: frozenset[str] = frozenset()) -> None:
         self._module = module
@@ -100,12 +100,12 @@ class Texts:
         self._open = open_names
 
     def of_all(self, nodes: list[ast.expr]) -> list[str]:
-        """Return the texts of several expressions, joined by spaces."""
+        """Return the possible texts of several expressions joined by spaces."""
         texts = (" ".join(parts) for parts in variants(map(self.of, nodes)))
         return [" ".join(text.split()) for text in texts]
 
     def of(self, node: ast.expr) -> list[str]:
-        """Return all texts that an expression may have."""
+        """Return all texts that an expression may have, at least a placeholder."""
         match node:
             case ast.JoinedStr(values=values):
                 found = ["".join(parts) for parts in variants(map(self.of, values))]
@@ -132,7 +132,7 @@ class Texts:
         return found or [placeholder(node)]
 
     def _of_name(self, node: ast.expr) -> list[str]:
-        """Return the texts of a variable, a constant or a function's result; an empty list for other expressions."""
+        """Return the texts of a variable, a constant or a function's result, or an empty list for other expressions."""
         name = name_of(node.func) if isinstance(node, ast.Call) else name_of(node)
         if name in self._open:
             return []
@@ -170,7 +170,7 @@ def assigned_to(name: str, scope: Function | ast.Module) -> list[ast.expr]:
 
 
 def is_text(node: ast.expr) -> bool:
-    """Return whether an expression is a text or a number; the text may contain values."""
+    """Return whether an expression is an f-string or a literal other than None."""
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and node.value is not None)
 
 
@@ -180,19 +180,19 @@ def is_number(node: ast.expr) -> bool:
 
 
 def has_words(text: str) -> bool:
-    """Return whether a text has words outside of its placeholders."""
+    """Return whether a text contains words outside its placeholders."""
     return WORD.search(PLACEHOLDER.sub("", text)) is not None
 
 
 def filled(text: str, args: Iterable[ast.expr]) -> str:
-    """Replace ``%s`` and ``%r`` by the names of arguments."""
+    """Replace each ``%s`` and ``%r`` with the name of the next argument, in braces."""
     for arg in args:
         text = re.sub(r"%[sr]", placeholder(arg), text, count=1)
     return text
 
 
 def placeholder(node: ast.expr) -> str:
-    """Return a short name of a value, in braces."""
+    """Return a short name for the value of an expression, in braces."""
     return f"{{{_short(node)}}}"
 
 
@@ -213,7 +213,7 @@ def _short(node: ast.expr) -> str:
 
 
 def _inner(node: ast.expr) -> ast.expr | None:
-    """Return the part of an expression that describes it best."""
+    """Return the part of an expression whose name best describes the value, or None."""
     match node:
         case ast.Call(func=ast.Attribute(attr="join" | "get"), args=[inner, *_]):
             pass
@@ -237,7 +237,7 @@ def _inner(node: ast.expr) -> ast.expr | None:
 
 
 def name_of(node: ast.expr) -> str:
-    """Return the last part of a dotted name, or an empty string."""
+    """Return the last part of a dotted name, or an empty string for other expressions."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
@@ -247,7 +247,7 @@ def is_function(node: ast.AST) -> bool:
 
 
 def first_sentence(node: ast.AST) -> str:
-    """Return the first sentence of a docstring, or an empty string."""
+    """Return the first sentence of a node's docstring, or an empty string if there is no docstring."""
     if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return ""
     paragraph = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split()).replace("``", "`")
@@ -255,7 +255,7 @@ def first_sentence(node: ast.AST) -> str:
 
 
 def variants(parts: Iterable[list[str]]) -> list[tuple[str, ...]]:
-    """Return all combinations of the texts of some parts; if there are too many, only that of the longest texts."""
+    """Return all combinations of the parts' texts; if there are too many, return only the one with the longest texts."""
     parts = list(parts)
     few = prod(map(len, parts)) <= MOST_VARIANTS
     return list(product(*parts)) if few else [tuple(max(texts, key=len) for texts in parts)]
@@ -267,6 +267,6 @@ def _with_words(texts: Texts, values: Iterable[ast.expr]) -> list[str]:
 
 
 def returned(function: Function) -> list[ast.expr]:
-    """Return the expressions that a function returns, without None."""
+    """Return the expressions that a function returns, except None."""
     values = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
     return [value for value in values if not (isinstance(value, ast.Constant) and value.value is None)]

@@ -1,7 +1,8 @@
-"""Take the pictures of the documentation from a real run: `make screenshots`.
+"""`make screenshots`: take the screenshots of the documentation from a real run.
 
-A hub starts as `make up` starts it, on a free port and in a temporary folder. Then users log in with Chromium: one runs
-the first notebook on two workers, one trains with the panel, and one returns to a run whose page was closed.
+This starts a hub as `make up` does, but on a free port and in a temporary folder. Three users then log in with
+Chromium. The first user runs the first notebook on two workers, the second user trains with the panel, and the third
+user returns to a run after closing its page.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).with_name("images")
 LARGEST = 200_000
-"""Bytes of a picture."""
+"""The maximum size of a screenshot in bytes."""
 SIZE: ViewportSize = {"width": 1280, "height": 820}
 TALL: ViewportSize = {"width": 1280, "height": 1020}
-"""Room for a training cell and its dashboard."""
+"""A viewport that shows a training cell together with its dashboard."""
 PANEL_WIDTH = 470
-"""Pixels; the panel's tables need no scroll bar then."""
+"""The width in pixels at which the panel's tables need no scroll bar."""
 PATIENCE = 180
-"""Seconds for each step; the machine may be busy."""
+"""The timeout of each step in seconds, which is long because the machine may be busy."""
 RUN_NOTEBOOK = "long-run.ipynb"
 START_CELL = "%load_ext farandole\n%cluster start --workers 2 --backend none"
 RUN_CELL = """\
@@ -58,7 +59,7 @@ for step in fd.track(range(2000), name="steps"):
 
 
 def first_notebook(lab: Lab, user: str, _state: Path) -> None:
-    """Run the first notebook and take a picture of its dashboard."""
+    """Run the first notebook and take a screenshot of its dashboard."""
     lab.open_notebook(user, NOTEBOOK)
     lab.run_all()
     training = lab.cell_with("--name first-cnn")
@@ -71,7 +72,7 @@ def first_notebook(lab: Lab, user: str, _state: Path) -> None:
 
 
 def panel_and_training_cell(lab: Lab, _user: str, _state: Path) -> None:
-    """Start a cluster in the panel, insert a training cell and run it."""
+    """Start a cluster in the panel, insert and run a training cell, and take a screenshot of its run."""
     lab.page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=PATIENCE * 1000)
     panel = open_panel(lab)
@@ -89,7 +90,7 @@ def panel_and_training_cell(lab: Lab, _user: str, _state: Path) -> None:
 
 
 def start_cluster(lab: Lab, panel: Locator) -> None:
-    """Fill in the form and wait until the cluster is ready."""
+    """Fill in the panel's form, take a screenshot of the form, start the cluster and wait until it is ready."""
     panel.get_by_role("button", name="Start a cluster").click()
     form = panel.get_by_role("form", name="Start a cluster")
     form.get_by_label("Workers").fill("2")
@@ -101,7 +102,7 @@ def start_cluster(lab: Lab, panel: Locator) -> None:
 
 
 def run_after_the_page_was_closed(lab: Lab, user: str, state: Path) -> None:
-    """Start a long run, close the page, open it again and show the run; then kill a rank of it."""
+    """Start a long run, close and reopen its page, take a screenshot of the run, and kill one of its ranks."""
     write_notebook(state / "homes" / user / RUN_NOTEBOOK, START_CELL, RUN_CELL)
     lab.open_notebook(user, RUN_NOTEBOOK)
     expect(lab.run_cell(0)).to_contain_text("2 ranks", timeout=PATIENCE * 1000)
@@ -118,7 +119,7 @@ def run_after_the_page_was_closed(lab: Lab, user: str, state: Path) -> None:
 
 
 def widen_panel(lab: Lab) -> None:
-    """Drag the edge between the panel and the notebook."""
+    """Drag the edge between the panel and the notebook until the panel is `PANEL_WIDTH` pixels wide."""
     edge = lab.page.locator("#jp-main-split-panel > .lm-SplitPanel-handle:not(.lm-mod-hidden)").first.bounding_box()
     if edge is None:
         raise LookupError("JupyterLab shows no edge of the panel")
@@ -130,7 +131,7 @@ def widen_panel(lab: Lab) -> None:
 
 
 def dead_rank(lab: Lab, panel: Locator, state: Path) -> None:
-    """Kill a rank of the run and show its worker."""
+    """Kill a rank of the run and take a screenshot of its worker in the panel."""
     show_tab(panel, "Clusters")
     worker = panel.get_by_role("listitem", name="main-w1")
     kill_rank(state, "main-w1")
@@ -139,7 +140,7 @@ def dead_rank(lab: Lab, panel: Locator, state: Path) -> None:
 
 
 def kill_rank(state: Path, worker: str) -> None:
-    """Kill the kernel of a worker."""
+    """Kill the process of a worker's kernel."""
     for process in processes_of(state):
         named = process.environ().get("JUPYTERHUB_SERVER_NAME") == worker
         if named and "ipykernel_launcher" in " ".join(process.cmdline()):
@@ -147,11 +148,11 @@ def kill_rank(state: Path, worker: str) -> None:
 
 
 STORIES = {"ada": first_notebook, "grace": panel_and_training_cell, "emmy": run_after_the_page_was_closed}
-"""The actions of each user."""
+"""For each user, the function that performs the user's actions and takes the screenshots."""
 
 
 def take_pictures(browser: Browser, hub: HubProcess) -> None:
-    """Log in as each user, start a server and perform the user's actions; a failure leaves a picture too."""
+    """Log in as each user, start a server and perform the user's actions; a failure also leaves a screenshot."""
     for user, story in STORIES.items():
         with browser.new_context(viewport=SIZE) as context:
             context.set_default_timeout(PATIENCE * 1000)
@@ -167,14 +168,14 @@ def take_pictures(browser: Browser, hub: HubProcess) -> None:
 
 
 def hide_other_extensions(home: Path) -> None:
-    """Disable what the tests install into JupyterLab and users do not have."""
+    """Disable the JupyterLab extensions that the tests install but that users do not have."""
     config = home / ".jupyter" / "labconfig" / "page_config.json"
     config.parent.mkdir(parents=True)
     config.write_text(json.dumps({"disabledExtensions": {"ipyparallel-labextension": True}}), encoding="utf-8")
 
 
 def save(lab: Lab, name: str) -> None:
-    """Take a picture; raises ValueError if it is too large for the documentation."""
+    """Take a screenshot; raises ValueError if the file is too large for the documentation."""
     path = IMAGES / f"{name}.png"
     lab.page.screenshot(path=path)
     size = path.stat().st_size
@@ -185,7 +186,7 @@ def save(lab: Lab, name: str) -> None:
 
 @contextmanager
 def running_hub() -> Iterator[HubProcess]:
-    """Run a hub on a free port, in a temporary folder, without the caller's settings."""
+    """Run a hub with default settings on a free port and in a temporary folder, until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="farandole-screenshots-") as folder:
         hub = HubProcess(replace(Settings.from_environment({}), port=free_port(), state=Path(folder)))
         try:
@@ -196,7 +197,7 @@ def running_hub() -> Iterator[HubProcess]:
 
 
 def main() -> None:
-    """Take all pictures."""
+    """Take all screenshots."""
     stop_on_signals()
     chromium = shutil.which("chromium") or sys.exit("This needs chromium; `make screenshots` installs it.")
     os.environ.pop("FARANDOLE_RUNS", None)

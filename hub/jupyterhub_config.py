@@ -46,9 +46,9 @@ c.JupyterHub.extra_handlers = [*HANDLERS]
 c.JupyterHub.tornado_settings = {
     # A request to start a server returns immediately; /progress streams the events of the start.
     "slow_spawn_timeout": 0,
-    # While 100 servers are starting, the hub asks clients to retry further requests after this many seconds. JupyterHub's
-    # default of 30 to 60 seconds would dominate the start of a cluster with several hundred workers, and JupyterHub
-    # has no traitlet for this setting.
+    # While 100 servers are starting, the hub asks clients to retry further requests after this many seconds.
+    # JupyterHub's default of 30 to 60 seconds would dominate the start of a cluster with several hundred workers, and
+    # JupyterHub has no traitlet for this setting.
     "spawn_throttle_retry_range": (2, 8),
 }
 

@@ -1,7 +1,7 @@
-"""Build the images, print their sizes and tag them.
+"""Build the images, tag them and print their sizes.
 
-An image gets no tag if it is too large, or if DEBIAN names an archive and the image's Debian packages are not the
-recorded ones.
+An image gets no tag if it is too large, or if DEBIAN names an archive and the image's Debian packages differ from the
+recorded packages.
 
     python -m images.build [cuda]
 """
@@ -41,11 +41,11 @@ RECIPE = IMAGES / "horovod" / "build_wheel.py"
 
 
 class BuildError(StepError):
-    """Raised when an image cannot be built, or does not meet a requirement; says why."""
+    """Raised when an image cannot be built, or does not meet a requirement; the message says why."""
 
 
 def build(image: Image) -> None:
-    """Build ``image``, check its size and give it its tags; raises `BuildError`."""
+    """Build ``image``, check its Debian packages and its size, and tag it; raises `BuildError`."""
     wheels.gather_all(image)
     arguments = {"VERSION": version(), "REVISION": revision(), "WEEK": week(datetime.now(UTC))}
     if image is not HUB:
@@ -60,12 +60,12 @@ def build(image: Image) -> None:
 
 
 def week(now: datetime) -> str:
-    """Return the ISO week of ``now``: a week's first build installs Debian's packages again, with security fixes."""
+    """Return the ISO week of ``now``; the first build of a week installs Debian's packages again to get their fixes."""
     return f"{now:%G-W%V}"
 
 
 def notebook_arguments(image: Image) -> dict[str, str]:
-    """Return the build arguments of the notebook image, after gathering Horovod's wheel or its source."""
+    """Gather Horovod's wheel or its source, and return the build arguments of the notebook image."""
     gathered = image.accelerator == CPU and wheels.gather_horovod()
     if not gathered:
         wheels.gather_horovod_source()
@@ -86,7 +86,7 @@ def horovod_version() -> str:
 
 
 def build_arguments(arguments: dict[str, str]) -> list[str]:
-    """Return ``arguments`` as options of the command line."""
+    """Return ``arguments`` as command-line options of `docker build`."""
     return [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
 
 
@@ -101,19 +101,20 @@ def run_build(arguments: list[str], *, context: bytes | None = None) -> str:
 
 
 def progress() -> list[str]:
-    """Return the option for the progress: line by line if the output is not a terminal."""
+    """Return the option that prints the progress line by line, unless the output is a terminal."""
     return [] if sys.stderr.isatty() else ["--progress=plain"]
 
 
 def archive() -> str:
-    """Return DEBIAN: the address of an archive of Debian's packages, empty for the one of the base image."""
+    """Return the variable DEBIAN, the address of a Debian archive; it is empty for the base image's own archive."""
     return os.environ.get("DEBIAN", "")
 
 
 def check_debian(image: Image, built: Mapping[str, str], *, exact: bool) -> None:
-    """Print which Debian packages (``built``: versions by name) differ from the record; raises `BuildError` if exact.
+    """Compare ``built``, the versions of an image's Debian packages by name, with the image's record.
 
-    Otherwise the build continues, since most differences are security fixes.
+    If they differ, raise `BuildError` if ``exact`` is true. Otherwise only print the differences, because most of them
+    are security fixes.
     """
     complaint = debian.complaint(image, built)
     if complaint and exact:
@@ -123,7 +124,7 @@ def check_debian(image: Image, built: Mapping[str, str], *, exact: bool) -> None
 
 
 def check_size(image: Image, built: str) -> int:
-    """Return the size in bytes; raises `BuildError` above the limit."""
+    """Return the size of a built image in bytes; raises `BuildError` if the size is above the image's limit."""
     answer = subprocess.run(["docker", "image", "inspect", built], check=True, capture_output=True, text=True)
     size = int(json.loads(answer.stdout)[0]["Size"])
     if image.limit and size > image.limit:
@@ -135,7 +136,7 @@ def check_size(image: Image, built: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Build both images; the notebook image is for the accelerator of the command line, by default cpu."""
+    """Build the hub's image and the notebook image; an argument may name the accelerator, which is cpu by default."""
     notebook = NOTEBOOK_CUDA if (arguments or [os.environ.get("ACCELERATOR") or CPU]) == [CUDA] else NOTEBOOK
 
     def step() -> None:

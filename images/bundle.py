@@ -1,6 +1,6 @@
-"""Write one file for a machine without internet: images, compose file, settings, notebooks and programs.
+"""Write one file with all that a machine without internet needs: images, compose file, settings, notebooks, programs.
 
-On the new machine: ``tar xf farandole-VERSION.tar && farandole-VERSION/load``.
+To use the file on the new machine, run ``tar xf farandole-VERSION.tar && farandole-VERSION/load``.
 
     python -m images.bundle
 """
@@ -27,7 +27,7 @@ NOT_WRITTEN = (
 
 
 def write_bundle(folder: Path) -> Path:
-    """Write the bundle into ``folder``, complete or not at all, and return its path.
+    """Write the bundle into ``folder`` and return its path; an error leaves no incomplete bundle behind.
 
     Raises `PublishError` if an image is missing or the disk is full.
     """
@@ -39,7 +39,7 @@ def write_bundle(folder: Path) -> Path:
 
 
 def write(tags: list[str], folder: Path) -> Path:
-    """Write the bundle of these images to a temporary place in ``folder``, and move it to its path."""
+    """Write the bundle with these images into a temporary folder in ``folder``, and then move it to its final path."""
     name = f"farandole-{version()}"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
@@ -57,7 +57,7 @@ def write(tags: list[str], folder: Path) -> Path:
 
 
 def saved_tag(image: Image) -> str:
-    """Return the image's name on the new machine, which has no registry."""
+    """Tag the image with the name that it has on the new machine, which uses no registry, and return that name."""
     source, tag = local_tag(image, registry_prefix()), image.tag(version())
     if not is_built(tag):
         subprocess.run(["docker", "tag", source, tag], check=True)
@@ -65,7 +65,7 @@ def saved_tag(image: Image) -> str:
 
 
 def save(tags: list[str], path: Path) -> None:
-    """Write the images into one compressed file; with fast compression, since layers shrink little after that."""
+    """Write the images into one compressed file; higher compression levels would hardly make the layers smaller."""
     with path.open("wb") as file, subprocess.Popen(["docker", "save", *tags], stdout=subprocess.PIPE) as saving:
         packed = subprocess.run(["gzip", "-1"], check=False, stdin=saving.stdout, stdout=file).returncode
     if packed or saving.returncode:

@@ -1,8 +1,8 @@
 """The archive from which a build installs Debian packages, and the record of the expected packages.
 
-Python packages are pinned by version, but Debian's are only recorded: Debian's archive removes a version when a fix
-arrives, and a pin would then break the build or prevent the fix. DEBIAN names an archive that still has the recorded
-versions.
+Python packages are pinned by version, but Debian packages are only recorded. Debian's archive removes a version when
+its fix is released, so a pinned version would break the build or prevent the fix. The variable DEBIAN can name
+an archive that still has the recorded versions.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ RELEASE = "bookworm"
 FOLDER = BUILD / "debian"
 ADDRESS = re.compile(r"(http://[^/\s]+(?:/[^/\s]+)*?)/debian(/\S*)?")
 SHOWN = 20
-"""The number of differing packages that a build prints."""
+"""The maximum number of differing packages that a build lists."""
 DATED = re.compile(r"/(\d{8}T\d{6}Z)(/|$)")
 MOMENT = re.compile(r"# (\d{8}T\d{6}Z)")
 BASE = "debian:bookworm-slim"
-# Above 1000, so that newer packages of the base image are downgraded to the versions of the archive.
+# apt downgrades packages only if the priority is above 1000. The base image may have newer packages than the archive.
 PREFERENCES = "Package: *\nPin: release o=Debian\nPin-Priority: 1001\n"
 APT = """Dir::Etc::sourcelist "/mnt/sources.list";
 Dir::Etc::sourceparts "-";
@@ -39,12 +39,12 @@ Dir::Etc::preferences "/mnt/preferences";
 
 
 class DebianError(StepError):
-    """Raised when DEBIAN or a record cannot be used; says what it should be."""
+    """Raised when DEBIAN or a record cannot be used; the message says what it should contain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The record of one image: versions by name, and a moment (UTC) at which Debian's archive had them all."""
+    """The versions of an image's Debian packages by name, and a UTC time when Debian's archive had all of them."""
 
     moment: str
     packages: Mapping[str, str]
@@ -56,7 +56,7 @@ class Record:
 
 
 def read_record(path: Path) -> Record:
-    """Read a record; raises `DebianError`."""
+    """Read the record of an image; raises `DebianError` if the file is missing or is not a record."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     moments = [match[1] for line in lines if (match := MOMENT.fullmatch(line))]
     packages = dict(line.split("=", 1) for line in lines if not line.startswith("#") and "=" in line)
@@ -79,10 +79,10 @@ def installed(image: str) -> dict[str, str]:
 
 
 def own_archive() -> str:
-    """Return the address of the archive in the base image's configuration; raises `DebianError`."""
+    """Return the address of the Debian archive that the base image uses; raises `DebianError`."""
     command = ["docker", "run", "--rm", "--network=none", BASE, "cat", "/etc/apt/sources.list"]
     command += ["/etc/apt/sources.list.d/debian.sources"]
-    # One of the two files exists.
+    # Only one of the two files exists, so `cat` may fail although its output is complete.
     answer = subprocess.run(command, check=False, capture_output=True, text=True)
     match = re.search(r"^(?:URIs:|deb .*?)\s*(http://\S+/debian)/?(?:\s|$)", answer.stdout, re.MULTILINE)
     if match is None:
@@ -93,19 +93,19 @@ def own_archive() -> str:
 
 
 def differences(recorded: Mapping[str, str], built: Mapping[str, str]) -> list[str]:
-    """Return a phrase for each package that differs from the record, sorted by name."""
+    """Return a description of each package that differs from the record, sorted by package name."""
     names = sorted(name for name in {*recorded, *built} if recorded.get(name) != built.get(name))
     return [f"{name} {built.get(name, 'missing')} (recorded: {recorded.get(name, 'none')})" for name in names]
 
 
 def shortened(phrases: list[str]) -> list[str]:
-    """Return the first `SHOWN` phrases, and the number of the others."""
+    """Return the first `SHOWN` phrases, followed by the number of omitted phrases."""
     more = len(phrases) - SHOWN
     return [*phrases[:SHOWN], f"and {more} more"] if more > 0 else phrases
 
 
 def complaint(image: Image, built: Mapping[str, str]) -> str:
-    """Return the message for an image whose packages differ from its record, else an empty string."""
+    """Return a message if the image's packages differ from its record, otherwise an empty string."""
     record = read_record(image.debian)
     found = differences(record.packages, built)
     if not found:
@@ -119,9 +119,9 @@ def complaint(image: Image, built: Mapping[str, str]) -> str:
 
 
 def gather(address: str, folder: Path = FOLDER) -> None:
-    """Write the configuration of apt for a build: the archive at ``address``, or nothing for the base image's own.
+    """Write apt's configuration for a build, with the archive at ``address`` or, if this is empty, the base image's.
 
-    A build mounts the folder, so that it is in no layer. Raises `DebianError`.
+    The build mounts the folder, so that no layer contains the configuration. Raises `DebianError`.
     """
     files = {"apt.conf": ""}
     if address:
@@ -133,9 +133,9 @@ def gather(address: str, folder: Path = FOLDER) -> None:
 
 
 def sources(address: str) -> str:
-    """Return apt's sources: the archive at ``address``, and the security archive beside it.
+    """Return apt's sources: the archive at ``address``, and the security archive next to it.
 
-    Raises `DebianError`. The index of a dated archive has expired, but its signature is still valid.
+    For a dated archive, apt ignores the expiry of the index but still checks its signature. Raises `DebianError`.
     """
     match = ADDRESS.fullmatch(address.rstrip("/"))
     if match is None:

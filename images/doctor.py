@@ -1,4 +1,4 @@
-"""Write `make doctor` as one file, for a machine that has Python and no checkout."""
+"""Write the program behind `make doctor` into one file, for machines that have Python but no checkout."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hub.doctor.__main__ import main
 
 sys.exit(main(sys.argv[1:] or [os.path.dirname(sys.argv[0]) or "."]))
 """
-"""Without an argument the program checks the deployment in its own folder."""
+"""The program's main module. Without an argument, the program checks the deployment in its own folder."""
 
 
 def write_doctor(path: Path) -> None:
-    """Write the program that checks the machine to ``path``."""
+    """Write the doctor's program to ``path`` and make it executable."""
     with tempfile.TemporaryDirectory() as temporary:
         staged = Path(temporary)
         for package in PACKAGES:

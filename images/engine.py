@@ -1,4 +1,4 @@
-"""What every build step requires from the container engine, and how a step reports errors."""
+"""Runs a build step: checks the container engine first, and prints the errors of the step."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class StepError(RuntimeError):
-    """Base class of errors that end a step with a message for the user."""
+    """The base class of errors that stop a build step; their message is for the user."""
 
 
 class EngineError(StepError):
-    """Raised when no engine answers, or when it lacks a feature that builds need; says what to install."""
+    """Raised when no engine answers, or when the engine cannot build images; the message says what to do."""
 
 
 def run_step(step: Callable[[], None]) -> int:
-    """Run a step on an engine that can build; return the exit status, after printing the error if there is one."""
+    """Check that the engine can build images and run ``step``; print a `StepError`, and return the exit status."""
     try:
         check_engine()
         step()
@@ -31,7 +31,7 @@ def run_step(step: Callable[[], None]) -> int:
 
 
 def check_engine() -> None:
-    """Return if an engine answers and can build; raises `EngineError`."""
+    """Check that an engine answers and can build images; raises `EngineError`."""
     if not shutil.which("docker"):
         raise EngineError("There is no docker command here. Install Docker 20.10 or newer with its buildx plugin.")
     answer = subprocess.run(["docker", "version"], check=False, capture_output=True, text=True)
@@ -42,5 +42,5 @@ def check_engine() -> None:
 
 
 def is_built(tag: str) -> bool:
-    """Return whether the engine has an image with that name."""
+    """Return whether the engine has an image named ``tag``."""
     return subprocess.run(["docker", "image", "inspect", tag], check=False, capture_output=True).returncode == 0

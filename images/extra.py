@@ -1,7 +1,7 @@
-"""Build an image for a course or a user: the notebook image with the packages of a requirements file.
+"""Build an image for a course or a user, which adds the packages of a requirements file to the notebook image.
 
-The host's pip resolves the packages for the Python of the image, without changes to the pinned packages of the notebook
-image. If a package cannot be installed, the image from an earlier build is kept.
+The host's pip resolves these packages for the image's Python, and keeps the versions that the notebook image pins. If
+a package cannot be installed, the image from an earlier build is kept.
 
     EXTRA=requirements.txt NAME=course-2026 python -m images.extra
 """
@@ -59,12 +59,12 @@ def gather(requirements: Path, context: Path) -> None:
 
 
 def profile(name: str, tag: str) -> str:
-    """Return a profile for the image, as text for profiles.toml."""
+    """Return a profile for the image, in the format of profiles.toml."""
     return f'[[profile]]\nname = "{name}"\ndescription = "With the packages of {name}"\nimage = "{tag}"'
 
 
 def main() -> int:
-    """Build the image and print how users get it."""
+    """Build the image and print the profile that offers it to users; return the exit status."""
     extra, name = os.environ.get("EXTRA", ""), os.environ.get("NAME", "")
     if not extra or not name:
         print("Set EXTRA and NAME: make image EXTRA=requirements.txt NAME=course-2026", file=sys.stderr)

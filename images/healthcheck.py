@@ -1,6 +1,6 @@
-"""Exit with 0 if the container's server answers with a status below 500, else with 1.
+"""Exit with status 0 if the container's server answers with an HTTP status below 500, otherwise with 1.
 
-The request goes to the address of FARANDOLE_HEALTH_URL, or of the single-user server, on the loopback interface.
+The request goes to 127.0.0.1, with the port and path of FARANDOLE_HEALTH_URL or of the single-user server's API.
 """
 
 import http.client

@@ -1,7 +1,8 @@
-"""Pin every package of the images: requirements.txt beside each requirements.in, as pip resolves it today.
+"""Pin all Python packages of the images: resolve each requirements.in and write requirements.txt next to it.
 
-pip resolves for the images' Python, whichever Python runs this. Local version suffixes (+cpu) are removed, so that the
-same file works with any index. The CUDA variant has the additional dependencies of the CUDA build of torch.
+pip resolves the packages for the images' Python, regardless of the Python that runs this module. Local version suffixes
+such as +cpu are removed, so that the same file works with any index. The CUDA variant also pins the dependencies of the
+CUDA build of torch.
 
     python -m images.lock
 """
@@ -20,13 +21,13 @@ from pathlib import Path
 from images.names import HUB, IMAGES, NOTEBOOK, NOTEBOOK_CUDA, ROOT, Image
 from images.wheels import PIP, target
 
-# These are released without a wheel, but pip needs wheels to resolve for another Python.
+# These packages are released without a wheel, but pip needs wheels to resolve packages for another Python.
 SOURCE_ONLY = ("onetimepass==1.0.1",)
 HEADER = "# Written by `make lock`; the intent is in requirements.in.\n"
 
 
 def constraints() -> str:
-    """Return the versions that pyproject.toml pins for a hub without containers."""
+    """Return the requirements that pyproject.toml sets for a hub without containers, one per line."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return "\n".join(project["dependency-groups"]["run"])
 
@@ -45,19 +46,19 @@ def resolve(requirements: Path, *, environment: dict[str, str]) -> list[str]:
 
 
 def pin(name: str, version: str) -> str:
-    """Return one line of requirements.txt."""
+    """Return the line of requirements.txt that pins a package, without a local version suffix."""
     return f"{re.sub('[-_.]+', '-', name).lower()}=={version.partition('+')[0]}"
 
 
 def write(image: Image, environment: dict[str, str]) -> None:
-    """Write the pins of ``image``."""
+    """Resolve the packages of ``image`` and write its requirements.txt."""
     pins = resolve(IMAGES / image.name / "requirements.in", environment=environment)
     image.requirements.write_text(HEADER + "\n".join(pins) + "\n", encoding="utf-8")
     print(f"{image.requirements.relative_to(ROOT)}: {len(pins)} packages")
 
 
 def main() -> int:
-    """Write requirements.txt for all images."""
+    """Write the pinned packages of all images."""
     write(HUB, {})
     write(NOTEBOOK, {})
     # Ignore this machine's pip configuration, which may prefer a CPU build of torch.

@@ -1,7 +1,7 @@
-"""Record the Debian packages of the images: debian.txt beside each recipe.
+"""Record the Debian packages of each image in a file debian.txt next to its Dockerfile.
 
-This builds only the first stage of each image, which installs the packages, from the archive of DEBIAN or the base
-image's own.
+This builds only the first stage of each image, which installs the packages from the archive that the variable DEBIAN
+names, or from the base image's archive.
 
     python -m images.lock_debian
 """
@@ -20,14 +20,14 @@ from images.names import HUB, NOTEBOOK, ROOT, Image
 
 
 def moment_of(address: str, now: datetime) -> str:
-    """Return the moment of the archive: the one in a dated archive's address, else ``now`` (UTC)."""
+    """Return the UTC time of the archive's state: the time in a dated archive's address, otherwise ``now``."""
     match = debian.DATED.search(address)
     return match[1] if match else f"{now:%Y%m%dT%H%M%SZ}"
 
 
 def lock(image: Image, moment: str) -> None:
     """Write the record of ``image``; raises `BuildError` or `DebianError`."""
-    # Build without the cache, because a cached layer may have packages that are several weeks old.
+    # Build without the cache, because a cached layer may contain old packages.
     built = run_build(["--no-cache", "--target", "base", "--file", str(image.dockerfile), str(ROOT)])
     try:
         record = debian.Record(moment=moment, packages=debian.installed(built))
@@ -38,7 +38,7 @@ def lock(image: Image, moment: str) -> None:
 
 
 def main() -> None:
-    """Write both records."""
+    """Write the records of the hub's image and of the notebook image."""
     address = os.environ.get("DEBIAN") or debian.own_archive()
     moment = moment_of(address, datetime.now(UTC))
     debian.gather(address)

@@ -11,16 +11,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "images"
 BUILD = ROOT / "build" / "images"
-"""The folder of files that builds take from outside the repository; git ignores it."""
+"""The folder for the files that builds need from outside the repository; git ignores this folder."""
 PYTHON = "3.11.2"
-"""The Python of debian:bookworm-slim; some packages require a later one of the same series."""
+"""The Python of debian:bookworm-slim, in full because some packages require a minimum patch version of 3.11."""
 PYTHON_TAG = "cp311"
 CPU, CUDA = "cpu", "cuda"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """One image: its short name, its size limit in bytes, and its accelerator."""
+    """An image with its short name, its maximum size in bytes (None: no maximum) and its accelerator."""
 
     name: str
     limit: int | None
@@ -28,32 +28,32 @@ class Image:
 
     @property
     def repository(self) -> str:
-        """The image's name without registry and tag."""
+        """The image's name without a registry and a tag."""
         return f"farandole-{self.name}"
 
     @property
     def requirements(self) -> Path:
-        """The file that pins all its Python packages."""
+        """The file that pins the image's Python packages."""
         suffix = "" if self.accelerator == CPU else f"-{self.accelerator}"
         return IMAGES / self.name / f"requirements{suffix}.txt"
 
     @property
     def debian(self) -> Path:
-        """The record of its Debian packages, which do not depend on the accelerator."""
+        """The record of the image's Debian packages, which do not depend on the accelerator."""
         return IMAGES / self.name / "debian.txt"
 
     @property
     def dockerfile(self) -> Path:
-        """The path of its Dockerfile."""
+        """The path of the image's Dockerfile."""
         return IMAGES / self.name / "Dockerfile"
 
     @property
     def wheels(self) -> Path:
-        """The folder in which its wheels are gathered."""
+        """The folder into which the image's wheels are downloaded before the build."""
         return BUILD / f"{self.name}-{self.accelerator}"
 
     def tag(self, version: str, registry: str = "") -> str:
-        """Return the full name; the name of the accelerator follows the version unless it is the CPU."""
+        """Return the full name, whose tag is the version and, except for the CPU, the accelerator."""
         suffix = "" if self.accelerator == CPU else f"-{self.accelerator}"
         return f"{registry}{self.repository}:{version}{suffix}"
 
@@ -64,13 +64,13 @@ NOTEBOOK_CUDA = Image(name="notebook", limit=None, accelerator=CUDA)
 
 
 def version() -> str:
-    """Return the product's version."""
+    """Return Farandole's version."""
     project = tomllib.loads((ROOT / "extension" / "pyproject.toml").read_text(encoding="utf-8"))
     return str(project["project"]["version"])
 
 
 def revision() -> str:
-    """Return the checkout's commit, with `-dirty` if tracked files changed; FARANDOLE_REVISION overrides it."""
+    """Return FARANDOLE_REVISION or the checkout's commit, which ends in `-dirty` if tracked files have changed."""
     given = os.environ.get("FARANDOLE_REVISION")
     if given:
         return given
@@ -80,13 +80,13 @@ def revision() -> str:
 
 
 def registry_prefix(environ: dict[str, str] | os._Environ[str] = os.environ) -> str:
-    """Return REGISTRY as the beginning of an image's name: empty, or with one slash at the end."""
+    """Return REGISTRY as the prefix of an image's name, which is empty or ends in one slash."""
     registry = environ.get("REGISTRY", "").rstrip("/")
     return f"{registry}/" if registry else ""
 
 
 def pinned(requirements: Path, package: str) -> str:
-    """Return the version of ``package`` that ``requirements`` pins; raises LookupError."""
+    """Return the version of ``package`` that the file ``requirements`` pins; raises LookupError if it pins none."""
     for line in requirements.read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition("==")
         if name == package:

@@ -1,4 +1,4 @@
-"""Push the built images to a registry, tagged by version and commit, and print .env lines that pull them by digest.
+"""Push the built images to a registry, tagged by version and commit, and print settings that pull them by digest.
 
 REGISTRY=host:port python -m images.publish
 """
@@ -13,15 +13,15 @@ from images.engine import StepError, is_built, run_step
 from images.names import CPU, HUB, NOTEBOOK, NOTEBOOK_CUDA, Image, registry_prefix, revision, version
 
 SETTINGS = {HUB: "FARANDOLE_HUB_IMAGE", NOTEBOOK: "FARANDOLE_NOTEBOOK_IMAGE", NOTEBOOK_CUDA: "FARANDOLE_GPU_IMAGE"}
-"""The variables of .env that name the images."""
+"""The settings in `.env` that name the images."""
 
 
 class PublishError(StepError):
-    """Raised when an image cannot be published; says why and what to do."""
+    """Raised when an image cannot be published; the message says why and what to do."""
 
 
 def publish(image: Image, registry: str) -> str:
-    """Push ``image`` and return its name with the digest; raises `PublishError`."""
+    """Push ``image`` and return its name with its digest; raises `PublishError`."""
     source = local_tag(image, registry)
     for tag in (image.tag(version(), registry), image.tag(revision(), registry)):
         subprocess.run(["docker", "tag", source, tag], check=True)
@@ -42,7 +42,7 @@ def local_tag(image: Image, registry: str) -> str:
 
 
 def digest(image: Image, registry: str) -> str:
-    """Return the name with which exactly this image can be pulled."""
+    """Return the image's name with its digest, which identifies exactly this build."""
     form = "{{range .RepoDigests}}{{println .}}{{end}}"
     command = ["docker", "image", "inspect", "--format", form, image.tag(version(), registry)]
     names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
@@ -50,13 +50,16 @@ def digest(image: Image, registry: str) -> str:
 
 
 def built_images() -> list[Image]:
-    """Return both images, and the one for GPUs if it was built, unless ACCELERATOR=cpu excludes it."""
+    """Return the hub's image, the notebook image and, if it was built, the image for GPUs.
+
+    ACCELERATOR=cpu excludes the image for GPUs.
+    """
     gpus = os.environ.get("ACCELERATOR") != CPU and is_built(NOTEBOOK_CUDA.tag(version()))
     return [HUB, NOTEBOOK, *([NOTEBOOK_CUDA] if gpus else [])]
 
 
 def main() -> int:
-    """Publish the images, and print their settings for the .env of a new machine."""
+    """Publish the images, and print the settings for the `.env` of a new machine; return the exit status."""
     registry = registry_prefix()
     if not registry:
         print("Set the registry: make publish REGISTRY=host:port", file=sys.stderr)

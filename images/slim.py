@@ -1,6 +1,6 @@
-"""Remove unused files from a virtual environment: headers, sources, packages' own tests, symbols.
+"""Remove unused files from a virtual environment: headers, sources, the packages' tests and debug symbols.
 
-The remaining modules are compiled once.
+The remaining modules are compiled to bytecode.
 
     python3 images/slim.py ENVIRONMENT [--no-pip] [--no-hub]
 """
@@ -25,17 +25,17 @@ UNUSED = (
     "kubernetes_asyncio/**/*.pyi",
     "sqlalchemy/testing",
 )
-# Other modules import parts of these.
+# These folders are kept, because other modules import from them.
 KEPT = ("numpy/_core/tests", "sklearn/utils/tests")
 SOURCES = ("*.a", "*.c", "*.cpp", "*.pyx", "*.map")
-# The client covers the whole API of Kubernetes, but the hub's spawner uses only the core and network APIs.
+# The client covers the whole Kubernetes API, but the hub's spawner uses only the core and networking APIs.
 KUBERNETES = "kubernetes_asyncio/client"
 KUBERNETES_KEPT = ("core_v1_api.py", "networking_v1_api.py")
 EXPERIMENTAL = re.compile(r"(^|_)v[0-9]+(alpha|beta)[0-9]*_")
 IMPORT = re.compile(r"from ([a-z_.0-9]+) import ")
-# A single-user server serves none of the hub's pages.
+# A single-user server does not serve the hub's pages.
 HUB_PAGES = ("share/jupyterhub/static/components", "share/jupyterhub/static/scss", "share/jupyterhub/static/js")
-# Symbols take up a fifth of the size of these libraries.
+# Symbols make up a fifth of the size of these libraries.
 STRIPPED = "torch/lib/libtorch*.so"
 BUILD_TOOLS = (
     "pip",
@@ -49,12 +49,12 @@ BUILD_TOOLS = (
 
 
 def sizes(folder: Path) -> int:
-    """Return the bytes of all files below ``folder``."""
+    """Return the total size in bytes of all files below ``folder``."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def unused(packages: Path, patterns: tuple[str, ...]) -> list[Path]:
-    """Return the paths to remove: ``patterns``, sources, and folders of tests beside a package's modules."""
+    """Return the paths to remove: those that match ``patterns``, sources, and packages' folders of tests."""
     found = [path for pattern in patterns for path in packages.glob(pattern)]
     found += [path for pattern in SOURCES for path in packages.rglob(pattern)]
     tests = [path for path in packages.rglob("tests") if (path / "__init__.py").exists()]
@@ -62,7 +62,7 @@ def unused(packages: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def trim_kubernetes(packages: Path) -> None:
-    """Remove unused modules of Kubernetes' client, and the lines that import them."""
+    """Remove unused modules of the Kubernetes client, and the lines that import them."""
     client = packages / KUBERNETES
     interfaces = [path for path in client.glob("api/*_api.py") if path.name not in KUBERNETES_KEPT]
     for path in [*interfaces, *(path for path in client.glob("models/*.py") if EXPERIMENTAL.search(path.name))]:
@@ -74,7 +74,7 @@ def trim_kubernetes(packages: Path) -> None:
 
 
 def imports_what_is_there(packages: Path, line: str) -> bool:
-    """Whether a line of Python imports a module that still exists, or nothing from the client."""
+    """Return False if a line of Python imports a removed module of the Kubernetes client, otherwise True."""
     found = IMPORT.match(line)
     if not found or not found[1].startswith(KUBERNETES.replace("/", ".")):
         return True
@@ -83,7 +83,7 @@ def imports_what_is_there(packages: Path, line: str) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, unless it was removed with its parent."""
+    """Remove a file or a folder, if it still exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -91,14 +91,14 @@ def remove(path: Path) -> None:
 
 
 def compile_all(packages: Path) -> None:
-    """Compile the remaining modules on all cores. Hashes instead of times make builds reproducible."""
+    """Compile the modules on all cores, with hashes instead of times in the bytecode for reproducible builds."""
     command = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
-    # Some packages contain templates that only look like Python: compileall reports them and continues.
+    # Some packages contain templates that end in .py but are not valid Python. compileall reports them and continues.
     subprocess.run([*command, "-x", "/(tests|torch/testing)/", str(packages)], check=False)
 
 
 def main(arguments: list[str]) -> int:
-    """Remove the files and print the saved size."""
+    """Remove the unused files, and print the size of the environment before and after."""
     environment = Path(arguments[0])
     (packages,) = environment.glob("lib/python3.*/site-packages")
     before = sizes(environment)

@@ -1,7 +1,7 @@
 """Download or build the inputs that an image needs from outside the repository: wheels, the proxy and Horovod.
 
-This runs the host's pip and npm, so that their configuration (mirrors, certificates) applies to the builds but is in
-no layer. The builds themselves download only Debian's packages.
+The host's pip and npm do this, so that their configuration (mirrors, certificates) is used but is not stored in a layer
+of the image. The image builds themselves download only Debian packages.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PIP = [sys.executable, "-m", "pip", "--quiet"]
 
 
 class GatherError(StepError):
-    """Raised when pip or npm fails; their own messages have been printed."""
+    """Raised when pip or npm fails, after the program has printed its own messages."""
 
 
 def call(command: list[str], *, environment: dict[str, str] | None = None, folder: Path | None = None) -> None:
-    """Run pip or npm; raises `GatherError`."""
+    """Run pip or npm; raises `GatherError` if the command fails."""
     if subprocess.run(command, check=False, env=environment, cwd=folder, stdout=sys.stderr).returncode:
         raise GatherError(
             f"{Path(command[0]).name} failed; its reason is above. Is the package index reachable from here, and is "
@@ -36,7 +36,7 @@ def call(command: list[str], *, environment: dict[str, str] | None = None, folde
 
 
 def target() -> list[str]:
-    """Return pip's options for wheels that fit the images instead of this Python."""
+    """Return the pip options that select wheels for the images' Python and C library instead of this machine's."""
     machine = platform.machine()
     names = [f"manylinux_2_{minor}_{machine}" for minor in range(DEBIAN_GLIBC[1], 4, -1)]
     names += [f"manylinux2014_{machine}", f"manylinux2010_{machine}", f"manylinux1_{machine}", f"linux_{machine}"]
@@ -44,7 +44,7 @@ def target() -> list[str]:
 
 
 def gather(image: Image) -> None:
-    """Download the wheels that ``image`` pins, unless they are there already."""
+    """Download the wheels that ``image`` pins, unless an earlier run has downloaded the same versions."""
     pins = image.requirements.read_bytes()
     digest, stamp = hashlib.sha256(pins).hexdigest(), image.wheels / "stamp"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == digest:
@@ -57,7 +57,7 @@ def gather(image: Image) -> None:
 
 
 def download(what: list[str], folder: Path, *, environment: dict[str, str]) -> None:
-    """Download packages without dependencies; source packages are built into wheels and must be pure Python."""
+    """Download packages without their dependencies; source packages must be pure Python, and are built into wheels."""
     command = [*PIP, "download", "--no-deps", "--dest", str(folder), *target(), *what]
     call(command, environment=environment)
     for source in [*folder.glob("*.tar.gz"), *folder.glob("*.zip")]:
@@ -66,7 +66,7 @@ def download(what: list[str], folder: Path, *, environment: dict[str, str]) -> N
 
 
 def _pip_environment(image: Image) -> dict[str, str]:
-    # pip would prefer a CPU build of torch from its configuration over the CUDA build.
+    # Ignore this machine's pip configuration for CUDA, because it may prefer a CPU build of torch.
     plain = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
     return {**os.environ, **(plain if image.accelerator == CUDA else {})}
 
@@ -94,9 +94,9 @@ def gather_proxy() -> None:
 
 
 def gather_horovod() -> bool:
-    """Gather the Horovod wheels that this machine has built; return whether one may fit.
+    """Copy the Horovod wheels that this machine has built; return whether there is one that may fit the image.
 
-    The build finds the right wheel by the same rule that names the folders of the cache.
+    The image build then selects the wheel by the name of its cache folder, which depends on torch and Python.
     """
     folder = _emptied(BUILD / "horovod")
     usable = tuple(int(part) for part in platform.libc_ver()[1].split(".")) <= DEBIAN_GLIBC
@@ -108,7 +108,7 @@ def gather_horovod() -> bool:
 
 
 def gather_horovod_source() -> None:
-    """Download Horovod's source and the packages of its build."""
+    """Download Horovod's source and the packages that its build needs."""
     folder = BUILD / "horovod-source"
     if (folder / "stamp").exists():
         return
@@ -116,13 +116,13 @@ def gather_horovod_source() -> None:
     recipe = str(IMAGES / "horovod" / "build_wheel.py")
     tools = subprocess.run([sys.executable, recipe, "--requirements"], check=True, capture_output=True, text=True)
     download(tools.stdout.split(), folder, environment=dict(os.environ))
-    # After the packages, because any source among those becomes a wheel.
+    # Download the source last, because `download` turns all source archives in the folder into wheels.
     call([sys.executable, recipe, "--source", str(folder)])
     (folder / "stamp").touch()
 
 
 def gather_cuda_compiler() -> None:
-    """Download NVIDIA's compiler from PyPI, because Horovod's build needs it; the image does not contain it."""
+    """Download NVIDIA's compiler from PyPI for Horovod's build; the finished image does not contain the compiler."""
     folder = BUILD / "cuda-compiler"
     if (folder / "stamp").exists():
         return
@@ -132,7 +132,7 @@ def gather_cuda_compiler() -> None:
 
 
 def gather_all(image: Image) -> None:
-    """Gather all inputs of the build of ``image``."""
+    """Gather the inputs of the build of ``image``, except Horovod."""
     gather(image)
     gather_farandole()
     if image is HUB:

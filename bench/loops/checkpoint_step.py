@@ -1,7 +1,8 @@
 """Train a 100 MB model on all ranks, in alternating blocks with and without a commit or checkpoint.
 
-The bench prepends `PAIRS`. On a shared machine, neighbouring blocks differ by several percent: therefore blocks are
-short, each repeat has several pairs, and the cost of a checkpoint is divided by the interval between checkpoints.
+The bench prepends `PAIRS`. On a shared machine, the durations of successive blocks differ by several percent. Therefore
+the blocks are short, each repeat has several pairs of blocks, and the cost of a checkpoint is divided by the interval
+between checkpoints.
 """
 
 import statistics
@@ -11,10 +12,10 @@ import farandole as fd
 import torch
 
 WIDTH, LAYERS, BATCH = 2236, 5, 64
-"""5 float32 layers of 2236 x 2236."""
+"""The model has 5 float32 layers of 2236 x 2236 parameters, which take 100 MB."""
 CHECKPOINT_SECONDS = 10.0
 BLOCK_STEPS = 10
-"""Steps per commit."""
+"""The number of steps in a block, which has at most one commit."""
 
 torch.set_num_threads(1)
 model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
@@ -25,7 +26,7 @@ state = fd.state(model, optimizer, step=0)
 
 
 def train(steps, end=None):
-    """Return the seconds of some steps; with `end`, commit after the first and call `end` before the clock stops."""
+    """Return how many seconds ``steps`` steps take; with ``end``, include a commit and the call of ``end``."""
     began = time.perf_counter()
     for step in range(steps):
         optimizer.zero_grad()
@@ -40,11 +41,14 @@ def train(steps, end=None):
 
 
 def costs(pairs, end):
-    """Return pairs: the extra seconds of a block with a commit, and the seconds of a block without."""
+    """Return for each pair of blocks the extra seconds of the block with a commit, and the seconds of the other block.
+
+    A commit is followed by the call of ``end``.
+    """
     found = []
     for pair in range(pairs):
         seconds = {}
-        # Alternate the order, which cancels drift in the machine's speed.
+        # Alternate the order, so that drift in the machine's speed cancels out.
         for commits in (True, False) if pair % 2 else (False, True):
             seconds[commits] = train(BLOCK_STEPS, end if commits else None)
         found.append((seconds[True] - seconds[False], seconds[False]))
@@ -52,11 +56,11 @@ def costs(pairs, end):
 
 
 train(3)
-for _ in range(3):  # allocate the buffers for the copies
+for _ in range(3):  # the first commits allocate the buffers for the copies
     state.commit()
 commits = costs(4 * PAIRS, lambda: None)
 made = fd.checkpoint(state, every=1)
-# The block ends when the checkpoint is on disk, so that the next block does not include its cost.
+# The block ends when the checkpoint is on disk, so that the next block does not contain a part of the cost.
 checkpoints = costs(8 * PAIRS, made.wait)
 fd.result(
     {

@@ -1,4 +1,4 @@
-"""Horovod's part of the throughput loop; turns.py follows it. The same code runs in a cell and under horovodrun."""
+"""The Horovod part of the throughput loop, which precedes turns.py in a cell and under horovodrun."""
 
 import horovod.torch as hvd
 import torch
@@ -8,12 +8,12 @@ rank, size = hvd.rank(), hvd.size()
 
 
 def distribute(model):
-    """Return the model and its optimizer."""
+    """Return the model and its optimizer, prepared for training on all ranks."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     return model, hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
 
 def from_rank_0(number):
-    """Return rank 0's number on all ranks."""
+    """Return the number that rank 0 passes, on all ranks."""
     return hvd.broadcast(torch.tensor(number), root_rank=0).item()

@@ -1,6 +1,6 @@
-"""A training loop for the recovery bench: rank KILL kills itself once, at step 27.
+"""The training loop of the recovery bench, in which rank KILL kills itself once, at step 27.
 
-The bench prepends KILL, MARK (a file that exists after the kill), WIDTH, LAYERS and COMMIT_STEPS.
+The bench prepends KILL, MARK (the path of a file that is created before the kill), WIDTH, LAYERS and COMMIT_STEPS.
 """
 
 import os

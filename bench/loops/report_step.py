@@ -14,7 +14,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def train(steps, batch, *, report):
-    """Return seconds per step."""
+    """Return the seconds per step."""
     images, labels = torch.randn(batch, 256), torch.randint(10, (batch,))
     began = time.perf_counter()
     for step in range(steps):
@@ -35,7 +35,7 @@ while train(40, batch, report=False) < STEP_SECONDS:
 ratios = []
 for pair in range(PAIRS):
     seconds = {}
-    # Alternate the order, which cancels drift in the machine's speed.
+    # Alternate the order, so that drift in the machine's speed cancels out.
     for report in (True, False) if pair % 2 else (False, True):
         seconds[report] = train(STEPS, batch, report=report)
     ratios.append(seconds[True] / seconds[False])

@@ -1,4 +1,4 @@
-"""DistributedDataParallel's part of the throughput loop; turns.py follows it, in a cell and under torchrun."""
+"""The DistributedDataParallel part of the throughput loop, which precedes turns.py in a cell and under torchrun."""
 
 import torch
 import torch.distributed as dist
@@ -9,13 +9,13 @@ rank, size = dist.get_rank(), dist.get_world_size()
 
 
 def distribute(model):
-    """Return the model and its optimizer."""
+    """Return the model and its optimizer, prepared for training on all ranks."""
     model = torch.nn.parallel.DistributedDataParallel(model)
     return model, torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def from_rank_0(number):
-    """Return rank 0's number on all ranks."""
+    """Return the number that rank 0 passes, on all ranks."""
     shared = torch.tensor(number)
     dist.broadcast(shared, src=0)
     return shared.item()

@@ -1,8 +1,8 @@
-"""Train a small model in alternation with a second process group, which runs the same code under another launcher.
+"""Train a small model in alternation with a second process group that runs the same code under another launcher.
 
-- The backend's part precedes this code and defines `distribute`, `from_rank_0`, `rank` and `size`.
+- The code of the backend precedes this code and defines `distribute`, `from_rank_0`, `rank` and `size`.
 - The bench prepends `FOLDER`, `SIDE`, `OTHER`, `FIRST`, `TURNS` and `SECONDS`.
-- `rates` holds the samples per second of each turn.
+- `rates` is the result: the samples per second of each turn.
 """
 
 import pathlib
@@ -27,7 +27,7 @@ images, labels = torch.randn(BATCH, 1, 16, 16), torch.randint(10, (BATCH,))
 
 
 def train(steps):
-    """Return seconds per step."""
+    """Return the seconds per step."""
     began = time.perf_counter()
     for _ in range(steps):
         optimizer.zero_grad()
@@ -37,14 +37,14 @@ def train(steps):
 
 
 train(WARM_UP)
-# All ranks have to take the same number of steps.
+# All ranks must train for the same number of steps, so use the number from rank 0.
 steps = max(1, int(SECONDS / from_rank_0(train(WARM_UP))))
 turns = pathlib.Path(FOLDER)
 rates = []
 (turns / f"{SIDE}--1").touch()
 for turn in range(TURNS):
     # The second side waits for the same turn of the first side. The first side waits for the previous turn of the
-    # second side; before its first turn, that is the end of the setup.
+    # second side; turn -1 is the end of the second side's setup.
     awaited = turns / (f"{OTHER}-{turn - 1}" if FIRST else f"{OTHER}-{turn}")
     deadline = time.monotonic() + WAIT_SECONDS
     while not awaited.exists():

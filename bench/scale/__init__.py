@@ -1,4 +1,4 @@
-"""Measure how the costs of hub, proxy and driver grow: ``make bench-scale``."""
+"""``make bench-scale``: measure how the costs of the hub, proxy and driver grow with the number of users and ranks."""
 
 from bench.scale.measure import measure
 

@@ -1,4 +1,4 @@
-"""Measures drivers of clusters with growing numbers of ranks, each in its own process."""
+"""Measures the drivers of clusters with increasing numbers of ranks; each driver runs in its own process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RANKS_PER_WORKER = 4
 START_SECONDS = 120
-"""Limit for the start of 256 workers."""
+"""The limit for starting 256 workers."""
 DRIVER_SECONDS = 900
 ROWS = {
     "start": ("start of all workers, s", 1, ""),
@@ -29,12 +29,15 @@ ROWS = {
     "megabytes": ("memory for the ranks, MB", 1, "driver_memory"),
     "stop": ("stop of all workers, s", 1, ""),
 }
-"""Each quantity's label and scale, and the name of its record if it may grow at most linearly with the ranks."""
+"""For each quantity, its label, its scale, and the name of the record of its growth.
+
+The name is empty if the growth has no limit. Quantities with a name may grow at most linearly with the number of ranks.
+"""
 
 
 @dataclass
 class Clusters:
-    """Measurements of drivers by quantity and number of ranks, one for each repeat."""
+    """The measurements of all repeats, by quantity and number of ranks."""
 
     runs: dict[str, dict[int, list[float]]] = field(default_factory=dict)
 
@@ -47,7 +50,7 @@ class Clusters:
 
 
 def measure(sizes: Sequence[int], repeats: int) -> Clusters:
-    """Run a driver for each size and repeat."""
+    """Run and measure a driver for each size and repeat."""
     found = Clusters()
     for _ in range(repeats):
         for size in sizes:
@@ -66,7 +69,7 @@ def _drive(size: int) -> dict[str, float]:
 
 
 def records(found: Clusters) -> Iterator[Record]:
-    """Yield the records to keep."""
+    """Yield the results of the measurements as records."""
     most = max(found.runs["start"])
     start = found.runs["start"][most]
     yield median_of(

@@ -1,7 +1,11 @@
-"""Measures one driver with a cluster of stand-ins: ``python -m bench.scale.driver WORKERS RANKS``.
+"""``python -m bench.scale.driver WORKERS RANKS``: measure a driver whose cluster consists of stand-ins.
 
-Prints one line of JSON: the durations in seconds of the start, of an empty cell, of a cell whose ranks print different
-lines, and of a run whose ranks report and return a result; and the memory of the process and for its ranks, in MB.
+This prints one line of JSON with the following values:
+
+- the durations in seconds of the start, the stop, an empty cell, a cell whose ranks print different lines, and a run
+  whose ranks report values and return a result,
+- the CPU time of an empty cell in seconds,
+- the memory of the process before the start, and the additional memory for the ranks, in MB.
 """
 
 from __future__ import annotations
@@ -29,10 +33,10 @@ MEGABYTE = 1e6
 
 
 def main() -> None:
-    """Start a cluster, measure, stop it."""
+    """Start a cluster, measure the driver, stop the cluster and print the results."""
     workers, ranks = int(sys.argv[1]), int(sys.argv[2])
     process = psutil.Process()
-    # Load all modules that a driver may use, so that later memory growth is due to ranks.
+    # Import all modules that a driver may use now, so that the later growth of the memory is due to the ranks.
     Cluster.running()
     pd.DataFrame({"loss": [1.0]})
     before = process.memory_info().rss
@@ -54,14 +58,14 @@ def main() -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the duration of a call."""
+    """Return the duration of a call in seconds."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def check(cluster: Cluster, size: int) -> None:
-    """Train, and check that nothing is missing."""
+    """Train on all ranks, and check that no result and no report is missing."""
     run = cluster.train(TRAINING)
     assert run.results == {rank: rank for rank in range(size)}
     assert len(run.dataframe()) == 10 * size

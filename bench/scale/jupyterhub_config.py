@@ -1,4 +1,4 @@
-"""The configuration of the scale bench's hub: the repository's, with a spawner that starts no processes."""
+"""The configuration of the scale bench's hub: the usual configuration with a spawner that starts no processes."""
 
 import os
 import sys
@@ -13,9 +13,9 @@ load_subconfig(str(ROOT / "hub" / "jupyterhub_config.py"))  # noqa: F821 - Jupyt
 c = get_config()  # noqa: F821
 
 c.JupyterHub.spawner_class = StandInSpawner
-# The same interval as for containers or pods; the hub polls local processes every two seconds.
+# Use the interval for containers and pods, because the hub polls local processes every two seconds.
 c.Spawner.poll_interval = 30
-# No cleanup is needed, because all stand-ins end with the bench.
+# The hub need not stop the servers, because all stand-ins exit with the bench.
 c.JupyterHub.cleanup_servers = False
 c.JupyterHub.services = [*c.JupyterHub.services, {"name": "bench", "api_token": os.environ["FARANDOLE_BENCH_TOKEN"]}]
 c.JupyterHub.load_roles = [

@@ -1,4 +1,4 @@
-"""Sends requests to a hub, and measures how long they take and how much CPU time the hub and proxy use."""
+"""Sends requests to a hub, and measures their duration and the CPU time that the hub and its proxy use."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ MEGABYTE = 1e6
 
 
 class StartError(RuntimeError):
-    """Raised when the hub has failed to start a server."""
+    """Raised when the hub fails to start a server."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """The load on a hub.
+    """The load on a hub, in three phases.
 
-    - First ``in_turns`` requests, one at a time.
-    - Then ``requests`` at an even rate of ``per_second``; a thousand notebook servers with hidden panels send 40.
-    - Then ``at_once`` clients for ``seconds``.
+    - The bench first sends ``in_turns`` requests, one at a time.
+    - It then sends ``requests`` requests at an even rate of ``per_second``. A thousand notebook servers with hidden
+      panels send 40 per second.
+    - At the end, ``at_once`` clients send requests for ``seconds`` seconds.
     """
 
     in_turns: int = 100
@@ -43,7 +44,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The number of requests, their duration in seconds, and the seconds of CPU by process."""
+    """The number of requests, the seconds in which they were answered, and the CPU seconds of each process."""
 
     requests: int
     seconds: float
@@ -55,22 +56,22 @@ class Cost:
 
 
 class Meter:
-    """Reads CPU time and memory of processes by name."""
+    """Reads the CPU time and the memory of named processes."""
 
     def __init__(self, processes: dict[str, int]) -> None:
         self._processes = {name: psutil.Process(number) for name, number in processes.items()}
 
     def cpu(self) -> dict[str, float]:
-        """Return the seconds of CPU that each has used."""
+        """Return the CPU seconds that each process has used."""
         return {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
 
     def megabytes(self) -> dict[str, float]:
-        """Return the resident memory of each."""
+        """Return the resident memory of each process in MB."""
         return {name: process.memory_info().rss / MEGABYTE for name, process in self._processes.items()}
 
 
 class Api:
-    """The hub's REST API, used as an administrator."""
+    """A client of the hub's REST API with an administrator's rights."""
 
     def __init__(self, url: str, token: str, session: aiohttp.ClientSession) -> None:
         self._url = url
@@ -78,7 +79,7 @@ class Api:
         self._session = session
 
     async def request(self, method: str, path: str, **options: Any) -> int:
-        """Make a request, read the whole answer and return its status; retry if the hub asks for it."""
+        """Send a request, read the whole response and return its status; retry if the hub answers with Retry-After."""
         async with self._session.request(method, url_of(self._url, path), headers=self._headers, **options) as answer:
             await answer.read()
             pause = answer.headers.get("Retry-After")
@@ -89,7 +90,7 @@ class Api:
             return answer.status
 
     async def add_users(self, names: Sequence[str]) -> None:
-        """Add users to the hub and start their servers."""
+        """Add users to the hub, start their servers and wait until the servers are ready."""
         await self.request("POST", "/hub/api/users", json={"usernames": list(names)})
         turns = asyncio.Semaphore(STARTS_AT_ONCE)
 
@@ -114,13 +115,13 @@ class Api:
                 await asyncio.sleep(0.5)
 
     async def time(self, path: str) -> float:
-        """Return the duration of a request."""
+        """Return the duration of a request in seconds."""
         began = time.perf_counter()
         await self.request("GET", path)
         return time.perf_counter() - began
 
     async def times(self, paths: Iterable[str], *, per_second: float) -> list[float]:
-        """Send requests at an even rate, without waiting for earlier answers; return their durations."""
+        """Send requests at an even rate, without waiting for earlier responses; return their durations in seconds."""
         began = time.perf_counter()
 
         async def one(number: int, path: str) -> float:
@@ -130,7 +131,7 @@ class Api:
         return list(await asyncio.gather(*(one(number, path) for number, path in enumerate(paths))))
 
     async def cost(self, paths: Sequence[str], load: Load, meter: Meter) -> Cost:
-        """Request these paths repeatedly and concurrently, and return the cost."""
+        """Request these paths repeatedly with concurrent clients, and return the cost."""
         before, began, turns = meter.cpu(), time.perf_counter(), itertools.cycle(paths)
 
         async def ask() -> int:

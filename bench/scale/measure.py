@@ -1,7 +1,7 @@
-"""Measure the costs of hub, proxy and driver with many users, workers and ranks.
+"""Measure the costs of the hub, the proxy and the drivers with many users, workers and ranks.
 
-Both halves use the same hub: first its users start their servers, then another user starts clusters. Hub, proxy and
-drivers are real; servers and kernels are stand-ins (see `bench.scale.standin`).
+Both parts of the bench use the same hub: users first start their servers, and then another user starts clusters. The
+hub, the proxy and the drivers are real; the servers and kernels are stand-ins (see `bench.scale.standin`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ description = "A stand-in"
 def measure(
     repeats: int, *, user_sizes: Sequence[int] = USERS, rank_sizes: Sequence[int] = RANKS, load: Load = USUAL_LOAD
 ) -> Iterator[Record]:
-    """Yield the measurements, and print their growth."""
+    """Yield the measurements, and print tables of their growth."""
     token = secrets.token_hex(16)
     print("Servers and kernels are stand-ins; hub, proxy and drivers are real.")
     print(f"Load average before the bench: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.", flush=True)
@@ -65,7 +65,7 @@ def measure(
 
 @contextmanager
 def stand_in() -> Iterator[str]:
-    """Run the process of the stand-ins and return its address."""
+    """Run the process of the stand-ins until the end of the block, and yield the address of the process."""
     address = f"http://127.0.0.1:{(port := free_port())}"
     with subprocess.Popen([sys.executable, "-m", "bench.scale.standin", str(port)]) as process:
         try:

@@ -1,4 +1,4 @@
-"""The spawner of the bench's hub; all its servers are in the process of `bench.scale.standin`."""
+"""The spawner of the bench's hub, whose servers all run in the process of `bench.scale.standin`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StandInSpawner(Spawner):  # type: ignore[misc]
     _started = False
 
     async def start(self) -> str:
-        """Start the server and return its address."""
+        """Register the server with the stand-in process, and return the address of that process."""
         environment = self.get_env()
         server = {
             "path": self.server.base_url,
@@ -37,16 +37,16 @@ class StandInSpawner(Spawner):  # type: ignore[misc]
         return os.environ[ADDRESS]
 
     async def stop(self, now: bool = False) -> None:  # noqa: ARG002
-        """Stop the server."""
+        """Remove the server from the stand-in process."""
         self._started = False
         await self._send("stop", {"path": self.server.base_url})
 
     async def poll(self) -> int | None:
-        """Return None while the server runs."""
+        """Return None while the server is running, otherwise 0."""
         return None if self._started else 0
 
     async def _send(self, what: str, body: dict[str, Any]) -> None:
         address = url_path_join(os.environ[ADDRESS], what)
-        # Hundreds of requests may be queued here.
+        # The timeouts are long, because hundreds of requests may be queued here.
         request = HTTPRequest(address, method="POST", body=json_encode(body), connect_timeout=60, request_timeout=60)
         await AsyncHTTPClient().fetch(request)

@@ -1,8 +1,8 @@
-"""Stand-ins for servers and kernels, all in one process: ``python -m bench.scale.standin PORT``.
+"""``python -m bench.scale.standin PORT``: stand-ins for all servers and kernels, in one process.
 
-- Real: the hub, its proxy and the driver. All requests and messages of the driver pass through the proxy.
-- Not real: a server has no separate process, memory or startup, and this process executes the cells of all ranks one
-  after the other.
+- The hub, its proxy and the driver are real. All requests and messages from the driver pass through the proxy.
+- The servers have no processes, memory or startup time, and this process executes the cells of all ranks one after
+  the other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 ACTIVITY_SECONDS = 300.0
-"""Interval of a server's activity reports to the hub; JupyterHub's default."""
+"""The interval in which a server reports its activity to the hub; this is JupyterHub's default."""
 CALL = re.compile(r"fromlist=\['_'\]\)\.(?P<name>\w+)\((?P<arguments>.*?)\)\)?$", re.DOTALL)
 """Matches the end of the expressions of `farandole.driver.kernels.rank_calls`."""
 
@@ -46,7 +46,7 @@ class Kernel:
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self, frame: bytes) -> Iterator[bytes]:
-        """Yield a kernel's answers to a message."""
+        """Yield the messages with which a kernel replies to a message."""
         channel, parts = deserialize_msg_from_ws_v1(frame)
         header, content = json.loads(parts[0]), json.loads(parts[3])
         if header["msg_type"] == "execute_request":
@@ -64,7 +64,7 @@ class Kernel:
             yield _message(channel, header["msg_type"].replace("_request", "_reply"), {"status": "ok"}, header)
 
     def _execute(self, content: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """Return the value of a driver's call, or the output of one of the bench's cells."""
+        """Return the value of a call from the driver, or the output of one of the bench's cells."""
         expression = content["user_expressions"].get("value")
         if expression is not None or CALL.search(content["code"]):
             text = repr(json.dumps(self._call(expression or content["code"])))
@@ -103,7 +103,7 @@ def _message(channel: str, kind: str, content: dict[str, Any], parent: dict[str,
 
 @dataclass
 class Server:
-    """A server that answers the hub's checks, reports activity to the hub, and holds kernels."""
+    """A server that answers the hub's checks, reports its activity to the hub and has kernels."""
 
     name: str
     ranks: int
@@ -111,11 +111,11 @@ class Server:
     token: str
     kernels: dict[str, Kernel] = field(default_factory=dict)
     tokens: set[str] = field(default_factory=set)
-    """Tokens that the hub has confirmed."""
+    """The tokens that the hub has accepted."""
 
 
 class StandIn:
-    """All servers, by their paths on the proxy."""
+    """The web application that stands in for all servers; ``servers`` maps their paths on the proxy to them."""
 
     def __init__(self) -> None:
         self.servers: dict[str, Server] = {}
@@ -123,7 +123,7 @@ class StandIn:
         self._asking = asyncio.Semaphore(8)
 
     def application(self) -> web.Application:
-        """Return the routes of all servers, and those that the spawner uses to start and stop one."""
+        """Return an application with the servers' routes, and with the routes that the spawner uses to start and stop them."""
         server = "/user/{user}/{server}/"
         app = web.Application()
         app.cleanup_ctx.append(self._lives)
@@ -145,7 +145,7 @@ class StandIn:
         await self._hub.close()
 
     async def start(self, request: web.Request) -> web.Response:
-        """Add a server; the body holds the fields of `Server` and its path."""
+        """Add a server; the request's body holds the fields of `Server` and the server's path."""
         body = await request.json()
         path = body.pop("path")
         self.servers[path] = Server(**body)
@@ -157,22 +157,22 @@ class StandIn:
         return web.Response()
 
     async def ready(self, request: web.Request) -> web.Response:
-        """Answer the hub's check that a server is up."""
+        """Answer the hub's request that checks whether a server is up."""
         there = any(request.path.startswith(path) for path in _prefixes(request.path) if path in self.servers)
         version = {"X-JupyterHub-Version": jupyterhub.__version__}
         return web.json_response({"version": "stand-in"}, status=200 if there else 404, headers=version)
 
     async def describe(self, request: web.Request) -> web.Response:
-        """Answer like `farandole.server.worker.routes.describe`."""
+        """Answer in the same format as `farandole.server.worker.routes.describe`."""
         server = await self._server(request)
         name = server.name
-        # The address is reserved for documentation, and never connected to.
+        # This address is reserved for documentation, and nothing connects to it.
         place = {"host": name, "address": "192.0.2.1", "node": name}
         info = WorkerInfo(worker=name, ranks=server.ranks, profile="bench", backends=("none",), backend="none", **place)
         return web.json_response(asdict(info))
 
     async def recorded(self, request: web.Request) -> web.Response:
-        """Return the live kernels, without journals."""
+        """Return the running kernels; stand-ins keep no journal of records."""
         return web.json_response({"kernels": list((await self._server(request)).kernels), "records": []})
 
     async def start_kernel(self, request: web.Request) -> web.Response:
@@ -183,12 +183,12 @@ class StandIn:
         return web.json_response({"kernel": {"id": kernel_id}}, status=201)
 
     async def stop_kernel(self, request: web.Request) -> web.Response:
-        """End a kernel."""
+        """Stop a kernel."""
         (await self._server(request)).kernels.pop(request.match_info["kernel"], None)
         return web.Response(status=204)
 
     async def channels(self, request: web.Request) -> web.WebSocketResponse:
-        """Answer as a kernel until the driver disconnects."""
+        """Reply to the driver's messages as a kernel does, until the driver disconnects."""
         kernel = (await self._server(request)).kernels[request.match_info["kernel"]]
         socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), max_msg_size=0, compress=False)
         await socket.prepare(request)
@@ -198,7 +198,7 @@ class StandIn:
         return socket
 
     async def _server(self, request: web.Request) -> Server:
-        """Return the server for a request; check the token with the hub and cache the result, as real servers do."""
+        """Return the server for a request; verify the token with the hub and cache the result, as real servers do."""
         user, name = request.match_info["user"], request.match_info["server"]
         server = self.servers.get(f"/user/{user}/{name}/")
         if server is None:
@@ -219,7 +219,7 @@ class StandIn:
             yield answer
 
     async def _report_activity(self) -> None:
-        """Report each server's activity once per `ACTIVITY_SECONDS`, spread evenly."""
+        """Report each server's activity once per `ACTIVITY_SECONDS`; the reports of all servers are spread evenly."""
         while True:
             await asyncio.sleep(1.0)
             due = -(-len(self.servers) // int(ACTIVITY_SECONDS))
@@ -234,7 +234,7 @@ class StandIn:
 
 
 def _prefixes(path: str) -> Iterator[str]:
-    """Yield the paths of servers that may own a path: ``/user/NAME/`` and ``/user/NAME/SERVER/``."""
+    """Yield the paths of the servers to which a path may belong: ``/user/NAME/`` and ``/user/NAME/SERVER/``."""
     parts = path.split("/")
     for count in (3, 4):
         yield "/".join(parts[:count]) + "/"

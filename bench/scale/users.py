@@ -1,4 +1,4 @@
-"""Measures hub and proxy with many users' servers: response times, costs, and the first limit."""
+"""Measures the hub and proxy with many users: response times, costs, and the first limit on the number of users."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from hub.process import HubProcess
 
 MOST_MILLISECONDS = 200
-"""Limit for the median response time of the hub's API when all users have a server."""
+"""The limit for the median response time of the hub's API when all users have a server."""
 
 PROXY_RATE = 1.0
-"""Requests per second of an active user through the proxy: saved files, kernel messages, images."""
+"""The assumed requests per second of an active user through the proxy: saved files, kernel messages, images."""
 UNSEEN_RATE = 1 / 30
 SEEN_RATE = 1 / 3
 ACTIVITY_RATE = 1 / 300
-"""Requests per second from a notebook server to the hub: with a hidden panel, with a visible one, and for activity."""
+"""Requests per second from a notebook server to the hub: for a hidden panel, a visible panel and activity reports."""
 PANELS_SEEN = 0.1
-"""Share of users with a visible panel."""
+"""The assumed share of users with a visible panel."""
 
 ALONE = "API, a request at a time, ms"
 MANY = "API, 40 requests a second, ms"
@@ -39,7 +39,7 @@ MANY = "API, 40 requests a second, ms"
 
 @dataclass
 class Users:
-    """Measurements: rows of the growth table by number of users, and the cost of a request with all users."""
+    """The measurements: the rows of the growth table by number of users, and the cost of requests with all users."""
 
     rows: dict[str, dict[int, float]] = field(default_factory=dict)
     slowest: float = 0.0
@@ -47,12 +47,12 @@ class Users:
     proxy: Cost | None = None
 
     def note(self, row: str, users: int, value: float) -> None:
-        """Add a value to a row."""
+        """Add the value for a number of users to a row."""
         self.rows.setdefault(row, {})[users] = value
 
 
 async def measure(hub: HubProcess, token: str, sizes: Sequence[int], load: Load) -> Users:
-    """Start servers for a growing number of users, and measure hub and proxy at each size."""
+    """Start servers for an increasing number of users, and measure the hub and proxy at each size."""
     proxy = int((hub.settings.state / "proxy.pid").read_text())
     meter = Meter({"hub": hub.process.pid, "proxy": proxy})
     found, names = Users(), [f"user-{number}" for number in range(max(sizes))]
@@ -71,7 +71,7 @@ async def measure(hub: HubProcess, token: str, sizes: Sequence[int], load: Load)
 
 
 async def _measure_size(api: Api, names: Sequence[str], meter: Meter, load: Load, found: Users) -> None:
-    """Send the requests that these users' servers and drivers would send; record response times and memory."""
+    """Send requests such as these users' servers and drivers send; record the response times and the memory."""
     asked = [f"/hub/api/users/{names[number * 37 % len(names)]}" for number in range(load.requests)]
     times = [1000 * await api.time(path) for path in asked[: load.in_turns]]
     found.note(ALONE, len(names), median(times))
@@ -85,7 +85,7 @@ async def _measure_size(api: Api, names: Sequence[str], meter: Meter, load: Load
 
 
 def records(found: Users) -> Iterator[Record]:
-    """Yield the records to keep; the last one names the limit that is reached first."""
+    """Yield the results of the measurements as records; the last record names the limit that is reached first."""
     most = max(found.rows["hub, MB"])
     for name, row, unit in (
         ("api_milliseconds", ALONE, "ms"),
@@ -102,7 +102,7 @@ def records(found: Users) -> Iterator[Record]:
 
 
 def _limits(found: Users, most: int) -> Iterator[Record]:
-    """Yield the cost of a request, and how many users saturate a core of the hub and of the proxy."""
+    """Yield the CPU time per request, and the numbers of users that saturate a core with the hub or with the proxy."""
     assert found.hub is not None
     assert found.proxy is not None
     hub, proxy = found.hub.milliseconds("hub"), found.proxy.milliseconds("proxy")

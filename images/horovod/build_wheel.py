@@ -1,8 +1,9 @@
-"""Build Horovod's wheel from its released source, once for each torch and Python, and print the wheel's path.
+"""Build Horovod's wheel from its released source, once for each version of torch and Python, and print its path.
 
-The release of June 2023 does not build with today's torch; the changes in `EDITS` fix that. Run this with the Python
-that will use the wheel, which must have torch and `BUILD_REQUIREMENTS`. The wheel is cached in
-``${XDG_CACHE_HOME:-~/.cache}/farandole/wheels``. Exit status 3 means that the machine has no C++ compiler.
+Horovod's latest release, from June 2023, does not build with current versions of torch; the changes in `EDITS` fix
+that. Run this script with the Python that will use the wheel; torch and `BUILD_REQUIREMENTS` must be installed there.
+The wheel is cached in ``${XDG_CACHE_HOME:-~/.cache}/farandole/wheels``. Exit status 3 means that the machine has no C++
+compiler.
 
     python images/horovod/build_wheel.py [--requirements | --source FOLDER | --to FOLDER]
 
@@ -41,7 +42,7 @@ NO_COMPILER = 3
 
 @dataclass(frozen=True)
 class Edit:
-    """A replacement in a file of the source; ``old`` must occur, so that a changed source is noticed."""
+    """A replacement in a source file; the build fails if ``old`` does not occur, because the source has changed."""
 
     path: str
     old: str
@@ -53,8 +54,8 @@ EDITS = (
     Edit("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
     Edit("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
     Edit("third_party/gloo/CMakeLists.txt", "-std=c++11 -fPIC", "-fPIC"),
-    # The Gloo context of a process set ignores HOROVOD_GLOO_IFACE and looks up an address by the host's name. Stock
-    # Debian answers 127.0.1.1, which no interface has, and Gloo aborts the process.
+    # The Gloo context of a process set ignores HOROVOD_GLOO_IFACE and looks up the address of the host's name instead.
+    # On Debian this address is by default 127.0.1.1, which no interface has, so that Gloo aborts the process.
     Edit(
         "horovod/common/gloo/gloo_context.cc",
         "  device_attr.iface = gloo_iface_;\n  device_attr.ai_family = AF_UNSPEC;\n"
@@ -63,7 +64,7 @@ EDITS = (
         "  device_attr.iface = gloo_iface_;\n  device_attr.ai_family = AF_UNSPEC;\n"
         "  auto dev = CreateDevice(device_attr);\n\n  global_ctx",
     ),
-    # In a container, the mounted driver may have only the versioned file name.
+    # In a container, the mounted driver library may have only its versioned name.
     Edit("horovod/torch/cuda_util.cc", 'dlopen("libcuda.so"', 'dlopen("libcuda.so.1"'),
     # Python 3.12 has no distutils.
     Edit(
@@ -77,7 +78,7 @@ EDITS = (
         "from shutil import which as find_executable",
     ),
     Edit("setup.py", "'RelWithDebInfo'", "'Release'"),
-    # Find the libraries of torch and NVIDIA relative to the package, wherever it is installed.
+    # Find the libraries of torch and NVIDIA relative to Horovod's own library, wherever the package is installed.
     Edit(
         "CMakeLists.txt",
         "set(CMAKE_CXX_STANDARD_REQUIRED ON)",
@@ -90,7 +91,7 @@ EDITS = (
 
 
 def cache_folder() -> Path:
-    """Return the folder for the wheel of this recipe, this torch and this Python."""
+    """Return the cache folder for the wheel that this script builds with the installed torch and this Python."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     gpu = sorted((name, value) for name, value in os.environ.items() if name.startswith("HOROVOD_"))
     facts = (HOROVOD, version("torch"), sys.version_info[:2], platform.machine(), EDITS, gpu)
@@ -105,10 +106,10 @@ def download_source(folder: Path) -> None:
 
 
 def fetch_source(folder: Path) -> Path:
-    """Download the released source into ``folder`` and return the folder of its content."""
+    """Download and unpack the released source in ``folder``; return the folder with the unpacked files."""
     download_source(folder)
     with tarfile.open(folder / f"horovod-{HOROVOD}.tar.gz") as archive:
-        # Debian's Python 3.11.2 has no filters; newer versions warn without one.
+        # Debian's Python 3.11.2 has no extraction filters, and newer versions of Python warn if no filter is set.
         if hasattr(tarfile, "data_filter"):
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(folder)
@@ -126,7 +127,7 @@ def apply_edits(source: Path) -> None:
 
 
 def build_environment() -> dict[str, str]:
-    """Return the environment of the build; the caller's variables (those of a GPU build) take precedence."""
+    """Return the build's environment; variables that are already set, for example for a GPU build, take precedence."""
     defaults = {
         "HOROVOD_WITH_PYTORCH": "1",
         "HOROVOD_WITHOUT_TENSORFLOW": "1",
@@ -136,13 +137,13 @@ def build_environment() -> dict[str, str]:
         "LDFLAGS": "-s",
         "MAKEFLAGS": f"-j{os.cpu_count() or 1}",
     }
-    # The venv's cmake comes first, because a newer cmake on the system refuses Horovod's files.
+    # The virtual environment's cmake comes first, because newer versions of cmake refuse Horovod's files.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return {**defaults, **os.environ, "PATH": path}
 
 
 def build(cache: Path) -> Path:
-    """Build the wheel and move it into ``cache`` in one step, so that an interrupted build leaves nothing there."""
+    """Build the wheel and then rename it into place, so that an interrupted build leaves no wheel in ``cache``."""
     with tempfile.TemporaryDirectory(prefix="farandole-horovod-") as name:
         source = fetch_source(Path(name))
         apply_edits(source)
@@ -156,7 +157,7 @@ def build(cache: Path) -> Path:
 
 
 def timed_build(cache: Path) -> Path:
-    """Build the wheel and print the time on stderr."""
+    """Build the wheel, and print on stderr how long the build took."""
     print(f"Building Horovod {HOROVOD} for torch {version('torch')} (some minutes, once) ...", file=sys.stderr)
     begun = time.monotonic()
     wheel = build(cache)
@@ -166,7 +167,7 @@ def timed_build(cache: Path) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the wheel's path; build the wheel if there is none."""
+    """Print the wheel's path, after building the wheel if it is not cached; return the exit status."""
     if arguments == ["--requirements"]:
         print("\n".join(BUILD_REQUIREMENTS))
         return 0

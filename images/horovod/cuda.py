@@ -1,7 +1,7 @@
 """Arrange NVIDIA's compiler and NCCL in the layout that Horovod's build expects.
 
-Run with the Python that has torch: ``python images/horovod/cuda.py WHEELS FOLDER``. Then ``FOLDER/nvidia/cu13`` is the
-CUDA_HOME, and ``FOLDER/nccl`` has NCCL's ``include`` and ``lib``.
+Run ``python images/horovod/cuda.py WHEELS FOLDER`` with a Python that has torch. Afterwards CUDA_HOME is
+``FOLDER/nvidia/cu13``, and ``FOLDER/nccl`` has NCCL's folders ``include`` and ``lib``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def install(wheels: Path, folder: Path) -> None:
-    """Unpack the compiler's wheels, and add two links that builds need and the wheels lack."""
+    """Unpack the compiler's wheels, and add two links that the build needs but that the wheels do not contain."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-cache-dir"]
     subprocess.run([*pip, "--target", str(folder), *(str(wheel) for wheel in wheels.glob("*.whl"))], check=True)
     home = folder / "nvidia" / "cu13"
@@ -22,7 +22,7 @@ def install(wheels: Path, folder: Path) -> None:
 
 
 def link_nccl(folder: Path) -> None:
-    """Link the NCCL of torch, with the name that a linker expects."""
+    """Link to torch's NCCL, under the file name that the linker expects."""
     spec = importlib.util.find_spec("nvidia.nccl")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("There is no NCCL beside this torch: it is not the CUDA build.")
@@ -33,7 +33,7 @@ def link_nccl(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Arrange the compiler and NCCL."""
+    """Install the compiler and link NCCL; ``arguments`` are the folder of wheels and the target folder."""
     wheels, folder = (Path(argument) for argument in arguments)
     install(wheels, folder)
     link_nccl(folder)

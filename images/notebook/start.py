@@ -1,6 +1,6 @@
-"""The first process of a notebook server or worker: copies the example notebooks for new users, then runs the server.
+"""The entry point of notebook servers and workers: copies the example notebooks, then runs the server.
 
-Standard library only; the spawner of local processes copies the notebooks with it too.
+This module uses only the standard library. The spawner for local processes also calls `copy_notebooks`.
 """
 
 import os
@@ -12,19 +12,19 @@ NOTEBOOKS = Path("/opt/farandole/notebooks")
 
 
 def copy_notebooks(source: Path, home: Path) -> None:
-    """Copy the notebooks that ``home`` lacks; existing files are unchanged."""
+    """Copy the notebooks from ``source`` that do not exist in ``home``; existing files are kept."""
     for notebook in sorted(source.glob("*.ipynb")):
         if not (home / notebook.name).exists():
             shutil.copyfile(notebook, home / notebook.name)
 
 
 def main(arguments: list[str]) -> None:
-    """Run the program of ``arguments`` in place of this one; a worker does not copy the notebooks."""
+    """Copy the example notebooks, except in a worker, and replace this process with the command in ``arguments``."""
     if "FARANDOLE_WORKER" not in os.environ:
         try:
             copy_notebooks(NOTEBOOKS, Path.home())
         except OSError as exc:
-            # A full or unwritable volume must not prevent the start, because users repair it from their server.
+            # A full or unwritable volume must not prevent the start, because users need their server to repair it.
             print(f"The example notebooks could not be copied: {exc}", file=sys.stderr, flush=True)
     os.execvp(arguments[0], arguments)
 

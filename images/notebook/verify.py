@@ -1,4 +1,4 @@
-"""Fail a build whose packages do not work together: python verify.py cpu|cuda."""
+"""`python verify.py cpu|cuda`: fail the image build if the installed packages do not work together."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ MODULES = (
 
 
 def check_torch(accelerator: str) -> None:
-    """Raise SystemExit if torch is built for another accelerator."""
+    """Raise SystemExit if torch was built for another accelerator."""
     import torch
 
     found = "cuda" if torch.version.cuda else "cpu"
@@ -30,7 +30,7 @@ def check_torch(accelerator: str) -> None:
 
 
 def check_horovod(accelerator: str) -> None:
-    """Raise SystemExit if Horovod does not start, or has no NCCL in an image for CUDA."""
+    """Raise SystemExit if Horovod cannot be initialized, or lacks NCCL in an image for CUDA."""
     import horovod.torch as hvd
 
     hvd.init()
@@ -40,7 +40,7 @@ def check_horovod(accelerator: str) -> None:
 
 
 def main(accelerator: str) -> int:
-    """Check everything."""
+    """Check torch, Horovod, the imports of `MODULES` and the dependencies of all packages."""
     check_torch(accelerator)
     check_horovod(accelerator)
     subprocess.run(

@@ -1,11 +1,12 @@
-"""Build the JupyterLab extension and the dashboard into the Python package.
+"""Builds the JupyterLab extension and the dashboard, and copies them into the Python package.
 
-A build needs Node and packages of about 500 MB. So each build is kept in a cache,
-``${XDG_CACHE_HOME:-~/.cache}/farandole/labextension``, under a hash of its sources. Run it with Node's folder on PATH:
+A build needs Node and about 500 MB of npm packages. Builds are therefore cached by a hash of their sources, in
+``${XDG_CACHE_HOME:-~/.cache}/farandole/labextension``. Run this script with Node's folder on PATH:
 
     python extension/labextension/build.py [--modules]
 
-``--modules`` only writes the types of messages and installs the packages, as checks and tests need them.
+With ``--modules``, the script only writes the TypeScript types of the messages and installs the npm packages, which is
+all that checks and tests need.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ KEPT = 5
 
 
 def write_types() -> None:
-    """Write the types of messages between server and page, unless they are up to date."""
+    """Write the TypeScript types of the messages between server and page, unless they are up to date."""
     types, target = typescript((PACKAGE / "server" / "panel" / "wire.py").read_text()), HERE / "src" / "wire.ts"
     if not target.exists() or target.read_text() != types:
         target.write_text(types)
 
 
 def source_hash() -> str:
-    """Return a hash of all sources of a build."""
+    """Return a hash of all files from which the extension and the dashboard are built."""
     roots = [HERE / name for name in SOURCES]
     files = sorted(path for root in roots for path in (root.rglob("*") if root.is_dir() else [root]) if path.is_file())
     found = hashlib.sha256()
@@ -47,7 +48,7 @@ def source_hash() -> str:
 
 
 def install_modules() -> None:
-    """Install the packages of the lock file, unless they are installed."""
+    """Install the npm packages in the lock file, unless they are already installed."""
     lock, stamp = (HERE / "package-lock.json").read_bytes(), HERE / "node_modules" / ".stamp"
     if stamp.exists() and stamp.read_bytes() == lock:
         return
@@ -56,12 +57,12 @@ def install_modules() -> None:
 
 
 def npm(*arguments: str) -> None:
-    """Run npm; its messages name the cause of a failure."""
+    """Run npm, which prints the cause of a failure itself. Its output goes to stderr."""
     subprocess.run(["npm", *arguments], cwd=HERE, check=True, stdout=sys.stderr)
 
 
 def build() -> None:
-    """Put a build into the package, from the cache if it is there."""
+    """Copy a build of the current sources into the Python package. Build it first if it is not in the cache."""
     kept = CACHE / source_hash()
     if not kept.exists():
         install_modules()
@@ -74,7 +75,7 @@ def build() -> None:
 
 
 def keep(folder: Path) -> None:
-    """Copy a build into the cache in one step, and remove the oldest builds."""
+    """Add a build to the cache atomically, and remove the oldest builds from the cache."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix=".") as made:
         for name, product in PRODUCTS.items():
@@ -82,7 +83,7 @@ def keep(folder: Path) -> None:
         try:
             (Path(made) / "built").rename(folder)
         except OSError:
-            # Another checkout may have built the same sources in the meantime.
+            # This is no error if another process has cached a build of the same sources in the meantime.
             if not folder.exists():
                 raise
     older = sorted((path for path in CACHE.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)

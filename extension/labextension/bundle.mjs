@@ -1,4 +1,4 @@
-/** Bundle the dashboard and its licences into the Python package. */
+/** Bundles the dashboard's JavaScript, styles and licences into the Python package. */
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { build } from "esbuild";
@@ -14,7 +14,8 @@ const { metafile } = await build({
   metafile: true,
   format: "esm",
   target: "es2022",
-  // JupyterLab does not share its React with widgets, and each dashboard sends its code to the page: Preact is small.
+  // The dashboard uses Preact because it is small. JupyterLab does not share its React with widgets, and the kernel sends
+  // the code of each dashboard to the page.
   alias: { react: "preact/compat", "react-dom": "preact/compat" },
 });
 

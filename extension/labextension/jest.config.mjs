@@ -10,12 +10,12 @@ const options = {
 
 export default {
   testEnvironment: "jsdom",
-  // Of D3's builds, Jest can only load the one under the condition "umd".
+  // D3 has several builds, of which Jest can load only the one for the export condition "umd".
   testEnvironmentOptions: { customExportConditions: ["browser", "umd"] },
   testMatch: ["<rootDir>/test/**/*.test.{ts,tsx}"],
   setupFiles: ["<rootDir>/test/browser.ts"],
   transform: { "\\.tsx?$": ["ts-jest", options] },
   maxWorkers: 1,
-  // axe is slow on a busy machine.
+  // Checks with axe can take longer than Jest's default of 5 seconds on a busy machine.
   testTimeout: 30_000,
 };

@@ -1,4 +1,4 @@
-"""Translate the types of messages between the notebook server and the page from Python to TypeScript."""
+"""Translates the types of the messages between the notebook server and the page from Python to TypeScript."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NAMES = {"str": "string", "int": "number", "float": "number", "bool": "boolean",
 
 
 def typescript(source: str) -> str:
-    """Return the TypeScript of a module that contains only typed dictionaries and type aliases."""
+    """Translate the source of a Python module that contains only typed dictionaries and type aliases to TypeScript."""
     lines = ["/** Written by build.py from server/panel/wire.py. */", ""]
     for node in ast.parse(source).body:
         match node:

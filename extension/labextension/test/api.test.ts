@@ -1,4 +1,4 @@
-/** The URLs of the stream. */
+/** Tests of the URL of the websocket. */
 
 import type { ServerConnection } from "@jupyterlab/services";
 

@@ -1,20 +1,20 @@
-/** Functions of browsers that jsdom lacks. */
+/** Defines browser functions that jsdom lacks. */
 
 import { TextDecoder, TextEncoder } from "node:util";
 
 class Observer {
   observe(): void {
-    // jsdom has no layout.
+    // jsdom has no layout, so there is no size to observe.
   }
   unobserve(): void {
-    // See above.
+    // Nothing is observed.
   }
   disconnect(): void {
-    // See above.
+    // Nothing is observed.
   }
 }
 
 Object.assign(globalThis, { TextDecoder, TextEncoder, ResizeObserver: Observer, IS_REACT_ACT_ENVIRONMENT: true });
 
-// axe calls it to recognise icon fonts.
+// axe calls this function to recognise icon fonts. jsdom reports an error if it is called.
 if (typeof HTMLCanvasElement !== "undefined") HTMLCanvasElement.prototype.getContext = () => null;

@@ -1,4 +1,4 @@
-/** The chart that the panel and the dashboard share. */
+/** Tests of the chart that the panel and the dashboard share. */
 
 import { act, type ReactNode } from "react";
 import { createRoot } from "react-dom/client";

@@ -1,4 +1,4 @@
-/** Completion in cells that run on the ranks. */
+/** Tests of completion in cells that run on the ranks. */
 
 import type { CompletionHandler, ICompletionContext } from "@jupyterlab/completer";
 

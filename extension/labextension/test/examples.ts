@@ -1,4 +1,4 @@
-/** The examples of `tests/wire`, which the tests in Python read as well. */
+/** Reads the example messages in `tests/wire`, which the Python tests read as well. */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ export function text(path: string): string {
   return readFileSync(join(WIRE, path), "utf8");
 }
 
-/** Return an example by the name of its file; `types.json` maps files to types. */
+/** Return the example in the file with this name. `types.json` names the type of each example. */
 // eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters -- JSON.parse returns any
 export function example<T>(name: string): T {
   return JSON.parse(text(`${name}.json`)) as T;

@@ -1,4 +1,4 @@
-/** The panel on a page, with a simulated server. */
+/** Renders the panel on a page and simulates the server. */
 
 import type { TranslationBundle } from "@jupyterlab/translation";
 import axe from "axe-core";
@@ -23,7 +23,7 @@ export class Harness {
   readonly confirm = jest.fn(() => Promise.resolve(true));
   readonly openNotebook = jest.fn();
   readonly insertTraining = jest.fn();
-  /** The answers of the server, by method of `Api`. */
+  /** Functions that return the simulated server's responses, keyed by the name of the method of `Api`. */
   answers: Record<string, (...args: never[]) => unknown> = {};
 
   constructor() {
@@ -34,7 +34,7 @@ export class Harness {
     this.model.start();
   }
 
-  /** Render the panel and open the stream. */
+  /** Render the panel and open the websocket. */
   async open(visible = true): Promise<void> {
     const { model, confirm, openNotebook, insertTraining } = this;
     const context: PanelContext = { model, trans, visible, confirm, openNotebook, insertTraining };
@@ -49,7 +49,7 @@ export class Harness {
     });
   }
 
-  /** Render the panel again, as after a reload of the page. */
+  /** Unmount the panel and render it again, which simulates a reload of the page. */
   async reload(): Promise<void> {
     this.close();
     this.reactRoot = createRoot(this.root);
@@ -60,7 +60,7 @@ export class Harness {
     act(() => this.reactRoot.unmount());
   }
 
-  /** Break the stream. */
+  /** Close the websocket, as if the connection were lost. */
   async loseConnection(): Promise<void> {
     await act(async () => {
       this.socket.onclose?.(new CloseEvent("close"));
@@ -68,7 +68,7 @@ export class Harness {
     });
   }
 
-  /** Receive messages from the server. */
+  /** Make the page receive messages, as if the server had sent them. */
   async receive(...messages: wire.Message[]): Promise<void> {
     await act(async () => {
       for (const message of messages) {
@@ -78,7 +78,7 @@ export class Harness {
     });
   }
 
-  /** Receive the messages of a whole `State`, given by the name of its example. */
+  /** Make the page receive all messages of a `State`. `name` is the name of the example. */
   async receiveState(name: string): Promise<void> {
     const { hub, clusters, resources, runs } = example<wire.State>(name);
     await this.receive(
@@ -88,7 +88,7 @@ export class Harness {
     );
   }
 
-  /** Send a navigation request, like the mark on a cell. */
+  /** Send a navigation request, as the label on a cell does when the user clicks it. */
   async navigate(request: NavigationRequest): Promise<void> {
     await act(async () => {
       this.model.navigate(request);
@@ -96,7 +96,7 @@ export class Harness {
     });
   }
 
-  /** Return the element with a role and a name. */
+  /** Return the element with this role and accessible name. */
   get(role: string, name: string | RegExp): HTMLElement {
     const all = [...this.root.querySelectorAll<HTMLElement>(SELECTORS[role] ?? `[role=${role}]`)];
     const found = all.find((element) =>
@@ -124,7 +124,7 @@ export class Harness {
     });
   }
 
-  /** Return the serious violations that axe finds. jsdom has no layout, so colours are not checked. */
+  /** Return the serious accessibility violations that axe finds. Contrast is not checked, as jsdom has no layout. */
   async violations(): Promise<string[]> {
     const { violations } = await axe.run(this.root, { rules: { "color-contrast": { enabled: false } } });
     return violations
@@ -174,7 +174,7 @@ const SELECTORS: Record<string, string> = {
   form: "form",
 };
 
-/** Return the accessible name of an element, for the kinds of elements in the panel. */
+/** Return the accessible name of an element. This supports only the kinds of elements that the panel uses. */
 function accessibleName(element: HTMLElement): string {
   const label = element.id && document.querySelector(`label[for="${element.id}"]`)?.textContent;
   return element.getAttribute("aria-label") ?? (label || element.textContent.trim());

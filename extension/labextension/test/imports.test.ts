@@ -2,7 +2,7 @@
  * @jest-environment node
  */
 
-/** The modules of the page import each other without circles, also for types, and folders stay small. */
+/** Checks that imports between modules have no cycles, not even for types, and that folders stay small. */
 
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
@@ -12,7 +12,7 @@ const SOURCES = join(__dirname, "../src");
 const MOST_MODULES = 14;
 const modules = readdirSync(SOURCES, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name));
 
-/** Return the modules that a module imports. */
+/** Return the modules in `src` that a module imports. */
 function importsOf(name: string): string[] {
   const { importedFiles } = ts.preProcessFile(readFileSync(join(SOURCES, name), "utf8"));
   const own = importedFiles.map(({ fileName }) => fileName).filter((file) => file.startsWith("."));
@@ -22,7 +22,7 @@ function importsOf(name: string): string[] {
   });
 }
 
-/** Return a circle of imports that begins with a path, or null. */
+/** Return a cycle of imports that can be reached from the last module of `path`, or null if there is none. */
 function circle(path: string[], finished: Set<string>): string[] | null {
   const last = path.at(-1) ?? "";
   if (path.indexOf(last) < path.length - 1) return path;

@@ -1,4 +1,4 @@
-/** The size of the page with many ranks. */
+/** Checks how many elements the page contains if there are many ranks. */
 
 import type * as wire from "../src/wire";
 import { example } from "./examples";

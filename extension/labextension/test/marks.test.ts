@@ -1,4 +1,4 @@
-/** The marks on cells with active runs. */
+/** Tests of the labels on cells with active runs. */
 
 import type { Cell } from "@jupyterlab/cells";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
@@ -20,7 +20,7 @@ function cell(id: string): Cell {
   return { node: document.createElement("div"), model: { id } } as unknown as Cell;
 }
 
-/** An open notebook, and a page that receives messages with `receive`. */
+/** A page with one open notebook. `receive` delivers a message from the server to the page. */
 class Page {
   readonly cells = [cell(run.cell), cell("other")];
   readonly navigate = jest.fn();

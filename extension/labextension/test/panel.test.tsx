@@ -1,4 +1,4 @@
-/** The panel from the user's point of view. */
+/** Tests of the panel from the user's point of view. */
 
 import { RequestError } from "../src/net/requestError";
 import type * as wire from "../src/wire";

@@ -1,4 +1,4 @@
-/** The plugins, with simulated parts of JupyterLab. */
+/** Tests of the plugins with simulated parts of JupyterLab. */
 
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
@@ -23,7 +23,7 @@ jest.mock("@jupyterlab/apputils", () => ({
     addClass = jest.fn();
     update = jest.fn();
     onActivateRequest(): void {
-      // The panel overrides it.
+      // The panel overrides this method and calls it.
     }
   },
 }));
@@ -85,7 +85,7 @@ test("an activated panel takes the focus, unless one of its elements has it", ()
   widget.node.remove();
 });
 
-/** A notebook with one empty cell, and the inserted cells. */
+/** A simulated notebook, which has one empty cell at first. */
 class Notebook {
   readonly sources = [""];
   active = 0;
@@ -125,7 +125,7 @@ const SESSIONS = [
   { type: "notebook", path: "renamed.ipynb", kernel: { id: "3f1c" } },
 ];
 
-/** The commands by their names; `other` replaces the commands of JupyterLab. */
+/** Return the commands by name, and mocks to inspect. `other` is called in place of JupyterLab's own commands. */
 function commandsOf(model: Model, current: NotebookPanel | null, other: Other = () => undefined) {
   const known = new Map<string, Command>();
   const notifyCommandChanged = jest.fn();

@@ -1,4 +1,4 @@
-/** Formats, filters, virtual rows, pages, comparisons and other pure functions. */
+/** Tests of pure functions for formats, filters, virtual rows, pages, comparisons and other things. */
 
 import { compare, labels } from "../src/charts/comparison";
 import { OVERSCAN, rowsOf, scrollTo } from "../src/components/runs/virtualRows";

@@ -1,4 +1,4 @@
-/** The page of one run. */
+/** Tests of the page of one run. */
 
 import { act } from "react";
 

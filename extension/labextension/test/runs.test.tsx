@@ -1,4 +1,4 @@
-/** The tab of runs. */
+/** Tests of the tab "Runs". */
 
 import { act } from "react";
 
@@ -12,7 +12,7 @@ let harness: Harness;
 const first = example<wire.RunsMessage>("runs").runs[0] as wire.RunSummary;
 const MANY = 500;
 
-/** 500 runs, the newest first. */
+/** 500 runs, newest first. Only the newest run is active. */
 const many = Array.from({ length: MANY }, (_, n): wire.RunSummary => ({
   ...first,
   id: `run-${n}`,

@@ -2,7 +2,7 @@
  * @jest-environment node
  */
 
-/** The types in TypeScript and Python and the examples agree. */
+/** Checks that the types in TypeScript, the types in Python and the example messages agree. */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -14,7 +14,7 @@ const SOURCE = join(__dirname, "../src/wire.ts");
 const PYTHON = join(__dirname, "../../farandole/server/panel/wire.py");
 const OPTIONS: ts.CompilerOptions = { strict: true, noEmit: true, skipLibCheck: true, target: ts.ScriptTarget.ES2023 };
 
-/** Return the messages of the compiler about a module beside `wire.ts`. */
+/** Compile a module as if it were beside `wire.ts`, and return the compiler's error messages. */
 function faults(code: string): string[] {
   const path = join(__dirname, "../src/example.ts");
   const host = ts.createCompilerHost(OPTIONS);
@@ -27,7 +27,7 @@ function faults(code: string): string[] {
 
 type Types = Record<string, Record<string, string> | string>;
 
-/** Return the type of each key of each interface in `wire.ts`, and the meaning of each other type. */
+/** Return the types in `wire.ts` by name: for an interface, the type of each key, and for an alias, its definition. */
 function typesHere(): Types {
   const source = ts.createSourceFile(SOURCE, readFileSync(SOURCE, "utf8"), ts.ScriptTarget.ES2023);
   const words = (node: ts.Node | undefined) => node?.getText(source).replace(/\s+/g, " ").replace(/^\| /, "") ?? "";
@@ -43,7 +43,7 @@ function typesHere(): Types {
   return found;
 }
 
-/** Return the same for `wire.py`, in the syntax of TypeScript. */
+/** Return the types in `wire.py` in the same form as `typesHere`, translated to the syntax of TypeScript. */
 function typesThere(): Types {
   const found: Types = {};
   let keys: Record<string, string> = {};

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests.failures import attach
 from tests.hub import CYCLE_MS, PROFILES, RunningHub, calm, run_hub
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.failed:
         for name, value in getattr(item, "funcargs", {}).items():
             if isinstance(value, RunningHub):
-                report.sections.append((f"logs of {name}", value.logs()))
+                attach(report, f"logs of {name}", value.logs)
     return report
 
 

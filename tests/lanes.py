@@ -17,6 +17,8 @@ import pytest
 
 ELSEWHERE = ("tests/docker", "tests/kubernetes")
 """Tests that need a container engine have separate targets."""
+END_LINES = 25
+"""Of a failed lane, printed once more after the output of all lanes."""
 WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("idle", "elastic", "takeover"))
 
 
@@ -42,6 +44,16 @@ class Ended:
         minutes, seconds = divmod(round(self.seconds), 60)
         print(f"--- lane {self.name} took {minutes}:{seconds:02} min", flush=True)
 
+    @property
+    def failed(self) -> bool:
+        """Whether any of its tests failed; a lane without a selected test has not failed."""
+        return self.status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+    def show_end(self) -> None:
+        """Print the last lines of its output again, which name the tests that failed."""
+        end = self.output.decode(errors="replace").splitlines()[-END_LINES:]
+        print(f"\n--- lane {self.name} ended with status {self.status}:", *end, sep="\n", flush=True)
+
 
 def run_lane(name: str, arguments: list[str]) -> Ended:
     """Run pytest for a lane."""
@@ -53,12 +65,15 @@ def run_lane(name: str, arguments: list[str]) -> Ended:
 
 def run(arguments: list[str]) -> int:
     """Run all lanes, show each one when it ends, and return a common exit status."""
-    statuses = []
+    ended = []
     with ThreadPoolExecutor() as pool:
         for future in as_completed(pool.submit(run_lane, name, [*own, *arguments]) for name, own in lanes().items()):
             future.result().show()
-            statuses.append(future.result().status)
-    return worst(statuses)
+            ended.append(future.result())
+    for lane in ended:
+        if lane.failed:
+            lane.show_end()
+    return worst([lane.status for lane in ended])
 
 
 def worst(statuses: list[int]) -> int:

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from hub.process import wait_until
 from tests.clients.hosts import url_of
+from tests.failures import attach
 
 if TYPE_CHECKING:
     import pytest
@@ -44,9 +45,12 @@ class Lab:
         self.page.close()
         self._take(browser.new_page())
 
-    def shoot(self, name: str) -> None:
+    def shoot(self, name: str) -> Path:
+        """Save a picture of the page under this name and return the path of the file."""
         ARTIFACTS.mkdir(exist_ok=True)
-        self.page.screenshot(path=ARTIFACTS / f"{name}.png")
+        path = ARTIFACTS / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path
 
     def log_in(self, user: str) -> None:
         """Log in with the form."""
@@ -110,8 +114,7 @@ def shoot_failure(item: pytest.Item, report: pytest.TestReport) -> None:
     """Save a screenshot of the page of a failed test."""
     lab = getattr(item, "funcargs", {}).get("lab")
     if report.failed and lab is not None and not lab.page.is_closed():
-        lab.shoot(f"failed-{item.name}")
-        report.sections.append(("browser", f"{lab.page.url}\npicture: {ARTIFACTS}/failed-{item.name}.png"))
+        attach(report, "browser", lambda: f"{lab.page.url}\npicture: {lab.shoot(f'failed-{item.name}')}")
 
 
 def points(cell: Locator, series: str) -> int:

@@ -15,6 +15,7 @@ from tests.docker.engines import first, gpus
 from tests.docker.engines.janitor import alone
 from tests.docker.ports import HTTPS, quiet_port
 from tests.docker.stack import Stack, docker, running
+from tests.failures import attach
 from tests.hub import calm
 
 if TYPE_CHECKING:
@@ -109,6 +110,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     for name, title in {**stacks, "gpu_engine": "engine with GPUs"}.items():
         found = getattr(item, "funcargs", {}).get(name)
         if report.failed and found is not None:
-            report.sections.append((title, found.logs()))
+            attach(report, title, found.logs)
     shoot_failure(item, report)
     return report

@@ -10,6 +10,7 @@ import pytest
 from hub.process import wait_until
 from tests.browser.lab import Lab, shoot_failure
 from tests.docker.remote_lab import administrators_lab
+from tests.failures import attach
 from tests.kubernetes.node import one_node
 from tests.kubernetes.node.one_node import NODE
 from tests.kubernetes.site import GPU, Site
@@ -78,8 +79,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: Any = yield
     found = getattr(item, "funcargs", {})
     if report.failed and "site" in found:
-        report.sections.append(("cluster", found["site"].describe()))
+        attach(report, "cluster", found["site"].describe)
     if report.failed and "node" in found:
-        report.sections.append(("node", found["node"].logs()))
+        attach(report, "node", found["node"].logs)
     shoot_failure(item, report)
     return report

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from spawner_config.settings import ROOT
-from tests.lanes import ELSEWHERE, lanes, worst
+from tests.lanes import ELSEWHERE, Ended, lanes, worst
 
 
 def test_each_lane_names_files_that_exist():
@@ -26,3 +26,13 @@ def test_the_last_lane_runs_all_tests_of_no_other_lane():
 )
 def test_one_failed_lane_fails_all(statuses, together):
     assert worst(statuses) == together
+
+
+def test_a_failed_lane_repeats_the_lines_that_name_the_failed_tests(capsys):
+    ended = Ended("unit", 1, b"a traceback\n" * 30 + b"FAILED tests/unit/test_a.py::test_b\n", 2.0)
+    ended.show_end()
+    said = capsys.readouterr().out
+    assert "--- lane unit ended with status 1:\n" in said
+    assert said.endswith("a traceback\nFAILED tests/unit/test_a.py::test_b\n")
+    assert len(said.splitlines()) < 30
+    assert [Ended("unit", status, b"", 0.0).failed for status in (0, 5, 1, 3)] == [False, False, True, True]

@@ -1,4 +1,4 @@
-"""A machine without images, and an operator's first steps there."""
+"""A second Docker engine that starts without images, like the engine of a new machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 CABLE = IPv4Network("10.216.255.0/30")
 SUBNETS = "10.216.128.0/20"
-"""Addresses for the user networks of a hub there."""
+"""The address range from which a hub on this engine takes its users' networks."""
 
 
 @contextmanager
 def bare_engine() -> Iterator[second.SecondEngine]:
-    """Run an engine that accepts registries of this machine at `HERE` without TLS."""
+    """Run the engine, which may pull images from a registry at `HERE` without TLS."""
     engine = second.SecondEngine(
         name="farandole-n",
         cable=CABLE,
@@ -30,11 +30,11 @@ def bare_engine() -> Iterator[second.SecondEngine]:
 
 
 HERE = str(CABLE[1])
-"""The address of this machine, seen from there."""
+"""The address at which the second engine reaches this machine."""
 
 
 def empty(engine: second.SecondEngine) -> None:
-    """Remove all images there."""
+    """Remove all images from the engine."""
     ids = set(engine.docker("image", "ls", "--all", "--quiet").split())
     if ids:
         engine.docker("image", "rm", "--force", *ids)

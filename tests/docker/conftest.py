@@ -1,4 +1,7 @@
-"""Fixtures of a session: one hub in containers (tests that break it run another), and an engine with GPUs."""
+"""Fixtures that the Docker tests share: hubs in containers, and an engine with GPUs.
+
+A test that breaks a hub starts its own hub.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,10 @@ if TYPE_CHECKING:
 
 PROFILES = Path(__file__).with_name("small.toml")
 WORKERS = 4
-"""The number of workers that the hub of the fixture `stack` allows each user."""
+"""The number of workers that each user may have on the hub of the fixture `stack`."""
 TIMEOUT_SECONDS = 900
-"""Time limit in seconds for a test, including fixtures that it is the first to need, such as an engine and a stack."""
+"""Time limit for a test in seconds. It includes the start of fixtures that the test is the first to use, such as an
+engine or a hub."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def engine_alone() -> Iterator[None]:
-    """This machine's engine, for one session at a time, without the remains of killed sessions."""
+    """Reserve this machine's engine for one session at a time, and remove what killed sessions have left there."""
     first.check_local()
     with alone():
         yield
@@ -46,7 +50,7 @@ def engine_alone() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def data_set() -> Iterator[str]:
-    """A volume with a data set, created and filled as an administrator does."""
+    """Yield the name of a volume that contains a data set, created as an administrator would create it."""
     volume = f"farandole-test-data-{secrets.token_hex(3)}"
     fill = "echo 42 >/to/answer.txt"
     docker("run", "--rm", "--user=0", "--volume", f"{volume}:/to", NOTEBOOK.tag(version()), "sh", "-c", fill)
@@ -56,7 +60,7 @@ def data_set() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory, data_set: str) -> Iterator[Stack]:
-    """A hub with more profiles than the repository's own, on which each user may have `WORKERS` workers."""
+    """Run a hub that has additional profiles and allows each user `WORKERS` workers."""
     settings = {
         "FARANDOLE_ALLOWED_IMAGES": "farandole-notebook*,127.0.0.1:1/farandole-notebook*",
         "FARANDOLE_SHARED_VOLUMES": f"{data_set}:/data/answers",
@@ -68,7 +72,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, data_set: str) -> Iterator[S
 
 
 def limited_profiles() -> str:
-    """Return the repository's profiles with a limit of `WORKERS` workers."""
+    """Return the repository's profiles, but with a limit of `WORKERS` workers for each user."""
     profiles = (ROOT / "hub" / "profiles.toml").read_text()
     limited = profiles.replace("workers_per_user = 16", f"workers_per_user = {WORKERS}")
     assert limited != profiles
@@ -76,7 +80,7 @@ def limited_profiles() -> str:
 
 
 def give_profiles(stack: Stack, text: str) -> None:
-    """Install them as docs/how-to/profiles.md says."""
+    """Install the profiles as docs/how-to/profiles.md describes."""
     (stack.folder / "profiles.toml").write_text(text)
     stack.compose("cp", "profiles.toml", "hub:/srv/farandole/")
     stack.compose("restart", "hub")
@@ -85,7 +89,7 @@ def give_profiles(stack: Stack, text: str) -> None:
 
 @pytest.fixture(scope="session")
 def closed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A second hub, where accounts need approval and containers have no internet."""
+    """Run a second hub, on which accounts need approval and containers have no internet access."""
     settings = {
         "FARANDOLE_SIGNUP": "approval",
         "FARANDOLE_INTERNET": "no",
@@ -98,7 +102,7 @@ def closed_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def gpu_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondEngine]:
-    """An engine with two stand-in GPUs, 0 and 1."""
+    """Run an engine with two stand-in GPUs, whose ids are 0 and 1."""
     with gpus.gpu_engine(tmp_path_factory.mktemp("gpus")) as engine:
         yield engine
 

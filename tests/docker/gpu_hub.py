@@ -27,7 +27,7 @@ SPAWN_SECONDS = 240.0
 
 
 class GpuHub:
-    """The hub, a service of it with all rights, and a view into its containers."""
+    """A hub, an API token with the rights to manage it, and a client for the engine that runs its servers."""
 
     def __init__(self, state: Path, engine: str, gpus: str, form: str = "auto") -> None:
         self.engine = docker.DockerClient(base_url=engine, version="auto", timeout=120)
@@ -52,7 +52,7 @@ class GpuHub:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the hub and return when it answers."""
+        """Start the hub and wait until its API answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "jupyterhub", "-f", str(CONFIG)],
@@ -65,7 +65,7 @@ class GpuHub:
         wait_until(self._answers, START_SECONDS)
 
     def kill(self) -> None:
-        """Kill the hub as in a crash; the next one ends its proxy."""
+        """Kill the hub as in a crash. Its proxy keeps running until the next hub stops it."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -83,31 +83,34 @@ class GpuHub:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
-        """Send a request to the hub's API; returns the answer."""
+        """Send a request to the hub's API and return the response."""
         headers = {"Authorization": f"token {self._token}"}
         return local_session().request(method, f"{self.api_url}/{path}", json=body, headers=headers, timeout=60)
 
     def ask(self, user: str, profile: str = "gpu", **options: Any) -> None:
-        """Request the user's server."""
+        """Create the user if necessary, and request a server without waiting for its start."""
         assert self.request("POST", f"users/{user}").status_code in {201, 409}
         answer = self.request("POST", f"users/{user}/server", {"profile": profile, **options})
         assert answer.status_code in {201, 202}, answer.text
 
     def token_for(self, user: str) -> str:
-        """Return a token with the scopes of the user's notebook server."""
+        """Return a new API token for the user, with the scopes of a notebook server."""
         assert self.request("POST", f"users/{user}").status_code in {201, 409}
         token: str = self.request("POST", f"users/{user}/tokens", {"scopes": NOTEBOOK_SCOPES}).json()["token"]
         return token
 
     def events(self, user: str) -> Iterator[dict[str, Any]]:
-        """Yield the progress events of a start until it is over."""
+        """Yield the progress events of the start of the user's server until the start succeeds or fails."""
         with self._progress(user) as answer:
             for line in answer.iter_lines():
                 if line.startswith(b"data: "):
                     yield json.loads(line.removeprefix(b"data: "))
 
     def _progress(self, user: str) -> Any:
-        """Open the events of a start; the hub answers 400 while it cleans up after a failed one."""
+        """Open the stream of progress events.
+
+        Retry while the hub answers 400, because it is cleaning up a failed start.
+        """
         headers = {"Authorization": f"token {self._token}"}
         url = f"{self.api_url}/users/{user}/server/progress"
         answers: list[Any] = []
@@ -121,17 +124,17 @@ class GpuHub:
         return answers[-1]
 
     def spawn(self, user: str, profile: str = "gpu", **options: Any) -> dict[str, Any]:
-        """Request the user's server and return the last event of its start."""
+        """Request the user's server, wait until its start succeeds or fails, and return the last progress event."""
         self.ask(user, profile, **options)
         return list(self.events(user))[-1]
 
     def stop(self, user: str) -> None:
-        """Stop the user's server and return when the hub has stopped it."""
+        """Stop the user's server and wait until it has stopped."""
         assert self.request("DELETE", f"users/{user}/server").status_code in {202, 204}
         wait_until(lambda: "" not in self.request("GET", f"users/{user}").json()["servers"], START_SECONDS)
 
     def stop_all(self) -> None:
-        """Stop all servers and return when the hub has, and when no container is left."""
+        """Stop all servers. Wait until the hub reports no running server and all containers are gone."""
         users = [user["name"] for user in self.request("GET", "users?state=active").json()]
         for user in users:
             self.request("DELETE", f"users/{user}/server")
@@ -139,7 +142,7 @@ class GpuHub:
         wait_until(lambda: not self.containers(every=True), START_SECONDS)
 
     def holders(self) -> dict[str, int]:
-        """Return the hub's answer about who holds the GPUs."""
+        """Return how many GPUs each user holds, according to the hub."""
         held: dict[str, int] = self.request("GET", "farandole/gpus").json()["stand-in"]["held"]
         return held
 
@@ -150,7 +153,7 @@ class GpuHub:
         return self.engine.containers.get(f"{self.name}-{user}")
 
     def devices(self, user: str) -> list[str]:
-        """Return the names of the GPU nodes in the user's container."""
+        """Return the names of the GPU device nodes in the user's container."""
         _, output = self.container(user).exec_run(["ls", "/dev"])
         return [name for name in output.decode().split() if name.startswith("nvidia") and name[6:].isdigit()]
 
@@ -165,7 +168,7 @@ class GpuHub:
 
 @contextmanager
 def gpu_hub(state: Path, engine: str, gpus: str = "0:stand-in,1:stand-in", form: str = "auto") -> Iterator[GpuHub]:
-    """Run a hub; a failed test shows its log."""
+    """Run a hub, and print the end of its log if a test fails."""
     hub = GpuHub(state, engine, gpus, form)
     try:
         hub.start()

@@ -1,6 +1,6 @@
-"""Configuration of a hub whose servers are containers with GPUs, small enough to start fifty of them.
+"""Configuration of a hub with GPUs, whose servers are small enough to start fifty of them.
 
-The server is a few lines of Perl, which Debian's base image contains. That is enough for tests of the hub.
+A server is a few lines of Perl, which Debian's base image contains. This is enough to test the hub.
 """
 
 import os
@@ -24,7 +24,7 @@ while (1) {
 
 
 def set_server(spawner, _profile):  # type: ignore[no-untyped-def]
-    """Replace the command of a notebook server."""
+    """Run the Perl server instead of a notebook server, with all GPUs in its environment."""
     spawner.cmd = ["perl", "-e", SERVER]
     spawner.args = []
     spawner.environment = {"NVIDIA_VISIBLE_DEVICES": "all"}

@@ -1,4 +1,4 @@
-"""Requests of a user or the administrator to a stack's hub, with a token."""
+"""Requests to a hub's API with the token of a user or the administrator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP_SECONDS = 180.0
 
 
 class HubApi:
-    """The hub's API with a ``token`` that has all rights of ``user``."""
+    """A client for the hub's API. Its ``token`` has all rights of ``user``."""
 
     def __init__(self, stack: RemoteHub, user: str) -> None:
         self._stack = stack
@@ -29,22 +29,25 @@ class HubApi:
         self._headers = {"Authorization": f"token {self.token}"}
 
     def request(self, method: str, path: str, body: Any = None) -> requests.Response:
-        """Send a request to ``path`` below the API."""
+        """Send a request to ``path``, which is relative to the API's URL."""
         url = f"{self._stack.url}/hub/api/{path}"
         return local_session().request(method, url, json=body, headers=self._headers, timeout=60)
 
     def ask(self, user: str, server: str = "", **options: Any) -> requests.Response:
-        """Request a server and return the hub's answer, which arrives before the server has started."""
+        """Request a server and return the hub's response, which arrives before the server has started."""
         return self.request("POST", _path(user, server), options)
 
     def start(self, user: str, server: str = "", **options: Any) -> dict[str, Any]:
-        """Request a server and return the last event of its start."""
+        """Request a server and return the last progress event of its start."""
         answer = self.ask(user, server, **options)
         assert answer.status_code in {201, 202}, answer.text
         return self.last_event(user, server)
 
     def last_event(self, user: str, server: str = "") -> dict[str, Any]:
-        """Return the last event of a server's start; the hub answers 400 while it cleans up after a failed one."""
+        """Return the last progress event of a server's start.
+
+        Retry while the hub answers 400, because it is cleaning up a failed start.
+        """
         answers: list[requests.Response] = []
         url = f"{self._stack.url}/hub/api/{_path(user, server)}/progress"
 
@@ -60,14 +63,14 @@ class HubApi:
         return last
 
     def servers(self, user: str) -> dict[str, Any]:
-        """Return the user's servers by their names."""
+        """Return the user's servers by name."""
         found: dict[str, Any] = self.request("GET", f"users/{quote(user, safe='')}").json()["servers"]
         return found
 
     def stop(self, user: str, *servers: str) -> None:
-        """Stop servers all at once, and return when the hub has stopped them."""
+        """Stop the servers and wait until the hub has stopped all of them."""
         for server in servers:
-            # The hub refuses to stop a server that is still starting: 400.
+            # Retry, because the hub answers 400 while the server is still starting.
             wait_until(partial(self._delete, _path(user, server)), STOP_SECONDS)
         wait_until(lambda: not set(servers) & set(self.servers(user)), STOP_SECONDS)
 
@@ -76,7 +79,7 @@ class HubApi:
         return answer.status_code in {202, 204, 404}
 
     def kernel(self, user: str) -> RemoteKernel:
-        """Return a kernel on a user's running notebook server, with this token's rights."""
+        """Return a kernel on the user's running notebook server, with this client's token."""
         address = url_of(self._stack.url, f"/user/{quote(user, safe='@')}")
         return RemoteKernel(address, self.token, "scratch.ipynb")
 

@@ -1,4 +1,7 @@
-"""A stand-in OpenID provider: it logs in the user that a test chooses, and enforces RFC 6749 and RFC 7636."""
+"""A stand-in OpenID provider, which logs in the user that a test chooses.
+
+It enforces RFC 6749 (OAuth 2.0) and RFC 7636 (PKCE).
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ if TYPE_CHECKING:
 
 CLAIM = "preferred_username"
 Answer = tuple[int, dict[str, Any]]
-"""The status, and the content of the body as JSON."""
+"""The HTTP status and the JSON content of a response."""
 
 
 @dataclass
 class Provider:
-    """Runs at ``url`` for one client, whose logins return to ``callback``.
+    """A provider at ``url`` for a single client, which receives the browser at ``callback`` after a login.
 
-    ``claims`` are those of the next login, ``denies`` is an error of the login page; ``broken`` maps paths to
-    the status that they answer.
+    ``claims`` are the claims of the next user who logs in. If ``denies`` is set, the next login fails with this error
+    message. ``broken`` maps paths to the HTTP status that they return instead of the usual one.
     """
 
     url: str
@@ -40,7 +43,7 @@ class Provider:
     tokens: set[str] = field(default_factory=set)
 
     def settings(self) -> dict[str, str]:
-        """Return the lines that an operator writes into .env."""
+        """Return the settings that an operator would write to .env."""
         return {
             "FARANDOLE_LOGIN": "generic",
             "FARANDOLE_OAUTH_CLIENT_ID": self.client_id,
@@ -53,7 +56,7 @@ class Provider:
         }
 
     def authorize(self, query: dict[str, str]) -> str | None:
-        """Return the address to which the login page sends the browser; None for another client's request."""
+        """Return the URL to which the login page redirects the browser, or None if the request is invalid."""
         wanted = {"response_type": "code", "client_id": self.client_id, "redirect_uri": self.callback}
         if not wanted.items() <= query.items() or "openid" not in query["scope"].split():
             return None
@@ -65,7 +68,7 @@ class Provider:
         return f"{self.callback}?{urlencode({**back, 'state': query['state']})}"
 
     def token(self, form: dict[str, str]) -> Answer:
-        """Return a token for a code, once, to the client that asked for the code."""
+        """Exchange a code for a token. Each code works once, and only for the client that requested it."""
         wanted = {"client_id": self.client_id, "client_secret": self.client_secret}
         if not wanted.items() <= form.items():
             return 401, {"error": "invalid_client"}
@@ -77,14 +80,14 @@ class Provider:
         return 200, {"access_token": token, "token_type": "Bearer", "expires_in": 300}
 
     def userinfo(self, authorization: str) -> Answer:
-        """Return the claims for a token."""
+        """Return the user's claims if the token is valid."""
         if authorization.removeprefix("Bearer ") not in self.tokens:
             return 401, {"error": "invalid_token"}
         return 200, self.claims
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Passes requests to the `Provider`."""
+    """Passes HTTP requests to the `Provider`."""
 
     provider: Provider
 
@@ -117,7 +120,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def running(address: str, *, callback: str) -> Iterator[Provider]:
-    """Run a provider on an address of this machine that browser and hub reach."""
+    """Run a provider at an address of this machine that both the browser and the hub can reach."""
     handler = type("Handler", (Handler,), {})
     with ThreadingHTTPServer((address, 0), handler) as server:
         handler.provider = Provider(f"http://{address}:{server.server_port}", callback)

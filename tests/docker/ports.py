@@ -1,4 +1,4 @@
-"""Ports for services that publish them minutes after the choice, or again after a restart."""
+"""Ports for services that open them minutes after the choice, or open them again after a restart."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import random
 import socket
 
 HTTP, HTTPS = range(20_000, 26_000), range(26_000, 32_000)
-"""Below 32768, where the system takes ports for clients' connections; random, as tests choose before they use them."""
+"""Port ranges below 32768, where the system's range for outgoing connections begins. Ports are chosen at random,
+because several tests may choose one before any of them opens it."""
 
 
 def quiet_port(among: range) -> int:
-    """Return a port without a listener; raises OSError if a hundred ports are in use."""
+    """Return a port in the range ``among`` that nobody uses.
+
+    Raises OSError if a hundred random ports are all in use.
+    """
     for port in random.sample(among, 100):
         with socket.socket() as listener:
-            # Servers set this too, so that recently closed connections do not block the port.
+            # Servers also set this option, so that recently closed connections do not block the port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if not _refused(listener, port):
                 return port

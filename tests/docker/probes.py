@@ -1,4 +1,4 @@
-"""Probes of what a program inside a container can reach."""
+"""Check which addresses a program inside a container can reach."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Target = tuple[str, int]
 
 PROBE_SECONDS = 180.0
-# Connect to all at once, because each connection that a firewall drops takes the whole timeout.
+# Connect to all targets at the same time, because each connection that a firewall drops takes the whole timeout.
 PROBE = """
 import json, socket
 from concurrent.futures import ThreadPoolExecutor
@@ -42,11 +42,12 @@ listener.bind(("0.0.0.0", 45678))
 listener.listen()
 """
 LISTEN_PORT = 45678
-"""A port that no service uses: other users must not reach a user's own programs either."""
+"""A port that no service uses, on which a user's own program listens. Other users must not reach such programs
+either."""
 
 
 def reached(kernel: RemoteKernel, targets: Sequence[Target], *, rank: int | None = None) -> list[Target]:
-    """Return which targets accept a connection from a notebook's kernel, or from one rank of its cluster."""
+    """Return the targets that accept a connection from a notebook's kernel or from one rank of its cluster."""
     magic = "" if rank is None else f"%%distributed --ranks {rank}\n"
     output = kernel.execute(magic + PROBE.format(targets=json.dumps(targets)).lstrip(), deadline=PROBE_SECONDS)
     found = re.search(r"REACHED (\[.*\])", output)
@@ -55,13 +56,13 @@ def reached(kernel: RemoteKernel, targets: Sequence[Target], *, rank: int | None
 
 
 def networks(stack: Stack, container: str) -> dict[str, str]:
-    """Return the container's addresses by network name."""
+    """Return the container's IP addresses, keyed by network name."""
     found = stack.inspect(container)["NetworkSettings"]["Networks"]
     return {name: network["IPAddress"] for name, network in found.items()}
 
 
 def host_addresses(stack: Stack, container: str) -> list[str]:
-    """Return all addresses of this machine, and its possible addresses in the container's networks."""
+    """Return this machine's addresses, and the first address of each of the container's networks, the usual gateway."""
     own = [each.address for interface in psutil.net_if_addrs().values() for each in interface if each.family == AF_INET]
     ids = [each["NetworkID"] for each in stack.inspect(container)["NetworkSettings"]["Networks"].values()]
     configs = [json.loads(stack.docker("network", "inspect", each))[0]["IPAM"]["Config"] for each in ids]
@@ -71,6 +72,6 @@ def host_addresses(stack: Stack, container: str) -> list[str]:
 
 @contextmanager
 def listening_host() -> Iterator[int]:
-    """Listen on all addresses of this machine; yields the port."""
+    """Listen on all addresses of this machine and yield the port."""
     with socket.create_server(("0.0.0.0", 0)) as listener:
         yield listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A registry in a container, from Debian's package, so that no public registry is needed."""
+"""A registry in a container, built from Debian's package so that the tests need no public registry."""
 
 from __future__ import annotations
 
@@ -32,19 +32,22 @@ VOLUME /srv
 CMD ["docker-registry", "serve", "/etc/registry.yml"]
 """
 SENT = re.compile(r'"GET /v2/\S* HTTP/[0-9.]+" 200 ([0-9]+) ')
-"""A line of its log with the number of bytes sent."""
+"""Matches a line of the registry's log and captures the number of bytes sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Registry:
-    """A registry in ``container``; ``here`` and ``there`` are its host:port for this machine and the other."""
+    """A registry in ``container``.
+
+    This machine reaches it at the host:port ``here``, the other machine at ``there``.
+    """
 
     container: str
     here: str
     there: str
 
     def publish(self) -> dict[str, str]:
-        """Run `make publish` and return the settings that it prints, as the other machine sees them."""
+        """Run `make publish` and return the settings that it prints, with the address that the other machine uses."""
         environment = {**os.environ, "REGISTRY": self.here, "ACCELERATOR": CPU}
         command = [sys.executable, "-m", "images.publish"]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -53,12 +56,12 @@ class Registry:
         return dict(line.split("=", 1) for line in lines)
 
     def sent(self) -> int:
-        """Return the bytes that it has sent since its start."""
+        """Return the number of bytes that the registry has sent since its start."""
         log = run("docker", "logs", self.container)
         return sum(int(size) for size in SENT.findall(log.stdout + log.stderr))
 
     def answers(self) -> bool:
-        """Return whether it is ready."""
+        """Return whether the registry is ready."""
         try:
             return local_session().get(f"http://{self.here}/v2/", timeout=5).ok
         except OSError:
@@ -67,7 +70,7 @@ class Registry:
 
 @contextmanager
 def running(address: str) -> Iterator[Registry]:
-    """Run a registry that another machine reaches at ``address``, which belongs to this machine."""
+    """Run a registry that another machine reaches at ``address``, which is an address of this machine."""
     run_build(["--tag", NAME, "-"], context=RECIPE)
     container = f"{NAME}-{secrets.token_hex(3)}"
     ports = ("--publish", "127.0.0.1::5000", "--publish", f"{address}::5000")
@@ -85,13 +88,13 @@ def running(address: str) -> Iterator[Registry]:
 
 
 def place(container: str, host: str) -> str:
-    """Return the host:port at which the host publishes a container's port."""
+    """Return the host:port at which the container's port 5000 is published on ``host``."""
     places = docker("port", container, "5000/tcp").splitlines()
     return next(each for each in places if each.startswith(f"{host}:"))
 
 
 def forget(prefix: str) -> None:
-    """Remove the names that a push gave to images of this machine; their original names stay."""
+    """Remove the image names that were added for a push. The images keep their original names."""
     names = docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
     ours = [name for name in names if name.startswith(prefix)]
     if ours:

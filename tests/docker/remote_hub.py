@@ -1,4 +1,4 @@
-"""A hub on another machine, and its users' actions over HTTP."""
+"""A hub in containers or pods, which the tests use over HTTP."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ START_SECONDS = 120
 
 
 class RemoteHub:
-    """The hub at ``url`` with open sign-up; ``passwords`` maps users who signed up to their passwords."""
+    """The hub at ``url``, where anybody can sign up. ``passwords`` maps the names of known users to their passwords."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.passwords = {ADMIN: secrets.token_urlsafe(18)}
 
     def wait_ready(self) -> None:
-        """Return once the login page answers."""
+        """Wait until the login page answers."""
         wait_until(self._answers, START_SECONDS)
 
     def _answers(self) -> bool:
@@ -36,7 +36,7 @@ class RemoteHub:
             return False
 
     def sign_up(self, user: str) -> None:
-        """Create an account with the form."""
+        """Create an account with the sign-up form."""
         session = local_session()
         session.get(f"{self.url}/hub/signup", timeout=30).raise_for_status()
         password = self.passwords[user] = secrets.token_urlsafe(18)
@@ -50,14 +50,14 @@ class RemoteHub:
         assert answer.ok, answer.text
 
     def browser(self, user: str) -> Browser:
-        """Return a logged-in browser, after creating the account if there is none."""
+        """Return a browser in which the user is logged in, after creating the account if necessary."""
         if user not in self.passwords:
             self.sign_up(user)
         return Browser(self.url, user, self.passwords[user])
 
     @contextmanager
     def kernel(self, user: str, profile: str = "cpu") -> Iterator[RemoteKernel]:
-        """Start a kernel on the user's notebook server, after starting the server if needed."""
+        """Run a kernel on the user's notebook server, after starting the server if necessary."""
         browser = self.browser(user)
         address = url_of(self.url, f"/user/{user}") if browser.has_notebook() else browser.start_notebook(profile)
         with RemoteKernel(address, browser.make_token(), "scratch.ipynb") as kernel:

@@ -1,4 +1,4 @@
-"""A user's browser at a hub in containers or pods."""
+"""A JupyterLab page for the administrator of a hub in containers or pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_MILLISECONDS = 120_000
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """A hub and the administrator's password."""
+    """The URL of a hub and the administrator's password."""
 
     url: str
     password: str
@@ -29,7 +29,7 @@ class Account:
 
 @contextmanager
 def administrators_lab(hub: RemoteHub, chromium: Browser) -> Iterator[Lab]:
-    """Open a page for the hub's administrator."""
+    """Open a JupyterLab page for the hub's administrator."""
     with chromium.new_context(viewport={"width": 1400, "height": 900}) as context:
         context.set_default_timeout(PATIENCE_MILLISECONDS)
         yield Lab(Account(url=hub.url, password=hub.passwords[ADMIN]), context.new_page())

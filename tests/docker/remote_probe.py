@@ -1,4 +1,4 @@
-"""The origin probe at a hub in containers or pods: its users, and the hostile pages on the server of one of them."""
+"""The origin probe for a hub in containers or pods. The hostile pages are on the server of the user `EVE`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ USER = "grace"
 
 
 def install_pages(hub: RemoteHub) -> None:
-    """Add the hostile pages to the home of `EVE`; her server is stopped then."""
+    """Install the hostile pages in the home of `EVE`, and stop her server so that its next start loads them."""
     with hub.kernel(EVE) as kernel:
         install(kernel)
     hub.browser(EVE).stop_notebook()
 
 
 def start_servers(hub: RemoteHub) -> None:
-    """Start the servers of all that have none."""
+    """Start the servers of `EVE` and her victims unless they are running."""
     for user in (EVE, USER, ADMIN):
         browser = hub.browser(user)
         if not browser.has_notebook():
@@ -29,10 +29,10 @@ def start_servers(hub: RemoteHub) -> None:
 
 
 def probe_of(hub: RemoteHub, url: str = "") -> OriginProbe:
-    """Return the probe of a hub, at another address if it is given."""
+    """Return the origin probe for a hub, at another address of the hub if ``url`` is given."""
     return OriginProbe(url or hub.url, hub.passwords[EVE])
 
 
 def victims(hub: RemoteHub) -> list[Victim]:
-    """Return a user and the administrator."""
+    """Return the victims, which are a user and the administrator."""
     return [Victim(name=name, password=hub.passwords[name]) for name in (USER, ADMIN)]

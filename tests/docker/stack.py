@@ -1,4 +1,4 @@
-"""The compose file's hub on a real engine, under a separate name; nothing of it remains afterwards."""
+"""A hub that docker-compose.yml starts on a real engine, with a unique name by which all its objects are removed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ S = TypeVar("S", bound="Stack")
 
 
 class Stack(RemoteHub):
-    """An operator's copy of docker-compose.yml and .env in ``folder``, taken from the folder ``source``.
+    """A hub whose docker-compose.yml and .env are in ``folder``, copied from the folder ``source``.
 
-    It runs on this machine's engine, or on ``engine``.
+    It runs on ``engine`` or, by default, on this machine's first engine.
     """
 
     def __init__(
@@ -59,37 +59,40 @@ class Stack(RemoteHub):
         (folder / ".env").write_text(fill_in((source / ".env.example").read_text(), given))
 
     def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run docker compose there; raises AssertionError with its output."""
+        """Run docker compose in the hub's folder.
+
+        Raises AssertionError with the output if the command fails and ``check`` is true.
+        """
         done = self._run("docker", "compose", *arguments, cwd=self.folder)
         assert not (check and done.returncode), f"docker compose {' '.join(arguments)}\n{done.stdout}{done.stderr}"
         return done
 
     def docker(self, *arguments: str) -> str:
-        """Return a docker command's output on the stack's engine; raises AssertionError with its error."""
+        """Return the output of a docker command on the hub's engine. Raises AssertionError if the command fails."""
         return docker(*arguments, host=self.engine.url if self.engine else None)
 
     def _run(self, *command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         return run(*command, cwd=cwd, host=self.engine.url if self.engine else None)
 
     def up(self) -> None:
-        """Start it and return once the login page answers."""
+        """Start the hub and wait until the login page answers."""
         self.compose("up", "-d")
         self.wait_ready()
 
     def containers(self, *, everything: bool = False) -> list[str]:
-        """Return the names of the servers' containers, or of all containers."""
+        """Return the names of the containers of users' servers, or of all containers if ``everything`` is true."""
         format_ = '{{.Names}} {{.Label "farandole.role"}}'
         lines = self.docker("ps", "-a", "--filter", f"label={LABEL}={self.name}", "--format", format_).splitlines()
         parts = [line.split() for line in lines]
         return sorted(words[0] for words in parts if everything or len(words) == 1)
 
     def inspect(self, container: str) -> dict[str, Any]:
-        """Return the engine's description of a container."""
+        """Return the output of `docker inspect` for a container."""
         found: dict[str, Any] = json.loads(self.docker("inspect", container))[0]
         return found
 
     def logs(self) -> str:
-        """Return the ends of all containers' logs."""
+        """Return the last lines of the logs of all containers."""
         return "\n".join(f"--- {name}\n{self._tail(name)}" for name in self.containers(everything=True))
 
     def _tail(self, container: str) -> str:
@@ -97,10 +100,10 @@ class Stack(RemoteHub):
         return done.stdout + done.stderr
 
     def down(self) -> None:
-        """Remove everything whose name begins with the stack's name."""
+        """Remove the hub and everything whose name begins with the hub's name."""
         for name in self.containers():
             self._run("docker", "rm", "--force", "--volumes", name)
-        # Hub and proxy still use the users' networks; compose removes hub and proxy.
+        # Let compose remove the hub and the proxy before the users' networks, because they still use these networks.
         self.compose("--profile", "*", "down", "--volumes", "--timeout", "3", check=False)
         for kind in ("network", "volume"):
             found = self.docker(kind, "ls", "--filter", f"name={self.name}-", "--format", "{{.Name}}").split()
@@ -111,7 +114,7 @@ class Stack(RemoteHub):
 
 
 def elsewhere(engine: SecondEngine) -> dict[str, str]:
-    """Return the settings of a hub on another machine, which a tunnel makes available here."""
+    """Return the settings for a hub on another engine, which a tunnel makes available on this machine."""
     return {
         "FARANDOLE_BIND": "0.0.0.0",
         "FARANDOLE_DOMAIN": DEFAULT_DOMAIN,
@@ -121,7 +124,7 @@ def elsewhere(engine: SecondEngine) -> dict[str, str]:
 
 
 def make_certificate(folder: Path) -> None:
-    """Write a certificate for the hub's host and for those of its users, and its key, which the container can read."""
+    """Write a certificate for the hosts of the hub and of its users, and a key that the container can read."""
     folder.mkdir(mode=0o755)
     names = f"subjectAltName=DNS:{DEFAULT_DOMAIN},DNS:*.{DEFAULT_DOMAIN}"
     subprocess.run(
@@ -134,7 +137,7 @@ def make_certificate(folder: Path) -> None:
 
 
 def fill_in(template: str, given: dict[str, str]) -> str:
-    """Return a .env file with these values; the template must name each of them."""
+    """Return ``template`` with the given values. Each setting must already occur in the template."""
     lines = template.splitlines()
     for key, value in given.items():
         [number] = [index for index, line in enumerate(lines) if line.startswith(f"{key}=")]
@@ -147,7 +150,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command without the caller's FARANDOLE_ variables, which compose would prefer to those in .env.
 
-    ``host`` is the address of another engine, ``typed`` the command's input.
+    ``host`` is the address of another engine, and ``typed`` is the command's standard input.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith("FARANDOLE_")}
     if host:
@@ -165,20 +168,20 @@ def run(
 
 
 def docker(*arguments: str, host: str | None = None) -> str:
-    """Return a docker command's output; raises AssertionError with its error."""
+    """Return the output of a docker command. Raises AssertionError with its error output if it fails."""
     done = run("docker", *arguments, host=host)
     assert not done.returncode, f"docker {' '.join(arguments)}\n{done.stderr}"
     return done.stdout.strip()
 
 
 def running(folder: Path, **options: Any) -> AbstractContextManager[Stack]:
-    """Run a `Stack` with these options."""
+    """Return a context manager that runs a `Stack` with these options."""
     return while_up(Stack(folder, **options))
 
 
 @contextmanager
 def while_up(stack: S) -> Iterator[S]:
-    """Start the hub and remove it at the end; print its logs if a test fails."""
+    """Start a hub, and remove it at the end. Print the hub's logs if its start or a test fails."""
     try:
         stack.up()
         yield stack

@@ -1,4 +1,4 @@
-"""The compose file's hub on the manager of a swarm, and users' servers on all its machines."""
+"""A hub that docker-compose.yml starts on the manager of a swarm. Users' servers run on all machines of the swarm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GONE_SECONDS = 60.0
 
 
 class SwarmStack(Stack):
-    """A `Stack` whose users' homes are folders in ``homes``, a folder on both machines."""
+    """A hub on a swarm. The users' homes are folders in ``homes``, which both machines share."""
 
     def __init__(self, folder: Path, swarm: Swarm, homes: Path, **settings: str) -> None:
         os.chown(homes, USER_ID, USER_ID)
@@ -38,13 +38,13 @@ class SwarmStack(Stack):
         self.swarm = swarm
 
     def servers(self, user: str) -> dict[str, Server]:
-        """Return the user's running servers by the names of their services."""
+        """Return the user's running servers by service name."""
         found = [server for engine in self.swarm.engines for server in self._servers_on(engine)]
         network = f"{self.name}-user-{slug(user)}"
         return {server.service: server for server in found if server.network == network}
 
     def workers(self, user: str) -> list[Server]:
-        """Return the user's workers by name."""
+        """Return the user's workers, sorted by name."""
         return [server for name, server in sorted(self.servers(user).items()) if "--" in name]
 
     def notebook(self, user: str) -> Server:
@@ -52,12 +52,12 @@ class SwarmStack(Stack):
         return self.servers(user)[container_name(f"{self.name}-server", user, "")]
 
     def services(self) -> list[str]:
-        """Return the names of all servers' services, including stopped ones."""
+        """Return the names of the services of all servers, including stopped servers."""
         return sorted(self.docker("service", "ls", "--format", "{{.Name}}").split())
 
     def logs(self) -> str:
-        """Return the ends of the logs, of servers too, and the swarm's view of them."""
-        # The engines may have ended already when a fixture of the session fails.
+        """Return the last lines of all logs, including those of users' servers, and the swarm's list of servers."""
+        # The engines may already have stopped if a fixture of the session has failed.
         engines = [engine for engine in self.swarm.engines if not run("docker", "version", host=engine.url).returncode]
         servers = [server for engine in engines for server in self._servers_on(engine)]
         said = [f"--- {server.service}\n{server.log()}" for server in servers]
@@ -65,7 +65,7 @@ class SwarmStack(Stack):
         return "\n".join([super().logs(), *said, *tasks])
 
     def down(self) -> None:
-        """Remove everything with its name."""
+        """Remove all users' servers, then everything whose name begins with the hub's name."""
         for name in self.services():
             self._run("docker", "service", "rm", name)
         wait_until(lambda: not any(map(self._servers_on, self.swarm.engines)), GONE_SECONDS)
@@ -79,7 +79,7 @@ class SwarmStack(Stack):
 
 
 class Server:
-    """A server's container, and the engine that runs it."""
+    """The container of a user's server, and the engine that runs it."""
 
     def __init__(self, engine: SecondEngine, container: str, service: str, network: str) -> None:
         self.engine = engine
@@ -88,7 +88,7 @@ class Server:
         self.network = network
 
     def run(self, *command: str) -> str:
-        """Return the output of a command inside it."""
+        """Run a command inside the container and return its output."""
         return docker("exec", self.container, *command, host=self.engine.url)
 
     def kill(self) -> None:
@@ -96,24 +96,24 @@ class Server:
         docker("kill", self.container, host=self.engine.url)
 
     def inspect(self) -> dict[str, Any]:
-        """Return its engine's description of it."""
+        """Return the output of `docker inspect` for the container."""
         found: dict[str, Any] = json.loads(docker("inspect", self.container, host=self.engine.url))[0]
         return found
 
     def address(self) -> str:
-        """Return the container's address in the network of its user."""
+        """Return the container's address in its user's network."""
         [address] = self.run("hostname", "--ip-address").split()
         return address
 
     def addresses(self) -> list[str]:
-        """Return all its addresses, including the one by which it reaches other machines."""
+        """Return all of the container's addresses, including the one through which it reaches other machines."""
         return self.run("hostname", "--all-ip-addresses").split()
 
     def log(self) -> str:
-        """Return the end of its log."""
+        """Return the last lines of the container's log."""
         return docker("logs", "--tail", "40", self.container, host=self.engine.url)
 
 
 def running(folder: Path, swarm: Swarm, homes: Path, **settings: str) -> AbstractContextManager[SwarmStack]:
-    """Run a `SwarmStack`."""
+    """Return a context manager that runs a `SwarmStack`."""
     return while_up(SwarmStack(folder, swarm, homes, **settings))

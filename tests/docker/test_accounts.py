@@ -1,4 +1,4 @@
-"""Logins with sign-up that needs approval or is closed; no other page can approve an account."""
+"""Accounts if sign-up needs approval or is closed. Only the administrator's own form can approve an account."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def page(stack: Stack, path: str, session: requests.Session | None = None) -> re
 
 
 def submit(stack: Stack, session: requests.Session, path: str, **fields: str) -> requests.Response:
-    """Send a form as the page at ``path`` does, with this session's XSRF token."""
+    """Submit a form as the page at ``path`` does, with the session's XSRF token."""
     session.get(f"{stack.url}/hub/{path}", timeout=30)
     token = next(cookie.value or "" for cookie in session.cookies if cookie.name == "_xsrf")
     return session.post(f"{stack.url}/hub/{path}", data={"_xsrf": token, **fields}, timeout=30)
@@ -191,7 +191,7 @@ def test_a_home_carries_the_full_name_of_its_user_and_that_of_another_is_refused
     assert labels["farandole.owner"] == "marie.curie"
     assert network not in closed_stack.docker("network", "ls")
 
-    # As if a user with the same short form had left this home.
+    # This home looks as if it came from an earlier user whose name has the same short form.
     theirs = f"{closed_stack.name}-home-lise"
     hub = f"--label=farandole.hub={closed_stack.name}"
     closed_stack.docker("volume", "create", hub, "--label=farandole.owner=another", theirs)
@@ -199,7 +199,7 @@ def test_a_home_carries_the_full_name_of_its_user_and_that_of_another_is_refused
     with pytest.raises(BrowserError, match=f"volume {theirs} belongs to the user 'another'.*remove the volume"):
         lise.start_notebook()
     closed_stack.docker("volume", "rm", theirs)
-    # A home of an earlier version has no name.
+    # Homes from earlier versions have no label with the owner's name.
     closed_stack.docker("volume", "create", hub, theirs)
     lise.start_notebook()
     lise.stop_notebook()

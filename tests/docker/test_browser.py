@@ -1,4 +1,4 @@
-"""docs/how-to/containers.md as a newcomer follows it, in a real browser: log in, start a server, train."""
+"""Follow docs/how-to/containers.md in a real browser: log in, start a server and train."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 DRAWN_SECONDS = 180
 CELL_MILLISECONDS = 240_000
 REST_MILLISECONDS = 480_000
-"""Time limit in seconds for the cells after the first training: two more trainings take minutes on a busy machine."""
+"""Time limit in milliseconds for the cells after the first training. They train two more times, which takes minutes on
+a busy machine."""
 
 
 @pytest.fixture
@@ -38,7 +39,10 @@ def test_the_first_notebook_trains_over_two_worker_containers(stack: Stack, lab:
 
 
 def train_in_the_first_notebook(lab: Lab, places: Callable[[], int]) -> None:
-    """Log in, start a server, run the notebook and read its results; its two workers have two different ``places``."""
+    """Log in, start a server, run the first notebook and check its results.
+
+    ``places`` returns the number of containers, pods or machines on which the notebook's workers run, which must be 2.
+    """
     lab.log_in(ADMIN)
     lab.start_server(ADMIN, "cpu")
     lab.page.locator(".jp-DirListing-item", has_text=NOTEBOOK).dblclick()

@@ -1,4 +1,4 @@
-"""From this machine to a machine without images, by a registry or in one file; two workers train there."""
+"""Bring the images to a machine that has none, through a registry or in one file, and train on two workers there."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_bundle_contains_everything_and_trains(
 
 @pytest.mark.parametrize(
     ("call", "room"),
-    # A small image replaces ours: the engine packs all of an image before it writes the first byte.
+    # Use a small image, because the engine packs a whole image before it writes the first byte.
     [("write_bundle(folder)", 1_000), (f"write([{BASE_IMAGE!r}], folder)", 5_000_000)],
     ids=["settings", "images"],
 )

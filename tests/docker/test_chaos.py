@@ -1,4 +1,4 @@
-"""A short soak of the hub in containers, where each worker has its own address."""
+"""A short soak test, which injects faults into the hub in containers, where each worker has its own IP address."""
 
 import pytest
 

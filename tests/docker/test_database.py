@@ -1,4 +1,4 @@
-"""The hub with the compose file's PostgreSQL; only its image differs, built from Debian packages."""
+"""The hub with the PostgreSQL service of docker-compose.yml, except that the image is built from Debian's packages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 IMAGE = "farandole-test-postgres"
 RECIPE = Path(__file__).with_name("postgres")
 EXAMPLE = re.compile(r"^# FARANDOLE_DATABASE=(\S+)$", re.MULTILINE)
-"""The form of the address in .env.example."""
+"""Captures the example of a database address in .env.example."""
 REMEDY = re.compile(r"`(docker compose exec [^`]+)`")
 AGAIN_SECONDS = 120.0
 
 
 def postgres_settings(password: str) -> dict[str, str]:
-    """Return the settings that .env.example names."""
+    """Return the settings that .env.example lists for PostgreSQL, with this password."""
     [address] = EXAMPLE.findall((ROOT / ".env.example").read_text())
     return {
         "COMPOSE_PROFILES": "postgres",
@@ -41,7 +41,7 @@ def postgres_settings(password: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A hub for this module, in place of the session's."""
+    """Run a hub with PostgreSQL for this module, instead of the hub that the session shares."""
     run_build(["--tag", IMAGE, str(RECIPE)])
     try:
         folder = tmp_path_factory.mktemp("database")
@@ -53,7 +53,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def rows(stack: Stack, query: str) -> set[str]:
-    """Return the result of a query, run inside the database's container."""
+    """Run a query inside the database's container and return its rows."""
     done = stack.compose("exec", "-T", "postgres", "psql", "-U", "farandole", "-tAc", query)
     return set(done.stdout.split())
 
@@ -62,7 +62,7 @@ def may_log_in(stack: Stack, user: str) -> bool:
     try:
         Browser(stack.url, user, stack.passwords[user])
     except (BrowserError, OSError):
-        # Errors that a hub also raises if it has just lost its database, or is not up yet.
+        # The hub also fails in these ways while it has no connection to its database or is still starting.
         return False
     return True
 
@@ -120,7 +120,7 @@ def test_a_password_changed_only_in_env_is_reported_with_a_remedy_that_works(sta
     without_terminal = remedy[1].replace(" exec ", " exec -T ")
     done = run(*shlex.split(without_terminal), cwd=stack.folder, typed=f"{password}\n{password}\n")
     assert not done.returncode, done.stderr
-    # The engine restarts the hub.
+    # The engine restarts the hub, so that no further command is needed.
     stack.wait_ready()
     stack.sign_up("pia")
     assert may_log_in(stack, "pia")

@@ -1,4 +1,4 @@
-"""`make doctor` on the real engine, and the hub's own messages for the same faults."""
+"""`make doctor` on a real engine, and the hub's own messages about the same faults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def doctor(stack: Stack) -> subprocess.CompletedProcess[str]:
 
 
 def of_level(level: str, done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Return the findings of a level, each with its continued lines joined."""
+    """Return the doctor's findings of one level, each as a single line."""
     found = re.split(r"\n(?=\w)", done.stdout)
     return [" ".join(text.split()) for text in found if text.startswith(f"{level} ")]
 
@@ -154,7 +154,7 @@ def test_an_unreadable_certificate_is_reported_by_the_doctor_and_in_the_log(tmp_
         stack.compose("up", "-d", "--no-deps", "tls")
         wait_until(lambda: says("No HTTPS: /run/tls/tls.key cannot be read (Permission denied)"), LOG_SECONDS)
         assert not says("Traceback")
-        # Once the fault is gone, it serves without further action.
+        # Once it can read the key, the service begins to serve without a restart.
         (folder / "tls.key").chmod(0o644)
         wait_until(lambda: says("The certificate is good until"), LOG_SECONDS)
     finally:
@@ -163,7 +163,7 @@ def test_an_unreadable_certificate_is_reported_by_the_doctor_and_in_the_log(tmp_
 
 @contextmanager
 def container_in(subnet: str) -> Iterator[str]:
-    """A user's container, in a network of that range; yields its name."""
+    """Run a container in a network with this subnet, as a user's server would run, and yield its name."""
     name = f"farandole-test-{secrets.token_hex(3)}"
     docker("network", "create", "--subnet", subnet, name)
     try:
@@ -205,7 +205,7 @@ def test_the_rules_that_it_prints_close_private_ranges_the_machines_ports_and_th
 
 @contextmanager
 def neighbour_of(name: str) -> Iterator[str]:
-    """Another container of the same user, which listens on port 9999; yields its address."""
+    """Run another container of the same user, which listens on port 9999, and yield its address."""
     other = f"{name}-b"
     docker("run", "-d", "--name", other, "--network", name, HUB.tag(version()), "python3", "-m", "http.server", "9999")
     try:

@@ -1,4 +1,4 @@
-"""The filter in front of a real engine, used as the hub uses it: with the Python client."""
+"""The filter in front of a real engine. The tests use it through the Python client, as the hub does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNPRIVILEGED = "1000"
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[docker.APIClient]:
-    """The unfiltered engine, as root reaches it."""
+    """Yield a client for the engine itself, without the filter."""
     client = docker.APIClient(version="auto")
     yield client
     client.close()
@@ -44,7 +44,7 @@ def name() -> str:
 
 @pytest.fixture(scope="module")
 def hub(name: str, engine: docker.APIClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[docker.APIClient]:
-    """The engine as the hub reaches it."""
+    """Yield a client that uses the engine through the filter, as the hub does."""
     port = free_port()
     log = tmp_path_factory.mktemp("filter") / "log"
     with filtered(name, port, log):
@@ -82,7 +82,7 @@ def listens(port: int) -> bool:
 
 
 def remove_all(engine: docker.APIClient, name: str) -> None:
-    """Remove everything with the label; nothing of it may remain afterwards."""
+    """Remove all objects with the hub's label, so that nothing remains after the tests."""
     ours = {"label": f"farandole.hub={name}"}
     for container in engine.containers(all=True, filters=ours):
         engine.remove_container(container["Id"], force=True, v=True)
@@ -102,7 +102,7 @@ def network(hub: docker.APIClient, name: str) -> str:
 
 @pytest.fixture
 def create(hub: docker.APIClient, engine: docker.APIClient, network: str) -> Iterator[Callable[..., str]]:
-    """Create a container through the filter; HostConfig's keys have the client's names."""
+    """Return a function that creates a container through the filter. It takes the arguments of `create_host_config`."""
     made: list[str] = []
 
     def create(command: list[str], raw: dict[str, Any] | None = None, **host: Any) -> str:
@@ -121,7 +121,7 @@ def create(hub: docker.APIClient, engine: docker.APIClient, network: str) -> Ite
 
 @pytest.fixture
 def foreign(engine: docker.APIClient) -> Iterator[str]:
-    """A container that belongs to no user of the hub."""
+    """Run a container that does not belong to the hub, and yield its id."""
     name = f"farandole-test-foreign-{secrets.token_hex(3)}"
     container = engine.create_container(IMAGE, ["sleep", "600"], name=name)["Id"]
     engine.start(container)

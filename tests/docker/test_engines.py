@@ -1,4 +1,4 @@
-"""A session removes what killed sessions left behind; tested on a separate engine."""
+"""A test session removes what killed sessions have left behind. These tests use a separate engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def engine() -> Iterator[second.SecondEngine]:
 
 
 def processes(word: str) -> list[int]:
-    """Return the processes with a word in their command line."""
+    """Return the ids of the processes whose command lines contain ``word``."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""GPUs of the compose file's hub, assigned through the filter in front of an engine that has two."""
+"""GPUs on a hub in containers, which assigns them through the filter in front of an engine with two GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GPUS = "0:stand-in,1:stand-in,7:not-there"
 @pytest.fixture(scope="module")
 def gpu_stack(gpu_engine: SecondEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     gpu_engine.copy(HUB.tag(version()), NOTEBOOK.tag(version()))
-    # Servers with GPUs use the CUDA image, which stand-ins cannot run: the CPU image gets its name.
+    # Servers with GPUs use the CUDA image, which does not run on stand-in GPUs. Give its name to the CPU image.
     gpu_engine.docker("tag", NOTEBOOK.tag(version()), NOTEBOOK_CUDA.tag(version()))
     folder = tmp_path_factory.mktemp("gpu-stack")
     with running(folder, subnets="10.215.128.0/20", engine=gpu_engine, FARANDOLE_GPUS=GPUS) as stack:

@@ -1,4 +1,4 @@
-"""GPUs end to end on a real engine, with a hub small enough to start fifty servers."""
+"""GPUs on a real engine, assigned by a hub whose servers are small enough to start fifty of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shared_hub(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def hub(shared_hub: GpuHub) -> Iterator[GpuHub]:
-    """A hub without servers."""
+    """Yield the shared hub, and stop all its servers afterwards."""
     yield shared_hub
     shared_hub.stop_all()
 
@@ -57,7 +57,8 @@ def test_two_gpus_and_three_users(hub: GpuHub) -> None:
     assert hub.devices("dan") == []
     assert "NVIDIA_VISIBLE_DEVICES=void" in hub.container("dan").attrs["Config"]["Env"]
 
-    # A queue with visible positions; the first in it is served when a server stops, the second when one crashes.
+    # Users see their place in the queue. The first user is served when a server stops, the second when a server
+    # crashes.
     hub.ask("carol", wait=True)
     carol = hub.events("carol")
     assert any("place 1 of 1" in event["message"] for event in carol if event.get("queue"))
@@ -71,7 +72,7 @@ def test_two_gpus_and_three_users(hub: GpuHub) -> None:
     assert hub.devices("erin") == ["nvidia1"]
     assert hub.holders() == {"carol": 1, "erin": 1}
 
-    # A start right after a stop, and leaving the queue.
+    # A user can start a server immediately after stopping one, and can leave the queue.
     hub.stop("carol")
     assert hub.spawn("carol")["ready"]
     hub.ask("bob", wait=True)
@@ -90,7 +91,7 @@ def test_a_restarted_hub_knows_the_holders_of_gpus(hub: GpuHub) -> None:
     assert hub.spawn("carol")["ready"]
     assert hub.devices("carol") == ["nvidia0"]
 
-    # A server that crashed while the hub was down.
+    # A server crashes while the hub is down.
     hub.kill()
     hub.container("bob").kill()
     hub.start()
@@ -123,7 +124,7 @@ def test_a_long_queue_does_not_delay_other_starts(engine: str, tmp_path: Path) -
     with gpu_hub(tmp_path, engine) as hub:
         assert hub.spawn("alice")["ready"]
         assert hub.spawn("bob")["ready"]
-        # More servers than JupyterHub starts at once by default.
+        # JupyterHub starts 100 servers at the same time by default, and these are more.
         for number in range(101):
             hub.ask(f"user{number}", wait=True)
         wait_until(lambda: hub.request("GET", "farandole/gpus").json()["stand-in"]["waiting"] == 101, SOON)

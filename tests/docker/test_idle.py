@@ -1,4 +1,4 @@
-"""The hub in containers stops idle workers, although its proxy sees the driver's pings."""
+"""The hub in containers stops idle workers, even though its proxy counts the driver's pings as activity."""
 
 from __future__ import annotations
 

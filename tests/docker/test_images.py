@@ -1,4 +1,4 @@
-"""The images of `make images`, and a course's image based on them."""
+"""The images that `make images` builds, and a course's image that is based on one of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def docker(*arguments: str) -> str:
 
 def run(image: Image | str, *command: str) -> str:
     tag = image if isinstance(image, str) else image.tag(version())
-    # Horovod resolves the host's name, which has no address in a container without a network.
+    # Set a host name that resolves, because Horovod looks it up and a container without a network has no address.
     return docker("run", "--rm", "--network=none", "--hostname=localhost", tag, *command)
 
 
@@ -87,9 +87,9 @@ def test_debian_packages_are_compared_with_the_record(image: Image, capsys: pyte
 
 
 def build_base(folder: Path, archive: str) -> str:
-    """Build the first stage of `make images DEBIAN=archive`, with a context in ``folder``; return the image's id."""
+    """Build the first stage of `make images DEBIAN=archive` in ``folder``, and return the image's id."""
     gather(archive, folder / "build" / "images" / "debian")
-    # A cached layer may come from another archive.
+    # Do not use cached layers, because they may come from another archive.
     return run_build(["--no-cache", "--target=base", f"--file={HUB.dockerfile}", str(folder)])
 
 
@@ -116,7 +116,7 @@ def test_a_given_archive_is_the_only_one_and_in_no_layer(tmp_path: Path) -> None
 
 @pytest.mark.release
 def test_an_unreachable_archive_fails_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The build would fail if apt had no other source."""
+    """The build can only fail if apt does not use any other source."""
     address = "http://127.0.0.1:9/debian"
     with pytest.raises(BuildError, match="reason is above"):
         build_base(tmp_path, address)

@@ -1,4 +1,4 @@
-"""A program in a notebook or on a rank reaches its own user's servers, the hub and the proxy, and nothing else."""
+"""A program in a notebook or on a rank can reach only its user's own servers, the hub and the proxy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print("ANSWERS", json.dumps([status(method, url) for method, url in {requests!r}
 
 @pytest.fixture(scope="module")
 def grace(stack: Stack) -> Iterator[RemoteKernel]:
-    """Another user, with listeners on a port of her notebook and of her worker."""
+    """Yield the kernel of a second user, whose notebook server and worker listen on `LISTEN_PORT`."""
     with stack.kernel("grace") as kernel:
         lead(kernel, workers=1)
         kernel.execute(LISTEN, deadline=60)
@@ -49,7 +49,7 @@ def grace(stack: Stack) -> Iterator[RemoteKernel]:
 
 @pytest.fixture(scope="module")
 def ada(stack: Stack) -> Iterator[RemoteKernel]:
-    """A user with two workers."""
+    """Yield the kernel of a user whose notebook server and two workers listen on `LISTEN_PORT`."""
     with stack.kernel("ada") as kernel:
         lead(kernel, workers=2)
         kernel.execute(LISTEN, deadline=60)
@@ -64,7 +64,7 @@ def lead(kernel: RemoteKernel, workers: int) -> None:
 
 
 def containers(stack: Stack, user: str) -> list[str]:
-    """Return the user's containers, the notebook server first."""
+    """Return the user's containers, with the notebook server first."""
     notebook = f"{stack.name}-server-{user}"
     found = [name for name in stack.containers() if name == notebook or name.startswith(f"{notebook}--")]
     assert found[0] == notebook, found
@@ -155,6 +155,6 @@ def test_without_internet_neither_the_host_nor_metadata_is_reached(closed_stack:
     with closed_stack.kernel(ADMIN) as kernel, listening_host() as port:
         [name] = closed_stack.containers()
         host = [(address, port) for address in host_addresses(closed_stack, name)]
-        # No metadata service answers on this machine. Its addresses lie behind the host, like all addresses outside:
-        # if the host itself cannot be reached, nothing there can.
+        # This machine has no metadata service. Containers can reach its addresses only through the host, so if they
+        # cannot reach the host, they cannot reach a metadata service either.
         assert reached(kernel, [*METADATA, *host, ("proxy", 8000)]) == [("proxy", 8000)]

@@ -1,4 +1,4 @@
-"""Limits that a server and a user cannot exceed."""
+"""Limits that neither a server nor a user can exceed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ code = "held = [b'x' * (1 << 20) for _ in range(2000)]; print('all of it')"
 done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 print(done.returncode, done.stdout)
 """
-# Two programs use all CPU time they get for some seconds; it is compared with the elapsed time.
+# Run two busy programs for four seconds, and print their CPU time divided by the elapsed time.
 BURN = """
 import os, subprocess, sys, time
 code = "import time; end = time.monotonic() + 4\\nwhile time.monotonic() < end: pass"
@@ -48,7 +48,7 @@ def api(stack: Stack) -> HubApi:
 
 @pytest.fixture(scope="module")
 def kernel(stack: Stack, api: HubApi) -> Iterator[RemoteKernel]:
-    """A notebook of the profile "small" with a worker of the same."""
+    """Yield the kernel of a notebook server with the profile "small", after starting a worker with the same profile."""
     with stack.kernel(USER, "small") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 1 --profile small --backend torch --name eaten", deadline=CELL_SECONDS)
@@ -116,8 +116,8 @@ def test_concurrent_requests_get_no_more_workers_than_sequential_ones(api: HubAp
         answers = list(pool.map(lambda name: api.ask(USER, name, role="worker", profile="small"), names))
     admitted = [name for name, answer in zip(names, answers, strict=True) if answer.status_code in {201, 202}]
     try:
-        # One worker of this user runs already. While the hub examines a request, the request counts as a worker too,
-        # even if it is refused later.
+        # The user already has one worker. Even fewer requests than the rest may be admitted, because each request
+        # counts as a worker while the hub examines it, even if the hub refuses it later.
         assert 1 <= len(admitted) <= WORKERS - 1, [answer.text for answer in answers]
         assert {answer.status_code for answer in answers} <= {201, 202, 400}
     finally:

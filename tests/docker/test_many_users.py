@@ -1,4 +1,4 @@
-"""Twenty users at the same moment, some with the names of the hub's own parts."""
+"""Twenty users start servers at the same time. Some of them have the names of the hub's own services."""
 
 from __future__ import annotations
 

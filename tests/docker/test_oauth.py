@@ -1,4 +1,4 @@
-"""Logins with an OpenID provider: who gets in, and the messages for all others."""
+"""Logins with an OpenID provider. Only listed users can log in, and each failure is reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def change(stack: Stack, env: str) -> None:
 
 @pytest.fixture(scope="module")
 def provider_runs(closed_stack: Stack) -> Iterator[Provider]:
-    """The provider of that hub's logins; only olga and oskar may log in. Afterwards the hub has accounts again."""
+    """Switch the closed hub's logins to a stand-in provider, and allow only olga and oskar.
+
+    The hub's own accounts are restored at the end.
+    """
     [network] = json.loads(closed_stack.docker("network", "inspect", f"{closed_stack.name}-front"))
     gateway = network["IPAM"]["Config"][0]["Gateway"]
     before = (closed_stack.folder / ".env").read_text()
@@ -51,7 +54,10 @@ def provider(provider_runs: Provider) -> Provider:
 
 
 def log_in(stack: Stack, session: requests.Session, *, follow: bool = True) -> requests.Response:
-    """Press the button of the login page; returns the last page, or the provider's redirect to the hub."""
+    """Press the button on the login page.
+
+    Return the last page or, without ``follow``, the provider's redirect to the hub.
+    """
     page = session.get(f"{stack.url}/hub/login", timeout=30)
     button = BUTTON.search(page.text)
     assert button, page.text
@@ -72,7 +78,7 @@ def test_a_listed_user_can_log_in(closed_stack: Stack, provider: Provider, claim
     session = local_session()
     answer = log_in(closed_stack, session)
     assert answer.ok, answer.text
-    # The last page comes from the user's server if a test of another module has left this server running.
+    # The login ends on a page of the user's server if a test in another module has left this server running.
     assert urlsplit(answer.url).path.startswith(("/hub/home", "/hub/spawn", f"/user/{name}/")), answer.url
     user = whoami(closed_stack, session).json()
     assert (user["name"], user["admin"]) == (name, admin)
@@ -92,7 +98,7 @@ def test_a_wrong_state_is_refused(closed_stack: Stack, provider: Provider) -> No
     mine = local_session()
     back = log_in(closed_stack, mine, follow=False).headers["Location"]
     query = {key: values[0] for key, values in parse_qs(urlsplit(back).query).items()}
-    # The code of one login in another browser, which has its own state or none.
+    # Use the code of one login in another browser, which has a different OAuth state or none.
     victim, stranger = local_session(), local_session()
     log_in(closed_stack, victim, follow=False)
     forged = back.replace(urlencode({"state": query["state"]}), urlencode({"state": "eyJzdGF0ZV9pZCI6ICJ4In0="}))

@@ -1,4 +1,4 @@
-"""The origin probe at hubs in containers, over HTTP and TLS; a hub for others does not start without a domain."""
+"""The origin probe for a hub in containers, over HTTP and TLS. A hub for other machines requires a domain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A hub that the tests of this module change."""
+    """Run a hub for this module, because its tests change the hub's settings."""
     settings = {"FARANDOLE_TLS_BIND": "127.0.0.1", "FARANDOLE_TLS_PORT": str(quiet_port(HTTPS))}
     with running(tmp_path_factory.mktemp("origins"), subnets="10.214.64.0/20", **settings) as stack:
         install_pages(stack)

@@ -1,4 +1,4 @@
-"""The hub's own parts: a replaced proxy, HTTPS, users' networks; and images that do not fit the hub."""
+"""The hub's own services, such as the proxy, HTTPS and users' networks, and images that do not fit the hub."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def api(stack: Stack) -> HubApi:
 
 @pytest.fixture(scope="module")
 def ines(stack: Stack) -> HubApi:
-    """A user who never has a server."""
+    """Return an API client for a user who never has a running server."""
     return HubApi(stack, "ines")
 
 
@@ -88,7 +88,8 @@ def test_a_start_given_up_while_the_engine_is_slow_leaves_no_server(stack: Stack
     wait_until(there, AGAIN_SECONDS)
     stack.docker("pause", f"{stack.name}-engine")
     try:
-        # The hub cancels the start, waits for a second, and refuses to stop a server that is about to end.
+        # The hub cancels the start and waits for one second. It then fails with 500, because the start is not cleaned
+        # up yet.
         assert api.request("DELETE", path, {"remove": True}).status_code == 500
     finally:
         stack.docker("unpause", f"{stack.name}-engine")
@@ -140,7 +141,10 @@ def test_a_hub_for_others_without_https_does_not_start(tmp_path: Path) -> None:
 
 @pytest.fixture
 def https(closed_stack: Stack) -> Iterator[tuple[str, str]]:
-    """The address of the same hub with HTTPS, and its certificate's file; afterwards the hub is as before."""
+    """Switch the closed hub to HTTPS, and yield its URL and the path of its certificate.
+
+    The hub's settings are restored at the end.
+    """
     folder = closed_stack.folder / "tls"
     make_certificate(folder)
     settings = closed_stack.folder / ".env"
@@ -174,8 +178,9 @@ def test_https_with_an_own_certificate(closed_stack: Stack, https: tuple[str, st
     assert session.get(f"{url}/hub/home", allow_redirects=False, timeout=30).ok
     assert [cookie.name for cookie in session.cookies if not cookie.secure] == []
     assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
-    # No page of a user can set a cookie of this name, as all cookies with this prefix are those of their host alone.
+    # Browsers accept a cookie with the prefix __Host- only for the host that sets it, so no page of a user can set this
+    # cookie.
     assert "__Host-jupyterhub-hub-login" in {cookie.name for cookie in session.cookies}
-    # Nothing is served unencrypted there, not even the login page.
+    # The port serves nothing without TLS, not even the login page.
     with pytest.raises(requests.ConnectionError):
         local_session().get(url.replace("https", "http", 1), timeout=10)

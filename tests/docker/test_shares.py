@@ -1,4 +1,4 @@
-"""Shared data: a data set that all users read, and folders that only the members of a group see and write."""
+"""Data sets that all users can read, and folders that only the members of a group can see and change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hub in containers: training over two workers, limits, isolation, restarts."""
+"""The hub in containers: training on two workers, restarts of the hub, and homes that outlive containers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ for step in range(6000):
     time.sleep(0.1)
 fd.result(step)
 """
-"""Trains until a rank finds a file."""
+"""A cell that trains and reports each step until a rank finds the file `ENOUGH`."""
 
 LONG_NAME = "ada.lovelace-of-the-analytical-engine"
 OWN_ADDRESS = "import socket\nprint(socket.gethostbyname(socket.gethostname()))"
@@ -54,7 +54,7 @@ def test_a_cell_trains_over_two_worker_containers(stack: Stack, backend: str) ->
 
 
 def workers(stack: Stack, user: str) -> list[str]:
-    """Return the containers of the user's workers."""
+    """Return the names of the containers of the user's workers."""
     return [name for name in stack.containers() if name.startswith(f"{stack.name}-server-{user}--")]
 
 
@@ -65,7 +65,7 @@ def test_ranks_of_a_user_with_a_long_name_find_each_other_immediately(stack: Sta
         addresses = kernel.execute(f"%%distributed\n{OWN_ADDRESS}", deadline=CELL_SECONDS).split()
         peers = [word for word in addresses if word.count(".") == 3]
         assert len(peers) == 2
-        # A name that the engine cannot resolve takes 10 s.
+        # The look-up takes 10 s if the engine cannot resolve the name.
         output = kernel.execute(f"%%distributed\n{LOOK_UP.format(peers=peers)}", deadline=CELL_SECONDS)
         seconds = [float(word) for word in output.split() if "." in word]
         assert seconds
@@ -96,7 +96,7 @@ def test_training_continues_while_the_hub_is_killed_and_restarted(stack: Stack) 
 
 
 def reported(stack: Stack, user: str) -> int:
-    """Return the number of rank 0's reports on disk in the user's runs."""
+    """Return the number of reports that rank 0 has written to disk in all runs of the user."""
     count = "cat /home/user/farandole/runs/*/metrics/rank-0.jsonl 2>/dev/null | wc -l"
     return int(docker("exec", f"{stack.name}-server-{user}", "sh", "-c", count))
 

@@ -1,4 +1,4 @@
-"""The hub on a swarm of two machines: training over both, placement, isolation, restarts, failures."""
+"""A hub on a swarm of two machines: training, placement, isolation, restarts and failures."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def train(state):
 train(state)
 fd.result(state.step)
 """
-"""Trains until a rank finds a file in the home that all ranks share."""
+"""A cell that trains and reports each step until a rank finds the file `ENOUGH` in the home that all ranks share."""
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def machines() -> Iterator[Swarm]:
         both.manager.copy(HUB.tag(version()))
         both.copy(NOTEBOOK.tag(version()))
         for engine in both.engines:
-            # The CPU image gets the name of the GPU image, which stand-ins cannot run.
+            # Workers with GPUs use the CUDA image, which does not run on stand-in GPUs. Give its name to the CPU image.
             engine.docker("tag", NOTEBOOK.tag(version()), NOTEBOOK_CUDA.tag(version()))
         yield both
 
@@ -100,7 +100,7 @@ def swarm_stack(machines: Swarm, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module")
 def ada(swarm_stack: SwarmStack) -> Iterator[RemoteKernel]:
-    """A kernel of a user who has a cluster of two workers."""
+    """Yield the kernel of a user whose cluster has two workers."""
     with swarm_stack.kernel("ada") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         kernel.execute("%cluster start --workers 2", deadline=CELL_SECONDS)
@@ -110,7 +110,7 @@ def ada(swarm_stack: SwarmStack) -> Iterator[RemoteKernel]:
 
 @pytest.fixture
 def hedy(swarm_stack: SwarmStack) -> Iterator[RemoteKernel]:
-    """A kernel of a user whose cluster is stopped at the end."""
+    """Yield the kernel of a user, and stop the user's cluster at the end."""
     with swarm_stack.kernel("hedy") as kernel:
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
         yield kernel
@@ -118,7 +118,7 @@ def hedy(swarm_stack: SwarmStack) -> Iterator[RemoteKernel]:
 
 
 def stop_cluster(stack: SwarmStack, user: str, kernel: RemoteKernel) -> None:
-    """Stop the user's cluster, if there is one, and return once its workers are gone."""
+    """Stop the user's cluster if there is one, and wait until its workers are gone."""
     if stack.workers(user):
         kernel.execute("%cluster stop", deadline=CELL_SECONDS)
     wait_until(lambda: not stack.workers(user), STOP_SECONDS)
@@ -162,7 +162,7 @@ def test_a_profile_selects_machines_by_label(swarm_stack: SwarmStack) -> None:
     assert refused["failed"]
     assert "no suitable node (scheduling constraints not satisfied on 2 nodes)" in refused["message"]
     api.stop("emmy", *names)
-    # The network is removed with the user's last server.
+    # The user's network is removed together with the user's last server.
     wait_until(lambda: not swarm_stack.docker("network", "ls", "-q", "--filter", "name=-user-emmy"), STOP_SECONDS)
 
 
@@ -210,20 +210,20 @@ def test_training_continues_while_the_hub_is_killed_and_started_again(
     ada.finish(request, REPORTING, deadline=CELL_SECONDS)
     found = "print(run.status, sorted(set(run.dataframe().step)) == list(range(run.result)))"
     assert ada.execute(found, deadline=60).split() == ["finished", "True"]
-    # A server that knows the hub's old address asks it for another server.
+    # The notebook server still uses the hub's old address, so this request shows that the address is still valid.
     ada.execute("%cluster scale 3", deadline=CELL_SECONDS)
-    # The last test of this cluster: later tests need the machines' resources.
+    # Stop the cluster, because later tests need the machines' resources.
     ada.execute("%cluster stop", deadline=CELL_SECONDS)
 
 
 def addresses(stack: SwarmStack, container: str) -> list[str]:
-    """Return a container's addresses in the users' networks."""
+    """Return the container's addresses in the users' networks."""
     found = stack.inspect(container)["NetworkSettings"]["Networks"]
     return sorted(network["IPAddress"] for name, network in found.items() if "-user-" in name)
 
 
 def reported(stack: SwarmStack, user: str) -> int:
-    """Return the number of rank 0's reports on disk in the user's runs."""
+    """Return the number of reports that rank 0 has written to disk in all runs of the user."""
     count = "cat /home/user/farandole/runs/*/metrics/rank-0.jsonl 2>/dev/null | wc -l"
     return int(stack.notebook(user).run("sh", "-c", count))
 
@@ -249,12 +249,12 @@ def test_a_worker_that_dies_in_an_elastic_run_is_replaced(swarm_stack: SwarmStac
 
 
 def back(stack: SwarmStack, user: str, victim: Server) -> bool:
-    """Return whether another server has replaced a dead one."""
+    """Return whether a new container has replaced that of a dead worker."""
     return any(each.service == victim.service and each.container != victim.container for each in stack.workers(user))
 
 
 def notices_of(stack: SwarmStack, user: str) -> str:
-    """Return the notices of the user's newest run."""
+    """Return the record of the user's newest run, which contains its notices."""
     return stack.notebook(user).run("sh", "-c", "cat $(ls -td /home/user/farandole/runs/*/ | head -1)run.json")
 
 
@@ -273,7 +273,7 @@ def test_the_home_outlives_the_server_and_is_the_same_on_all_machines(
 
 def test_a_run_continues_without_a_lost_machine(swarm_stack: SwarmStack) -> None:
     machines = swarm_stack.swarm
-    # The last reports of rank 0 would be lost together with its machine.
+    # Start rank 0 on the manager, because its last reports would be lost together with the other machine.
     with machines.resting(), swarm_stack.kernel("lise") as lise:
         lise.execute("%load_ext farandole\n%cluster start --workers 1 --backend torch", deadline=CELL_SECONDS)
     with swarm_stack.kernel("lise") as lise:
@@ -310,7 +310,7 @@ def test_the_doctors_rules_close_machines_homes_and_vxlan_to_users(
 
 @contextmanager
 def closed(machines: Swarm) -> Iterator[None]:
-    """Both machines with the rules that the doctor prints."""
+    """Apply the firewall rules that the doctor prints to both machines."""
 
     def change(flag: str) -> None:
         for engine in machines.engines:

@@ -1,4 +1,4 @@
-"""One cluster and one hub on it for all tests of a session; each test repairs what it breaks."""
+"""Fixtures that the Kubernetes tests share: one cluster with one hub. Each test repairs what it breaks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 COUNT_SECONDS = 60
 TIMEOUT_SECONDS = 900
-"""Seconds for a test and the cluster; its programs are built earlier (`make test-kubernetes`)."""
+"""Time limit for a test in seconds. It includes the start of the cluster. `make test-kubernetes` builds the cluster's
+programs earlier."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,7 +43,7 @@ def node() -> Iterator[OneNode]:
 
 @pytest.fixture(scope="session")
 def site(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """An installed hub; the whole cluster is removed at the end."""
+    """Install a hub on the cluster and return it. It is removed together with the cluster at the end."""
     site = Site(node, tmp_path_factory.mktemp("site"))
     try:
         site.install()
@@ -54,14 +55,14 @@ def site(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(autouse=True)
 def no_workers_left(site: Site) -> Iterator[None]:
-    """Clean up after failed tests too: the next test starts another cluster."""
+    """Delete all worker pods after each test, because a failed test may have left some."""
     yield
     site.kubectl("delete", "pods", "--selector=farandole.cluster")
 
 
 @pytest.fixture
 def gpus(site: Site) -> Iterator[None]:
-    """Two GPUs in the node's status, which the scheduler counts although no program can use them."""
+    """Add two GPUs to the node's status. The scheduler counts them, although no program can use them."""
     site.node.patch_status(capacity={GPU: "2"})
     wait_until(lambda: site.get("node", NODE)["status"]["allocatable"].get(GPU) == "2", COUNT_SECONDS)
     yield

@@ -1,4 +1,4 @@
-"""A hub on a test cluster, installed as docs/how-to/kubernetes.md says, from a copy of its manifests."""
+"""A hub on a test cluster, installed from a copy of the manifests as docs/how-to/kubernetes.md describes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ PLACE_SECONDS = 20
 INSTALL_SECONDS = 180
 GONE_SECONDS = 120.0
 SMALLER = {"cpu_request = 0.5": "cpu_request = 0.1", 'memory_request = "1G"': 'memory_request = "256M"'}
-"""Two users' clusters must fit on two CPUs."""
+"""Replacements in the profiles, which reduce the resource requests so that the clusters of two users fit on two
+CPUs."""
 GPU_PROFILE = """
 [[profile]]
 name = "{}"
@@ -68,7 +69,7 @@ memory = "512M"
 
 
 class Site(RemoteHub):
-    """The namespace `farandole` of a cluster; ``folder`` has the operator's files."""
+    """The hub in the namespace `farandole` of a cluster. ``folder`` contains the operator's files."""
 
     def __init__(self, node: OneNode, folder: Path) -> None:
         self.port = quiet_port(HTTP)
@@ -104,7 +105,7 @@ class Site(RemoteHub):
         self.node.copy(*images.values())
 
     def install(self) -> None:
-        """Install it and return once its login page answers."""
+        """Install the hub and wait until its login page answers."""
         self.node.kubectl("apply", "-k", str(self.folder))
         self.kubectl("apply", "--filename=-", typed=json.dumps(claim(DATA_SET)))
         for name in ("proxy", "hub"):
@@ -113,46 +114,49 @@ class Site(RemoteHub):
         self.wait_ready()
 
     def kubectl(self, *arguments: str, typed: str | None = None) -> str:
-        """Return a kubectl command's output in its namespace; raises `SetUpError`."""
+        """Return the output of a kubectl command in the hub's namespace. Raises `SetUpError` if the command fails."""
         return self.node.kubectl("--namespace", NAMESPACE, *arguments, typed=typed)
 
     def get(self, *what: str) -> dict[str, Any]:
-        """Return an object, or a list of them."""
+        """Return the description of an object, or of a list of objects."""
         found: dict[str, Any] = json.loads(self.kubectl("get", *what, "--output=json"))
         return found
 
     def pods(self, user: str) -> dict[str, dict[str, Any]]:
-        """Return the pods of a user's servers by server, ending ones included; the notebook server's name is empty."""
+        """Return the pods of a user's servers by server name, including pods that are terminating.
+
+        The name of the notebook server is the empty string.
+        """
         items = self.get("pods", f"--selector={USERS_PODS}")["items"]
         notes = ((pod["metadata"]["annotations"], pod) for pod in items)
-        # Do not use the pod's label as the server's name, because it has an added hash if the name contains hyphens.
+        # Use the annotations, because the label with the server's name has an added hash if the name contains hyphens.
         own = ((note, pod) for note, pod in notes if note["hub.jupyter.org/username"] == user)
         return {note.get("hub.jupyter.org/servername", ""): pod for note, pod in own}
 
     def workers(self, user: str) -> list[str]:
-        """Return the names of the workers with pods."""
+        """Return the names of the user's workers that have pods."""
         return sorted(filter(None, self.pods(user)))
 
     def pod_name(self, user: str, server: str = "") -> str:
-        """Return the name of a server's pod."""
+        """Return the name of the pod of a user's server."""
         return str(self.pods(user)[server]["metadata"]["name"])
 
     def execute(self, user: str, *command: str, server: str = "") -> str:
-        """Return a command's output in a server's pod; raises `SetUpError`."""
+        """Return the output of a command in the pod of a user's server. Raises `SetUpError` if the command fails."""
         return self.kubectl("exec", self.pod_name(user, server), "--", *command)
 
     def component(self, name: str) -> str:
-        """Return the name of the hub's or the proxy's pod."""
+        """Return the name of the pod of the hub or the proxy."""
         items = self.get("pods", f"--selector=app=farandole,component={name}")["items"]
         [pod] = [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
         return str(pod["metadata"]["name"])
 
     def wait_gone(self, user: str, *servers: str) -> None:
-        """Return when servers have no pods any more; without ``servers``: all the user's workers."""
+        """Wait until the pods of these servers are gone. Without ``servers``, wait for all of the user's workers."""
         wait_until(lambda: not set(servers or self.workers(user)) & set(self.pods(user)), GONE_SECONDS)
 
     def reports(self, user: str) -> list[dict[str, Any]]:
-        """Return the reports of rank 0 on disk in the user's newest run."""
+        """Return the reports that rank 0 has written to disk in the user's newest run."""
         lines = self._of_newest_run(user, "metrics/rank-0.jsonl").splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
@@ -167,7 +171,7 @@ class Site(RemoteHub):
         )
 
     def describe(self) -> str:
-        """Return pods, events, and the ends of all logs."""
+        """Return the pods, the events and the last lines of all logs."""
         commands = (
             ("get", "pods", "--output=wide"),
             ("get", "events", "--sort-by=.lastTimestamp"),
@@ -179,6 +183,6 @@ class Site(RemoteHub):
 
 
 def claim(name: str) -> dict[str, Any]:
-    """Return a volume claim as an administrator creates it for a data set."""
+    """Return a volume claim like the one that an administrator creates for a data set."""
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}

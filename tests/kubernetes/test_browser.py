@@ -1,4 +1,4 @@
-"""The first notebook, unchanged, in a real browser: its two workers are pods."""
+"""Run the unchanged first notebook in a real browser. Its two workers are pods."""
 
 from __future__ import annotations
 

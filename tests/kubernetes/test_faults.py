@@ -1,4 +1,4 @@
-"""Elastic runs that lose worker pods: by deletion, by a drain, and to a training of higher priority."""
+"""Elastic runs that survive the loss of worker pods and an outage of the control plane."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COMPLETE = "print(run.status, sorted(set(run.dataframe().step)) == list(range(1,
 
 @contextmanager
 def elastic_run(site: Site, user: str, profile: str = "cpu") -> Iterator[None]:
-    """Train over two worker pods meanwhile; afterwards the run has finished with all its reports."""
+    """Train on two worker pods during the block, then check that the run has finished with all its reports."""
     with site.kernel(user) as kernel:
         site.execute(user, "rm", "-f", END)
         kernel.execute("%load_ext farandole", deadline=CELL_SECONDS)
@@ -61,7 +61,7 @@ def elastic_run(site: Site, user: str, profile: str = "cpu") -> Iterator[None]:
 
 
 def wait_for_size(site: Site, user: str, size: int) -> None:
-    """Return when this many ranks have trained some more steps together."""
+    """Wait until ``size`` ranks have trained some more steps together."""
     begun = len(site.reports(user))
 
     def trained() -> bool:
@@ -82,7 +82,7 @@ def test_a_deleted_worker_pod_is_replaced_during_a_run(site: Site) -> None:
 def test_a_hub_sees_its_pods_again_after_an_outage_of_the_control_plane(site: Site) -> None:
     with elastic_run(site, "grace"):
         with site.node.without_control_plane():
-            # Wait until KubeSpawner has stopped watching pods; the hub's log must show this.
+            # Wait until KubeSpawner has stopped watching pods, which the hub's log must show.
             time.sleep(AWAY_SECONDS)
         wait_until(lambda: "never recovered, giving up" in site.kubectl("logs", "deployment/hub"), RECOVERY_SECONDS)
         before = site.pods("grace")["main-w1"]["metadata"]["uid"]
@@ -107,7 +107,7 @@ def test_a_run_continues_while_its_node_is_drained_of_a_worker(site: Site) -> No
     with elastic_run(site, "emmy"):
         which = "--pod-selector=farandole.user=emmy,hub.jupyter.org/servername=main-w1"
         site.node.kubectl("drain", NODE, "--force", "--delete-emptydir-data", which, "--timeout=120s")
-        # No other node could take the replacement.
+        # There is no other node for a replacement.
         wait_for_size(site, "emmy", 1)
         site.node.kubectl("uncordon", NODE)
         wait_for_size(site, "emmy", 2)

@@ -1,4 +1,4 @@
-"""The manifests on a real cluster, and the rights of the hub's account there."""
+"""Install the manifests on a real cluster, and check the rights of the service accounts of the hub and the proxy."""
 
 from __future__ import annotations
 

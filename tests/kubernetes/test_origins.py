@@ -1,4 +1,4 @@
-"""The origin probe at a hub on Kubernetes, and the Ingress with a wildcard host."""
+"""The origin probe for a hub on Kubernetes, and the Ingress with a wildcard host."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_page_of_another_user_steals_nothing_over_tls(site: Site, chromium: Br
             probe.start_server(chromium, user, "cpu", ignore_https_errors=True)
         for victim in victims(site):
             probe.assert_nothing_is_stolen(chromium, victim, ignore_https_errors=True)
-    # The hub is at its old address again, which these servers do not have.
+    # The hub has its previous URL again, for which these servers are not configured.
     stop_servers(site)
 
 

@@ -1,4 +1,4 @@
-"""Servers that cannot start: users see the scheduler's message, and nothing of them remains."""
+"""Servers that cannot start. Users see the reason, and no part of such a server remains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNT_SECONDS = 60
 
 @contextmanager
 def quota(site: Site, **hard: str) -> Iterator[None]:
-    """Limit the namespace to these resources."""
+    """Change the limits of the namespace's quota, and restore them at the end."""
     before = site.get("resourcequota", "all-servers")["spec"]["hard"]
     _set_quota(site, before | hard)
     try:
@@ -66,7 +66,7 @@ def test_an_impossible_server_is_given_up_with_the_reason(site: Site, profile: s
 
 
 def test_a_home_of_another_user_is_refused(site: Site) -> None:
-    """A user whose name had the same short form may have left it."""
+    """Such a home may come from an earlier user whose name had the same short form."""
     body = claim("farandole-home-lise")
     body["metadata"]["annotations"] = {"hub.jupyter.org/username": "another"}
     site.kubectl("apply", "--filename=-", typed=json.dumps(body))

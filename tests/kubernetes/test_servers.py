@@ -1,4 +1,7 @@
-"""A user's pods: their rights, their home, and their policy, which is only read: this network enforces none."""
+"""The rights, home and network policy of a user's pods.
+
+The tests only read the policy, because the cluster's network does not enforce policies.
+"""
 
 from __future__ import annotations
 

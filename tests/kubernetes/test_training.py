@@ -1,4 +1,4 @@
-"""Clusters of worker pods: both backends, two users at once, and a hub and a proxy that are replaced meanwhile."""
+"""Training on worker pods: with both backends, for two users, and while the hub or the proxy is recreated."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_run_continues_while_the_proxy_is_recreated(site: Site) -> None:
         wait_for_more(site, ("ada",), {"ada": before})
         site.execute("ada", "touch", ENOUGH, server="main-w0")
         wait_until(lambda: site.run_record("ada")["status"] == "finished", CELL_SECONDS)
-        # Wait for the routes too, which the hub sends to the new proxy.
+        # Wait for the hub to send its routes to the new proxy.
         site.wait_ready()
         steps = [report["step"] for report in site.reports("ada")]
         assert steps == list(range(len(steps)))
@@ -77,6 +77,6 @@ def test_a_run_continues_while_the_proxy_is_recreated(site: Site) -> None:
 
 
 def wait_for_more(site: Site, users: tuple[str, ...], before: dict[str, int]) -> None:
-    """Return once the newest run of each user has `REPORTED` more reports than ``before``."""
+    """Wait until the newest run of each user has at least `REPORTED` more reports than ``before``."""
     for user in users:
         wait_until(lambda user=user: len(site.reports(user)) >= before[user] + REPORTED, CELL_SECONDS)

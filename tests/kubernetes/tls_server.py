@@ -1,4 +1,4 @@
-"""A pod in front of a site's proxy that speaks HTTPS with browsers, in place of an Ingress controller."""
+"""A pod that serves HTTPS to browsers in front of the hub's proxy, in place of an Ingress controller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ START_SECONDS = 180
 
 @contextmanager
 def serving_https(site: Site, folder: Path) -> Iterator[str]:
-    """Serve the site with HTTPS, which the hub knows; yields the address. Servers that run already do not know it."""
+    """Serve the hub over HTTPS and yield its URL.
+
+    The hub is restarted with this URL. Servers that are already running do not know it.
+    """
     settings = site.folder / "settings.env"
     before, port = settings.read_text(), quiet_port(HTTPS)
     make_certificate(folder)
@@ -49,7 +52,7 @@ def serving_https(site: Site, folder: Path) -> Iterator[str]:
 
 
 def change(site: Site, settings: str) -> None:
-    """Apply settings and return when the hub has them."""
+    """Apply new settings and wait until the hub uses them."""
     (site.folder / "settings.env").write_text(settings)
     site.node.kubectl("apply", "-k", str(site.folder))
     site.kubectl("rollout", "status", "deployment/hub", f"--timeout={START_SECONDS}s")
@@ -57,12 +60,12 @@ def change(site: Site, settings: str) -> None:
 
 
 def address_of(site: Site, service: str) -> str:
-    """Return the fixed address of a Service."""
+    """Return the cluster IP of a Service."""
     return site.kubectl("get", "service", service, "--output=jsonpath={.spec.clusterIP}").strip()
 
 
 def objects(files: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the pod, its Service and its files."""
+    """Return the manifests of the pod, its Service and the Secret with its files."""
     labels = {"app": NAME}
     volume = {"name": "files", "secret": {"secretName": NAME}}
     container = {

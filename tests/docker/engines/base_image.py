@@ -1,4 +1,4 @@
-"""The image `debian:bookworm-slim`, built with debootstrap on machines that reach no registry."""
+"""The image `debian:bookworm-slim`, built with debootstrap so that the tests need no registry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.docker.engines.debian import RELEASE, SetUpError, install, mirror, ru
 NAME = f"debian:{RELEASE}-slim"
 SHIPPED = Path("/usr/share/ca-certificates")
 WORK = Path("/var/tmp")
-# The official image has no manuals or translations either, and installs none later.
+# Leave out manuals and translations now and in later installations, as the official image does.
 SLIM = """path-exclude /usr/share/doc/*
 path-include /usr/share/doc/*/copyright
 path-exclude /usr/share/locale/*
@@ -24,7 +24,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def ensure() -> None:
-    """Build the image unless it exists; raises `SetUpError`."""
+    """Build the image unless it exists. Raises `SetUpError` if that fails."""
     if subprocess.run(["docker", "image", "inspect", NAME], capture_output=True, check=False).returncode == 0:
         return
     install({"debootstrap": "debootstrap"})
@@ -56,7 +56,10 @@ def _remove(root: Path, pattern: str) -> None:
 
 
 def _carry_certificates(folder: Path) -> int:
-    """Write this machine's certificate authorities beyond Debian's: builds may pass an intercepting proxy."""
+    """Copy the certificate authorities that only this machine trusts, and return their number.
+
+    Builds of images need them behind a proxy that intercepts TLS.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     shipped = {ssl.PEM_cert_to_DER_cert(path.read_text()) for path in SHIPPED.glob("**/*.crt")}
     trusted = ssl.create_default_context().get_ca_certs(binary_form=True)

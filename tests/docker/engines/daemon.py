@@ -1,4 +1,4 @@
-"""Background programs that outlive their starter and are stopped by process id."""
+"""Background processes that outlive the process that started them. They are stopped by process id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP_SECONDS = 60.0
 
 
 def wait_for(happened: Callable[[], bool], what: str, seconds: float) -> None:
-    """Return once ``happened()`` is true; raises `SetUpError` that names ``what`` after ``seconds``."""
+    """Wait until ``happened()`` is true. Raises `SetUpError`, which names ``what``, after ``seconds``."""
     end = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > end:
@@ -31,7 +31,10 @@ def wait_for(happened: Callable[[], bool], what: str, seconds: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Daemon:
-    """A background program, identified by the ``folder`` in its command line because process ids are reused."""
+    """A background process whose command line contains ``folder``.
+
+    The folder identifies the process, because its process id may be reused after its end.
+    """
 
     name: str
     folder: Path
@@ -39,7 +42,7 @@ class Daemon:
 
     @property
     def log(self) -> Path:
-        """The file for its output."""
+        """The file that receives the daemon's output."""
         return self.folder / f"{self.name}.log"
 
     @property
@@ -47,9 +50,12 @@ class Daemon:
         return self.folder / f"{self.name}.started"
 
     def start(self, ready: Callable[[], bool], environment: Mapping[str, str] | None = None) -> None:
-        """Start it and return when it is ready; raises `SetUpError` with the end of its log."""
+        """Start the daemon and wait until ``ready()`` is true.
+
+        Raises `SetUpError` with the end of the log if the daemon exits or does not become ready in time.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
-        # The log of a previous start may explain why a test fails after a restart.
+        # Append to the log, because the output before a restart may explain why a test fails afterwards.
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 self.command,
@@ -72,7 +78,7 @@ class Daemon:
             raise SetUpError(f"{exc}\n{self.log_tail()}") from exc
 
     def stop(self) -> bool:
-        """Stop it if it runs; return whether it ran. Raises `SetUpError` if it does not stop."""
+        """Stop the daemon and return whether it was running. Raises `SetUpError` if it does not exit."""
         pid = self.pid()
         if pid is None:
             return False
@@ -82,23 +88,24 @@ class Daemon:
         return True
 
     def pid(self) -> int | None:
-        """Return its process id while it runs."""
+        """Return the daemon's process id, or None if the daemon is not running."""
         try:
             text = self._pid_file.read_text()
         except FileNotFoundError:
             return None
-        # The file is empty if its writer was killed at that moment.
+        # The file is empty if the process that wrote it was killed after opening it.
         return int(text) if text.isdigit() and self._runs(int(text)) else None
 
     def log_tail(self, lines: int = 40) -> str:
-        """Return the last lines of its output."""
+        """Return the last lines of the daemon's output."""
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def _runs(self, pid: int) -> bool:
         try:
-            # Empty for a process that has ended and whose parent, maybe this process, has not collected it yet.
+            # The command line is empty if the process has ended but its parent, maybe this process, has not reaped it
+            # yet.
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
         except FileNotFoundError:
             return False

@@ -1,4 +1,4 @@
-"""Debian packages, installed on this machine or only unpacked, possibly from a newer release."""
+"""Install Debian packages on this machine, or only unpack them, if necessary from a newer release."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farandole" / "engines"
-"""Unpacked packages are kept, so that the next run downloads nothing."""
+"""The folder of unpacked packages, which are kept so that the next run downloads nothing."""
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 RELEASE, NEWER = "bookworm", "trixie"
 
 
 class SetUpError(RuntimeError):
-    """Raised if an engine for the tests cannot be set up; names the missing part and the remedy."""
+    """Raised if an engine for the tests cannot be set up. The message says what failed or what is missing."""
 
 
 def run(*command: str, folder: Path | None = None, **environment: str) -> str:
-    """Return a command's output; raises `SetUpError` with its last lines."""
+    """Return the output of a command. Raises `SetUpError` with the last lines of the output if the command fails."""
     variables = {**os.environ, **environment}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=variables)
     if done.returncode:
@@ -32,7 +32,7 @@ def run(*command: str, folder: Path | None = None, **environment: str) -> str:
 
 
 def install(programs: dict[str, str]) -> None:
-    """Install the packages of missing programs; ``programs`` maps each program to its package."""
+    """Install the packages of programs that are missing. ``programs`` maps each program to its package."""
     missing = sorted({package for program, package in programs.items() if not shutil.which(program)})
     if not missing:
         return
@@ -44,7 +44,7 @@ def install(programs: dict[str, str]) -> None:
 
 
 def mirror() -> str:
-    """Return the address from which apt fetches this machine's release."""
+    """Return the URL from which apt downloads this machine's release."""
     targets = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages")
     for line in targets.splitlines():
         address, release = line.split()
@@ -54,12 +54,12 @@ def mirror() -> str:
 
 
 def unpack_newer(*packages: str) -> Path:
-    """Return a folder with files of packages of the newer release, which are not installed."""
+    """Unpack packages of the newer release without installing them, and return the folder with their files."""
     return unpack(NEWER, *packages)
 
 
 def unpack(release: str, *packages: str) -> Path:
-    """Return a folder with files of packages of a release, which are not installed."""
+    """Unpack packages of a release without installing them, and return the folder with their files."""
 
     def fetch(part: Path) -> None:
         apt = own_apt(part / "apt", release)
@@ -71,7 +71,10 @@ def unpack(release: str, *packages: str) -> Path:
 
 
 def kept(name: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder that is kept under a name; if there is none, ``make(part)`` creates ``part / "files"``."""
+    """Return the cached folder ``name``.
+
+    If it does not exist yet, ``make(part)`` has to create ``part / "files"``, which is then moved to the cache.
+    """
     folder = CACHE / name
     if folder.exists():
         return folder
@@ -86,7 +89,10 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def own_apt(folder: Path, release: str) -> list[str]:
-    """Return an apt-get for a release: lists and state are in ``folder``, proxy settings are this machine's."""
+    """Return an apt-get command for a release.
+
+    It keeps all state in ``folder`` and uses this machine's proxy settings.
+    """
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()

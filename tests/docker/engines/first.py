@@ -1,7 +1,8 @@
-"""An engine for the tests on this machine: `python -m tests.docker.engines.first up`, and `down` at the end.
+"""A Docker engine for the tests on this machine.
 
-If an engine answers already, none is started or stopped. On a machine with systemd the engine becomes
-one of its services and stays.
+`python -m tests.docker.engines.first up` starts the engine, and `down` stops it. If an engine is already running, `up`
+uses it and `down` leaves it running. On a machine with systemd, `up` starts the engine as a system service, which
+`down` leaves running too.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ FOLDER = Path("/var/tmp/farandole-engine")
 PID_FILE = "dockerd.pid"
 CONTAINERD_PID = Path("/var/run/docker/containerd/containerd.pid")
 LOCAL = {"unix:///var/run/docker.sock", "unix:///run/docker.sock"}
-"""The accepted values of DOCKER_HOST: the compose file gives this socket to the hub."""
+"""The accepted values of DOCKER_HOST, because docker-compose.yml mounts this socket into a container of the hub."""
 SYSTEMD = Path("/run/systemd/system")
 PROGRAMS = {"docker": "docker.io", "dockerd": "docker.io", "iptables": "iptables", "ip": "iproute2", "ps": "procps"}
 PLUGINS = {"buildx": "docker-buildx", "compose": "docker-compose"}
-"""Packages that bookworm lacks; those of the newer release run here."""
+"""The packages of Docker's plugins. Bookworm does not have them, but those of the newer release run on it."""
 
 
 def up() -> None:
-    """Return when an engine answers that can build and compose and has the base image; raises `SetUpError`."""
+    """Make sure that an engine is running that has buildx, compose and the base image.
+
+    Raises `SetUpError` if that fails.
+    """
     check_local()
     if not _answers():
         _start()
@@ -45,7 +49,7 @@ def down() -> None:
 
 
 def check_local() -> None:
-    """Raise `SetUpError` if the docker command talks to another engine than this machine's."""
+    """Raise `SetUpError` if the docker command uses an engine other than this machine's."""
     host = os.environ.get("DOCKER_HOST")
     if host and host not in LOCAL:
         raise SetUpError(
@@ -69,10 +73,10 @@ def _start() -> None:
 
 
 def forget_killed(dockerd: Path, containerd: Path) -> None:
-    """Remove the pid files of killed daemons, because a new engine trusts them.
+    """Remove the PID files of killed daemons, because a new engine would trust them.
 
-    The engine refuses to start if its own file names any living process. If containerd's file does, the engine waits
-    for a containerd that never answers.
+    The engine refuses to start if its own PID file contains the id of any running process. If containerd's PID file
+    contains such an id, the engine waits for a containerd that never answers.
     """
     dockerd.unlink(missing_ok=True)
     if containerd.exists() and not _is_containerd(containerd.read_text().strip()):
@@ -91,7 +95,7 @@ def _daemon() -> Daemon:
 
 
 def _answers() -> bool:
-    # The file may also be missing: the client is installed together with the engine.
+    # The docker command may be missing, because it is installed together with the engine.
     return bool(shutil.which("docker")) and _works("info")
 
 

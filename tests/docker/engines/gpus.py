@@ -1,7 +1,7 @@
-"""A second engine with two stand-in GPUs: device nodes of NVIDIA's kind without a device behind them.
+"""A second engine with two stand-in GPUs, which are NVIDIA's device nodes without a device behind them.
 
-Both forms of a request work. CDI: the engine reads the nodes of a GPU from a file. NVIDIA's runtime: the engine
-finds a program named nvidia-container-runtime-hook and runs it before a container starts.
+The engine supports both ways to request a GPU. With CDI, it reads the device nodes of each GPU from a file. With
+NVIDIA's runtime, it runs the program nvidia-container-runtime-hook before a container starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOOK = "nvidia-container-runtime-hook"
 
 @contextmanager
 def gpu_engine(folder: Path) -> Iterator[second.SecondEngine]:
-    """Run the engine with Debian's base image; ``folder`` is an empty folder for its description of the GPUs."""
+    """Run the engine and copy Debian's base image to it. The description of the GPUs is written to ``folder``."""
     specifications, programs = folder / "cdi", folder / "bin"
     specifications.mkdir()
     (specifications / "stand-ins.json").write_text(json.dumps(_specification()))
@@ -46,7 +46,7 @@ def _specification() -> dict[str, Any]:
         "cdiVersion": "0.5.0",
         "kind": "nvidia.com/gpu",
         "devices": [{"name": gpu, "containerEdits": {"deviceNodes": [_node(gpu)]}} for gpu in hook.GPUS],
-        # The same as in NVIDIA's files.
+        # NVIDIA's own CDI files set the variable to this value too.
         "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
     }
 

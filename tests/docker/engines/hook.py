@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A stand-in for NVIDIA's hook: gives a container the nodes of the GPUs that its environment names.
+"""A stand-in for NVIDIA's hook, which adds the GPUs in NVIDIA_VISIBLE_DEVICES to a container.
 
-The engine runs it as `nvidia-container-runtime-hook prestart`, with the container's state as JSON on its input, after
-it has made the container's mounts and before it changes the root. It only needs Python.
+The engine runs `nvidia-container-runtime-hook prestart` after it has made the container's mounts and before it changes
+the root directory. The hook reads the container's state as JSON from its standard input. It only needs Python.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ from pathlib import Path
 
 GPUS = ("0", "1")
 MAJOR = 195
-"""The major number of NVIDIA's nodes. A container that has one gets ENXIO when it opens it, others get EPERM."""
+"""The major number of NVIDIA's device nodes. Opening such a node fails with ENXIO in a container that may use it, and
+with EPERM in other containers."""
 
 
 def main() -> None:
-    """Serve one container; an unknown GPU ends the hook and the container's start, with NVIDIA's message."""
+    """Handle one container.
+
+    An unknown GPU prevents the container's start, with the same error message as NVIDIA's hook.
+    """
     state = json.load(sys.stdin)
     bundle = Path(state["bundle"])
     config = json.loads((bundle / "config.json").read_text())
@@ -40,7 +44,10 @@ def _give(pid: int, root: Path, gpu: str) -> None:
 
 
 def _admit(pid: int, gpu: str) -> None:
-    """Admit the node in the first version of control groups; in the second, opening it stays forbidden."""
+    """Allow access to the device node with version 1 of control groups.
+
+    With version 2, opening it remains forbidden.
+    """
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers == "devices":

@@ -1,6 +1,6 @@
-"""This machine's engine for one test session at a time, without the remains of a killed session.
+"""Reserve this machine's engine for one test session at a time, and remove what killed sessions have left there.
 
-Stacks of the compose file restart with the engine, hold their ports and networks, and start servers.
+A killed session leaves hubs that restart with the engine, occupy ports and networks, and start servers.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PREFIX = "farandole-test-"
-"""The prefix of the names of all containers, networks and volumes of the tests, or of their hubs."""
+"""The prefix of the names of the tests' containers, networks, volumes and hubs."""
 FIREWALLED = "10.217.0.0/20"
-"""The addresses of the tests' firewall rules; nothing else here uses them."""
+"""The address range that the tests use in firewall rules. Nothing else on this machine uses it."""
 SWEEP_SECONDS = 240.0
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Hold this machine's engine alone, and clean it first; raises `SetUpError`."""
+    """Reserve this machine's engine, and clean it up first. Raises `SetUpError` if that fails."""
     with locked("farandole-test"):
         sweep()
         yield
 
 
 def sweep() -> None:
-    """Remove everything with the tests' names, and their firewall rules; raises `SetUpError`.
+    """Remove all objects whose names have the tests' prefix, and the tests' firewall rules.
 
-    Repeats until nothing is found: a hub that still runs may start again what was just removed.
+    This is repeated until nothing is left, because a hub that is still running may recreate what was just removed.
+    Raises `SetUpError` if something remains after `SWEEP_SECONDS`.
     """
     said: list[str] = []
     try:
@@ -48,7 +49,7 @@ def sweep() -> None:
 
 
 def _remove_found(said: list[str]) -> bool:
-    """Remove what exists now; return whether there was anything, and add the engine's refusals to ``said``."""
+    """Remove what exists now and return whether there was anything. Append the engine's error output to ``said``."""
     removals = (
         (("rm", "--force", "--volumes"), _containers()),
         (("network", "rm"), _named("network")),
@@ -56,7 +57,7 @@ def _remove_found(said: list[str]) -> bool:
     )
     for command, found in removals:
         if found:
-            # An object that vanishes during the call is an error here too.
+            # The command also fails if an object vanishes during the call, so its status is ignored.
             done = subprocess.run(["docker", *command, *found], capture_output=True, text=True, check=False)
             said.append(done.stderr)
     return any(found for _, found in removals)
@@ -75,7 +76,7 @@ def _named(kind: str) -> list[str]:
 
 
 def open_firewall() -> None:
-    """Remove all rules about `FIREWALLED`; raises `SetUpError`."""
+    """Remove all firewall rules that contain `FIREWALLED`. Raises `SetUpError` if iptables fails."""
     for chain in ("DOCKER-USER", "INPUT"):
         for line in run("iptables", "-w", "60", "-S", chain).splitlines():
             words = shlex.split(line)

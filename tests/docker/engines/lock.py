@@ -1,4 +1,4 @@
-"""Locks on resources of this machine that one test session at a time may use."""
+"""Locks for resources that only one test session at a time may use on this machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ WAIT_SECONDS = 300.0
 
 @contextmanager
 def locked(name: str, seconds: float = WAIT_SECONDS, folder: Path = LOCKS) -> Iterator[None]:
-    """Hold the lock ``name``; raises `SetUpError` if another process holds it for that long.
+    """Hold the lock ``name``. Raises `SetUpError` if another process still holds the lock after ``seconds``.
 
-    The operating system releases it when its holder ends for any reason. No child inherits it.
+    The operating system releases the lock when the process ends for any reason. Child processes do not inherit the
+    lock.
     """
     path = folder / f"{name}.lock"
     with path.open("w") as lock:

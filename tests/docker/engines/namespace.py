@@ -1,7 +1,7 @@
-"""A network namespace for a second engine, with a cable to this machine.
+"""A network namespace for a second engine, connected to this machine by a virtual cable (a veth pair).
 
-Two engines cannot share a network namespace: the second removes the bridge docker0 of the first, and both write
-the same firewall chains.
+Two engines cannot share a network namespace, because the second engine removes the bridge docker0 of the first, and
+both write the same firewall chains.
 """
 
 from __future__ import annotations
@@ -16,36 +16,40 @@ from tests.docker.engines.debian import run
 
 @dataclass(frozen=True, kw_only=True)
 class Namespace:
-    """The namespace ``name`` (at most 12 characters); ``cable`` is a network of four addresses for both ends."""
+    """The network namespace ``name``, which has at most 12 characters.
+
+    ``cable`` is a network of four addresses, from which both ends of the cable get theirs.
+    """
 
     name: str
     cable: IPv4Network
 
     @property
     def here(self) -> IPv4Interface:
-        """This machine's end of the cable."""
+        """The address of this machine's end of the cable."""
         return IPv4Interface(f"{self.cable[1]}/{self.cable.prefixlen}")
 
     @property
     def there(self) -> IPv4Interface:
-        """The engine's end: ports that containers publish are at this address."""
+        """The address of the engine's end of the cable, at which the ports that containers publish are reachable."""
         return IPv4Interface(f"{self.cable[2]}/{self.cable.prefixlen}")
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """The prefix of a command that is to run inside.
+        """The prefix of commands that run inside the namespace.
 
-        Not `ip netns exec`, which changes the mounts as well: an engine and its containerd must share them.
+        The prefix is not `ip netns exec`, because that also gives each command its own mounts, and an engine and its
+        containerd must share their mounts.
         """
         return ("nsenter", f"--net=/run/netns/{self.name}")
 
     @property
     def exists(self) -> bool:
-        """Return whether it exists."""
+        """Whether the namespace exists."""
         return Path(f"/run/netns/{self.name}").exists()
 
     def make(self) -> None:
-        """Create it; raises `SetUpError`."""
+        """Create the namespace and the cable. Raises `SetUpError` if that fails."""
         outside, inside = self._ends
         run("ip", "netns", "add", self.name)
         run("ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", self.name)
@@ -55,13 +59,13 @@ class Namespace:
         run("ip", "-n", self.name, "link", "set", "lo", "up")
 
     def lead_to(self, network: IPv4Network) -> None:
-        """Let this machine reach containers in a network of the engine, on unpublished ports as well."""
+        """Let this machine reach the containers in a network of the engine, even on ports that they do not publish."""
         _, inside = self._ends
         run("ip", "route", "replace", str(network), "via", str(self.there.ip))
         run(*self.enter, "iptables", "-I", "DOCKER-USER", "-i", inside, "-j", "ACCEPT")
 
     def remove(self) -> None:
-        """Remove it with its cable and routes."""
+        """Remove the namespace, the cable and its routes."""
         outside, _ = self._ends
         if self.exists:
             subprocess.run(["ip", "link", "delete", outside], capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""Cleans up what the containers of killed daemons leave behind: processes, mounts and control groups."""
+"""Remove what the containers of killed daemons leave behind: processes, mounts and control groups."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, kw_only=True)
 class Remains:
-    """The remains in the control groups ``name`` and in ``folder``; ``containerd`` is the socket of their daemon."""
+    """What a killed engine has left in the control groups ``name`` and in ``folder``.
+
+    ``containerd`` is the socket of the engine's containerd.
+    """
 
     name: str
     folder: Path
     containerd: Path
 
     def end_containers(self) -> None:
-        """Kill the containers of dead daemons, and the shims above them."""
+        """Kill the containers that have outlived their daemons, and the shims that supervise them."""
 
         def over() -> bool:
             found = {*self._grouped(), *self._shims()}
@@ -40,30 +43,30 @@ class Remains:
         wait_for(over, f"The end of the containers of {self.name}", STOP_SECONDS)
 
     def unmount(self) -> None:
-        """Unmount the mounts in the folder, the newest first."""
+        """Unmount everything below the folder, starting with the newest mount."""
         points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         for point in reversed([point for point in points if point.startswith(f"{self.folder}/")]):
             run("umount", point)
 
     def remove_groups(self) -> None:
-        """Remove the control groups."""
+        """Remove the control groups. Raises `SetUpError` if they stay busy."""
         wait_for(self._groups_gone, f"The end of the control groups {self.name}", STOP_SECONDS)
 
     def _groups(self) -> list[Path]:
-        """Return the control groups, inner ones first."""
+        """Return the control groups. Inner groups come before the groups that contain them."""
         roots = [*CGROUPS.glob(self.name), *CGROUPS.glob(f"*/{self.name}")]
         return [folder for root in roots for folder in sorted(root.glob("**/"), reverse=True)]
 
     def _grouped(self) -> Iterator[int]:
-        """Yield the processes in the control groups."""
+        """Yield the ids of the processes in the control groups."""
         for group in self._groups():
             with suppress(FileNotFoundError):
-                # A process that is invisible from here has the id 0, which `os.kill` would apply to the caller's
-                # process group.
+                # Skip the id 0, which stands for a process in another PID namespace. With this id, `os.kill` would kill
+                # the caller's process group.
                 yield from (pid for word in (group / "cgroup.procs").read_text().split() if (pid := int(word)))
 
     def _shims(self) -> Iterator[int]:
-        """Yield containerd's shims: they have no common group, but their command lines name the socket."""
+        """Yield the ids of containerd's shims, which share no control group but name the socket in their commands."""
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(FileNotFoundError, ProcessLookupError):
                 program, *words = (process / "cmdline").read_bytes().split(b"\0")
@@ -71,7 +74,10 @@ class Remains:
                     yield int(process.name)
 
     def _groups_gone(self) -> bool:
-        """Return whether they are removed; a group stays busy just after its last process ends."""
+        """Try to remove the groups and return whether all are gone.
+
+        A group stays busy briefly after its last process ends.
+        """
         for group in self._groups():
             try:
                 group.rmdir()

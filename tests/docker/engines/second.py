@@ -1,4 +1,4 @@
-"""A second engine beside this machine's; the tests treat it as another machine."""
+"""A second engine on this machine, which the tests treat as an engine on another machine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PROGRAMS = {"iptables": "iptables", "ip": "iproute2", "runc": "runc"}
 
 @dataclass(frozen=True, kw_only=True)
 class SecondEngine:
-    """Debian's newer engine (26), unpacked and never installed, with its own network and folder.
+    """Docker 26 from Debian's newer release, unpacked but not installed, with its own network and files.
 
-    ``name`` has at most 12 characters. ``cable`` and ``containers`` are ranges of unused addresses; containers of
-    the engine's default network are reachable from here. ``settings`` go into its daemon.json, ``programs`` is a
-    folder that comes first in its path. Its `runc` is this machine's, as the newer one needs a newer C
-    library.
+    ``name`` has at most 12 characters. ``cable`` and ``containers`` are unused address ranges. Containers in the
+    engine's default network get their addresses from ``containers`` and are reachable from this machine. ``settings``
+    are added to daemon.json. The folder ``programs`` comes first in the engine's PATH. The engine uses this machine's
+    `runc`, because the newer one needs a newer C library.
     """
 
     name: str
@@ -43,26 +43,26 @@ class SecondEngine:
 
     @property
     def folder(self) -> Path:
-        """The folder with all files of the engine; `down` removes it."""
+        """The folder with all of the engine's files. `down` removes it."""
         return STATE / self.name
 
     @property
     def socket(self) -> Path:
-        """Its socket."""
+        """The socket of the engine's API."""
         return self.folder / "docker.sock"
 
     @property
     def url(self) -> str:
-        """Its address, as in DOCKER_HOST."""
+        """The engine's address in the form of DOCKER_HOST."""
         return f"unix://{self.socket}"
 
     @property
     def address(self) -> str:
-        """The address at which this machine reaches its containers' published ports."""
+        """The address at which this machine reaches the ports that the engine's containers publish."""
         return str(self._namespace.there.ip)
 
     def up(self) -> None:
-        """Start it after removing the remains of an interrupted run; raises `SetUpError`."""
+        """Remove the remains of an interrupted run, then start the engine. Raises `SetUpError` if that fails."""
         if os.geteuid():
             raise SetUpError("A second engine for the tests needs root: run them as root.")
         install(PROGRAMS)
@@ -79,11 +79,11 @@ class SecondEngine:
         self._namespace.lead_to(self.containers)
 
     def down(self) -> None:
-        """Stop it and remove all its files; raises `SetUpError`."""
+        """Stop the engine and remove all its files. Raises `SetUpError` if that fails."""
         containerd, dockerd = self._daemons
         if dockerd.pid() and containerd.pid() and self._works("version"):
             ids = self.docker("ps", "--all", "--quiet").split()
-            # Kill the containers, because the engine would give each of them ten seconds to exit.
+            # Kill the containers, because the engine would give each of them ten seconds to exit when it stops.
             if ids:
                 self._works("rm", "--force", "--volumes", *ids)
         dockerd.stop()
@@ -97,11 +97,14 @@ class SecondEngine:
             shutil.rmtree(self.folder)
 
     def docker(self, *arguments: str) -> str:
-        """Return the output of a docker command on this engine; raises `SetUpError`."""
+        """Return the output of a docker command on this engine. Raises `SetUpError` if the command fails."""
         return run("docker", "--host", self.url, *arguments)
 
     def copy(self, *images: str) -> None:
-        """Copy images from this machine's engine, unless they are there already."""
+        """Copy the images that the second engine lacks from this machine's first engine.
+
+        Raises `SetUpError` if that fails.
+        """
         missing = [image for image in images if not self._works("image", "inspect", image)]
         if not missing:
             return
@@ -112,7 +115,7 @@ class SecondEngine:
             raise SetUpError(f"{', '.join(missing)} could not be copied to {self.url}: {done.stderr}")
 
     def logs(self) -> str:
-        """Return the ends of its logs."""
+        """Return the last lines of the logs of containerd and dockerd."""
         return "\n".join(f"--- {daemon.log}\n{daemon.log_tail()}" for daemon in self._daemons)
 
     @property
@@ -152,7 +155,7 @@ class SecondEngine:
             "exec-root": f"{self.folder}/run",
             "pidfile": f"{self.folder}/dockerd.pid",
             "containerd": str(self._containerd_socket),
-            # A unique name, which identifies the remains of its containers' groups.
+            # This name is unique, so that `Remains` can find the control groups of the engine's containers.
             "cgroup-parent": f"/{self.name}",
             "exec-opts": ["native.cgroupdriver=cgroupfs"],
             "bip": str(bridge),
@@ -163,7 +166,7 @@ class SecondEngine:
 
 @contextmanager
 def running(engine: SecondEngine) -> Iterator[SecondEngine]:
-    """Run an engine; one test session at a time has one with this name."""
+    """Run an engine. Only one test session at a time can run an engine with this name."""
     with locked(engine.name):
         try:
             engine.up()

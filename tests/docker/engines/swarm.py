@@ -1,4 +1,4 @@
-"""Two engines that form a swarm; the tests treat them as two machines with a cable between them."""
+"""Two engines that form a swarm. The tests treat them as two machines that are connected by a cable."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ NODES_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Swarm:
-    """The hub runs on ``manager``, which has no GPU; ``other`` has one, a name without a device."""
+    """A swarm whose hub runs on ``manager``. Only ``other`` has a GPU, which is a name without a device."""
 
     manager: SecondEngine
     other: SecondEngine
 
     @property
     def engines(self) -> tuple[SecondEngine, SecondEngine]:
-        """Both engines."""
+        """Both engines, with the manager first."""
         return self.manager, self.other
 
     def copy(self, *images: str) -> None:
-        """Copy images from this machine's engine to both."""
+        """Copy images from this machine's first engine to both engines of the swarm."""
         for engine in self.engines:
             engine.copy(*images)
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Keep the swarm from placing anything else on the other machine."""
+        """Prevent the swarm from starting anything on ``other``."""
         self._offer("pause")
         try:
             yield
@@ -48,7 +48,7 @@ class Swarm:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Pull the cable between the two, and plug it in at the end; in between, each treats the other as dead."""
+        """Disconnect the two engines, and reconnect them at the end. In between, each treats the other as dead."""
         self._plug("down")
         try:
             yield
@@ -63,13 +63,13 @@ class Swarm:
         run("ip", "-n", self.other.name, "link", "set", CABLE_ENDS[1], state)
 
     def logs(self) -> str:
-        """Return the ends of both engines' logs."""
+        """Return the last lines of both engines' logs."""
         return "\n".join(engine.logs() for engine in self.engines)
 
 
 @contextmanager
 def swarm() -> Iterator[Swarm]:
-    """Run both engines as one swarm: the first is its manager, node labels and GPUs are those of `Swarm`."""
+    """Run two engines as one swarm, in which ``other`` also has the node labels that the tests use."""
     manager = SecondEngine(
         name="farandole-s1", cable=IPv4Network("10.216.255.0/30"), containers=IPv4Network("10.216.0.0/24")
     )
@@ -97,7 +97,7 @@ def _form(manager: SecondEngine, other: SecondEngine) -> None:
 
 
 def node_id(engine: SecondEngine) -> str:
-    """Return an engine's id in its swarm."""
+    """Return the id of an engine's node in its swarm."""
     return engine.docker("info", "--format", "{{.Swarm.NodeID}}").strip()
 
 
@@ -106,7 +106,7 @@ def _ready(manager: SecondEngine) -> int:
 
 
 def _connect(one: SecondEngine, another: SecondEngine) -> tuple[IPv4Interface | str, str]:
-    """Connect the two with a cable; returns their addresses."""
+    """Connect both engines with a cable and return the addresses of its ends."""
     here, there = CABLE_ENDS
     run("ip", "link", "add", here, "netns", one.name, "type", "veth", "peer", "name", there, "netns", another.name)
     addresses = str(CABLE[1]), str(CABLE[2])

@@ -1,4 +1,4 @@
-"""The daemons of a one-node cluster: their commands, certificates and readiness."""
+"""The daemons of a one-node cluster, with their command lines, certificates and readiness checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ CERTIFICATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Commands:
-    """Daemons in the network behind ``enter``; ``address`` is the node's address there, ``folder`` has all files."""
+    """The commands of all daemons, which run in the network namespace that the command ``enter`` enters.
+
+    ``address`` is the node's address in this namespace, and ``folder`` contains all files of the daemons.
+    """
 
     folder: Path
     keys: Keys
@@ -43,16 +46,19 @@ class Commands:
 
     @property
     def socket(self) -> Path:
-        """containerd's socket."""
+        """The path of containerd's socket."""
         return self.folder / "containerd.sock"
 
     @property
     def url(self) -> str:
-        """The API server's address."""
+        """The URL of the API server."""
         return f"https://{self.address}:{API_PORT}"
 
     def make_keys(self, first_service: str) -> None:
-        """Create all certificates and kubeconfigs; ``first_service`` is the API server's address for pods."""
+        """Create all certificates and kubeconfigs.
+
+        ``first_service`` is the address at which pods reach the API server.
+        """
         self.keys.make_authority()
         for name, subject in CERTIFICATES.items():
             self.keys.make(name, subject)
@@ -64,11 +70,11 @@ class Commands:
             self.keys.kubeconfig(name, self.url)
 
     def all(self) -> list[Daemon]:
-        """Return all daemons in their starting order."""
+        """Return all daemons in the order in which they have to start."""
         return [*self.control_plane(), *self.node_daemons()]
 
     def control_plane(self) -> list[Daemon]:
-        """Return the daemons that a cluster has once."""
+        """Return the daemons of the control plane."""
         return [
             self._daemon("etcd", *self._etcd()),
             self._daemon("kube-apiserver", *self._api_server()),
@@ -77,7 +83,7 @@ class Commands:
         ]
 
     def node_daemons(self) -> list[Daemon]:
-        """Return the daemons of each node."""
+        """Return the daemons that run on each node."""
         return [
             self._daemon("containerd", "--config", str(self.folder / "containerd.toml")),
             self._daemon("kubelet", *self._kubelet()),
@@ -85,12 +91,12 @@ class Commands:
         ]
 
     def ready(self, daemon: Daemon) -> Callable[[], bool]:
-        """Return a function that says whether other daemons may rely on a daemon."""
+        """Return a function that checks whether other daemons can rely on ``daemon``."""
         checks: dict[str, Callable[[], bool]] = {
             "kube-apiserver": self._api_answers,
             "containerd": lambda: _listens(self.socket),
         }
-        # The other daemons retry until their peers answer.
+        # There are no checks for the other daemons, because they retry until their peers answer.
         return checks.get(daemon.name, lambda: True)
 
     def _api_answers(self) -> bool:
@@ -110,7 +116,7 @@ class Commands:
             f"--listen-peer-urls={ETCD_PEERS}",
             f"--initial-advertise-peer-urls={ETCD_PEERS}",
             f"--initial-cluster=default={ETCD_PEERS}",
-            # Durability is useless here, because the data is discarded anyway when the machine stops.
+            # Do not sync to disk, because the data is discarded anyway if the machine stops.
             "--unsafe-no-fsync",
         ]
 
@@ -124,7 +130,7 @@ class Commands:
             f"--tls-cert-file={keys.crt('api')}",
             f"--tls-private-key-file={keys.key('api')}",
             f"--client-ca-file={keys.authority}",
-            # There is no aggregation layer; clients look for its certificate all the same.
+            # There is no aggregation layer, but clients look for its certificate nevertheless.
             f"--requestheader-client-ca-file={keys.authority}",
             "--requestheader-allowed-names=nobody",
             f"--kubelet-certificate-authority={keys.authority}",
@@ -178,7 +184,7 @@ class Commands:
             f"--hostname-override={self.node}",
             f"--cluster-cidr={self.pods}",
             "--bind-address=127.0.0.1",
-            # A network namespace may not set the machine's limits on tracked connections.
+            # The value 0 keeps the machine's limits on tracked connections, which a network namespace may not change.
             *(f"--conntrack-{name}=0" for name in unchanged),
         ]
 

@@ -1,4 +1,4 @@
-"""Keys, certificates and kubeconfigs of a cluster that lives for one test session."""
+"""Keys, certificates and kubeconfigs of a cluster that exists for one test session."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ DAYS = "2"
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """Files in ``folder``, readable by root only; the cluster's authority signs all certificates."""
+    """The files in ``folder``, which only root can read. The cluster's own authority signs all certificates."""
 
     folder: Path
 
     @property
     def authority(self) -> Path:
-        """The certificate of the authority."""
+        """The path of the authority's certificate."""
         return self.folder / "ca.crt"
 
     def make_authority(self) -> None:
-        """Create the cluster's authority, and the keys that sign service accounts' tokens."""
+        """Create the cluster's certificate authority, and the keys that sign the tokens of service accounts."""
         self.folder.mkdir(mode=0o700)
         self._key("ca")
         subject = ("-subj", "/CN=farandole-test-ca", "-days", DAYS)
@@ -33,7 +33,7 @@ class Keys:
         self._openssl("ec", "-in", "accounts.key", "-pubout", "-out", "accounts.pub")
 
     def make(self, name: str, subject: str, addresses: tuple[str, ...] = ()) -> None:
-        """Create the key and certificate ``name``, for a client and for a server at ``addresses``."""
+        """Create the key and the certificate ``name``, which a client or a server at ``addresses`` can use."""
         uses = "keyUsage=digitalSignature,keyEncipherment\nextendedKeyUsage=clientAuth,serverAuth\n"
         names = f"subjectAltName={','.join(addresses)}\n" if addresses else ""
         (self.folder / f"{name}.ext").write_text(uses + names)
@@ -45,15 +45,15 @@ class Keys:
         )
 
     def crt(self, name: str) -> str:
-        """Return the path of a certificate."""
+        """Return the path of the certificate ``name``."""
         return str(self.folder / f"{name}.crt")
 
     def key(self, name: str) -> str:
-        """Return the path of a key."""
+        """Return the path of the key ``name``."""
         return str(self.folder / f"{name}.key")
 
     def kubeconfig(self, name: str, server: str) -> Path:
-        """Write the kubeconfig of the holder of the certificate ``name``; return its path."""
+        """Write a kubeconfig that uses the certificate ``name``, and return its path."""
         cluster = {"server": server, "certificate-authority-data": _base64(self.authority)}
         user = {
             "client-certificate-data": _base64(Path(self.crt(name))),

@@ -1,6 +1,7 @@
-"""A real Kubernetes of one node in its own network: `python -m tests.kubernetes.node.one_node up`, later `down`.
+"""A real Kubernetes cluster with one node, in its own network namespace.
 
-It has no name server, no registry, and no plugin that enforces NetworkPolicies. Volumes are folders of the node.
+`python -m tests.kubernetes.node.one_node up` starts the cluster, and `down` removes it. The cluster has no DNS server,
+no registry, and no plugin that enforces NetworkPolicies. Its volumes are folders on the node.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ READY_SECONDS = 120.0
 PODS_END_SECONDS = 30.0
 KERNEL = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
 KERNEL_KEYS = ("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")
-"""Settings of the kubelet that apply to the whole machine."""
+"""Kernel settings that the kubelet changes for the whole machine. They are restored when the cluster is removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneNode:
-    """The cluster ``name``, of at most 12 characters; its three networks are unused ranges of addresses."""
+    """The cluster ``name``, which has at most 12 characters. Its three networks are unused address ranges."""
 
     name: str
     cable: IPv4Network
@@ -54,21 +55,21 @@ class OneNode:
 
     @property
     def folder(self) -> Path:
-        """The folder with all files of the cluster; `down` removes it."""
+        """The folder with all of the cluster's files. `down` removes it."""
         return STATE / self.name
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
+        """The path of the administrator's kubeconfig."""
         return self.keys.folder / "admin.kubeconfig"
 
     @property
     def keys(self) -> Keys:
-        """Its certificates."""
+        """The cluster's keys and certificates."""
         return Keys(folder=self.folder / "keys")
 
     def up(self) -> None:
-        """Start it and return when it accepts pods; raises `SetUpError`."""
+        """Start the cluster and wait until it accepts pods. Raises `SetUpError` if that fails."""
         if os.geteuid():
             raise SetUpError("A Kubernetes for the tests needs root: run them as root.")
         install(PROGRAMS)
@@ -85,9 +86,9 @@ class OneNode:
         wait_for(self._is_ready, f"The readiness of the node (logs in {self.folder})", READY_SECONDS)
 
     def down(self) -> None:
-        """Stop it and remove all its files; raises `SetUpError`."""
+        """Stop the cluster and remove all its files. Raises `SetUpError` if that fails."""
         daemons = {daemon.name: daemon for daemon in self._commands.all()}
-        # Stop the daemons that recreate pods first, and the daemon that removes pods last.
+        # First stop the daemons that recreate pods. Keep the daemons that remove pods until all pods are gone.
         for name in ("kube-controller-manager", "kube-scheduler"):
             daemons.pop(name).stop()
         if all(daemons[name].pid() for name in ("kube-apiserver", "kubelet", "containerd")):
@@ -106,10 +107,10 @@ class OneNode:
 
     @contextmanager
     def without_control_plane(self) -> Iterator[None]:
-        """Stop the whole control plane, as a restart of its only machine does.
+        """Stop the whole control plane for a while, as when its only machine restarts.
 
-        Stopping only the API server is not enough: its clients retry ever more rarely, up to once a minute, and until
-        then no claim would get its volume.
+        Stopping only the API server is not enough. Its clients wait longer after each failed attempt, up to a minute,
+        and no volume claim is bound before their next attempt.
         """
         built, daemons = programs.servers(), self._commands.control_plane()
         try:
@@ -120,7 +121,7 @@ class OneNode:
             self._start([daemon for daemon in daemons if daemon.pid() is None], built)
 
     def kubectl(self, *arguments: str, typed: str | None = None) -> str:
-        """Return a kubectl command's output; raises `SetUpError` with it."""
+        """Return the output of a kubectl command. Raises `SetUpError` with its error output if the command fails."""
         done = self.try_kubectl(*arguments, typed=typed)
         if done.returncode:
             raise SetUpError(f"kubectl {' '.join(arguments)} ended with status {done.returncode}:\n{done.stderr}")
@@ -129,16 +130,19 @@ class OneNode:
     def try_kubectl(
         self, *arguments: str, typed: str | None = None, seconds: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        """Run a kubectl command, which may fail."""
+        """Run a kubectl command and return its result, even if the command fails."""
         command = self.command(*arguments)
         return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=seconds, check=False)
 
     def command(self, *arguments: str) -> list[str]:
-        """Return a kubectl command with the administrator's rights."""
+        """Return the command line of kubectl with the administrator's kubeconfig and these arguments."""
         return [self._program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
 
     def patch_status(self, **status: Any) -> None:
-        """Change the node's status, which this version of kubectl cannot do; raises `HTTPError`."""
+        """Change the node's status through the API, because this version of kubectl cannot.
+
+        Raises `HTTPError` if the API server refuses the change.
+        """
         answer = local_session().patch(
             f"{self._commands.url}/api/v1/nodes/{NODE}/status",
             data=json.dumps({"status": status}),
@@ -150,11 +154,11 @@ class OneNode:
         answer.raise_for_status()
 
     def ctr(self, *arguments: str) -> str:
-        """Return the output of containerd's client; raises `SetUpError`."""
+        """Return the output of a command of ctr, containerd's client. Raises `SetUpError` if the command fails."""
         return run(self._program("ctr"), "--address", str(self._commands.socket), "--namespace", "k8s.io", *arguments)
 
     def copy(self, *images: str) -> None:
-        """Copy images from this machine's engine, under the same names; raises `SetUpError`."""
+        """Copy images from this machine's Docker engine, with their names. Raises `SetUpError` if that fails."""
         command = [self._program("ctr"), "--address", str(self._commands.socket), "--namespace", "k8s.io"]
         with subprocess.Popen(["docker", "save", *images], stdout=subprocess.PIPE) as save:
             load = [*command, "images", "import", "-"]
@@ -163,7 +167,7 @@ class OneNode:
             raise SetUpError(f"{', '.join(images)} could not be copied: {done.stderr}. Are they there? `make images`")
 
     def logs(self, lines: int = 40) -> str:
-        """Return the ends of the daemons' logs."""
+        """Return the last lines of the daemons' logs."""
         return "\n".join(f"--- {daemon.log}\n{daemon.log_tail(lines)}" for daemon in self._commands.all())
 
     @property
@@ -209,7 +213,7 @@ class OneNode:
             "kubelet.json": json.dumps(
                 settings.kubelet(self.folder, self.keys, address=self._commands.address, groups=self.name)
             ),
-            # Nothing listens at this address, so clients get an error at once.
+            # Nothing listens at this address, so that DNS queries fail immediately.
             "resolv.conf": "nameserver 127.0.0.1\n",
         }
         for name, text in texts.items():
@@ -217,7 +221,10 @@ class OneNode:
         pause.write_image(self.folder / "pause.tar", settings.PAUSE_IMAGE, built / "pause")
 
     def _volumes(self) -> str:
-        """Return volumes for claims without a class: folders that every user may write."""
+        """Return the manifest of volumes for claims without a storage class.
+
+        Each volume is a folder that all users can write to.
+        """
         (self.folder / "volumes").mkdir()
         items = []
         for number in range(VOLUMES):
@@ -241,12 +248,12 @@ class OneNode:
         return account.returncode == 0 and node.stdout == "True"
 
     def _end_pods(self) -> None:
-        """Let the kubelet remove all pods, with their networks and mounts."""
+        """Delete all pods, and let the kubelet remove their containers, networks and mounts."""
         self.try_kubectl("delete", "pods", "--all", "--all-namespaces", "--wait=false", "--grace-period=1", seconds=30)
         try:
             wait_for(lambda: not self.ctr("containers", "list", "--quiet").strip(), "The end of pods", PODS_END_SECONDS)
         except SetUpError as exc:
-            # Kill the remaining processes.
+            # Continue, because `down` kills the remaining processes.
             print(exc, flush=True)
 
     def _save_kernel(self) -> None:
@@ -262,14 +269,17 @@ class OneNode:
 
 
 def _group_roots() -> list[Path]:
-    """Return this machine's control group folders: one for each controller, or one for all."""
+    """Return the folders of this machine's control groups.
+
+    Version 1 has one folder for each controller, version 2 has a single folder.
+    """
     if (CGROUPS / "cgroup.procs").exists():
         return [CGROUPS]
     return [path for path in CGROUPS.iterdir() if (path / "tasks").exists() and not path.is_symlink()]
 
 
 def _fill_cpuset(root: Path, name: str) -> None:
-    """Assign CPUs to a new control group, because a new group has none in version 1."""
+    """Assign CPUs and memory to a new control group, because version 1 creates groups without any."""
     for file in ("cpuset.cpus", "cpuset.mems"):
         if (root / file).exists():
             (root / name / file).write_text((root / file).read_text())
@@ -285,7 +295,7 @@ ONLY = OneNode(
 
 @contextmanager
 def running(node: OneNode = ONLY) -> Iterator[OneNode]:
-    """Run a cluster; one test session at a time has one with this name."""
+    """Run a cluster. Only one test session at a time can run the cluster with this name."""
     with locked(node.name):
         try:
             node.up()

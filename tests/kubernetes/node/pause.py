@@ -1,4 +1,7 @@
-"""The image of the process that holds a pod's namespaces: one static program, in the form of `docker save`."""
+"""The image of the process that holds a pod's namespaces.
+
+It contains one static program and has the format of `docker save`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write_image(path: Path, name: str, program: Path) -> None:
-    """Write an image ``name`` that contains only ``program`` and runs it."""
+    """Write an image with the name ``name`` that contains only ``program`` and runs it."""
     layer = _archive({program.name: program.read_bytes()}, mode=0o755)
     config = {
         "architecture": "amd64",

@@ -1,7 +1,7 @@
 """The programs of a Kubernetes node, from Debian's packages or built from Debian's source.
 
-Debian 12 has the source of Kubernetes 1.20.2 and builds only kubectl. `python -m tests.kubernetes.node.programs`
-builds the rest once, in about ten minutes of CPU time.
+Debian 12 has the source of Kubernetes 1.20.2, but builds only kubectl from it. `python -m
+tests.kubernetes.node.programs` builds the other programs once, which takes about ten minutes of CPU time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubel
 GO = "1.19"
 VERSION = "v1.20.2"
 SOURCE = "src/k8s.io/kubernetes"
-"""In a GOPATH: such an old source builds nowhere else."""
+"""The folder of the source, which is inside a GOPATH because such an old source cannot be built elsewhere."""
 PAUSE = "build/pause/linux/pause.c"
 BUILDERS = {
     "dpkg-source": "dpkg-dev",
@@ -31,18 +31,24 @@ BUILDERS = {
 
 
 def servers() -> Path:
-    """Return a folder with the built programs and `pause`; raises `SetUpError`."""
+    """Return the folder with the built programs and `pause`, after building them if necessary.
+
+    Raises `SetUpError` if the build fails.
+    """
     return kept(f"{RELEASE}-kubernetes-servers", _timed_build)
 
 
 def packaged() -> list[Path]:
-    """Return the folders with the packages' programs; raises `SetUpError`."""
+    """Return the folders with the programs from Debian's packages.
+
+    Raises `SetUpError` if the packages are unavailable.
+    """
     root = unpack(RELEASE, *PACKAGES)
     return [root / "usr/bin", root / "usr/sbin"]
 
 
 def network_plugins() -> Path:
-    """Return the folder with the network plugins' programs; raises `SetUpError`."""
+    """Return the folder with the network plugins. Raises `SetUpError` if their package is unavailable."""
     return unpack(RELEASE, *PACKAGES) / "usr/lib/cni"
 
 
@@ -72,7 +78,7 @@ def _build(part: Path) -> None:
 
 
 def _fetch(part: Path, source: Path) -> None:
-    """Get the source and the compiler; apt checks them against Debian's signed checksums."""
+    """Download the source and the compiler. apt verifies both with Debian's signed checksums."""
     apt = own_apt(part / "apt", RELEASE)
     run(*apt, "download", f"golang-{GO}-go", f"golang-{GO}-src", folder=part / "apt")
     for package in (part / "apt").glob("*.deb"):
@@ -83,7 +89,7 @@ def _fetch(part: Path, source: Path) -> None:
 
 
 def _environment(part: Path) -> dict[str, str]:
-    """Return the environment that keeps the compiler's files in ``part`` and needs neither network nor C."""
+    """Return environment variables for a build that keeps its files in ``part`` and does without cgo."""
     return {
         "GOROOT": str(part / f"go/usr/lib/go-{GO}"),
         "GOPATH": str(part),
@@ -95,7 +101,7 @@ def _environment(part: Path) -> dict[str, str]:
 
 
 def _version_file() -> str:
-    """Return the version information that the build would otherwise ask git for."""
+    """Return the version information that the build would otherwise read from git."""
     _, minor, _ = VERSION.split(".")
     return (
         "KUBE_GIT_COMMIT='debian'\nKUBE_GIT_TREE_STATE='clean'\n"

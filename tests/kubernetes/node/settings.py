@@ -1,4 +1,4 @@
-"""The configuration of a node's daemons: containerd, the kubelet, and the network plugin."""
+"""The configuration files of a node's containerd, kubelet and network plugin."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 PAUSE_IMAGE = "farandole.test/pause:1"
 NETWORK = "farandole-kubernetes"
 RESULTS = Path("/var/lib/cni/results")
-"""The plugins' records of each pod of any cluster; those of killed pods stay forever."""
+"""The folder in which the network plugins record the pods of all clusters. The records of killed pods remain there."""
 
 
 def containerd(folder: Path, socket: Path, plugins: Path) -> str:
-    """Return containerd's configuration; all its files are in ``folder``, the pods' network namespaces too."""
+    """Return containerd's configuration. All its files, including the pods' network namespaces, are in ``folder``."""
     return f"""version = 2
 root = "{folder}/containerd"
 state = "{folder}/containerd-run"
@@ -36,7 +36,10 @@ state = "{folder}/containerd-run"
 
 
 def network(folder: Path, pods: IPv4Network) -> dict[str, Any]:
-    """Return the pods' network: a cable from each pod to the node, so that all packets pass the rules of Services."""
+    """Return the configuration of the pods' network.
+
+    Each pod has its own link to the node, so that all packets pass through the firewall rules of Services.
+    """
     addresses = {
         "type": "host-local",
         "dataDir": f"{folder}/addresses",
@@ -48,7 +51,7 @@ def network(folder: Path, pods: IPv4Network) -> dict[str, Any]:
 
 
 def forget_networks(results: Path = RESULTS) -> None:
-    """Remove the records of pods in our network."""
+    """Remove the records of pods in the tests' network."""
     for result in results.glob(f"{NETWORK}-*-eth0"):
         pod = result.name.removeprefix(f"{NETWORK}-").removesuffix("-eth0")
         (results / f"cni-loopback-{pod}-lo").unlink(missing_ok=True)
@@ -56,7 +59,7 @@ def forget_networks(results: Path = RESULTS) -> None:
 
 
 def kubelet(folder: Path, keys: Keys, *, address: str, groups: str) -> dict[str, Any]:
-    """Return the kubelet's configuration; ``groups`` is the control group of all pods."""
+    """Return the kubelet's configuration. ``groups`` is the control group that contains all pods."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -73,10 +76,10 @@ def kubelet(folder: Path, keys: Keys, *, address: str, groups: str) -> dict[str,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{groups}",
         "failSwapOn": False,
-        # The first report waits this long, and the test session with it.
+        # Report often, because the test session has to wait this long for the first report.
         "nodeStatusUpdateFrequency": "2s",
         "resolvConf": f"{folder}/resolv.conf",
-        # The images were imported by hand and cannot be pulled again.
+        # Keep unused images, because they were imported and cannot be pulled again.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
     }

@@ -34,7 +34,7 @@ def ensure() -> None:
         _import(folder)
     finally:
         shutil.rmtree(folder)
-    print(f"made {NAME}, with {certificates} certificates of this machine's own", flush=True)
+    print(f"built {NAME} with {certificates} additional certificates from this machine", flush=True)
 
 
 def _fill(root: Path) -> int:

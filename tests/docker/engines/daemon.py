@@ -71,7 +71,7 @@ class Daemon:
             return process.poll() is not None or ready()
 
         try:
-            wait_for(ready_or_over, f"The start of {self.name}", START_SECONDS)
+            wait_for(ready_or_over, f"Starting {self.name}", START_SECONDS)
             if process.poll() is not None:
                 raise SetUpError(f"{shlex.join(self.command)} ended with status {process.returncode}.")
         except SetUpError as exc:
@@ -83,7 +83,7 @@ class Daemon:
         if pid is None:
             return False
         os.kill(pid, signal.SIGTERM)
-        wait_for(lambda: not self._runs(pid), f"The end of {self.name} (process {pid})", STOP_SECONDS)
+        wait_for(lambda: not self._runs(pid), f"Stopping {self.name} (process {pid})", STOP_SECONDS)
         self._pid_file.unlink()
         return True
 

@@ -50,7 +50,7 @@ def mirror() -> str:
         address, release = line.split()
         if release == RELEASE:
             return address
-    raise SetUpError(f"apt has no source for Debian {RELEASE} on this machine: add one to /etc/apt/sources.list.d.")
+    raise SetUpError(f"apt has no source for Debian {RELEASE} on this machine. Add one to /etc/apt/sources.list.d.")
 
 
 def unpack_newer(*packages: str) -> Path:

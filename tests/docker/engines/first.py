@@ -53,8 +53,8 @@ def check_local() -> None:
     host = os.environ.get("DOCKER_HOST")
     if host and host not in LOCAL:
         raise SetUpError(
-            f"DOCKER_HOST is {host}, and the tests need this machine's own engine: they give containers its socket and "
-            "reach their ports. Unset DOCKER_HOST."
+            f"DOCKER_HOST is {host}, but the tests need this machine's own engine, because they mount its socket and "
+            "connect to the ports of its containers. Unset DOCKER_HOST."
         )
 
 
@@ -65,7 +65,7 @@ def _start() -> None:
         return
     daemon = _daemon()
     if daemon.pid():
-        wait_for(_answers, f"The answer of the engine that runs already ({daemon.log})", START_SECONDS)
+        wait_for(_answers, f"Waiting for the engine that is already running (log: {daemon.log})", START_SECONDS)
         return
     forget_killed(daemon.folder / PID_FILE, CONTAINERD_PID)
     daemon.start(_answers)
@@ -111,8 +111,8 @@ def _ensure_plugins() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(plugin, folder)
         if not _works(name, "version"):
-            raise SetUpError(f"Docker's plugin {name} does not run, see `docker {name} version`.")
-        print(f"plugin {name} put into {folder}", flush=True)
+            raise SetUpError(f"Docker's plugin {name} does not work. Run `docker {name} version` to see why.")
+        print(f"installed the plugin {name} in {folder}", flush=True)
 
 
 if __name__ == "__main__":

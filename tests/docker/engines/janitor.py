@@ -41,9 +41,9 @@ def sweep() -> None:
     """
     said: list[str] = []
     try:
-        wait_for(lambda: not _remove_found(said), "The removal of what an earlier test session left", SWEEP_SECONDS)
+        wait_for(lambda: not _remove_found(said), "Removing what an earlier test session left behind", SWEEP_SECONDS)
     except SetUpError as exc:
-        raise SetUpError(f"{exc} Remove it by hand. The engine says:\n{''.join(said[-3:])}") from exc
+        raise SetUpError(f"{exc} Remove it by hand. The last errors from the engine:\n{''.join(said[-3:])}") from exc
     if os.geteuid() == 0:
         open_firewall()
 

@@ -25,7 +25,7 @@ def locked(name: str, seconds: float = WAIT_SECONDS, folder: Path = LOCKS) -> It
     """
     path = folder / f"{name}.lock"
     with path.open("w") as lock:
-        wait_for(lambda: _taken(lock), f"The wait for the end of another test session, which holds {path},", seconds)
+        wait_for(lambda: _taken(lock), f"Waiting for another test session, which holds {path},", seconds)
         yield
 
 

@@ -40,7 +40,7 @@ class Remains:
                     os.kill(pid, signal.SIGKILL)
             return not found
 
-        wait_for(over, f"The end of the containers of {self.name}", STOP_SECONDS)
+        wait_for(over, f"Killing the containers of {self.name}", STOP_SECONDS)
 
     def unmount(self) -> None:
         """Unmount everything below the folder, starting with the newest mount."""
@@ -50,7 +50,7 @@ class Remains:
 
     def remove_groups(self) -> None:
         """Remove the control groups. Raises `SetUpError` if they stay busy."""
-        wait_for(self._groups_gone, f"The end of the control groups {self.name}", STOP_SECONDS)
+        wait_for(self._groups_gone, f"Removing the control groups {self.name}", STOP_SECONDS)
 
     def _groups(self) -> list[Path]:
         """Return the control groups. Inner groups come before the groups that contain them."""

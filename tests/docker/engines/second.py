@@ -64,7 +64,7 @@ class SecondEngine:
     def up(self) -> None:
         """Remove the remains of an interrupted run, then start the engine. Raises `SetUpError` if that fails."""
         if os.geteuid():
-            raise SetUpError("A second engine for the tests needs root: run them as root.")
+            raise SetUpError("The tests start a second engine, which requires root. Run them as root.")
         install(PROGRAMS)
         binaries = unpack_newer("docker.io", "containerd")
         self.down()

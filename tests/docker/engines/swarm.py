@@ -54,7 +54,7 @@ class Swarm:
             yield
         finally:
             self._plug("up")
-            wait_for(lambda: _ready(self.manager) == 2, "The swarm whose cable is plugged in again", NODES_SECONDS)
+            wait_for(lambda: _ready(self.manager) == 2, "Reconnecting the swarm", NODES_SECONDS)
 
     def _offer(self, availability: str) -> None:
         self.manager.docker("node", "update", f"--availability={availability}", node_id(self.other))
@@ -91,7 +91,7 @@ def _form(manager: SecondEngine, other: SecondEngine) -> None:
     manager.docker("swarm", "init", f"--advertise-addr={first}", "--default-addr-pool=10.216.64.0/18")
     token = manager.docker("swarm", "join-token", "--quiet", "worker").strip()
     other.docker("swarm", "join", f"--advertise-addr={second}", f"--token={token}", str(first))
-    wait_for(lambda: _ready(manager) == 2, "The swarm of two engines", NODES_SECONDS)
+    wait_for(lambda: _ready(manager) == 2, "Forming the swarm", NODES_SECONDS)
     label = f"--label-add=farandole.gpu={GPU_CLASS}"
     manager.docker("node", "update", label, "--label-add=disk=fast", node_id(other))
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Starts as root, gives the folder to the user postgres and continues as that user; creates a database in an empty folder.
+# Starts as root, gives the data folder to the user postgres and continues as this user. Creates a database if the
+# folder is empty.
 set -eu
 
 if [ "$(id -u)" = 0 ]; then
@@ -16,7 +17,7 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
     rm "$password"
     echo 'host all all all scram-sha-256' >>"$PGDATA/pg_hba.conf"
     echo "listen_addresses = '*'" >>"$PGDATA/postgresql.conf"
-    # On its socket only: nobody may take it for ready yet.
+    # Listen on the Unix socket only, so that no client considers the server ready before the database exists.
     pg_ctl --wait --options="-c listen_addresses=''" start
     [ "$POSTGRES_DB" = postgres ] || createdb --username="$POSTGRES_USER" "$POSTGRES_DB"
     pg_ctl --wait --mode=fast stop

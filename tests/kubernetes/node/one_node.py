@@ -71,7 +71,7 @@ class OneNode:
     def up(self) -> None:
         """Start the cluster and wait until it accepts pods. Raises `SetUpError` if that fails."""
         if os.geteuid():
-            raise SetUpError("A Kubernetes for the tests needs root: run them as root.")
+            raise SetUpError("The tests start a Kubernetes node, which requires root. Run them as root.")
         install(PROGRAMS)
         built = programs.servers()
         self.down()
@@ -83,7 +83,7 @@ class OneNode:
         self.kubectl("create", "-f", "-", typed=self._volumes())
         self._start(self._commands.node_daemons(), built)
         self.ctr("images", "import", str(self.folder / "pause.tar"))
-        wait_for(self._is_ready, f"The readiness of the node (logs in {self.folder})", READY_SECONDS)
+        wait_for(self._is_ready, f"Starting the node (logs: {self.folder})", READY_SECONDS)
 
     def down(self) -> None:
         """Stop the cluster and remove all its files. Raises `SetUpError` if that fails."""
@@ -164,7 +164,9 @@ class OneNode:
             load = [*command, "images", "import", "-"]
             done = subprocess.run(load, stdin=save.stdout, capture_output=True, text=True, check=False)
         if done.returncode or save.returncode:
-            raise SetUpError(f"{', '.join(images)} could not be copied: {done.stderr}. Are they there? `make images`")
+            raise SetUpError(
+                f"{', '.join(images)} could not be copied: {done.stderr}\nRun `make images` if one is missing."
+            )
 
     def logs(self, lines: int = 40) -> str:
         """Return the last lines of the daemons' logs."""
@@ -251,7 +253,9 @@ class OneNode:
         """Delete all pods, and let the kubelet remove their containers, networks and mounts."""
         self.try_kubectl("delete", "pods", "--all", "--all-namespaces", "--wait=false", "--grace-period=1", seconds=30)
         try:
-            wait_for(lambda: not self.ctr("containers", "list", "--quiet").strip(), "The end of pods", PODS_END_SECONDS)
+            wait_for(
+                lambda: not self.ctr("containers", "list", "--quiet").strip(), "Removing the pods", PODS_END_SECONDS
+            )
         except SetUpError as exc:
             # Continue, because `down` kills the remaining processes.
             print(exc, flush=True)

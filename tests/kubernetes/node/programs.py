@@ -53,7 +53,7 @@ def network_plugins() -> Path:
 
 
 def _timed_build(part: Path) -> None:
-    print(f"building Kubernetes {VERSION} from Debian's source, for some ten minutes", flush=True)
+    print(f"building Kubernetes {VERSION} from Debian's source, which takes about ten minutes", flush=True)
     begun = time.monotonic()
     _build(part)
     minutes, seconds = divmod(round(time.monotonic() - begun), 60)

@@ -25,7 +25,7 @@ state = "{folder}/containerd-run"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
   netns_mounts_under_state_dir = true
-  # The usual one is below this process's own, which not every root may set.
+  # The default OOM score of pods is lower than that of this process, and not every root may lower it.
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"

@@ -1,4 +1,4 @@
-"""Rank, size and device of this process, from environment variables that the driver sets before it forms a world."""
+"""Rank, size and device of this process. The driver sets the environment variables for them before it forms a world."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def device() -> torch.device:
 
 
 def _number(variable: str, *, default: int) -> int:
-    """Return the number in an environment variable."""
+    """Return the integer in an environment variable, or ``default`` if the variable is not set."""
     text = os.environ.get(variable, "")
     if not text:
         return default

@@ -1,4 +1,7 @@
-"""Functions that the driver calls on a rank, by expressions that leave the user's namespace unchanged."""
+"""Functions that the driver calls on a rank.
+
+The driver evaluates them as expressions, which leave the user's namespace unchanged.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def preload(backend: str) -> dict[str, str]:
 
 
 def form(environment: dict[str, str]) -> None:
-    """Leave the current world, if any, and join the one that ``environment`` describes."""
+    """Leave the current world, if any, and join the world that ``environment`` describes."""
     membership.form_world(environment)
 
 
@@ -65,7 +68,7 @@ def open_store(host: str) -> int:
 
 
 def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") -> None:
-    """Begin the run ``run_id``, with the run's folder and the folder of the run to resume from.
+    """Begin the run ``run_id``. ``resume`` is the folder of the run to resume from.
 
     The run is elastic if ``lr_rule`` is not empty.
     """
@@ -85,7 +88,7 @@ def end() -> None:
 
 
 def mark_world_broken(interrupted: bool = False) -> None:
-    """Note that the world is broken, and whether the next interrupt comes from the driver."""
+    """Record that the world is broken, and whether the next interrupt comes from the driver."""
     membership.current().mark_world_broken(interrupted=interrupted)
 
 

@@ -83,7 +83,7 @@ def _set_up(member: ElasticClient, state: State) -> run.LoadedCheckpoint | None:
     copies = MemoryCheckpoint(reporter.current().run)
     # If the cell of a new rank fails before the rank has joined, the copies stay: the next rank may depend on them.
     run.current().at_end(lambda: None if context.outside() else copies.remove())
-    # The copy comes first, because `at_commit` may raise WorldChange, which skips later hooks.
+    # Copies are made first, because `at_commit` may raise WorldChange, which skips later hooks.
     state.on_commit(lambda _: copies.save(state, member.lr_size))
     state.on_commit(member.at_commit)
     if not context.outside():
@@ -95,13 +95,13 @@ def _set_up(member: ElasticClient, state: State) -> run.LoadedCheckpoint | None:
 
 
 def _roll_back(member: ElasticClient, state: State, *, failed: bool) -> None:
-    """Leave a failed world and restore the last commit. Start again if the driver interrupts this."""
+    """Leave a failed world and restore the last commit. Retry if the driver interrupts the rollback."""
     while True:
         try:
             if failed:
                 # Unblocks peers that are waiting for this rank in a collective, without the driver's help.
                 membership.abandon_world()
-            # Also needed if no rank failed: without a restore, a loader would not continue in the middle of its epoch.
+            # Needed even if no rank failed, because otherwise a loader would not continue in the middle of its epoch.
             restore_last_commit(state)
         except KeyboardInterrupt:
             if not member.interrupted:
@@ -126,9 +126,9 @@ def restore_last_commit(state: State) -> None:
 
 
 def join(member: ElasticClient, state: State, loaded: run.LoadedCheckpoint | None = None) -> None:
-    """Synchronize the ranks of this world from the rank whose state has the most commits.
+    """Copy the state with the most commits to all ranks of this world, and scale the learning rate to its size.
 
-    ``loaded`` is the checkpoint that this rank has loaded, if this rank is new.
+    ``loaded`` is the checkpoint that this rank has loaded, if this is a new rank.
     """
     from farandole.ranks.training.parallel import rejoin
     from farandole.ranks.world import collectives
@@ -164,6 +164,6 @@ def _scale_scheduler(part: Any, factor: float) -> None:
             setattr(part, name, [rate * factor for rate in rates])
     if isinstance(least := getattr(part, "eta_min", None), float | int):
         part.eta_min = least * factor
-    # The members of ChainedScheduler and SequentialLR.
+    # ChainedScheduler and SequentialLR keep their members in this attribute.
     for scheduler in getattr(part, "_schedulers", ()):
         _scale_scheduler(scheduler, factor)

@@ -1,4 +1,7 @@
-"""The random number generators of this rank: Python, NumPy (if imported), torch on the CPU and on the rank's GPU."""
+"""Captures, restores and seeds the random number generators of this rank.
+
+These are the generators of Python, of NumPy (if imported), and of torch on the CPU and on the rank's GPU.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def capture() -> dict[str, Any]:
 
 
 def restore(states: dict[str, Any]) -> None:
-    """Set the generators to ``states`` from `capture`. Generators missing there or on this rank are ignored."""
+    """Set the generators to ``states`` from `capture`. Generators that are missing on either side are ignored."""
     if "python" in states:
         random.setstate(states["python"])
     if "torch" in states:
@@ -37,7 +40,7 @@ def restore(states: dict[str, Any]) -> None:
 
 def seed(number: int, rank: int) -> None:
     """Seed all generators from ``number`` and ``rank``, for a rank without a saved state."""
-    # Seeding from a string gives uncorrelated generators for neighbouring numbers. The sum of both numbers would not.
+    # Seeding from a string gives uncorrelated generators for neighbouring numbers, unlike the sum of both numbers.
     own = random.Random(f"{number}/{rank}").getrandbits(32)
     random.seed(own)
     torch.manual_seed(own)

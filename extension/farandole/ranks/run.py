@@ -1,4 +1,4 @@
-"""The current run of this rank: its folder, the run to resume from, and the callbacks for its end."""
+"""The current run of this rank, with its folder, the run to resume from and the callbacks for the end of the run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from farandole.ranks.metrics import reporter
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedCheckpoint:
-    """A checkpoint that a new rank has loaded: its step, and the number of ranks that wrote it."""
+    """The step of a checkpoint that a new rank has loaded, and the number of ranks that wrote the checkpoint."""
 
     step: int
     ranks: int
 
 
 class CurrentRun:
-    """The run that the driver has announced. The folders are None between runs and without a driver."""
+    """The run that the driver has announced. Both folders are None between runs and without a driver."""
 
     def __init__(self) -> None:
         self.begin("", "")
@@ -39,7 +39,7 @@ class CurrentRun:
     def end(self) -> None:
         """Call the callbacks from `at_end` and leave the run. Warn if the cell should have resumed but did not."""
         try:
-            with contextlib.ExitStack() as stack:  # calls all of them, even if one raises
+            with contextlib.ExitStack() as stack:  # all callbacks are called, even if one raises
                 for callback in reversed(self._exit_callbacks):
                     stack.callback(callback)
             if self.resume is not None and context.rank() == 0:
@@ -52,7 +52,7 @@ class CurrentRun:
         self._exit_callbacks.append(callback)
 
     def on_catch_up(self, state: object, load: Callable[[], LoadedCheckpoint | None]) -> None:
-        """Have `catch_up` call ``load`` for this state."""
+        """Register ``load`` as the function that `catch_up` calls for this state."""
         self._loaders[state] = load
 
     def catch_up(self, state: object) -> LoadedCheckpoint | None:
@@ -71,7 +71,7 @@ def current() -> CurrentRun:
 
 
 def notice(text: str) -> None:
-    """Show the user a one-sentence notice: in the run's dashboard, or on stderr if there is no run."""
+    """Show the user a one-sentence notice, in the run's dashboard or, if there is no run, on stderr."""
     if reporter.current().run:
         reporter.send({"kind": Kind.NOTICE, "rank": context.rank(), "time": time.time(), "text": text})
     else:

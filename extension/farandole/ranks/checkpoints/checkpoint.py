@@ -1,4 +1,4 @@
-"""``fd.checkpoint``: write a state to disk while training runs, and resume from the checkpoints of another run."""
+"""``fd.checkpoint``: write a state to disk during training, and resume from the checkpoints of another run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from farandole.ranks.state.state import State
 from farandole.ranks.world import collectives
 
 END_SECONDS = 120.0
-"""Time limit for the end of a run to wait for a checkpoint that is being written."""
+"""Maximum time in seconds that the end of a run waits for a checkpoint that is being written."""
 NEXT_DECISION = "checkpoint.meet"
-"""Key among the state's extras: the commit at which the ranks next decide together whether a checkpoint is due."""
+"""Key in the state's extras for the commit at which the ranks next decide together whether a checkpoint is due."""
 
 
 def checkpoint(
@@ -35,22 +35,22 @@ def checkpoint(
     folder: str | Path | None = None,
     resume: str | Path | None = None,
 ) -> Checkpoints:
-    """Write ``state`` to disk while training runs, and resume from an earlier checkpoint.
+    """Write ``state`` to disk during training, and resume from an earlier checkpoint.
 
-    Call it once, on all ranks, before the training loop:
+    Call this function once, on all ranks, before the training loop.
 
-    - Checkpoints are written at ``state.commit()``, by rank 0, in a background thread. All ranks have to commit at the
-      same steps.
-    - A resumed run may have another number of ranks. It continues with the saved model, optimizer, position in the data
-      and random numbers. The exception are random numbers that the worker processes of a DataLoader draw: after a
-      resume in the middle of an epoch they differ.
+    - Rank 0 writes the checkpoints at ``state.commit()``, in a background thread. All ranks must commit at the same
+      steps.
+    - A resumed run may have a different number of ranks. It continues with the saved model, optimizer, position in the
+      data and random numbers. The only exception is the random numbers that a DataLoader's worker processes draw, which
+      differ after a resume in the middle of an epoch.
 
     Args:
         state (State): the state to write, from :func:`farandole.state`.
         every (int or str): number of commits between checkpoints, or a duration, e.g. ``"10s"``, ``"5min"``, ``"1h"``.
-        keep (int): number of checkpoints to keep; older ones are deleted. At least 1.
-        folder (str or Path, optional): where to write. The default is ``checkpoints`` in the run's folder, or in the
-            current folder outside a run.
+        keep (int): number of checkpoints to keep, at least 1. Older checkpoints are deleted.
+        folder (str or Path, optional): the folder to write to. The default is ``checkpoints`` in the run's folder, or
+            in the current folder outside a run.
         resume (str or Path, optional): the folder of a run, or of checkpoints, to resume from. The default is the run
             that ``%%distributed_train --resume`` names.
 
@@ -59,7 +59,7 @@ def checkpoint(
 
     Raises:
         UsageError: an argument is wrong, there is no intact checkpoint to resume from, or other users may have written
-            it.
+            the checkpoint.
     """
     if type(keep) is not int or keep < 1:
         raise UsageError(f"fd.checkpoint: keep is {keep!r}; keep at least 1.")
@@ -76,10 +76,10 @@ def checkpoint(
 
 
 class Checkpoints:
-    """The checkpoints of one state; rank 0 writes them one at a time, in a thread.
+    """The checkpoints of one state. Rank 0 writes them one at a time, in a background thread.
 
     Attributes:
-        folder (Path): where the checkpoints are.
+        folder (Path): the folder that contains the checkpoints.
         resumed (int or None): step of the checkpoint that was loaded at the start.
     """
 
@@ -95,39 +95,39 @@ class Checkpoints:
         state.extras[NEXT_DECISION] = self._schedule.next_decision(state.commits)
 
     def at_commit(self, state: State) -> None:
-        """Start writing the state that was just committed if a checkpoint is due."""
+        """If a checkpoint is due, start writing the state that was just committed."""
         if state.commits < state.extras[NEXT_DECISION]:
             return
         if found := self._decide(state):
             self._start_writing(state, found)
 
     def save(self) -> None:
-        """Commit, write a checkpoint of that commit and wait until it is on disk. All ranks have to call it."""
+        """Commit, write a checkpoint of that commit and wait until it is on disk. All ranks must call this method."""
         self.wait()
         state = self._state
-        state.extras[NEXT_DECISION] = state.commits + 2  # keeps this commit's hook from writing it as well
+        state.extras[NEXT_DECISION] = state.commits + 2  # prevents the commit hook from writing it too
         state.commit()
         self._start_writing(state, self._decide(state, force=True) or [])
         self.wait()
 
     def wait(self, timeout: float = END_SECONDS) -> None:
-        """Wait until the checkpoint that is being written is on disk, at most ``timeout`` seconds."""
+        """Wait at most ``timeout`` seconds until the checkpoint that is being written is on disk."""
         if self._writer is not None:
             self._writer.join(timeout)
             if self._writer.is_alive():
                 run.notice(f"a checkpoint is still being written to {self.folder} after {timeout:g} s; it continues")
 
     def load(self, source: Path) -> None:
-        """Load the newest intact checkpoint of a run's folder, or of a folder of checkpoints, on all ranks.
+        """Load the newest intact checkpoint from a run's folder, or from a folder of checkpoints, on all ranks.
 
-        A rank that joins a resumed run later may find no checkpoint there any more. It receives the state of the other
-        ranks instead.
+        A rank that joins a resumed run later may no longer find a checkpoint there. Such a rank receives the state from
+        the other ranks instead.
 
         Raises:
-            UsageError: there is no intact checkpoint, or other users may have written it.
+            UsageError: there is no intact checkpoint, or other users may have written the checkpoint.
         """
         folder = source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
-        # A rank that was added is not in the world yet, so a broadcast from rank 0 would never arrive.
+        # A new rank is not in the world yet, so a broadcast from rank 0 would never reach it.
         alone = context.outside()
         found, own_head = _found(folder) if alone or context.rank() == 0 else (None, b"")
         head = collectives.broadcast_bytes(own_head, root=0)
@@ -149,9 +149,9 @@ class Checkpoints:
             run.notice(f"resumed from step {step}, {source.name}, written by {len(rngs)} ranks")
 
     def catch_up(self) -> run.LoadedCheckpoint | None:
-        """Load the newest intact checkpoint of this run into a new rank, if it is newer than the rank's state.
+        """Load this run's newest intact checkpoint into a new rank, if the checkpoint is newer than the rank's state.
 
-        Needed if no other rank that has a newer state is left.
+        This is needed if none of the remaining ranks has a newer state.
         """
         newer = files.written_after(self.folder, reporter.current().run, self._state.commits)
         try:
@@ -171,9 +171,9 @@ class Checkpoints:
         self._state.keep()
 
     def _decide(self, state: State, *, force: bool = False) -> list[dict[str, Any]] | None:
-        """Let rank 0 decide whether to write a checkpoint; return the random states of all ranks if so.
+        """Let rank 0 decide whether to write a checkpoint. Return the random states of all ranks if so, otherwise None.
 
-        This is a collective: it must run in the main thread, at a commit that all ranks agree on.
+        This is a collective, so it must run in the main thread, at a commit that all ranks agree on.
         """
         due = (self._schedule.due(state.commits) or force) and not self._is_slow()
         own = (due, self._schedule.next_decision(state.commits), state.last.state["rng"])
@@ -219,7 +219,7 @@ class Checkpoints:
             self._notice_failure(content.step, exc)
 
     def _notice_failure(self, step: int, exc: OSError) -> None:
-        if not self._failure_noticed:  # only once until a checkpoint succeeds: a disk may stay full for hours
+        if not self._failure_noticed:  # once until the next success, because a disk may stay full for hours
             self._failure_noticed = True
             run.notice(
                 f"the checkpoint of step {step} could not be written to {self.folder}: {exc.strerror or exc}; the "
@@ -232,7 +232,11 @@ def _default_folder() -> Path:
 
 
 def _found(folder: Path) -> tuple[Content | None, bytes]:
-    """Return the newest intact checkpoint and a pickle for the other ranks: its head, or why it is refused."""
+    """Return the newest intact checkpoint, and a pickle to send to the other ranks.
+
+    The pickle contains the checkpoint's step, seed and random states, or the reason why the checkpoint is refused. It
+    is empty if there is no intact checkpoint.
+    """
     try:
         found = _newest_intact(files.checkpoint_paths(folder))
     except UntrustedError as exc:
@@ -241,21 +245,21 @@ def _found(folder: Path) -> tuple[Content | None, bytes]:
 
 
 def _newest_intact(paths: list[Path]) -> Content | None:
-    """Return the first intact checkpoint, and show the user a notice about each damaged one before it.
+    """Return the first intact checkpoint, and show the user a notice about each damaged checkpoint before it.
 
-    Raises `UntrustedError`.
+    Raises `UntrustedError` if other users may have written a checkpoint.
     """
     for path in paths:
         try:
             return files.read(path)
         except DamagedError as exc:
-            if path.exists():  # otherwise another rank has just deleted it, because newer ones exist
+            if path.exists():  # otherwise another rank has just deleted it, because newer checkpoints exist
                 run.notice(f"the checkpoint {path} is damaged and ignored: {exc}")
     return None
 
 
 def set_random_numbers(seed: int, rngs: list[dict[str, Any]]) -> None:
-    """Restore this rank's random numbers from ``rngs``, a list by rank; seed a rank that is not in the list."""
+    """Restore this rank's random numbers from ``rngs``, a list ordered by rank. Seed a rank that is not in the list."""
     rank = context.rank()
     if rank < len(rngs):
         rng.restore(rngs[rank])

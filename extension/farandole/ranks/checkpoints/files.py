@@ -1,7 +1,8 @@
-"""Checkpoints on disk: ``step-<n>/`` with the files of torch.distributed.checkpoint, the other state and a manifest.
+"""Reads and writes checkpoints on disk.
 
-A checkpoint is written under a temporary name and renamed once it is complete, so that readers and crashes never leave
-a partial one. The manifest holds the checksum of every file.
+A checkpoint is a folder ``step-<n>/`` with the files of torch.distributed.checkpoint, a pickle of the rest of the
+state, and a manifest with the checksum of every file. It is written under a temporary name and renamed when it is
+complete, so that readers never see a partial checkpoint, even after a crash.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from farandole.ranks.state.nested import join, split
 from farandole.reading import SMALL_JSON_BYTES, open_regular, read_json
 
 OUTLINE = "outline.pickle"
-"""Pickle of the state with each tensor replaced by a `farandole.ranks.state.nested.Place`."""
+"""File with the pickled state, in which a `farandole.ranks.state.nested.Place` replaces each tensor."""
 FORMAT = 1
 MOVED = {"farandole.ranks.nested": "farandole.ranks.state.nested"}
-"""Old and current names of modules whose classes are in outlines of earlier versions."""
+"""Module names in checkpoints from earlier versions of Farandole, and the current names of these modules."""
 
 
 class DamagedError(Exception):
-    """Raised if a checkpoint is not as it was written; the message says what is wrong."""
+    """Raised if a checkpoint is incomplete or has changed since it was written. The message states what is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +48,10 @@ class Content:
 
     Attributes:
         step: training step.
-        state: nested state, without random numbers.
-        rngs: random states by rank.
+        state: nested state, without random states.
+        rngs: random states, ordered by rank.
         seed: seed for ranks that are not in ``rngs``.
-        run: id of the run that wrote it; empty outside a run.
+        run: id of the run that wrote the checkpoint; empty outside a run.
     """
 
     step: int
@@ -61,7 +62,7 @@ class Content:
 
 
 def write(folder: Path, content: Content) -> Path:
-    """Write a checkpoint into ``folder`` and return its path. If it raises OSError, nothing is left behind."""
+    """Write a checkpoint into ``folder`` and return its path. If writing fails, remove it and raise OSError."""
     path = folder / f"{CHECKPOINT_PREFIX}{content.step}"
     new = folder / f".{path.name}.new"
     remove(new)
@@ -79,11 +80,11 @@ def read(path: Path) -> Content:
     """Return the content of a checkpoint, with tensors on the CPU.
 
     Raises:
-        DamagedError: it is not intact.
-        UntrustedError: other users may have written it.
+        DamagedError: the checkpoint is not intact.
+        UntrustedError: other users may have written the checkpoint.
     """
     try:
-        # Both the outline and the index of the tensors are pickles.
+        # This comes first, because both the outline and the index of the tensors are pickles.
         check_trusted(path)
     except OSError as exc:
         raise DamagedError(f"it cannot be read: {exc.strerror}") from exc
@@ -103,15 +104,15 @@ def read(path: Path) -> Content:
 
 
 def written_after(folder: Path, run: str, commits: int) -> list[Path]:
-    """Return this run's checkpoints with more than ``commits`` commits, newest first, intact or not."""
+    """Return this run's checkpoints that have more than ``commits`` commits, newest first. They may be damaged."""
     found = [(path, _manifest(path)) for path in checkpoint_paths(folder)]
     return [path for path, seen in found if seen.get("run") == run and seen.get("commits", 0) > commits]
 
 
 def checkpoint_paths(folder: Path) -> list[Path]:
-    """Return the checkpoints in ``folder``, newest first, intact or not.
+    """Return the checkpoints in ``folder``, newest first. They may be damaged.
 
-    Includes a checkpoint that a killed writer had moved aside to replace it.
+    The result includes a checkpoint that was moved aside by a writer that was killed before it could replace it.
     """
     aside = [path for path in folder.glob(f".{CHECKPOINT_PREFIX}*.old") if not _final_path(path).exists()]
     found = [path for path in (*folder.glob(f"{CHECKPOINT_PREFIX}*"), *aside) if path.is_dir()]
@@ -125,7 +126,7 @@ def retain(folder: Path, keep: int) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what a killed writer left, and restore a checkpoint that it was about to replace."""
+    """Remove the temporary files of a killed writer, and restore a checkpoint that the writer was about to replace."""
     for left in folder.glob(f".{CHECKPOINT_PREFIX}*"):
         path = _final_path(left)
         if left.suffix == ".old" and not path.exists():
@@ -135,7 +136,7 @@ def tidy(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a checkpoint. It is renamed first, so that a partially removed one is never read as a checkpoint."""
+    """Remove a checkpoint. It is renamed first, so that a partially removed checkpoint is never read."""
     if not path.name.startswith("."):
         gone = path.with_name(f".{path.name}.gone")
         remove(gone)
@@ -145,7 +146,7 @@ def remove(path: Path) -> None:
 
 
 def _final_path(path: Path) -> Path:
-    """Return the path of a checkpoint, given that path or a temporary one such as ``.step-3.old``."""
+    """Return the final path of a checkpoint, given that path or a temporary path such as ``.step-3.old``."""
     return path.with_name(path.stem.removeprefix(".")) if path.name.startswith(".") else path
 
 
@@ -168,7 +169,7 @@ def _write_files(folder: Path, content: Content) -> None:
     }
     _write_file(folder / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
     for path in (folder, *folder.iterdir()):
-        # Where new files are writable for a group, `check_trusted` would refuse to load them again.
+        # In some folders, new files are writable for the group. `check_trusted` would refuse to load such files.
         path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     _sync(folder)
 
@@ -184,7 +185,7 @@ def _unpickled(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             outline: dict[str, Any] = _Unpickler(file).load()
-    except OSError as exc:  # another rank may have deleted it, because newer ones exist
+    except OSError as exc:  # another rank may have deleted it, because newer checkpoints exist
         raise DamagedError(f"{OUTLINE} cannot be read: {exc.strerror}") from exc
     except Exception as exc:  # unpickling imports modules and runs code, which may raise anything
         raise DamagedError(f"{OUTLINE} cannot be unpickled here: {exc}") from exc
@@ -192,7 +193,7 @@ def _unpickled(path: Path) -> dict[str, Any]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that finds the classes in outlines of earlier versions of Farandole."""
+    """Finds the current classes when it unpickles outlines from earlier versions of Farandole."""
 
     def find_class(self, module: str, name: str) -> Any:
         return super().find_class(MOVED.get(module, module), name)
@@ -207,7 +208,10 @@ def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def _cause(exc: CheckpointException) -> OSError:
-    """Return the first OSError behind ``exc``: after a failed write, torch raises follow-up errors and wraps them."""
+    """Return the first OSError behind ``exc``.
+
+    After a failed write, torch raises follow-up errors and wraps them.
+    """
     wrapped = next(iter(exc.failures.values()))[0]
     cause: BaseException | None = wrapped
     while cause is not None:
@@ -218,7 +222,7 @@ def _cause(exc: CheckpointException) -> OSError:
 
 
 def _publish(new: Path, path: Path) -> None:
-    """Rename a complete checkpoint to its final path, replacing one of the same step."""
+    """Rename a complete checkpoint to its final path, replacing a checkpoint of the same step."""
     old = path.with_name(f".{path.name}.old")
     remove(old)
     if path.exists():
@@ -256,7 +260,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest without verifying the files; empty if it cannot be read."""
+    """Return the manifest of a checkpoint without verifying the files, or an empty dict if it cannot be read."""
     try:
         return read_json(path, CHECKPOINT_MANIFEST, SMALL_JSON_BYTES)
     except (OSError, ValueError):
@@ -264,7 +268,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _age(path: Path) -> tuple[float, int]:
-    # Sorted by time before step, because a folder may also hold checkpoints of an earlier training.
+    # Checkpoints are sorted by time before step, because the folder may also contain those of an earlier training run.
     written = _manifest(path).get("time")
     if not is_number(written) or not 0 <= written < LATEST:
         written = path.stat().st_mtime if path.exists() else 0.0
@@ -273,7 +277,7 @@ def _age(path: Path) -> tuple[float, int]:
 
 
 def _time_after(found: list[Path]) -> float:
-    """Return the current time, or a later one if an existing checkpoint has a later time (clocks may differ)."""
+    """Return the current time, or a time just after the newest checkpoint if its writer's clock was ahead."""
     return max([time.time(), *(_age(path)[0] + 0.001 for path in found[:1])])
 
 
@@ -285,7 +289,7 @@ def _write_file(path: Path, data: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Flush a folder's entries to disk, so that a rename survives a power failure."""
+    """Flush the entries of a folder to disk, so that a rename survives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -294,5 +298,5 @@ def _sync(folder: Path) -> None:
 
 
 def _ignore_process_group_warning() -> None:
-    """Suppress torch's warning that no process group is used: rank 0 writes alone on purpose."""
+    """Suppress torch's warning about a missing process group, because rank 0 writes alone on purpose."""
     warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")

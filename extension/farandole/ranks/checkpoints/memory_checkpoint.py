@@ -1,8 +1,8 @@
-"""A copy of the last commit in shared memory, which survives the rank's process.
+"""Copies the last commit to shared memory, where the copy survives the end of the rank's process.
 
-A single fault can end all ranks: under Horovod, a rank that loses rank 0 may abort. The first rank of each machine
-therefore copies its commits to a file in shared memory. It alternates between two files, so that a kill during a write
-leaves the other file intact.
+A single fault can end all ranks. For example, a Horovod rank that loses rank 0 may abort. Therefore the first rank on
+each worker copies its commits to a file in shared memory. It alternates between two files, so that a kill during a
+write leaves the other file intact.
 """
 
 from __future__ import annotations
@@ -29,16 +29,20 @@ if TYPE_CHECKING:
     from farandole.ranks.state.state import State
 
 HEADER = struct.Struct("<8sqqqI")
-"""Magic number, commits, world size that the learning rate is for (0: none), length of the payload and its CRC-32."""
+"""Header of a copy.
+
+The fields are the magic number, the number of commits, the world size that the learning rate is scaled for (0 if
+unknown), and the length and the CRC-32 of the payload.
+"""
 MAGIC = b"FDCOMMIT"
 MAX_TIME_SHARE = 0.05
-"""Maximum fraction of the training time spent on copies; commits that come sooner are not copied."""
+"""Maximum fraction of the training time that is spent on copies. Commits that come too soon are not copied."""
 ROOM_FACTOR = 4
-"""Copies that must fit into the folder: two are kept, and the workers of DataLoaders need shared memory as well."""
+"""Number of copies that must fit into the folder. Two copies are kept, and DataLoaders also need shared memory."""
 
 
 class MemoryCheckpoint:
-    """Copies of one run's commits on this machine. If they cannot be written, the run continues without copies."""
+    """Copies of one run's commits on this machine. If a copy cannot be written, the run continues without copies."""
 
     def __init__(self, run: str, folder: Path | None = None) -> None:
         self._run = run
@@ -49,7 +53,7 @@ class MemoryCheckpoint:
         self._locks: dict[Path, int] = {}
 
     def save(self, state: State, lr_size: int | None) -> None:
-        """Copy the last commit, if this is the machine's first rank and the time limit allows a copy."""
+        """Copy the last commit, if this is the worker's first rank and the time limit allows a copy."""
         self._close_removed()
         begun = time.monotonic()
         if not self._enabled or context.local_rank() != 0 or begun < self._next:
@@ -59,17 +63,21 @@ class MemoryCheckpoint:
                 self._turn = 1 - self._turn
                 self._write(self._path(self._turn), state, lr_size)
             else:
-                # Free the memory for other processes of this machine; the next commit tries again.
+                # Free the memory for other processes on this machine. The next commit tries again.
                 self._unlink([self._path(0), self._path(1)])
         except OSError:
-            # Memory is short, or another user owns the file. The run continues without copies.
+            # There is too little memory, or another user owns the file. The run continues without copies.
             self.remove()
         now = time.monotonic()
         self._next = now + (now - begun) / MAX_TIME_SHARE
 
     def load(self, state: State) -> int | None:
-        """Load the newest copy if it has more commits than ``state``; return its learning rate's world size."""
-        # Headers are read first, because copies may be large and only one is needed.
+        """Load the newest copy into ``state`` if the copy has more commits.
+
+        Return the world size that the loaded learning rate is scaled for. Return None if it is unknown or if nothing
+        was loaded.
+        """
+        # The headers are read first, because copies may be large and only one copy is needed.
         for commits, path in sorted(self._headers(), reverse=True):
             if commits <= state.commits:
                 return None
@@ -82,7 +90,7 @@ class MemoryCheckpoint:
         return None
 
     def remove(self) -> None:
-        """Remove all copies of the run on this machine and make no more."""
+        """Remove all copies of the run from this machine, and make no further copies."""
         self._enabled = False
         self._unlink(self._files())
 
@@ -93,7 +101,7 @@ class MemoryCheckpoint:
         self._close_removed()
 
     def _close_removed(self) -> None:
-        """Close files that were removed, also by other processes: an open file would keep its memory allocated."""
+        """Close files that were removed, also by other processes. Open files would keep their memory allocated."""
         for path, fd in list(self._locks.items()):
             if os.fstat(fd).st_nlink == 0:
                 os.close(self._locks.pop(path))
@@ -105,7 +113,7 @@ class MemoryCheckpoint:
         return list(self._folder.glob(f"{copy_prefix(self._run)}*")) if self._run else []
 
     def _has_room(self, copy: Any) -> bool:
-        """Return whether `ROOM_FACTOR` copies fit into the free space plus our own files; may raise OSError."""
+        """Return whether `ROOM_FACTOR` copies fit into the free space plus this rank's own files. May raise OSError."""
         tensors: dict[str, torch.Tensor] = {}
         split(copy, tensors)
         size = sum(tensor.nbytes for tensor in tensors.values())
@@ -114,7 +122,7 @@ class MemoryCheckpoint:
         return space.f_bavail * space.f_frsize + own >= ROOM_FACTOR * size
 
     def _write(self, path: Path, state: State, lr_size: int | None) -> None:
-        # The file is overwritten in place, so from the second time on no memory has to be allocated.
+        # The file is overwritten in place, so only the first write has to allocate memory.
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b") as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 raise PermissionError(f"{path} belongs to another user")
@@ -126,18 +134,18 @@ class MemoryCheckpoint:
             file.truncate()
             file.flush()
             file.seek(0)
-            # The header is written last: a file with a valid header has a complete payload.
+            # The header is written last, so that a file with a valid header always has a complete payload.
             file.write(HEADER.pack(MAGIC, state.commits, lr_size or 0, payload.length, payload.checksum))
 
     def _lock(self, path: Path, file: IO[bytes]) -> None:
-        """Mark the copy as in use until this process ends, so that workers do not delete it as stale."""
+        """Lock the file until this process ends, so that workers do not delete the copy as stale."""
         fcntl.flock(file, fcntl.LOCK_SH)
         if (before := self._locks.pop(path, None)) is not None:
             os.close(before)
         self._locks[path] = os.dup(file.fileno())
 
     def _headers(self) -> Iterator[tuple[int, Path]]:
-        """Yield (commits, path) of each copy of this user that has a header."""
+        """Yield the number of commits and the path of each copy that this user owns and that has a header."""
         for path in self._files():
             with contextlib.suppress(OSError), _open_own(path) as file:
                 header = _read_header(file)
@@ -146,7 +154,7 @@ class MemoryCheckpoint:
 
 
 class ChecksumWriter:
-    """File object for torch.save that computes the length and checksum of the written data."""
+    """File object for torch.save that computes the length and the checksum of the written data."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.length = self.checksum = 0
@@ -154,7 +162,7 @@ class ChecksumWriter:
         self._error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write ``data``. After an error nothing more is written, because torch would hide the first error."""
+        """Write ``data``. After an error, write nothing more and keep the error, because torch would hide it."""
         if self._error is None:
             try:
                 self._file.write(data)
@@ -165,16 +173,16 @@ class ChecksumWriter:
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: the file is flushed before the header is written."""
+        """Do nothing, because the file is flushed before the header is written."""
 
     def raise_error(self) -> None:
-        """Raise the OSError of a failed write, if any."""
+        """Raise the OSError of the write that failed, if any."""
         if self._error is not None:
             raise self._error
 
 
 def _open_own(path: Path) -> IO[bytes]:
-    """Open a copy for reading. Raises OSError also for files of other users, because copies are unpickled."""
+    """Open a copy for reading. Raise OSError if another user owns the file, because copies are unpickled."""
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
     if os.fstat(file.fileno()).st_uid != os.geteuid():
         file.close()
@@ -188,7 +196,7 @@ def _read_header(file: IO[bytes]) -> tuple[Any, ...] | None:
 
 
 def _read(path: Path) -> tuple[int, bytes] | None:
-    """Return the learning rate's world size and the payload; None if the copy is not intact."""
+    """Return the world size that the learning rate is scaled for, and the payload; None if the copy is not intact."""
     with contextlib.suppress(OSError), _open_own(path) as file:
         if (header := _read_header(file)) is not None:
             _, _, lr_size, length, checksum = header

@@ -1,4 +1,4 @@
-"""When the next checkpoint is due: after a number of commits, or after a time."""
+"""Decides when the next checkpoint is due: after a number of commits, or after a time."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h)")
 
 
 class EveryCommits:
-    """Due after a number of commits."""
+    """Schedule with a checkpoint every ``count`` commits."""
 
     def __init__(self, count: int) -> None:
         self._count = count
 
     def due(self, _commits: int) -> bool:
-        """Return whether a checkpoint is due at this commit, one of those from `next_decision`."""
+        """Return True, because every commit that `next_decision` returns is due for a checkpoint."""
         return True
 
     def next_decision(self, commits: int) -> int:
-        """Return the commit at which the ranks decide next."""
+        """Return the commit at which the ranks next decide whether a checkpoint is due."""
         return commits + self._count
 
 
 class EverySeconds:
-    """Due after a time, by rank 0's clock.
+    """Schedule with a checkpoint every ``seconds`` seconds, measured by rank 0's clock.
 
-    The ranks' clocks differ, so they have to ask rank 0, which is a collective. To keep these rare, the ranks agree on
-    the commit of the next one: at half of the commits that rank 0 expects until the time is over.
+    The ranks' clocks differ, so all ranks have to ask rank 0, which takes a collective. To keep these collectives rare,
+    the ranks agree on the commit of the next decision. That commit comes after half of the commits that rank 0 expects
+    in the rest of the interval.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,10 +42,10 @@ class EverySeconds:
         self._last = self._seen = clock()
         self._at = 0
         self._pace = math.inf
-        """Seconds per commit since the last decision; infinite at first, so that the next one is one commit later."""
+        """Seconds per commit since the last decision. Initially infinite, so the next decision is one commit later."""
 
     def due(self, commits: int) -> bool:
-        """Return whether a checkpoint is due at this commit; if so, the interval starts again."""
+        """Return whether a checkpoint is due at this commit. If so, start the next interval."""
         now = self._clock()
         self._pace = (now - self._seen) / max(1, commits - self._at)
         self._seen, self._at = now, commits
@@ -54,14 +55,14 @@ class EverySeconds:
         return True
 
     def next_decision(self, commits: int) -> int:
-        """Return the commit at which the ranks decide next."""
+        """Return the commit at which the ranks next decide whether a checkpoint is due."""
         left = self._last + self._seconds - self._clock()
         expected = left / self._pace / 2 if self._pace > 0 else 1
         return commits + max(1, min(1000, int(expected)))
 
 
 def parse_every(every: object) -> EveryCommits | EverySeconds:
-    """Return the schedule for ``every``: a number of commits, or a duration such as ``10s``, ``5min`` or ``1h``.
+    """Return the schedule for ``every``, a number of commits or a duration such as ``10s``, ``5min`` or ``1h``.
 
     Raises UsageError for other values.
     """

@@ -1,4 +1,4 @@
-"""Which checkpoints may be unpickled: unpickling runs code that whoever writes the files can choose."""
+"""Decides which checkpoints may be unpickled, because the author of a pickle can make it run any code."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from farandole.protocol import GROUP_FOLDERS
 
 
 class UntrustedError(Exception):
-    """Raised before a checkpoint is unpickled that other users may have written; names the remedy."""
+    """Raised before unpickling a checkpoint that other users may have written. The message names a remedy."""
 
 
 def check_trusted(path: Path, *, groups: Path = Path(GROUP_FOLDERS)) -> None:
-    """Raise `UntrustedError` unless only this user and root can write a checkpoint's folder and its files.
+    """Raise `UntrustedError` unless only this user and root can write to a checkpoint's folder and files.
 
-    In the servers of a hub all users have the same user id, so the owner of a file in a group's folder says nothing:
-    checkpoints below ``groups`` are always refused.
+    On the servers of a hub, all users have the same user id, so the owner of a file in a group's folder proves nothing.
+    Checkpoints below ``groups`` are therefore always refused.
     """
     real = path.resolve()
     if real.is_relative_to(groups.resolve()):
@@ -40,9 +40,9 @@ def _fault(found: os.stat_result) -> str | None:
 
 
 def _is_private(group: int) -> bool:
-    """Return whether a group is the user's own: many systems give each user a group with the number of the user.
+    """Return whether a group is the user's own. Many systems give each user a group whose id is the user's id.
 
-    Kubernetes lets that group write all files of a volume.
+    Kubernetes lets this group write to all files of a volume.
     """
     return group in {0, os.geteuid()}
 

@@ -1,6 +1,6 @@
-"""Remove work that a rank's kernel does not need: about half of the overhead of a short cell.
+"""Removes work that a rank's kernel does not need, which is about half of the overhead of a short cell.
 
-Both changes patch objects of ipykernel (7.4) in this process. Versions without the patched attributes work unchanged.
+Both changes patch objects of ipykernel in this process, and were written for ipykernel 7.4.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from IPython.core.getipython import get_ipython
 
 
 def make_lean() -> None:
-    """Disable the echo of cell code and the flushing of unused streams; does nothing the second time."""
+    """Disable the echo of cell code and the flushing of unused streams. Do nothing on later calls."""
     kernel = getattr(get_ipython(), "kernel", None)
     if kernel is None or kernel._publish_execute_input is _publish_nothing:
         return
-    # The driver is the only client, and it already has the code.
+    # The driver is the only client, and it already has the code of the cell.
     kernel._publish_execute_input = _publish_nothing
     for stream in (sys.stdout, sys.stderr):
         skip_empty_flushes(stream)
 
 
 def skip_empty_flushes(stream: Any) -> None:
-    """Make ``stream.flush`` do nothing if nothing was written since the last flush.
+    """Make ``stream.flush`` do nothing if nothing has been written since the last flush.
 
-    The kernel flushes both streams twice per cell, and each flush waits for the publishing thread. Output that the user
-    writes and flushes still waits for that thread.
+    The kernel flushes both streams twice per cell, and each flush waits for the thread that publishes output. If the
+    user's code has written output, a flush still waits for this thread.
     """
     write, flush, process = stream.write, stream.flush, os.getpid()
     written = True
@@ -37,12 +37,12 @@ def skip_empty_flushes(stream: Any) -> None:
         try:
             return write(text)
         finally:
-            # Set after the write: a flush from another thread in between then causes one extra flush, not a missed one.
+            # Set after the write, so that a concurrent flush in another thread causes an extra flush, not a missed one.
             written = True
 
     def flush_if_written() -> None:
         nonlocal written
-        # A forked child has no publishing thread; its streams must always flush.
+        # A forked child has no publishing thread, so its streams must always be flushed.
         if written or os.getpid() != process:
             written = False
             flush()

@@ -1,7 +1,7 @@
 """The rank's side of ``%push`` and ``%pull``.
 
-Pushed bytes arrive as comm buffers and stay in a `ReceiveBuffer`, by key, until a cell accepts them. Values too large
-to send to every rank are sent to one rank, which broadcasts them over the backend.
+Pushed bytes arrive as buffers of comm messages and stay in a `ReceiveBuffer` until a cell accepts them. If values are
+too large to be sent to every rank, they are sent to one rank, which broadcasts them over the backend.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from farandole.ranks.world.collectives import broadcast_bytes
 
 
 class ReceiveBuffer:
-    """Pushed bytes by key, until a cell takes them. The kernel's thread writes, the main thread reads."""
+    """Keeps pushed bytes by key until a cell takes them. The kernel's thread writes, and the main thread reads."""
 
     def __init__(self) -> None:
         self._received: dict[str, bytearray] = {}
         self._lock = threading.Lock()
 
     def put(self, key: str, data: bytes) -> None:
-        """Append ``data`` to the bytes of ``key``; large values arrive as several messages, in order."""
+        """Append ``data`` to the bytes of ``key``. Large values arrive in several messages, in order."""
         with self._lock:
             self._received.setdefault(key, bytearray()).extend(data)
 
     def take(self, key: str) -> bytes:
-        """Remove and return the bytes of ``key``; raise TransferError if there are none."""
+        """Remove and return the bytes of ``key``. Raise TransferError if there are none."""
         with self._lock:
             data = self._received.pop(key, None)
         if data is None:
@@ -45,30 +45,33 @@ class ReceiveBuffer:
 
 @functools.cache
 def receive_buffer() -> ReceiveBuffer:
-    """Return the buffer of this process."""
+    """Return the `ReceiveBuffer` of this process."""
     return ReceiveBuffer()
 
 
 def install() -> None:
-    """Let this kernel receive pushed values; safe to call again."""
+    """Let this kernel receive pushed values. This function may be called repeatedly."""
     import comm
 
     comm.get_comm_manager().register_target(protocol.PUSH_TARGET, _on_open)
 
 
 def accept(key: str, names: list[str] | None = None) -> None:
-    """Assign the values pushed under ``key`` in the user's namespace, all of them or only ``names``."""
+    """Assign the values that were pushed under ``key``, or only those in ``names``, in the user's namespace."""
     _assign(receive_buffer().take(key), names)
 
 
 def accept_broadcast(key: str, names: list[str] | None = None, root: int = 0) -> None:
-    """Broadcast the bytes that rank ``root`` received under ``key`` to all ranks, then assign them as `accept` does."""
+    """Broadcast the bytes that rank ``root`` received under ``key`` to all ranks, then assign the values."""
     data = receive_buffer().take(key) if context.rank() == root else b""
     _assign(broadcast_bytes(data, root), names)
 
 
 def give(names: list[str]) -> None:
-    """Send the user's variables ``names`` to the driver as one pickle; raise TransferError if one is missing."""
+    """Send the user's variables ``names`` to the driver as one pickle.
+
+    Raises TransferError if a variable is missing or cannot be pickled.
+    """
     import cloudpickle
 
     namespace = _namespace()
@@ -88,7 +91,7 @@ def _on_open(_comm: Any, message: dict[str, Any]) -> None:
 
 
 def _assign(data: bytes, names: list[str] | None) -> None:
-    """Assign pushed values in the user's namespace; raise TransferError if they cannot be unpickled."""
+    """Assign pushed values in the user's namespace. Raise TransferError if they cannot be unpickled."""
     import cloudpickle
 
     try:
@@ -112,7 +115,7 @@ def _find(name: str, namespace: dict[str, Any]) -> Any:
 
 
 def _namespace() -> dict[str, Any]:
-    """Return the user's variables."""
+    """Return the user's variables, by name."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()

@@ -1,4 +1,4 @@
-"""``fd.report``: record the metrics of this rank. A call takes the training loop microseconds."""
+"""``fd.report``: record the metrics of this rank. A call delays the training loop by only a few microseconds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def report(step: int | None = None, epoch: int | None = None, **values: Any) -> 
 
 
 def to_number(key: str, value: Any) -> float | DeferredValue:
-    """Return ``value`` as a float, or a function that returns the float later. Errors name ``key``."""
+    """Return ``value`` as a float, or a function that returns the float later. Error messages name ``key``."""
     if isinstance(value, Real):  # includes bool and NumPy scalars
         return _to_float(key, value)
     if getattr(value, "is_cuda", False) and value.numel() == 1 and not value.is_complex():
@@ -105,7 +105,7 @@ def _read_later(tensor: Any) -> DeferredValue:
         try:
             done.synchronize()
             return float(copy.item())
-        except RuntimeError:  # the GPU is lost or a kernel failed, so the training loop gets the same error
+        except RuntimeError:  # the GPU is lost or a kernel failed; the training loop gets the same error
             return math.nan
 
     return read

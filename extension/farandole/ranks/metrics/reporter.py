@@ -1,6 +1,6 @@
 """Collects this rank's messages and sends them to the driver in batches over a Jupyter comm.
 
-`Reporter` works with any ``publish`` function. The functions below the class use the only reporter of this process.
+`Reporter` works with any ``publish`` function. The functions below the class use the single reporter of this process.
 Before `install`, or without a kernel, messages are accepted and dropped.
 """
 
@@ -19,7 +19,10 @@ from farandole.ranks.metrics import usage
 
 SEND_SECONDS = 0.1
 MESSAGES_PER_SECOND = 2000
-"""Maximum rate for all ranks together. One driver can read this many without slowing down the user's own work."""
+"""Maximum number of messages per second from all ranks together.
+
+One driver can read this many messages without slowing down the user's own work.
+"""
 USAGE_SECONDS = 1.0
 BATCH_RECORDS = 2000
 """Maximum number of records in a message: about 200 kB of JSON, well below the limits of websockets and the proxy."""
@@ -37,19 +40,19 @@ class Publish(Protocol):
 
 
 def send_seconds(size: int) -> float:
-    """Return the seconds between two messages from a rank. The interval grows with the world ``size``."""
+    """Return the interval in seconds between two messages from a rank. It grows with the world ``size``."""
     return max(SEND_SECONDS, size / MESSAGES_PER_SECOND)
 
 
 class Reporter:
-    """Queues records and sends them in order, every `send_seconds`. `flush` sends them immediately."""
+    """Queues records and sends them in order, every `send_seconds` seconds. `flush` sends them immediately."""
 
     def __init__(self) -> None:
         self.run = ""
         self._publish: Publish | None = None
         self._queue: deque[Item] = deque()
-        # Held while records are taken and sent, so that the sender's thread and `flush` keep their order.
-        # Re-entrant, because a KeyboardInterrupt between cells may run `flush` again in the same thread.
+        # Held while records are taken and sent, so that the sender's thread and `flush` keep the records in order. It
+        # is re-entrant, because a KeyboardInterrupt between cells may run `flush` again in the same thread.
         self._sending = threading.RLock()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -159,7 +162,7 @@ def send(record: Record, buffers: list[bytes] | None = None) -> None:
 def _comm_publisher() -> Publish:
     import comm
 
-    # A fixed id, so that a driver that attaches during a run recognizes messages of a comm whose opening it missed.
+    # The fixed id lets a driver recognize the messages if it attaches after the comm was opened.
     channel = comm.create_comm(target_name=protocol.COMM_TARGET, comm_id=protocol.COMM_TARGET, data={})
 
     def publish(data: dict[str, Any], buffers: list[bytes] | None = None) -> None:

@@ -16,7 +16,7 @@ from farandole.reading import check_levels
 
 MOST_BYTES = 1_000_000
 MOST_LEVELS = 90
-"""Maximum depth of a result. It is lower than the limit for the whole ``run.json``, which contains the result."""
+"""Maximum nesting depth of a result. It is lower than the limit for ``run.json``, which contains the result."""
 
 
 def result(value: Any) -> None:
@@ -29,7 +29,7 @@ def result(value: Any) -> None:
             JSON.
 
     Raises:
-        ReportError: the value cannot be represented as JSON (the error names its place), is larger than 1 MB, or has
+        ReportError: the value cannot be represented as JSON (the message names the part), is larger than 1 MB, or has
             lists and dicts nested more than `MOST_LEVELS` levels deep.
     """
     plain = _flat(value)
@@ -43,7 +43,7 @@ def result(value: Any) -> None:
 
 
 def _flat(value: Any) -> Any:
-    """Return ``value`` as JSON types. Raises ReportError if they are nested too deeply for ``run.json``."""
+    """Convert ``value`` to JSON types. Raise ReportError if it is nested too deeply for ``run.json``."""
     try:
         plain = to_plain(value, "value")
         check_levels(plain, "the value", MOST_LEVELS)
@@ -56,7 +56,7 @@ def _flat(value: Any) -> Any:
 
 
 def to_plain(value: Any, path: str) -> Any:
-    """Return ``value`` as JSON types. Errors name the path of an unsupported value, e.g. ``value['history'][3]``."""
+    """Convert ``value`` to JSON types. Errors name the path of an unsupported value, e.g. ``value['history'][3]``."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, Integral):
@@ -84,7 +84,7 @@ def _key(key: object, path: str) -> str:
 
 
 def _detached(value: Any) -> Any:
-    # Check the size before making a list of millions of Python numbers. A number takes at least 2 bytes of JSON.
+    # The size is checked first, to avoid a list of millions of Python numbers. A number takes at least 2 bytes of JSON.
     count = value.numel() if callable(getattr(value, "numel", None)) else getattr(value, "size", 1)
     if isinstance(count, int) and count * 2 > MOST_BYTES:
         raise ReportError(

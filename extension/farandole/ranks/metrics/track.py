@@ -1,4 +1,4 @@
-"""``fd.track``: show progress over an iterable, with throughput and remaining time."""
+"""``fd.track``: shows progress over an iterable, with throughput and remaining time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 def track(iterable: Iterable[T], name: str = "") -> Iterator[T]:
-    """Show progress while iterating: in the run's dashboard, or as a text bar outside a cluster.
+    """Show progress while iterating, in the run's dashboard or, outside a cluster, as a line of text.
 
     Args:
         iterable (Iterable): the items, e.g. a DataLoader. The first dimension of the first tensor or array in an item
-            counts as its number of samples; other items count as one.
+            is its number of samples. An item without tensors and arrays counts as one sample.
         name (str): label of the progress bar.
 
     Returns:
@@ -33,7 +33,7 @@ def track(iterable: Iterable[T], name: str = "") -> Iterator[T]:
 
 
 class Progress:
-    """Counts items and samples and creates progress records; ``clock`` returns seconds."""
+    """Counts items and samples, and creates progress records. ``clock`` returns the time in seconds."""
 
     def __init__(self, name: str, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
@@ -56,14 +56,14 @@ class Progress:
 
     @property
     def due(self) -> bool:
-        """True if enough time has passed since the last record."""
+        """True if it is time for the next progress record."""
         return self._clock() - self._shown >= SECONDS_BETWEEN
 
     def record(self) -> dict[str, Any]:
         """Return a progress record.
 
-        ``step_seconds`` is the mean duration of a step since the last record. Without a new step it keeps its value:
-        a loop's last record often follows another one at once.
+        ``step_seconds`` is the mean duration of a step since the last record. If no step has finished since then, the
+        previous value is kept, because a loop's last record often follows immediately after another record.
         """
         now = self._clock()
         elapsed = max(now - self._started, 1e-9)
@@ -85,7 +85,7 @@ class Progress:
 
 
 def batch_size(item: object) -> int | None:
-    """Return the first dimension of the first tensor or array in a batch; None if it has none."""
+    """Return the first dimension of the first tensor or array in a batch, or None if the batch contains neither."""
     shape = getattr(item, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else None
@@ -102,11 +102,11 @@ def _shown(iterable: Iterable[T], progress: Progress, show: Callable[[Progress],
     try:
         for item in iterable:
             yield item
-            # The generator resumes here after the loop's body, so the item is done.
+            # The generator resumes here after the loop's body, so the item is finished.
             progress.add(item)
             if progress.due:
                 show(progress)
-    finally:  # also after an error, or a break, which closes this generator
+    finally:  # also runs after an error, or after a break, which closes this generator
         progress.ended = True
         show(progress)
 
@@ -122,7 +122,7 @@ def _print(progress: Progress) -> None:
 
 
 def bar(record: dict[str, Any]) -> str:
-    """Return a progress record as one line of text."""
+    """Format a progress record as one line of text."""
     name, done, total, rate = record["name"], record["done"], record["total"], record["rate"]
     parts = [f"{done}" if total is None else f"{done}/{total}", f"{rate:.1f} steps/s"]
     if record["samples_per_second"] is not None:

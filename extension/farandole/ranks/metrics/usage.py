@@ -1,4 +1,4 @@
-"""Resource usage of this process: CPU, memory and, if torch uses one, the GPU."""
+"""Samples the resource usage of this process: CPU, memory and, if torch uses one, the GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def sample(rank: int) -> dict[str, Any]:
-    """Return a usage record: CPU in percent of one core since the last sample, memory in bytes."""
+    """Return a usage record. The CPU usage is in percent of one core since the last sample, and memory is in bytes."""
     process = _process()
     record = {
         "kind": protocol.Kind.USAGE,
@@ -31,12 +31,12 @@ def _process() -> psutil.Process:
     import psutil
 
     process = psutil.Process()
-    process.cpu_percent()  # the first call only starts the interval
+    process.cpu_percent()  # the first call only starts the interval and returns 0
     return process
 
 
 def _gpu() -> dict[str, Any]:
-    # Only if the process already uses its GPU: a first CUDA call takes seconds and hundreds of megabytes.
+    # The GPU is sampled only if the process already uses it: a first CUDA call takes seconds and hundreds of megabytes.
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
         return {}

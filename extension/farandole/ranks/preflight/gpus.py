@@ -1,4 +1,4 @@
-"""State of the GPUs that a rank sees, as reported by ``nvidia-smi``."""
+"""Reads the state of the GPUs that a rank sees from ``nvidia-smi``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ QUERY_SECONDS = 15.0
 MIB = 2**20
 FIELDS = "uuid,name,driver_version,temperature.gpu,ecc.errors.uncorrected.volatile.total,memory.used,memory.total"
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
-"""Names of the field with the reasons for low clocks; drivers before 535 know only the second."""
+"""Names of the field with the reasons for low clock speeds. Drivers before version 535 know only the second name."""
 SLOWED = {0x08: "its hardware", 0x20: "heat", 0x40: "heat", 0x80: "its power supply"}
-"""Bits of that field that are faults. Other bits mean an idle GPU, a setting, or the power cap of a busy GPU.
+"""Bits of the field in `REASONS` that indicate a fault, and the cause of that fault.
 
+Other bits mean that the GPU is idle, that a setting limits its clocks, or that a busy GPU has reached its power cap.
 Source: ``nvmlClocksThrottleReasons`` in NVIDIA's NVML reference.
 """
 CONTEXT_BYTES = 2**30
-"""Approximate GPU memory that a process uses beside its tensors once it has a CUDA context."""
+"""Approximate GPU memory in bytes that a CUDA context uses in addition to the tensors of its process."""
 
 
 def describe() -> dict[str, Any]:
-    """Return the GPUs and this process's own share of their memory; ``error`` explains a missing answer."""
+    """Return the GPUs and this process's share of their memory. If nvidia-smi fails, ``error`` states why."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return _result([])
@@ -47,7 +48,10 @@ def _ask(command: str, fields: str) -> subprocess.CompletedProcess[str]:
 
 
 def parse(text: str) -> list[dict[str, Any]]:
-    """Return a description of each GPU from lines with `FIELDS` and one of `REASONS`; unknown values are None."""
+    """Return a description of each GPU, given nvidia-smi's values of `FIELDS` and, optionally, of one of `REASONS`.
+
+    The temperature and the number of errors are None if the GPU does not report them.
+    """
     return [_gpu([cell.strip() for cell in line.split(",")]) for line in text.splitlines() if line.strip()]
 
 
@@ -72,7 +76,7 @@ def _number(cell: str) -> int | None:
 def _slowed_by(cell: str) -> list[str]:
     try:
         reasons = int(cell, 16)
-    except ValueError:  # this GPU does not report it
+    except ValueError:  # this GPU does not report the reasons
         return []
     return sorted({word for bit, word in SLOWED.items() if reasons & bit})
 

@@ -1,4 +1,7 @@
-"""Measures the network between two ranks: one listens at the address that Gloo would use, the other connects."""
+"""Measures the network between two ranks.
+
+One rank listens at the address that Gloo would use, and the other rank connects to it.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,20 @@ PING_BYTES = 64
 PINGS = 50
 BLOCK_BYTES = 2**20
 SECONDS = 10.0
-"""Timeout for each operation on the connection."""
+"""Timeout in seconds for each operation on a connection."""
 
 
 class Listener:
-    """Listening socket of one rank, for one peer. Each measurement gets a new one, without old queued connections."""
+    """Listening socket of one rank, for one peer.
+
+    Each measurement opens a new socket, so that no old connections are queued.
+    """
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
 
     def open(self, host: str) -> int:
-        """Listen at ``host`` and return the port; an earlier socket is closed."""
+        """Close any earlier socket, listen at ``host`` and return the port."""
         self.close()
         self._socket = socket.create_server((host, 0))
         self._socket.settimeout(SECONDS)
@@ -36,7 +42,7 @@ class Listener:
             self._socket = None
 
     def serve(self, seconds: float) -> float:
-        """Serve one `dial`; return the bytes per second received from it."""
+        """Serve one call of `dial` by a peer. Return the rate of the received data in bytes per second."""
         with closing(self._accept()) as peer:
             echo(peer)
         with closing(self._accept()) as peer:
@@ -56,12 +62,12 @@ class Listener:
 
 @functools.cache
 def listener() -> Listener:
-    """Return the listener of this process."""
+    """Return the `Listener` of this process."""
     return Listener()
 
 
 def open_listener(host: str) -> dict[str, Any]:
-    """Listen at ``host``, the address that peers use for this rank; return ``port`` or ``error``."""
+    """Listen at ``host``, the address at which peers reach this rank. Return ``port`` or ``error``."""
     try:
         return {"port": listener().open(host)}
     except OSError as exc:
@@ -69,7 +75,7 @@ def open_listener(host: str) -> dict[str, Any]:
 
 
 def serve(seconds: float) -> dict[str, Any]:
-    """Serve one peer and close; return the ``bytes_per_second`` received from it, or ``error``."""
+    """Serve one peer and close the listener. Return ``bytes_per_second`` of the received data, or ``error``."""
     try:
         return {"bytes_per_second": listener().serve(seconds)}
     except OSError as exc:
@@ -79,7 +85,11 @@ def serve(seconds: float) -> dict[str, Any]:
 
 
 def dial(host: str, port: int, seconds: float) -> dict[str, Any]:
-    """Measure the link to a listener: ``latency`` (median, s) and ``bytes_per_second`` from it, or ``error``."""
+    """Measure the connection to a listening rank.
+
+    Return the median round-trip ``latency`` in seconds and the rate ``bytes_per_second`` of the received data, or
+    ``error``.
+    """
     try:
         with closing(_connect(host, port)) as peer:
             latency = ping(peer)
@@ -105,13 +115,16 @@ def ping(peer: socket.socket) -> float:
 
 
 def echo(peer: socket.socket) -> None:
-    """Echo small messages until the peer closes."""
+    """Echo small messages until the peer closes the connection."""
     while message := _read(peer, PING_BYTES):
         peer.sendall(message)
 
 
 def send(peer: socket.socket) -> None:
-    """Send until the peer closes. Only the receiver can measure: sent data may still be in buffers."""
+    """Send data until the peer closes the connection.
+
+    Only the receiver can measure the rate, because data that was sent may still be in buffers.
+    """
     block = bytes(BLOCK_BYTES)
     deadline = time.monotonic() + SECONDS
     try:
@@ -123,7 +136,7 @@ def send(peer: socket.socket) -> None:
 
 
 def receive(peer: socket.socket, seconds: float) -> float:
-    """Receive for ``seconds`` after the first bytes; return bytes per second."""
+    """Receive data for ``seconds`` after the first bytes. Return the rate in bytes per second."""
     buffer = bytearray(BLOCK_BYTES)
     if not peer.recv_into(buffer):
         raise ConnectionError("the peer sent nothing")
@@ -142,7 +155,7 @@ def _connect(host: str, port: int) -> socket.socket:
 
 
 def _read(peer: socket.socket, count: int) -> bytes:
-    """Return exactly ``count`` bytes, or none if the peer has closed."""
+    """Return exactly ``count`` bytes, or no bytes if the peer has closed the connection."""
     message = b""
     while len(message) < count:
         received = peer.recv(count - len(message))

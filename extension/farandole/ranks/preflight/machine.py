@@ -1,4 +1,4 @@
-"""Resources of a rank's machine: versions, memory, disk, load and host name."""
+"""Describes a rank's machine: host name, versions, memory, disks and load."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 PACKAGES = ("torch", "horovod", "farandole")
 UNLIMITED = 2**60
-"""Limits from here on mean unlimited (cgroups version 1)."""
+"""Lowest limit in bytes that means "unlimited" in cgroups version 1."""
 MEMORY_FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     2: ("memory.max", "memory.current", "inactive_file"),
 }
-"""By version of cgroups: the files with the limit and the usage, and the line of memory.stat with the page cache."""
+"""By cgroups version: file with the limit, file with the usage, and line of memory.stat with the page cache."""
 
 
 def describe() -> dict[str, Any]:
-    """Return the machine's resources as JSON: sizes in bytes, load as the kernel's average over one minute."""
+    """Return the machine's resources. Sizes are in bytes, and the load is the kernel's average over one minute."""
     free, total = memory()
     return {
         "host": socket.gethostname(),
@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 
 
 def memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> tuple[int, int]:
-    """Return free and total memory in bytes: the host's, or the smaller limit of a cgroup."""
+    """Return free and total memory in bytes: the host's, or less if a cgroup limits this process."""
     import psutil
 
     host = psutil.virtual_memory()
@@ -63,9 +63,9 @@ def memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> tuple[int, int]:
 
 
 def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, int]]:
-    """Return (free, limit) in bytes of each cgroup around this process that has a limit below the host's memory.
+    """Return (free, limit) in bytes for each cgroup of this process whose limit is below the host's memory.
 
-    Page cache counts as free, because the kernel reclaims it first. Source: Linux,
+    The page cache counts as free, because the kernel reclaims it first. Source: Linux,
     Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
     """
     found = []
@@ -75,7 +75,7 @@ def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, 
             limit = int((folder / limit_file).read_text())
             used = int((folder / use_file).read_text())
             lines = (folder / "memory.stat").read_text().splitlines()
-        except (OSError, ValueError):  # missing, or the word "max"
+        except (OSError, ValueError):  # the file is missing or contains the word "max"
             continue
         if limit >= min(host_total, UNLIMITED):
             continue
@@ -85,7 +85,7 @@ def cgroup_limits(cgroups: Path, own: Path, host_total: int) -> list[tuple[int, 
 
 
 def own_cgroups(controller: str, cgroups: Path, own: Path) -> list[tuple[Path, int]]:
-    """Return (folder, version) of each cgroup of this process, up to the root, that may have the controller's files."""
+    """Return (folder, version) for each cgroup of this process and its parents that may have the controller's files."""
     found = []
     try:
         lines = own.read_text().splitlines()
@@ -103,7 +103,7 @@ def own_cgroups(controller: str, cgroups: Path, own: Path) -> list[tuple[Path, i
 
 
 def disks() -> dict[str, list[int]]:
-    """Return free and total bytes of the home folder's disk and of the disk for temporary files."""
+    """Return the free and total bytes of the disks that hold the home folder and the temporary files."""
     found = {}
     for name, folder in (("home", Path.home()), ("temporary files", Path(tempfile.gettempdir()))):
         usage = shutil.disk_usage(folder)

@@ -19,12 +19,12 @@ TIMES = 5
 
 
 def describe() -> dict[str, Any]:
-    """Return the resources of this rank's machine and its GPUs."""
+    """Return the resources of this rank's machine, its GPUs and the id of this process."""
     return {**machine.describe(), **gpus.describe(), "pid": os.getpid()}
 
 
 def all_reduce() -> list[float]:
-    """All-reduce 16 MB of float32 over the world, after one warm-up; return the seconds of each repetition."""
+    """All-reduce 16 MiB of float32 over the world after a warm-up. Return the seconds that each repetition took."""
     import torch
 
     device, reduce = _operation()
@@ -43,7 +43,7 @@ def _timed(reduce: Callable[[torch.Tensor], object], tensor: torch.Tensor) -> fl
 
 
 def _operation() -> tuple[torch.device, Callable[[torch.Tensor], object]]:
-    """Return the device that training uses with this world's backend, and the backend's all-reduce."""
+    """Return the device that training uses with this backend, and the backend's all-reduce function."""
     if context.backend() == "horovod":
         import horovod.torch as hvd
 

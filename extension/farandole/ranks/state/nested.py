@@ -1,4 +1,7 @@
-"""Splits a nested state into an outline, which is small and pickled, and its tensors, which are sent as they are."""
+"""Splits a nested state into its tensors and an outline.
+
+The outline is small and is pickled. The tensors are broadcast or written to disk separately.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from farandole.ranks import context
 from farandole.ranks.world import collectives
 
 BUCKET_BYTES = 32_000_000
-"""Tensors are concatenated to buckets of about this size, because each broadcast has a fixed cost."""
+"""Approximate size of a bucket in bytes. Tensors are broadcast in buckets, because each broadcast has a fixed cost."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Placeholder for a tensor in an outline: its key among the tensors, shape and dtype.
+    """Placeholder for a tensor in an outline, with the tensor's key, shape and dtype.
 
-    Checkpoints contain pickled instances, so the name of the class and its fields must not change.
+    Checkpoints contain pickled instances, so the names of the class and of its fields must not change.
     """
 
     key: str
@@ -33,9 +36,9 @@ class Place:
 
 
 def split(value: Any, tensors: dict[str, torch.Tensor], key: str = "") -> Any:
-    """Return the outline of a nested state. Its tensors go into ``tensors``, with keys like ``parts/model/weight``."""
+    """Return the outline of a nested state, and add its tensors to ``tensors`` by keys like ``parts/model/weight``."""
     if isinstance(value, torch.Tensor):
-        while key in tensors:  # a dict may have both 1 and "1"
+        while key in tensors:  # a dict may have both 1 and "1" as keys
             key += "'"
         tensors[key] = value.detach()
         return Place(key, value.shape, value.dtype)
@@ -47,7 +50,7 @@ def split(value: Any, tensors: dict[str, torch.Tensor], key: str = "") -> Any:
 
 
 def join(outline: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return the state of an outline. Tensors missing from ``tensors`` are created empty and added there."""
+    """Return the state that ``outline`` describes. Tensors missing from ``tensors`` are created and added to it."""
     if isinstance(outline, Place):
         return tensors.setdefault(outline.key, outline.empty())
     if isinstance(outline, dict):
@@ -58,7 +61,10 @@ def join(outline: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def broadcast_state(state: dict[str, Any], root: int) -> dict[str, Any]:
-    """Return rank ``root``'s nested state on all ranks, with tensors on the CPU; other ranks' shapes may differ."""
+    """Return rank ``root``'s nested state on all ranks. The ``state`` of other ranks is ignored.
+
+    The other ranks receive the tensors on the CPU.
+    """
     mine = context.rank() == root
     tensors: dict[str, torch.Tensor] = {}
     outline = collectives.broadcast_bytes(pickle.dumps(split(state, tensors)) if mine else b"", root)
@@ -82,13 +88,13 @@ def _buckets(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 
 def _broadcast_bucket(bucket: list[torch.Tensor], root: int, *, mine: bool) -> None:
-    # As bytes: one buffer can hold all dtypes, and Horovod does not support bfloat16.
+    # Tensors are sent as bytes, because one buffer can then hold all dtypes and Horovod does not support bfloat16.
     joined = torch.cat([_as_bytes(tensor) for tensor in bucket])
     found = collectives.broadcast(joined, root)
     if mine:
         return
     for tensor, part in zip(bucket, found.split([tensor.nbytes for tensor in bucket]), strict=True):
-        # Cloned, because a slice may not be aligned for its dtype.
+        # The slice is cloned because it may not be aligned for the tensor's dtype.
         tensor.copy_(part.clone().view(tensor.dtype).reshape(tensor.shape))
 
 

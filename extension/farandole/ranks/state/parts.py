@@ -1,4 +1,4 @@
-"""The parts of a training state: their default names, and the checks of the arguments of ``fd.state``."""
+"""Assigns default names to the parts of a training state, and checks the arguments of ``fd.state``."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor)
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Interface of a part: an object with ``state_dict`` and ``load_state_dict``."""
+    """Interface of a part, which is an object with ``state_dict`` and ``load_state_dict``."""
 
     def state_dict(self) -> Any:
-        """Return the state."""
+        """Return the state of this part."""
 
     def load_state_dict(self, state: Any) -> Any:
-        """Load a state that `state_dict` returned."""
+        """Load a state that `state_dict` has returned."""
 
 
 def named(positional: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[dict[str, Stateful], dict[str, Any]]:
     """Return the parts and the plain values of a state, by name.
 
-    Raises UsageError for a positional argument without a default name, a duplicate name, or an unsupported object.
+    Raises UsageError if a positional argument has no default name, if a name is used twice, or if an object is neither
+    a part nor plain data.
     """
     parts: dict[str, Stateful] = {}
     for place, item in enumerate(positional, 1):
@@ -59,7 +60,7 @@ def named(positional: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[dict
 
 
 def is_part(name: str, item: Any) -> bool:
-    """Return True for a part and False for a plain value; raise UsageError for anything else."""
+    """Return True for a part and False for a plain value. Raise UsageError for anything else."""
     if isinstance(item, DataLoader):
         raise UsageError(
             f"fd.state: {name} is a plain DataLoader, which does not record its position; give the one that fd.prepare "
@@ -76,7 +77,7 @@ def is_part(name: str, item: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value is plain data: numbers, text, tensors, arrays, and containers of them."""
+    """Return whether ``value`` consists of numbers, text, None, tensors and arrays, or of containers of them."""
     if isinstance(value, list | tuple | set | frozenset):
         return all(map(is_plain, value))
     if isinstance(value, dict):
@@ -85,7 +86,7 @@ def is_plain(value: Any) -> bool:
 
 
 def unwrapped(part: Any) -> Any:
-    """Return the object whose state is saved: a model without the wrappers of DistributedDataParallel and compile."""
+    """Return ``part`` without the wrappers of DistributedDataParallel and torch.compile."""
     while True:
         if isinstance(part, DistributedDataParallel):
             part = part.module

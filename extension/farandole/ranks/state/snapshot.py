@@ -1,4 +1,4 @@
-"""Copies of a state in memory. Buffers are reused, so that a copy allocates no memory."""
+"""Keeps copies of a state in memory. Buffers are reused, so that later copies allocate no memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.ranks import rng
 
 
 class Snapshot:
-    """A copy of a nested state: dicts, lists and tuples of tensors and plain values. Tensors are on the CPU."""
+    """A copy of a nested state (dicts, lists and tuples of tensors and plain values), with all tensors on the CPU."""
 
     def __init__(self) -> None:
         self.state: Any = None
@@ -21,16 +21,16 @@ class Snapshot:
 
     @property
     def in_use(self) -> bool:
-        """True while a reader, possibly in another thread, needs the copy unchanged."""
+        """True while a reader, possibly in another thread, needs this copy."""
         return self._readers > 0
 
     def acquire(self) -> None:
-        """Keep the copy unchanged until `release`."""
+        """Prevent the copy from being overwritten until `release` is called."""
         with self._lock:
             self._readers += 1
 
     def release(self) -> None:
-        """Allow the copy to be overwritten."""
+        """Undo one call of `acquire`. The copy may be overwritten after all readers have released it."""
         with self._lock:
             self._readers -= 1
 
@@ -42,10 +42,10 @@ class Snapshot:
 
 
 class Snapshots:
-    """The last copy of a state, and buffers for the next one.
+    """The last copy of a state, and buffers for the next copy.
 
-    - A copy never overwrites the last one, so an interrupt during a copy leaves the last one complete.
-    - A copy never overwrites one that a reader has acquired.
+    - `take` never overwrites the last copy, so an interrupt during `take` leaves the last copy complete.
+    - `take` never overwrites a copy that a reader has acquired.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Snapshots:
 
 
 def copied(value: Any, kept: Any = None) -> Any:
-    """Return a copy of a nested state; tensors of ``kept``, an earlier copy, are reused if shape and dtype match."""
+    """Return a copy of a nested state. Tensors of the earlier copy ``kept`` are reused if shape and dtype match."""
     if isinstance(value, torch.Tensor):
         return _tensor_copied(value.detach(), kept)
     if isinstance(value, dict):
@@ -88,7 +88,7 @@ def copied(value: Any, kept: Any = None) -> Any:
 
 def _tensor_copied(value: torch.Tensor, kept: Any) -> torch.Tensor:
     fits = isinstance(kept, torch.Tensor) and kept.shape == value.shape and kept.dtype == value.dtype
-    # Pinned memory makes copies from a GPU several times faster and asynchronous.
+    # Copies from a GPU to pinned memory are asynchronous and several times faster.
     buffer = kept if fits else torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda)
     buffer.copy_(value, non_blocking=value.is_cuda)
     return buffer

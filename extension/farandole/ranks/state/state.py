@@ -1,4 +1,4 @@
-"""``fd.state``: everything that a training loop needs to continue, to commit, restore, share and save."""
+"""``fd.state``: the state that a training loop needs to continue. It can be committed, restored, shared and saved."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def state(*parts: Any, **named_parts: Any) -> State:
 
     A state consists of:
 
-    - parts: objects with ``state_dict`` and ``load_state_dict``;
-    - values: plain data, read and set as attributes, e.g. ``state.step += 1``;
+    - parts, which are objects with ``state_dict`` and ``load_state_dict``;
+    - values, which are plain data, read and set as attributes, e.g. ``state.step += 1``;
     - the random number generators of each rank.
 
     Args:
-        *parts: parts that are named by their type: ``model``, ``optimizer``, ``loader``, ``scheduler`` or ``scaler``.
-        **named_parts: further parts by name, and values: numbers, text, tensors, arrays, or containers of them.
+        *parts: parts whose name follows from their type: ``model``, ``optimizer``, ``loader``, ``scheduler`` or
+            ``scaler``.
+        **named_parts: further parts by name, and values (numbers, text, tensors, arrays, or containers of them).
 
     Returns:
-        State: call its method ``commit()`` after each step that should be kept.
+        State: the state. Call its ``commit()`` method after each step that should be kept.
 
     Raises:
         UsageError: two parts have the same name, or an argument is neither a part nor plain data.
@@ -39,7 +40,10 @@ def state(*parts: Any, **named_parts: Any) -> State:
 
 
 class State:
-    """Parts and values of a training loop, and a copy of them in memory: the last commit, or the initial state."""
+    """Parts and values of a training loop, with a copy of them in memory.
+
+    The copy contains the last commit, or the initial state if nothing has been committed.
+    """
 
     def __init__(self, *parts: Any, **named_parts: Any) -> None:
         for name in named_parts:
@@ -53,7 +57,7 @@ class State:
 
     @property
     def commits(self) -> int:
-        """Number of commits of this state, including earlier runs that it was resumed from."""
+        """Number of commits so far, including the commits of earlier runs that this state was resumed from."""
         return self._commits
 
     @property
@@ -63,16 +67,16 @@ class State:
 
     @property
     def extras(self) -> dict[str, Any]:
-        """Small plain values that other modules save with the state, equal on all ranks."""
+        """Small plain values that other modules save with the state. They are equal on all ranks."""
         return self._extras
 
     @property
     def last(self) -> Snapshot:
-        """The copy that `restore` uses; acquire it while another thread reads it."""
+        """The copy that `restore` loads. Acquire it before another thread reads it."""
         return self._snapshots.last
 
     def commit(self) -> None:
-        """Copy the state in memory and call the commit hooks; call it after ``optimizer.step()``."""
+        """Copy the state in memory and call the commit hooks. Call this method after ``optimizer.step()``."""
         self._commits += 1
         try:
             self.keep()
@@ -87,16 +91,16 @@ class State:
         self._snapshots.take(self.state_dict())
 
     def restore(self) -> None:
-        """Return to the last commit, or to the initial state."""
-        # Loads a copy, because an optimizer keeps the tensors that it is given and changes them in place.
+        """Restore the last commit, or the initial state if nothing has been committed."""
+        # A copy is loaded, because an optimizer keeps the tensors that it loads and changes them in place.
         self.load_state_dict(copied(self.last.state))
 
     def on_commit(self, hook: Hook) -> None:
-        """Call ``hook(state)`` after each commit, in order of registration. An exception skips the remaining hooks."""
+        """Call ``hook(state)`` after each commit, in order of registration. If one fails, later hooks are skipped."""
         self._hooks.append(hook)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return parts, values, number of commits and random states; tensors are not copied."""
+        """Return the parts, values, number of commits, extras and random states. Tensors are not copied."""
         return {
             "parts": {name: unwrapped(part).state_dict() for name, part in self._parts.items()},
             "values": dict(self._values),
@@ -106,10 +110,10 @@ class State:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what `state_dict` returned. Without the key ``rng`` the random number generators stay unchanged.
+        """Load a state from `state_dict`. If it has no key ``rng``, the random number generators stay unchanged.
 
         Raises:
-            UsageError: the parts differ; the error names them.
+            UsageError: the state has different parts. The message names them.
         """
         _check_parts(set(self._parts), set(state["parts"]))
         for name, part in self._parts.items():
@@ -120,9 +124,9 @@ class State:
         rng.restore(state.get("rng", {}))
 
     def sync(self, root: int = 0) -> None:
-        """Give all ranks the state of rank ``root``, except its random states. All ranks have to call it.
+        """Copy the state of rank ``root``, except its random states, to all ranks. All ranks must call this method.
 
-        `restore` then returns to this state.
+        Afterwards, `restore` returns to this state.
         """
         own = self.state_dict()
         del own["rng"]
@@ -132,14 +136,14 @@ class State:
         self.keep()
 
     def __getattr__(self, name: str) -> Any:
-        """Return a value or a part of this name."""
+        """Return the value or the part with this name."""
         for found in (self.__dict__.get("_values", {}), self.__dict__.get("_parts", {})):
             if name in found:
                 return found[name]
         raise AttributeError(f"This state has no {name!r}; it has {_list({*self._parts, *self._values})}.")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Replace a value or a part of this name."""
+        """Replace the value or the part with this name."""
         if name.startswith("_"):
             super().__setattr__(name, value)
             return
@@ -169,7 +173,7 @@ def _check_parts(own: set[str], found: set[str]) -> None:
 
 
 def _where_it_was(old: Any, new: Any) -> Any:
-    # Copies and checkpoints are on the CPU. Parts move their own tensors to the right device; values do not.
+    # Copies and checkpoints are on the CPU. Parts move their own tensors to the right device, but values do not.
     return new.to(old.device) if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor) else new
 
 

@@ -24,9 +24,9 @@ def distributed(optimizer: Any, named: Sequence[tuple[str, torch.Tensor]]) -> An
 
     Horovod's own hooks finish averaging in ``optimizer.step()``, which has three problems:
 
-    - Code between ``backward`` and ``step`` (gradient clipping, ``GradScaler``) sees the gradients of this rank alone.
+    - Code between ``backward`` and ``step`` (gradient clipping, ``GradScaler``) sees only this rank's gradients.
     - A second backward pass before ``step`` raises an error.
-    - Hooks of an optimizer from an earlier cell conflict with those of a new one.
+    - Hooks of an optimizer from an earlier cell conflict with the hooks of a new optimizer.
 
     Code that calls ``optimizer.synchronize()`` itself still works.
     """
@@ -49,7 +49,7 @@ class _Averaging:
         self._backward: int | None = None
         self._world = world.current().times_left
         self._done = False
-        # Horovod's step() calls optimizer.synchronize().
+        # Horovod's step() calls optimizer.synchronize(), so this replaces what step() waits for.
         optimizer.synchronize = self._synchronize
         optimizer.zero_grad = self._zero_grad
         for group in optimizer.param_groups:
@@ -59,7 +59,7 @@ class _Averaging:
                     self._hook(parameter)
 
     def _hook(self, parameter: torch.Tensor) -> None:
-        # A parameter may outlive its optimizer and must not keep it alive.
+        # A parameter may outlive its optimizer and must not keep the optimizer alive.
         method = weakref.WeakMethod(self._begin)
 
         def begin(parameter: torch.Tensor) -> None:
@@ -77,7 +77,7 @@ class _Averaging:
         self._drop_handles_of_left_world()
         self._optimizer._handles[parameter] = self._optimizer._allreduce_grad_async(parameter)
         number = torch._C._current_graph_task_id()
-        if number != self._backward:  # a flag would stay set if a pass is aborted
+        if number != self._backward:  # a flag would stay set after an aborted pass
             self._backward = number
             torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
@@ -88,9 +88,9 @@ class _Averaging:
         self._done = True
 
     def _zero_grad(self, *args: Any, **options: Any) -> None:
-        """Call the user's ``zero_grad``, after dropping averages from a pass that was aborted with its world.
+        """Drop averages from a pass that was aborted with its world, then call the user's ``zero_grad``.
 
-        Raises AssertionError (from Horovod) if averages from a pass that was aborted in this world are in flight.
+        Raises AssertionError (from Horovod) if averages from a pass that was aborted in this world are still in flight.
         """
         self._drop_handles_of_left_world()
         if self._optimizer._handles:
@@ -104,7 +104,7 @@ class _Averaging:
             self._optimizer._handles.clear()
 
     def _synchronize(self) -> None:
-        """Average gradients that no backward pass has averaged, e.g. gradients that the user has set."""
+        """Average the gradients that no backward pass has averaged, e.g. gradients that the user's code has set."""
         if not self._done:
             self._wait()
         self._done = False

@@ -17,18 +17,18 @@ from farandole.ranks.training import averaging
 from farandole.ranks.world import membership
 
 _KNOWN = inspect.signature(DistributedDataParallel).parameters
-# Torch 2.13 deprecates the second name; earlier versions know only that one.
+# torch 2.13 deprecates the second name, and earlier versions know only that name.
 NO_SYNC: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False,
 }
-"""Disables the collective in each forward pass, so that an evaluation on a single rank does not hang."""
+"""Options that disable the collective in each forward pass, so that an evaluation on a single rank does not hang."""
 
 
 class GradientWeight:
     """Scales a model's gradients if this rank's share of a batch is larger or smaller than the mean share.
 
-    A hook on a parameter runs before its gradient is accumulated, and so before either backend averages it. Hooks are
-    registered only while the weight is not 1, so that full batches have no overhead.
+    A hook on a parameter runs before its gradient is accumulated, and therefore before a backend averages the gradient.
+    Hooks are registered only while the weight is not 1, so that full batches have no overhead.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -49,7 +49,7 @@ class Parallel(DistributedDataParallel):
     """DistributedDataParallel that behaves like the module it wraps, so that the same cell runs on any backend."""
 
     def rejoin(self) -> None:
-        """Initialize again in the current world, because a wrapper keeps the process group it was created with."""
+        """Initialize this wrapper again in the current world. Otherwise it would keep an earlier process group."""
         module, unused, training = self.module, self.find_unused_parameters, self.training
         self.__dict__.clear()
         self.__init__(module, find_unused_parameters=unused, **NO_SYNC)  # type: ignore[misc]
@@ -64,7 +64,7 @@ class Parallel(DistributedDataParallel):
         return self.module.load_state_dict(*args, **kwargs)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield the wrapped module's names and parameters."""
+        """Yield the names and parameters of the wrapped module."""
         yield from self.module.named_parameters(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -79,7 +79,7 @@ class Parallel(DistributedDataParallel):
 def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool) -> tuple[nn.Module, Any]:
     """Prepare a model and an optimizer for the current world, and return them.
 
-    Without a world, the model only moves to this rank's device.
+    Without a world, the model is only moved to this rank's device.
     """
     if isinstance(model, Parallel):  # the cell has been run before, possibly in another world
         model = model.module
@@ -100,12 +100,12 @@ def distribute(model: nn.Module, optimizer: Any, *, find_unused_parameters: bool
 
 def _torch_model(model: nn.Module, find_unused_parameters: bool) -> nn.Module:
     if not any(p.requires_grad for p in model.parameters()):
-        return model  # there is nothing to average, and DistributedDataParallel raises an error
+        return model  # DistributedDataParallel raises an error if there is nothing to average
     return Parallel(model, find_unused_parameters=find_unused_parameters, **NO_SYNC)
 
 
 def rejoin(parts: Iterable[Any]) -> None:
-    """Bind the models among ``parts`` to the current world. Horovod's optimizers need no change."""
+    """Initialize the models among ``parts`` again in the current world. Horovod's optimizers need no change."""
     for part in parts:
         for module in part.modules() if isinstance(part, nn.Module) else ():
             if isinstance(module, Parallel):
@@ -119,7 +119,7 @@ def _horovod_optimizer(model: nn.Module, optimizer: Any) -> Any:
     owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     named = [(names.get(p, f"optimizer.{i}"), p) for i, p in enumerate(owned)]
     wrapped = averaging.distributed(optimizer, named)
-    # Horovod creates a new optimizer over the same groups, so state loaded from a checkpoint has to be moved.
+    # Horovod creates a new optimizer over the same groups, so state loaded from a checkpoint has to be copied to it.
     wrapped.state.update(optimizer.state)
     return wrapped
 
@@ -138,8 +138,8 @@ def _broadcast_model(model: nn.Module, backend: str) -> None:
 
 
 def _broadcast_optimizer(optimizer: Any) -> None:
-    # hvd.broadcast_optimizer_state takes a step with zero gradients to create the state. That step changes the weights
-    # (weight decay) and the step count of Adam.
+    # hvd.broadcast_optimizer_state takes a step with zero gradients to create the state. That step would change the
+    # weights (through weight decay) and Adam's step count.
     state = broadcast_state(optimizer.state_dict(), root=0)
     if context.rank() != 0:
         optimizer.load_state_dict(state)

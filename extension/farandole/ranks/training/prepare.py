@@ -1,6 +1,7 @@
-"""``fd.prepare``: makes one training cell run on one rank or many, on either backend.
+"""``fd.prepare``: makes a training cell run on any number of ranks, with either backend.
 
-This module does not import torch; `shard` and `parallel` do.
+Importing this module does not import torch. `prepare` imports `shard` and `parallel`, which need torch, when it is
+called.
 """
 
 from __future__ import annotations
@@ -21,24 +22,25 @@ def prepare(
     seed: int = 0,
     find_unused_parameters: bool = False,
 ) -> tuple[Any, Any, Any]:
-    """Return model, optimizer and loader prepared for this rank; each may be None.
+    """Return the model, optimizer and loader, prepared for this rank. Each may be None.
 
-    - The model moves to :func:`farandole.device` and starts with rank 0's parameters, buffers and optimizer state.
-    - Each backward pass averages the gradients over all ranks. The loss has to be a mean over the batch: gradients are
-      weighted by the size of each rank's share, so that a step equals the step for the whole batch.
-    - The loader yields this rank's share of each batch, on the rank's device. It shuffles again each epoch, in the same
-      order on all ranks.
-    - Without an optimizer, the loader is for evaluation: each sample is on exactly one rank, and a rank may get one
-      batch fewer than others.
+    - The model is moved to :func:`farandole.device`. All ranks start with rank 0's parameters, buffers and optimizer
+      state.
+    - Each backward pass averages the gradients over all ranks. The loss must be a mean over the batch. Gradients are
+      weighted by the size of each rank's share, so that a step has the same effect as a step on the whole batch.
+    - The loader yields this rank's share of each batch, on the rank's device. If it shuffles, each epoch has a new
+      order, which is the same on all ranks.
+    - Without an optimizer, the loader is for evaluation. Each sample is then on exactly one rank, and some ranks may
+      get one batch fewer than others.
 
     Args:
         model (torch.nn.Module, optional): the model.
-        optimizer (torch.optim.Optimizer, optional): the optimizer of this model's parameters.
-        loader (torch.utils.data.DataLoader, optional): a loader over a map-style dataset, with batches.
-        batch_size (str): with ``"global"`` the loader's batch size counts the samples of all ranks together, so
-            training gives the same result on any number of ranks. With ``"per_rank"`` it counts the samples of each
-            rank, as in the examples of Horovod and torch, and the batch grows with the world.
-        seed (int): seed of the shuffling.
+        optimizer (torch.optim.Optimizer, optional): the optimizer for this model's parameters.
+        loader (torch.utils.data.DataLoader, optional): a loader with batches from a map-style dataset.
+        batch_size (str): with ``"global"``, the loader's batch size is the number of samples on all ranks together, so
+            that training gives the same result on any number of ranks. With ``"per_rank"``, it is the number of samples
+            on each rank, as in the examples of Horovod and torch, so that the batch grows with the world.
+        seed (int): seed for shuffling.
         find_unused_parameters (bool): as in DistributedDataParallel; set it if a step does not use some parameters.
             Ignored with Horovod.
 

@@ -18,14 +18,14 @@ LOADER_OPTIONS = (
     *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
     *("prefetch_factor", "persistent_workers"),
 )
-"""Options that a rank's DataLoader has in common with the user's."""
+"""Options that a rank's DataLoader copies from the user's DataLoader."""
 
 
 class Weight(Protocol):
-    """Interface for the weight of this rank's share of the next batch."""
+    """Interface of an object that scales the gradients by this rank's share of the next batch."""
 
     def set(self, weight: float) -> None:
-        """Scale gradients by ``weight``, which is 1 for a share of mean size."""
+        """Scale gradients by ``weight``, which is 1 for a share of average size."""
 
 
 class Share:
@@ -44,12 +44,11 @@ class Share:
         own = batch[start : start + few + (rank < more)]
         self.weight = len(own) * size / len(batch)
         self.end = end
-        # The stand-in has weight 0.
         self.indices = own or batch[:1]
 
 
 class ShardSampler:
-    """Batch sampler of the rank's own DataLoader: yields the shares of the current epoch."""
+    """Batch sampler for the rank's own DataLoader. It yields the rank's shares of the current epoch."""
 
     def __init__(self) -> None:
         self.shares: list[Share] = []
@@ -64,11 +63,11 @@ class ShardSampler:
 class ShardedLoader:
     """Iterates over this rank's shares of a DataLoader's batches, moved to this rank's device.
 
-    - Each iteration is a new epoch with its own order, equal on all ranks; `set_epoch` selects the epoch.
-    - The state of the loader is the epoch and the number of samples that all ranks have used, so that another number of
-      ranks can continue from that state.
-    - If ``weight`` is None the loader is for evaluation and has no stand-ins.
-    - Other attributes are those of the DataLoader.
+    - Each iteration is a new epoch with its own order, which is the same on all ranks. `set_epoch` selects the epoch.
+    - The state of the loader is the epoch, the seed and the number of samples that all ranks have used. A different
+      number of ranks can therefore continue from that state.
+    - If ``weight`` is None, the loader is for evaluation and has no stand-ins.
+    - All other attributes are looked up on the DataLoader.
     """
 
     def __init__(self, loader: Any, *, seed: int = 0, per_rank: bool = False, weight: Weight | None = None) -> None:
@@ -93,7 +92,7 @@ class ShardedLoader:
             self._move(epoch, 0)
 
     def state_dict(self) -> dict[str, int]:
-        """Return the epoch and the number of samples used in that epoch, including the current batch, and the seed."""
+        """Return the epoch, the number of samples used in it (including the current batch), and the seed."""
         return {"epoch": self.epoch, "samples": self._used, "seed": self._seed}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -112,10 +111,11 @@ class ShardedLoader:
         return whole + (rest > 0 and not self._drops_last())
 
     def __iter__(self) -> Iterator[Any]:
-        if self._running is not None:  # an earlier iteration was left in the middle and is not closed yet
+        if self._running is not None:  # an earlier iteration was left unfinished and is not closed yet
             self._move(self.epoch + 1, 0)
-        # Only the running iteration may change position and weight. An earlier one may be closed late, because the
-        # traceback of an exception keeps it alive, when another one runs or after the position was restored.
+        # Only the running iteration may change the position and the weight. An earlier iteration may be closed late,
+        # because the traceback of an exception keeps it alive. By then, another iteration may be running, or the
+        # position may have been restored.
         self._running = this = object()
         shares = self._shares(self.epoch, self._used)
         batches = self._start(shares)
@@ -143,8 +143,8 @@ class ShardedLoader:
     def _start(self, shares: list[Share]) -> Iterator[Any]:
         """Start loading the batches of ``shares``.
 
-        A DataLoader draws a seed for its worker processes when it starts. If it came from the user's random number
-        generator, starting again in the middle of an epoch would change the user's random numbers.
+        A DataLoader draws a seed for its worker processes when it starts. If this seed came from the user's random
+        number generator, a restart in the middle of an epoch would change the user's random numbers.
         """
         self._sampler.shares = shares
         with seeded(self._mixed(self.epoch, context.rank(), self._used)):
@@ -161,7 +161,7 @@ class ShardedLoader:
         return shares
 
     def _global_batches(self, epoch: int, used: int = 0) -> list[Indices]:
-        """Return the epoch's batches after the first ``used`` samples. Their order depends only on seed and epoch."""
+        """Return the epoch's batches after the first ``used`` samples. The order depends only on seed and epoch."""
         seed = self._mixed(epoch)
         with seeded(seed):
             for generator in self._generators():
@@ -192,7 +192,7 @@ class ShardedLoader:
 
 
 def after(batches: list[Indices], used: int) -> list[Indices]:
-    """Return the rest of ``batches`` after the first ``used`` samples. The first batch may be a partial one."""
+    """Return what is left of ``batches`` after the first ``used`` samples. The first batch may be a partial batch."""
     kept = []
     for batch in batches:
         if rest := batch[used:]:
@@ -213,7 +213,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
     """Return a batch with all tensors on ``device``. Lists, tuples, named tuples and mappings keep their types."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
-    if callable(getattr(batch, "to", None)):  # e.g. graphs and token encodings
+    if callable(getattr(batch, "to", None)):  # e.g. graphs or token encodings
         return batch.to(device)
     if isinstance(batch, Mapping):
         return type(batch)({key: to_device(part, device) for key, part in batch.items()})  # type: ignore[call-arg]

@@ -1,7 +1,7 @@
-"""Collectives over the world's backend for bytes and tensors: broadcast and gather.
+"""Broadcasts and gathers bytes and tensors over the world's backend.
 
-All ranks have to call them together, from their main thread. A collective from another thread could run in between
-those of the training loop, in an order that differs from rank to rank.
+All ranks must call these collectives together, from their main threads. A collective in another thread could run
+between two collectives of the training loop, in an order that differs from rank to rank.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def broadcast_bytes(data: bytes, root: int) -> bytes:
 
 
 def broadcast(tensor: Any, root: int) -> Any:
-    """Return rank ``root``'s ``tensor`` on the CPU; other ranks pass a tensor of the same shape and dtype."""
+    """Return rank ``root``'s ``tensor`` on every rank's CPU. Other ranks pass a tensor of the same shape and dtype."""
     if _alone():
         return tensor
     if context.backend() == "horovod":
@@ -40,7 +40,7 @@ def broadcast(tensor: Any, root: int) -> Any:
 
 
 def gather_bytes(data: bytes) -> list[bytes]:
-    """Return the ``data`` of all ranks, ordered by rank, on all ranks; intended for kilobytes."""
+    """Return the ``data`` of all ranks, ordered by rank, on every rank. Intended for data of a few kilobytes."""
     if _alone():
         return [data]
     import torch
@@ -52,7 +52,7 @@ def gather_bytes(data: bytes) -> list[bytes]:
 
 
 def _gather(tensor: Any) -> Any:
-    """Return the tensors of all ranks, which have the same shape, concatenated along the first dimension."""
+    """Concatenate the tensors of all ranks along the first dimension. All tensors must have the same shape."""
     if context.backend() == "horovod":
         import horovod.torch as hvd
 
@@ -74,7 +74,7 @@ def _device() -> Any:
     import torch
     import torch.distributed as dist
 
-    # NCCL transfers only GPU memory.
+    # NCCL can transfer only tensors in GPU memory.
     return context.device() if dist.get_backend() == "nccl" else torch.device("cpu")
 
 

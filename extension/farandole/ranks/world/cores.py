@@ -1,4 +1,4 @@
-"""A rank's share of the machine's CPU cores."""
+"""Computes a rank's share of the machine's CPU cores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from farandole.ranks.preflight.machine import CGROUPS, OWN_CGROUPS, own_cgroups
 def share_cores() -> None:
     """Set torch's number of threads to this rank's share of the cores, unless OMP_NUM_THREADS is set.
 
-    With one thread per core in each rank, threads wait for each other busily and small steps become many times slower.
+    If each rank had one thread per core, the threads would compete for the cores while they busy-wait for each other.
+    Small steps would become many times slower.
     """
     import torch
 
@@ -21,17 +22,17 @@ def share_cores() -> None:
 
 
 def threads(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Return this rank's number of threads such that all ranks of the machine together use each core once.
+    """Return the number of threads for this rank, so that all ranks on the machine together use each core once.
 
-    - Containers see all cores of their machine, so all ranks of the machine share these.
-    - The ranks of one container also share the container's CPU limit.
+    - A container sees all cores of its machine, so all ranks on the machine share these cores.
+    - The ranks in one container also share the container's CPU limit.
     """
     limits = [float(len(os.sched_getaffinity(0))), *cpu_limits(cgroups, own)]
     return max(1, int(min(min(limits) / context.local_size(), (os.cpu_count() or 1) / context.machine_size())))
 
 
 def cpu_limits(cgroups: Path, own: Path) -> list[float]:
-    """Return the CPU limit, in cores, of each cgroup of this process that has one.
+    """Return the CPU limits of this process's cgroups, in cores. Cgroups without a limit are omitted.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max) and scheduler/sched-bwc.rst.
     """
@@ -43,8 +44,8 @@ def cpu_limits(cgroups: Path, own: Path) -> list[float]:
             else:
                 quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
             limit = int(quota) / int(period)
-        except (OSError, ValueError):  # missing, or the word "max"
+        except (OSError, ValueError):  # the file is missing or contains the word "max"
             continue
-        if limit > 0:  # version 1 uses -1 for no limit
+        if limit > 0:  # in version 1, -1 means no limit
             found.append(limit)
     return found

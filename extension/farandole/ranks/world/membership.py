@@ -1,4 +1,4 @@
-"""A rank's membership in an elastic run: the main thread trains and waits; the driver's calls run in other threads."""
+"""A rank's side of an elastic run. The main thread trains and waits, and other threads run the driver's calls."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ if TYPE_CHECKING:
     from farandole.ranks.state.state import State
 
 WORLD_SECONDS = 86_400.0
-"""Time limit for a rank that waits for a world. It is long, because the driver may be offline overnight, and a new rank
-joins only at the next commit, which may be hours away. The worker counts as busy meanwhile and is not culled."""
-PEERS_SECONDS = 600.0
-"""Time limit for a rank that has left the loop at a commit; then it breaks the world.
+"""Maximum time in seconds that a rank waits for a world.
 
-The other ranks may need long to reach that commit. If the driver is lost in between, though, some ranks never learn
-that they should leave, and wait in a collective for those that have left.
+The limit is long because the driver may be offline overnight, and because a new rank joins only at the next commit,
+which may be hours away. A worker with a waiting rank counts as busy, so it is not culled.
+"""
+PEERS_SECONDS = 600.0
+"""Maximum time in seconds that a rank which has left the loop at a commit waits before it breaks the world.
+
+The other ranks may need a long time to reach that commit. However, if the driver is lost in the meantime, some ranks
+never learn that they should leave the loop, and wait in a collective for the ranks that have left.
 """
 PAUSE_SECONDS = 120.0
-"""How long a paused commit waits for `leave_at_commit`; then the training continues."""
+"""Maximum time in seconds that a paused commit waits for `leave_at_commit`. After that, training continues."""
 
 _saved: dict[str, str | None] = {}
-"""Values of the environment variables before a world has set them; None if they were not set."""
+"""Original values of the environment variables that a world has changed. None means that a variable was not set."""
 
 
 class WorldChange(BaseException):  # not an Exception, so that `except Exception` in a training loop does not catch it
@@ -41,14 +44,14 @@ class ElasticClient:
     """This rank's side of an elastic run.
 
     The main thread trains, and waits in `at_commit` and `wait_for_world`. The driver calls `mark_world_broken`,
-    `pause_at_next_commit`, `leave_at_commit` and `form`, which run in other threads and wake the main thread up.
+    `pause_at_next_commit`, `leave_at_commit` and `form`, which run in other threads and wake the main thread.
     """
 
     def __init__(self) -> None:
         self.lr_rule = "none"
         self.lr_size: int | None = None
-        """World size that the learning rate is scaled for; None until this rank has belonged to a world."""
-        # Protects all attributes below; notified when the driver has changed one that the main thread waits for.
+        """World size that the learning rate is scaled for. None on a new rank that has not loaded a commit."""
+        # Protects all attributes below. It is notified when the driver changes what the main thread waits for.
         self._changed = threading.Condition()
         self._active = self._looping = False
         self._broken = self._interrupted = self._pausing = self._waiting = False
@@ -58,27 +61,27 @@ class ElasticClient:
 
     @property
     def active(self) -> bool:
-        """True while this rank's cell is part of an elastic run."""
+        """True while this rank takes part in an elastic run."""
         return self._active
 
     @property
     def broken(self) -> bool:
-        """True if the driver has reported a lost rank; exceptions of the loop are then attributed to that."""
+        """True if the driver has reported that the world is broken. Exceptions in the loop are attributed to this."""
         return self._broken
 
     @property
     def interrupted(self) -> bool:
-        """True if interrupts come from the driver, not from the user."""
+        """True if the next interrupt comes from the driver, not from the user."""
         return self._interrupted
 
     @property
     def waits(self) -> bool:
-        """True while the main thread waits for a world and the driver has not announced one."""
+        """True while the main thread is waiting for a world that the driver has not announced yet."""
         with self._changed:
             return self._waiting and self._next_world is None
 
     def begin(self, lr_rule: str) -> None:
-        """Take part in an elastic run, starting with the next cell."""
+        """Take part in the elastic run that starts with the next cell."""
         with self._changed:
             self._reset()
             self._active, self._looping, self.lr_rule = True, False, lr_rule
@@ -91,7 +94,7 @@ class ElasticClient:
             self._active = False
 
     def enter_loop(self) -> None:
-        """Note that this cell's elastic loop has started; raise UsageError if another one has started before."""
+        """Record that this cell's elastic loop has started. Raise UsageError if another loop has already started."""
         if self._looping:
             raise UsageError(
                 "a run with --elastic has one elastic loop, and this cell calls a second, or the same again; put all "
@@ -100,13 +103,13 @@ class ElasticClient:
         self._looping = True
 
     def mark_world_broken(self, *, interrupted: bool = False) -> None:
-        """Make this rank leave its loop: at the next commit, or with the exception that the broken world causes."""
+        """Make this rank leave its loop, at the next commit or with the exception that the broken world causes."""
         with self._changed:
             self._broken, self._interrupted = True, interrupted
             self._changed.notify_all()
 
     def pause_at_next_commit(self) -> int:
-        """Make the next commit wait for `leave_at_commit`; return the number of commits so far."""
+        """Make the next commit wait for `leave_at_commit`, and return the number of commits so far."""
         with self._changed:
             self._pausing, self._leave_at = True, None
             return self._commits
@@ -120,7 +123,7 @@ class ElasticClient:
     def form(self, environment: dict[str, str]) -> None:
         """Let the waiting main thread form the world that ``environment`` describes.
 
-        Raises DeadlineError if the main thread does not wait.
+        Raises DeadlineError if the main thread is not waiting.
         """
         with self._changed:
             if not self._waiting:
@@ -129,7 +132,7 @@ class ElasticClient:
             self._changed.notify_all()
 
     def at_commit(self, state: State) -> None:
-        """Commit hook: return to continue the loop, or raise WorldChange to leave it."""
+        """Return to continue the loop, or raise WorldChange to leave it. This is a commit hook."""
         deadline = time.monotonic() + PAUSE_SECONDS
         with self._changed:
             self._commits = state.commits
@@ -143,9 +146,9 @@ class ElasticClient:
         raise WorldChange
 
     def wait_for_world(self, state: State, *, failed: bool, why: str = "") -> None:
-        """Tell the driver that this rank waits, and form the world that it announces; try again after a failure.
+        """Report that this rank is waiting, and form the world that the driver announces. Retry after a failure.
 
-        Raises DeadlineError if the driver announces none in time, or if the last world cannot be left.
+        Raises DeadlineError if the driver does not announce a world in time, or if the previous world cannot be left.
         """
         while True:
             self._commits = state.commits
@@ -162,7 +165,7 @@ class ElasticClient:
                     form_world(environment)
                     break
                 why = f"rank {context.rank()} waited {PEERS_SECONDS:g} s for the other ranks to leave the world"
-            except Exception as exc:  # backends raise any class if a peer is lost while the world forms
+            except Exception as exc:  # backends raise various classes if a peer is lost while the world forms
                 if isinstance(exc, DeadlineError):  # caused by this rank, not by a peer
                     raise
                 why = f"{type(exc).__name__}: {exc}"
@@ -173,8 +176,8 @@ class ElasticClient:
         reporter.send(_member_message(state, formed=True))
 
     def _announced_world(self, message: dict[str, Any], seconds: float) -> dict[str, str] | None:
-        """Send ``message``, and return the environment of the announced world; None after the time limit."""
-        # Set before the message is sent: the driver's answer may arrive, in another thread, before `send` returns.
+        """Send ``message`` and return the environment of the world that is announced, or None after ``seconds``."""
+        # These are set before sending, because the driver's answer may arrive in another thread before `send` returns.
         with self._changed:
             self._next_world, self._waiting = None, True
         reporter.send(message)
@@ -191,17 +194,17 @@ class ElasticClient:
 
 
 def form_world(environment: dict[str, str]) -> None:
-    """Leave the current world, if any, and join the one that ``environment`` describes."""
+    """Leave the current world, if any, and join the world that ``environment`` describes."""
     leave_world()
     _set_variables(environment)
     world.current().form()
 
 
 def _set_variables(environment: dict[str, str]) -> None:
-    """Set the variables of a world, and restore those that only the previous world had set.
+    """Set the environment variables of a world, and restore the variables that only the previous world had set.
 
-    Example: a world of one rank sets the network interface to "lo". If that stayed, the rank would tell ranks on other
-    machines an address that is not reachable from there.
+    For example, a world of one rank sets the network interface to "lo". If the variable kept this value, the rank would
+    later announce an address that other machines cannot reach.
     """
     for name in _saved.keys() - environment.keys():
         value = _saved.pop(name)
@@ -215,18 +218,18 @@ def _set_variables(environment: dict[str, str]) -> None:
 
 
 def leave_world() -> None:
-    """Leave the world; unblocks a rank that waits in a collective."""
+    """Leave the world. This unblocks a rank that is waiting in a collective."""
     world.current().leave()
 
 
 def abandon_world() -> None:
-    """Leave a broken world, and unblock peers that wait for this rank."""
+    """Leave a broken world, and unblock peers that are waiting for this rank."""
     world.current().abandon()
 
 
 @functools.cache
 def current() -> ElasticClient:
-    """Return the elastic client of this process."""
+    """Return the `ElasticClient` of this process."""
     return ElasticClient()
 
 

@@ -1,4 +1,7 @@
-"""Tracks the sockets that a library opens. Shutting them down unblocks threads that wait for a peer, on both ends."""
+"""Tracks the sockets that a library opens, so that they can be shut down.
+
+Shutting down a socket unblocks the threads on both ends that are waiting for their peer.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,28 @@ KEEPALIVE_OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
-"""After 5 s without data, keepalive probes the peer's machine every 2 s. It only works while no sent data is pending.
+"""After 5 s without data, keepalive probes the peer's machine every 2 s, but only if no sent data is pending.
 
-TCP_USER_TIMEOUT would cover pending data, but it also breaks connections to processes that are only slow to read.
-`is_unanswered` covers that case instead.
+TCP_USER_TIMEOUT would also cover pending data, but it breaks connections to processes that are only slow to read.
+`is_unanswered` covers pending data instead.
 """
 UNANSWERED_MS = 10_000
-"""Time limit for an acknowledgement. The peer's kernel sends these even if the peer's process is stopped."""
+"""Maximum time in milliseconds without an acknowledgement.
+
+The peer's kernel sends acknowledgements even if the peer's process is stopped.
+"""
 RETRANSMITS = 3
-"""Minimum number of retransmits in that time. With fewer, there may have been nothing to acknowledge."""
+"""Minimum number of retransmits before a connection counts as unanswered.
+
+With fewer retransmits, the connection may have been idle until a moment ago.
+"""
 INFO = struct.Struct("=2xB21xI28xI")
-"""Fields of Linux' tcp_info: consecutive retransmits, unacknowledged segments, milliseconds since the last answer."""
+"""Fields of Linux's ``tcp_info``: retransmits in a row, unacknowledged segments, milliseconds since the last answer."""
 UNANSWERED_CHECK_SECONDS = 1.0
 
 
 class OpenedSockets:
-    """The TCP connections that were opened during `track`; empty on systems without /proc."""
+    """The TCP connections that were opened during `track`. There are none on systems without /proc."""
 
     def __init__(self) -> None:
         self._inodes: dict[int, int] = {}
@@ -41,18 +50,18 @@ class OpenedSockets:
 
     @contextmanager
     def track(self) -> Iterator[None]:
-        """Remember the connections that are opened inside the ``with`` block, instead of earlier ones.
+        """Record the connections that are opened inside the ``with`` block, and forget earlier connections.
 
-        - Connections accepted on a port that was open before are ignored; they belong to the kernel, for example.
-        - Afterwards a thread shuts down connections to machines that no longer answer. Connections to processes that
-          are only slow stay open.
+        - Connections accepted on a port that was already open are ignored, because they may belong to the kernel.
+        - After the block, a thread shuts down connections to machines that no longer answer. Connections to processes
+          that are only slow stay open.
         """
         self._released.set()
         self._baseline = baseline = Baseline()
         try:
             yield
         finally:
-            # Also if the library has failed: peers may wait for connections that it leaves open.
+            # Runs even if the library fails, because peers may be waiting on connections that it leaves open.
             self._inodes = baseline.opened_since()
             self._baseline = None
         self._enable_keepalive()
@@ -62,9 +71,9 @@ class OpenedSockets:
         ).start()
 
     def cut(self) -> None:
-        """Shut down the tracked connections that are still open; the library that opened them closes them.
+        """Shut down the tracked connections that are still open. The library that opened them closes them.
 
-        During `track`, another thread may call this for the connections that were opened so far.
+        During `track`, another thread may call this method to shut down the connections that were opened so far.
         """
         if (baseline := self._baseline) is not None:
             self._inodes = baseline.opened_since()
@@ -74,7 +83,7 @@ class OpenedSockets:
         self._inodes = {}
 
     def _enable_keepalive(self) -> None:
-        """Let the kernel detect that a peer's machine is gone: the libraries would wait long, torch for 30 minutes."""
+        """Let the kernel detect that a peer's machine is gone. On its own, torch would wait for 30 minutes."""
         for connection in _still_open(self._inodes):
             with suppress(OSError):
                 for level, option, value in KEEPALIVE_OPTIONS:
@@ -82,13 +91,13 @@ class OpenedSockets:
 
 
 class Baseline:
-    """The sockets and listening ports that this process had open at a point in time."""
+    """Snapshot of the sockets and listening ports that this process has open."""
 
     def __init__(self) -> None:
         self._known, self._ports = set(_inodes().items()), _listening_ports()
 
     def opened_since(self) -> dict[int, int]:
-        """Return the connections that were opened since then: inodes by file descriptor."""
+        """Return the connections that were opened after the snapshot, as inodes by file descriptor."""
         opened = {fd: inode for fd, inode in _inodes().items() if (fd, inode) not in self._known}
         return {fd: inode for fd, inode in opened.items() if _is_connection(fd, self._ports)}
 
@@ -107,7 +116,8 @@ def _cut_unanswered(inodes: dict[int, int], released: threading.Event) -> None:
 def is_unanswered(connection: socket.socket) -> bool:
     """Return whether sent data has not been acknowledged within the time limit.
 
-    If a peer does not read, its kernel still answers that its receive buffer is full, so the connection is kept.
+    If the peer's process does not read, the peer's kernel still answers that the receive buffer is full. The connection
+    then does not count as unanswered.
     """
     with suppress(OSError):
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO.size)
@@ -122,9 +132,9 @@ def _shut_down(connection: socket.socket) -> None:
 
 
 def _still_open(inodes: dict[int, int]) -> Iterator[socket.socket]:
-    """Yield a duplicate of each connection that is still open; it is closed when the next one is requested."""
+    """Yield a duplicate of each connection that is still open. A duplicate is closed when the next one is requested."""
     for fd, inode in inodes.items():
-        # The descriptor may have been closed and reused for another file; then the inode differs.
+        # The descriptor may have been closed and reused for another file, which has a different inode.
         with suppress(OSError):
             if os.fstat(fd).st_ino == inode:
                 with _duplicate(fd) as connection:
@@ -132,10 +142,10 @@ def _still_open(inodes: dict[int, int]) -> Iterator[socket.socket]:
 
 
 def _inodes() -> dict[int, int]:
-    """Return the inode of each open socket by its file descriptor."""
+    """Return the inodes of all open sockets, by file descriptor."""
     found = {}
     for entry in DESCRIPTORS.iterdir() if DESCRIPTORS.exists() else ():
-        with suppress(OSError):  # the descriptor of this listing itself is already closed
+        with suppress(OSError):  # the descriptor that was used to list the folder is already closed
             if entry.is_socket():
                 found[int(entry.name)] = entry.stat().st_ino
     return found
@@ -165,9 +175,9 @@ def _is_tcp(one: socket.socket) -> bool:
 
 
 def _duplicate(fd: int) -> socket.socket:
-    """Return a socket object over a duplicate of the descriptor.
+    """Return a socket object for a duplicate of the file descriptor.
 
-    SOCK_NONBLOCK tells Python to leave the blocking mode unchanged. Otherwise, after ``socket.setdefaulttimeout``,
-    Python would make the socket non-blocking for its owner as well.
+    SOCK_NONBLOCK makes Python leave the blocking mode unchanged. Without this flag, after a call to
+    ``socket.setdefaulttimeout``, Python would make the socket non-blocking for its owner as well.
     """
     return socket.socket(-1, socket.SOCK_STREAM | socket.SOCK_NONBLOCK, -1, os.dup(fd))

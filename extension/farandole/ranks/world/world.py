@@ -1,4 +1,4 @@
-"""Forms and leaves the world on one rank, with one class for each backend."""
+"""Forms and leaves the world on one rank. Each backend has its own class."""
 
 from __future__ import annotations
 
@@ -22,37 +22,40 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
-"""torch's default. It can be long, because the driver detects dead ranks much sooner."""
+"""Timeout for collectives (torch's default). It can be long because the driver detects dead ranks much sooner."""
 MEETING_TIMEOUT = timedelta(seconds=20)
-"""Time limit for all ranks to reach the store. Cutting the connection to the store unblocks a waiting rank."""
-CONNECT_TIMEOUT = timedelta(seconds=3)
-"""Time limit for the exchange of addresses after that; Gloo gives each connection five times as long.
+"""Maximum time for all ranks to connect to the store.
 
-A rank that waits for the address of a peer that has just died cannot be unblocked by cutting a connection. It has to
-give up before the driver treats it as hung.
+Another thread can unblock a waiting rank earlier by cutting its connection to the store.
+"""
+CONNECT_TIMEOUT = timedelta(seconds=3)
+"""Maximum time to exchange addresses after all ranks have connected. Gloo gives each connection five times as long.
+
+A rank that waits for the address of a peer that has just died cannot be unblocked by cutting a connection. The rank
+must time out before the driver treats it as hung.
 """
 LEAVE_SECONDS = 5.0
-"""How long a thread that leaves the world waits for another thread that forms or leaves it."""
+"""Maximum time in seconds that a thread leaving the world waits for another thread to finish forming or leaving it."""
 FORM_SECONDS = 60.0
-"""The same for a thread that forms a world."""
+"""Maximum time in seconds that a thread forming a world waits for another thread to leave the previous world."""
 
 
 class World(ABC):
-    """The process group of a backend; `form` and `leave` may be called repeatedly in one process.
+    """The process group of a backend. `form` and `leave` may be called repeatedly in one process.
 
-    The main thread forms and leaves the world. If it blocks, another thread leaves it. The lock keeps these apart,
-    because neither library supports concurrent calls.
+    The main thread forms and leaves the world. If the main thread is blocked, another thread leaves the world. A lock
+    serializes these calls, because neither Horovod nor torch.distributed supports concurrent calls.
     """
 
     def __init__(self) -> None:
         self._sockets = OpenedSockets()
         self._lock = threading.Lock()
         self.times_left = 0
-        """How often this process has left a world; collectives started in an earlier world are void."""
+        """Number of times that this process has left a world. Collectives from an earlier world are invalid."""
 
     @contextmanager
     def _forming(self) -> Iterator[None]:
-        """Exclude other threads, and track the connections that are opened."""
+        """Hold the lock and track the connections that are opened. Raise DeadlineError if the lock stays taken."""
         if not self._lock.acquire(timeout=FORM_SECONDS):
             raise DeadlineError(
                 f"rank {context.rank()} has been leaving its last world for {FORM_SECONDS:g} s; run `%cluster stop` "
@@ -66,9 +69,9 @@ class World(ABC):
 
     @contextmanager
     def _leaving(self, seconds: float) -> Iterator[bool]:
-        """Exclude other threads; yield False if another one still forms or leaves the world after ``seconds``."""
+        """Hold the lock. Yield False if another thread is still forming or leaving the world after ``seconds``."""
         alone = self._lock.acquire(timeout=seconds)
-        # Counted before the world is left: unblocked threads continue immediately and need the new count.
+        # Incremented before the world is left, because unblocked threads continue immediately and need the new number.
         self.times_left += alone
         try:
             yield alone
@@ -78,19 +81,19 @@ class World(ABC):
 
     @abstractmethod
     def form(self) -> None:
-        """Join the world that the environment describes."""
+        """Join the world that the environment variables describe."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Leave the world, also from another thread while this rank blocks; does nothing outside a world."""
+        """Leave the world, or do nothing outside a world. Another thread may call this while the rank is blocked."""
 
     def abandon(self) -> None:
-        """Leave a broken world, and unblock peers that wait for this rank as if its process had ended."""
+        """Leave a broken world. Peers that wait for this rank are unblocked, as if this process had ended."""
         self.leave()
 
 
 class NoWorld(World):
-    """Ranks without a process group."""
+    """The world of ranks that have no process group."""
 
     def form(self) -> None:
         """Do nothing."""
@@ -100,7 +103,7 @@ class NoWorld(World):
 
 
 class HorovodWorld(World):
-    """A world of Horovod."""
+    """The world of the Horovod backend."""
 
     def form(self) -> None:
         """Initialize Horovod."""
@@ -111,12 +114,12 @@ class HorovodWorld(World):
         share_cores()
 
     def abandon(self) -> None:
-        """Cut the connections, then shut Horovod down: on its own it waits for peers until Gloo's timeout."""
+        """Cut the connections, then shut down Horovod, which would otherwise wait for peers until Gloo's timeout."""
         self._sockets.cut()
         self.leave()
 
     def leave(self) -> None:
-        """Shut Horovod down; collectives in flight raise an error."""
+        """Shut down Horovod. Collectives in flight raise an error."""
         import horovod.torch as hvd
 
         with self._leaving(LEAVE_SECONDS) as alone:
@@ -125,18 +128,19 @@ class HorovodWorld(World):
 
 
 class TorchWorld(World):
-    """A world of torch.distributed: the default process group."""
+    """The world of the torch backend, which is the default process group of torch.distributed."""
 
     def __init__(self) -> None:
         super().__init__()
         self._store: TCPStore | None = None
 
     def open_store(self, host: str) -> int:
-        """Open the store where the ranks meet, on rank 0, replacing an earlier one; return its port.
+        """On rank 0, open the store that all ranks connect to, replacing an earlier store. Return its port.
 
-        It listens at ``host``, or on all addresses if that is empty. TCPStore by itself always listens on all.
+        The store listens at ``host``, or on all addresses if ``host`` is empty. Without
+        ``master_listen_fd``, TCPStore always listens on all addresses.
         """
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, but not by the letter
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch exports it only implicitly
 
         listener = socket.create_server((host, 0))
         port = int(listener.getsockname()[1])
@@ -146,7 +150,7 @@ class TorchWorld(World):
         return port
 
     def form(self) -> None:
-        """Create the default process group; it includes NCCL if each rank of this worker has its own GPU."""
+        """Create the default process group. It includes NCCL if each rank on this worker has its own GPU."""
         import torch
         import torch.distributed as dist
         from torch.distributed.distributed_c10d import _set_pg_timeout, _world
@@ -156,8 +160,9 @@ class TorchWorld(World):
         if own_gpu:
             torch.cuda.set_device(context.device())
         with self._forming():
-            # torch derives the keys in the store from this counter, and a failed attempt increments it too. Without the
-            # reset, ranks with different numbers of failed attempts would use different keys and never meet.
+            # torch derives the keys in the store from this counter and increments the counter even if an attempt fails.
+            # Without the reset, ranks with different numbers of failed attempts would use different keys and never
+            # connect.
             _world.group_count = 0
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if own_gpu else "gloo",
@@ -170,16 +175,18 @@ class TorchWorld(World):
         share_cores()
 
     def leave(self) -> None:
-        """Cut the connections and destroy the process group. The store stays, since the next world may use it already.
+        """Cut the connections and destroy the process group.
 
-        Cutting is necessary: Gloo waits in C++ until a connection breaks, and a model's wrapper keeps a reference to
-        the destroyed group.
+        The store stays open, because the next world may already be using it.
+
+        The cut is necessary because Gloo waits in C++ until a connection breaks, and because a model's wrapper keeps a
+        reference to the destroyed group.
         """
         import torch.distributed as dist
 
         deadline = time.monotonic() + LEAVE_SECONDS
         while time.monotonic() < deadline:
-            # Repeated, because a thread that forms a world may open further connections and wait at each.
+            # Repeat the cut, because a thread that is forming a world may open further connections and wait on each.
             self._sockets.cut()
             with self._leaving(0.1) as alone:
                 if alone:
@@ -188,8 +195,11 @@ class TorchWorld(World):
                     return
 
     def _meeting_point(self) -> Any:
-        """Return a client of the store, also on rank 0: cutting it unblocks a waiting rank, and the store stays."""
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, but not by the letter
+        """Return a new client of the store, even on rank 0.
+
+        Cutting the client's connection unblocks a waiting rank without closing the store.
+        """
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch exports it only implicitly
 
         own = self._store if context.rank() == 0 else None
         return TCPStore(
@@ -202,7 +212,7 @@ class TorchWorld(World):
 
 
 def _met_at(store: TCPStore) -> TCPStore:
-    """Return the store once all ranks have connected."""
+    """Return ``store`` once all ranks have connected to it."""
     store.set(f"met/{context.rank()}", "")
     store.wait([f"met/{rank}" for rank in range(context.size())], MEETING_TIMEOUT)
     return store
@@ -210,17 +220,17 @@ def _met_at(store: TCPStore) -> TCPStore:
 
 @functools.cache
 def worlds() -> dict[str, World]:
-    """Return the worlds of this process by backend."""
+    """Return the worlds of this process, by the name of their backend."""
     return {"horovod": HorovodWorld(), "torch": TorchWorld(), "none": NoWorld()}
 
 
 def current() -> World:
-    """Return the world of the backend set in the environment."""
+    """Return the world of the backend that the environment variables select."""
     return worlds()[context.backend()]
 
 
 def open_store(host: str) -> int:
-    """Open the torch backend's store on this rank, at ``host`` or on all addresses; return its port."""
+    """Open the torch backend's store on this rank and return its port. An empty ``host`` means all addresses."""
     world = worlds()["torch"]
     assert isinstance(world, TorchWorld)
     return world.open_store(host)

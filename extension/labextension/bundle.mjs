@@ -14,8 +14,8 @@ const { metafile } = await build({
   metafile: true,
   format: "esm",
   target: "es2022",
-  // The dashboard uses Preact because it is small. JupyterLab does not share its React with widgets, and the kernel sends
-  // the code of each dashboard to the page.
+  // JupyterLab does not share its React with widgets, and the kernel sends the code of each dashboard to the page. The
+  // dashboard therefore uses Preact, which is much smaller than React.
   alias: { react: "preact/compat", "react-dom": "preact/compat" },
 });
 

@@ -11,7 +11,7 @@ from farandole.reading import SMALL_JSON_BYTES, read_json
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One checkpoint on disk; ``time`` is when it was written, in seconds since the epoch."""
+    """One checkpoint on disk. ``time`` is when the checkpoint was written, in seconds since the epoch."""
 
     step: int
     path: Path
@@ -20,7 +20,7 @@ class Checkpoint:
 
 
 def checkpoints_of(folder: Path) -> tuple[Checkpoint, ...]:
-    """Return the checkpoints in a run's folder that have readable manifests, oldest first.
+    """Return all checkpoints in a run's folder that have readable manifests, oldest first.
 
     To replace the checkpoint of a step, a writer renames the old checkpoint to ``.old`` before it renames the new one.
     If the writer was killed in between, the old checkpoint is returned.

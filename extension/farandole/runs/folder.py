@@ -1,4 +1,4 @@
-"""Reads the folder of one run. `farandole.runs.store` describes the files."""
+"""Reads the files in the folder of one run. `farandole.runs.store` describes these files."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ CODE_BYTES = 4_000_000
 
 
 def run_names(store: Path) -> Sequence[str]:
-    """Return the sorted names of the folders in a store. Raises OSError if the store cannot be read."""
+    """Return the sorted names of the run folders in a store. Raises OSError if the store cannot be read."""
     with os.scandir(store) as entries:
         return sorted(entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    # A link that leads to itself raises an error.
+    # A symbolic link that points to itself raises OSError.
     with suppress(OSError):
         return entry.is_dir()
     return False
 
 
 def read_info(folder: Path) -> RunInfo:
-    """Read ``run.json``. The status is lost if the driver has ended before the run. Raises RunUnreadableError."""
+    """Read ``run.json``. If the driver died during the run, the status is `Status.LOST`. Raises RunUnreadableError."""
     return as_it_stands(stored_info(folder))
 
 
 def stored_info(folder: Path) -> RunInfo:
-    """Return the content of ``run.json``, with the folder's name as the id. Raises RunUnreadableError."""
+    """Read ``run.json`` and use the folder's name as the run's id. Raises RunUnreadableError."""
     try:
         return replace(RunInfo.from_json(read_json(folder, "run.json"), folder), id=folder.name)
     except (OSError, ValueError) as exc:
@@ -53,19 +53,19 @@ def stored_info(folder: Path) -> RunInfo:
 
 
 def as_it_stands(info: RunInfo) -> RunInfo:
-    """Return the info, with the status lost if the driver ended before it could record the end of the run."""
+    """Return ``info``, with the status `Status.LOST` if the driver ended without recording the end of the run."""
     if info.status is Status.RUNNING and driver_is_gone(info.driver):
         return replace(info, status=Status.LOST, error=info.error or "the driver ended before the run did")
     return info
 
 
 def this_process() -> dict[str, Any]:
-    """Return the host, process id and start time, which together identify this process."""
+    """Return the host, the process id and the start time, which together identify this process."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
 
 
 def driver_is_gone(driver: Mapping[str, Any]) -> bool:
-    """Return whether a driver's process has ended. Returns False for another host, where this cannot be checked."""
+        """Return whether a driver's process has ended. Return False for another host, where this cannot be checked."""
     if driver.get("host") != socket.gethostname():
         return False
     try:
@@ -76,7 +76,7 @@ def driver_is_gone(driver: Mapping[str, Any]) -> bool:
 
 
 def feed(run: Run, ranks: Container[int] | None = None) -> None:
-    """Add the content of a run's files to the run, for ``ranks`` or for all. Warn about files that cannot be read."""
+    """Add the content of the files of ``ranks``, or of all ranks, to a run. Warn about files that cannot be read."""
     for folder, suffix in FOLDERS.items():
         for rank, name in rank_files(run.folder, folder, suffix):
             if ranks is None or rank in ranks:
@@ -93,7 +93,7 @@ def _feed(run: Run, rank: int, name: str) -> None:
 
 
 def add_valid(run: Run, rank: int, record: dict[str, Any]) -> None:
-    """Add a record from a file, or ignore it if it is invalid. A full disk can leave incomplete records."""
+    """Add a record from a file to a run. Ignore invalid records, because a full disk can leave incomplete ones."""
     with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
         run.add_records(rank, record)
 
@@ -110,8 +110,8 @@ def warned(run: str) -> Iterator[None]:
 def read_lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
     """Yield the objects in a file of JSON lines. Incomplete lines are skipped.
 
-    Raises ValueError at a line of more than `LINE_BYTES`. Farandole writes no such lines, so the file is damaged, e.g.
-    by a block of zeros.
+    Raises ValueError if a line is longer than `LINE_BYTES`. Farandole writes no such lines, so the file is damaged. For
+    example, it may contain a block of zeros.
     """
     with open_regular(folder, name) as file:
         while line := file.readline(LINE_BYTES + 1):
@@ -122,7 +122,7 @@ def read_lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
 
 
 def parsed_line(line: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in a line, or None."""
+    """Return the JSON object in a line, or None if the line does not contain a valid object."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -131,7 +131,7 @@ def parsed_line(line: bytes) -> dict[str, Any] | None:
 
 
 def tail(folder: Path, name: str) -> str:
-    """Return the last `LOG_TAIL_BYTES` of a log."""
+    """Return the last `LOG_TAIL_BYTES` of a log as text."""
     with open_regular(folder, name) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
         return file.read(LOG_TAIL_BYTES).decode("utf-8", "replace")

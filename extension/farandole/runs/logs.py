@@ -1,4 +1,4 @@
-"""Keeps the last output of each rank in the driver."""
+"""Keeps the latest output of each rank in the memory of the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RankLogs:
         self._sizes: dict[int, int] = {}
 
     def add(self, rank: int, text: str) -> None:
-        """Add output of a rank."""
+        """Append output from a rank, and drop the rank's oldest output if there is too much."""
         texts = self._texts.setdefault(rank, deque())
         texts.append(text)
         self._sizes[rank] = self._sizes.get(rank, 0) + len(text)
@@ -23,7 +23,7 @@ class RankLogs:
             self._sizes[rank] -= len(texts.popleft())
 
     def tail(self, rank: int, lines: int) -> str:
-        """Return the last lines of a rank's output as one text."""
-        # A copy, because the event loop's thread may append at the same time.
+        """Return the last ``lines`` lines of a rank's output, joined by line breaks."""
+        # The deque is copied first, because the event loop's thread may append to it at the same time.
         text = "".join(tuple(self._texts.get(rank, ())))
         return "\n".join(text.splitlines()[-lines:])

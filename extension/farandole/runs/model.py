@@ -17,14 +17,14 @@ from farandole.runs.writer import strict_json
 RankStatus = Literal["running", "done", "failed", "stopped", "dead"]
 
 LOG_LINES = 5
-"""How many of the last lines of a rank's output are kept in memory."""
+"""Number of lines that are kept in memory from the end of a rank's output."""
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """The content of ``run.json``; times are seconds since the epoch."""
+    """The content of ``run.json``. Times are in seconds since the epoch."""
 
     id: str
     folder: Path
@@ -45,28 +45,28 @@ class RunInfo:
     results: dict[int, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     resumed_from: str | None = None
-    """Id of the run whose checkpoint this run has continued from."""
+    """Id of the run from whose checkpoint this run continued, or None."""
     notebook: str = ""
     """Absolute path of the notebook that started the run.
 
-    This, ``kernel`` and ``cell`` are empty if no notebook started it.
+    ``notebook``, ``kernel`` and ``cell`` are empty if the run was not started from a notebook.
     """
     kernel: str = ""
     cell: str = ""
 
     @property
     def seconds(self) -> float:
-        """How long the run took, or has taken so far."""
+        """The duration of the run in seconds, until now if the run has not ended."""
         return (self.ended or time.time()) - self.started
 
     def to_json(self, *, indent: int | None = 2) -> str:
-        """Return the content of ``run.json`` as text."""
+        """Return this info as the JSON text of ``run.json``."""
         record = {name: value for name, value in vars(self).items() if name != "folder"}
         return strict_json({**record, "code": "code.py"}, indent=indent) + "\n"
 
     @classmethod
     def from_json(cls, record: dict[str, Any], folder: Path) -> RunInfo:
-        """Parse a record that `to_json` wrote. Unknown keys are ignored. Raises ValueError for an invalid value."""
+        """Make an info from the parsed ``run.json``. Ignore unknown keys. Raises ValueError if a value is invalid."""
         for key in ("id", "status", "started"):
             if key not in record:
                 raise ValueError(f"run.json has no {key!r}")
@@ -93,24 +93,24 @@ _KINDS = {
     "notices": "texts",
     "resumed_from": "text or null",
 }
-"""The types of the values in ``run.json``. Values that are not listed are texts."""
+"""The types of the values in ``run.json``. Values that are not listed here are strings."""
 
 
 class LogTail:
-    """The last lines of a rank's output. A carriage return overwrites the line, as in a terminal."""
+    """Keeps the last lines of a rank's output. As in a terminal, text after a carriage return overwrites the line."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=LOG_LINES)
         self._open = ""
 
     def add(self, text: str) -> None:
-        """Add output."""
+        """Append output from the rank."""
         *lines, self._open = (self._open + text[-20_000:]).split("\n")
         self._lines.extend(map(_shown, lines[-LOG_LINES:]))
         self._open = self._open[-2_000:]
 
     def lines(self) -> list[str]:
-        """Return at most `LOG_LINES` lines. The last line may be incomplete."""
+        """Return the last lines, at most `LOG_LINES`. The last one may be incomplete."""
         last = [_shown(self._open)] if self._open else []
         return [*self._lines, *last][-LOG_LINES:]
 
@@ -128,10 +128,10 @@ class RankView:
     state: RankStatus = "running"
     usage: dict[str, Any] = field(default_factory=dict)
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The last progress message of each name."""
+    """The last progress message of each loop, by the name of the loop."""
     log: LogTail = field(default_factory=LogTail)
 
 
 def still_going(run_id: str, seconds: float | None) -> DeadlineError:
-    """Return the error for a run that has not ended in time."""
+    """Return the error to raise if a run has not ended within ``seconds``."""
     return DeadlineError(f"run {run_id} has not ended within {seconds:g} s; it continues, and you can wait again")

@@ -1,4 +1,4 @@
-"""Finds the notebook, kernel and cell of the running code."""
+"""Finds the notebook, the kernel and the cell in which the current code is running."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The absolute path of a notebook and the ids of its kernel and of a cell; empty strings outside of a notebook."""
+    """The path of a notebook, its kernel's id and the id of a cell. All are empty strings outside a notebook."""
 
     notebook: str = ""
     kernel: str = ""
@@ -18,12 +18,13 @@ class Origin:
 
 
 def origin() -> Origin:
-    """Return the origin of the running code. Call this on the thread that runs the cell.
+    """Return the notebook, kernel and cell of the current code. Call this on the thread that runs the cell.
 
-    Jupyter Server passes the path of the notebook to a kernel that it starts. JupyterLab sends the id of the cell with
-    each request to run a cell.
+    Jupyter Server passes the path of the notebook to the kernel in an environment variable. JupyterLab sends the id of
+    the cell with each request to run a cell.
     """
-    # Looked up instead of imported: only kernels have imported it, and other processes may lack the package.
+    # The module is looked up and not imported, because it is present in every kernel, and other processes may run
+    # where ipykernel is not installed.
     module = sys.modules.get("ipykernel.kernelapp")
     if module is None or not module.IPKernelApp.initialized():
         return Origin()

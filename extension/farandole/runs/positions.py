@@ -1,4 +1,4 @@
-"""Records which messages the files of a run hold, so that another driver can continue without a gap.
+"""Records which messages the files of a run contain, so that another driver can continue without a gap.
 
 During a run, a worker keeps a journal for each of its kernels: the kernel's messages, numbered from 1.
 ``positions.json`` has
@@ -6,8 +6,8 @@ During a run, a worker keeps a journal for each of its kernels: the kernel's mes
 - ``kernels``: the number of the last message whose content is in the files, by kernel id;
 - ``sizes``: the sizes of the files after that message, in bytes, by file name.
 
-A driver that takes over the run truncates the files to these sizes and skips the messages up to these numbers. Data
-beyond these sizes was written just before the earlier driver was killed. It is added again from the journals.
+A driver that takes over the run truncates the files to these sizes and skips the messages up to these numbers. Any data
+beyond these sizes was written just before the earlier driver was killed, and is read from the journals again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from farandole.reading import SMALL_JSON_BYTES, open_regular, read_json
 
 POSITIONS = "positions.json"
 JournalPosition: TypeAlias = tuple[str, int]
-"""The position of a message: the id of the kernel that sent it, and its number in the journal for that kernel."""
+"""The id of the kernel that sent a message, and the number of the message in the journal of that kernel."""
 
 FOLDERS = {"metrics": ".jsonl", "usage": ".jsonl", "logs": ".log"}
 
@@ -53,12 +53,12 @@ def cut_back(folder: Path, keep: Container[int] = ()) -> Mapping[str, int]:
     if found is not None and any(_size(folder, name) < size for name, size in found["sizes"].items()):
         found = None
     if found is None:
-        # Old positions must not be applied to the new files.
+        # The old positions must not be applied to the files that are about to be written.
         with suppress(OSError):
             (folder / POSITIONS).unlink(missing_ok=True)
     for part, suffix in FOLDERS.items():
         for rank, name in rank_files(folder, part, suffix):
-            # If the volume does not allow this, later writes fail too, and the user gets a notice about those.
+            # Errors are ignored here, because later writes would also fail, and the user then gets a notice.
             with suppress(OSError):
                 if rank not in keep:
                     _cut(folder, name, None if found is None else found["sizes"].get(name, 0))
@@ -80,7 +80,7 @@ def _size(folder: Path, name: str) -> int:
 
 
 def _cut(folder: Path, name: str, size: int | None) -> None:
-    """Truncate a file to a size. If no size is given or the file is not a regular one, rename it to ``.old``."""
+    """Truncate a file to ``size`` bytes. If ``size`` is None or the file is not regular, rename it to ``.old``."""
     path = folder / name
     try:
         with open_regular(folder, name) as file:

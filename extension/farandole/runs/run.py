@@ -1,4 +1,4 @@
-"""A run: one training cell with its code, metrics, logs and outcome."""
+"""A run, which is one execution of a training cell, with its code, metrics, logs and outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Listener = Callable[[Report], None]
 
 
 class Run:
-    """One training cell.
+    """One execution of a training cell.
 
     The event loop's thread adds messages to the run, and other threads read from the run. One lock guards all mutable
     state. The lock is never held while a file is written or a listener is called.
@@ -33,7 +33,7 @@ class Run:
     def __init__(
         self, info: RunInfo, code: str, sink: Sink | None = None, *, written: Mapping[str, int] | None = None
     ) -> None:
-        """Make a run. For a resumed run, ``written`` has the number of the last message in the files, by kernel id."""
+                """Make a run. For a resumed run, ``written`` is the number of the last message in the files, by kernel id."""
         self.code = code
         self._resumed = written is not None
         self._written = written or {}
@@ -45,23 +45,23 @@ class Run:
         self._listeners: list[Listener] = []
         self._over = threading.Event()
         self.failure: FarandoleError | None = None
-        """The error that the cell of a failed run raises, if this driver has seen the failure."""
+        """The error that the cell of a failed run raises. It is None if this driver has not seen the failure."""
         if info.status.ended or sink is None:
             self._over.set()
 
     @property
     def info(self) -> RunInfo:
-        """The current content of ``run.json``."""
+        """The description of the run that is stored in ``run.json``."""
         return self._info
 
     @property
     def id(self) -> str:
-        """Id of the run: the start time and four random hexadecimal digits."""
+        """Id of the run, which consists of the start time and four random hexadecimal digits."""
         return self._info.id
 
     @property
     def name(self) -> str:
-        """The user's name for the run, or an empty string."""
+        """The name that the user gave the run, or an empty string."""
         return self._info.name
 
     @property
@@ -76,7 +76,7 @@ class Run:
 
     @property
     def error(self) -> str | None:
-        """Why the run failed, or None."""
+        """Why the run did not finish successfully, or None."""
         return self._info.error
 
     @property
@@ -101,35 +101,35 @@ class Run:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Notices for the user about the run."""
+        """Messages about the run that the user should read, such as warnings."""
         return self._info.notices
 
     @property
     def resumed_from(self) -> str | None:
-        """Id of the run whose checkpoint this run has continued from, or None."""
+        """Id of the run from whose checkpoint this run continued, or None."""
         return self._info.resumed_from
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """The checkpoints on disk, oldest first."""
+        """The run's checkpoints on disk, oldest first."""
         return checkpoints_of(self.folder)
 
     @property
     def results(self) -> dict[int, Any]:
-        """The values of ``fd.result``, by rank."""
+        """The values that the ranks passed to ``fd.result``, by rank."""
         return dict(self._info.results)
 
     @property
     def result(self) -> Any:
-        """The value of ``fd.result`` on the lowest rank that called it, or None."""
+        """The value that the lowest rank among `results` passed to ``fd.result``, or None if no rank called it."""
         results = self._info.results
         return results[min(results)] if results else None
 
     def add_records(self, rank: int, *records: dict[str, Any], position: JournalPosition | None = None) -> None:
-        """Add a batch of rank messages, unless the run's files already hold the batch. Unknown kinds are ignored."""
+        """Add a batch of messages from a rank, unless the run's files already contain it. Ignore unknown kinds."""
         known = self._is_known(position)
         if known:
-            # Progress messages are not written to any file, so the last one of each name is needed.
+            # Progress messages are not in any file, so they are needed even if the files contain the other messages.
             records = tuple(record for record in records if record.get("kind") == Kind.PROGRESS)
         lines: dict[str, str] = {}
         reports = [self._add(rank, record, lines) for record in records]
@@ -164,7 +164,7 @@ class Run:
         return report
 
     def add_log(self, rank: int, text: str, position: JournalPosition | None = None) -> None:
-        """Add output from a rank, unless the run's files already hold that output."""
+        """Add output from a rank, unless the run's files already contain that output."""
         if self._is_known(position):
             return
         with self._lock:
@@ -179,7 +179,7 @@ class Run:
         self._view(rank).state = state
 
     def assign_ranks(self, workers: Sequence[str]) -> None:
-        """Set the workers of the ranks 0, 1, ... and mark all other ranks as dead."""
+        """Assign rank 0 to the first of ``workers``, rank 1 to the second and so on. Mark all other ranks as dead."""
         with self._lock:
             for rank, worker in enumerate(workers):
                 view = self._view(rank)
@@ -198,7 +198,10 @@ class Run:
             self._sink.flush()
 
     def finish(self, status: Status, error: str | None = None, *, ended: float | None = None) -> None:
-        """End the run now, or at the time ``ended``, and write all pending data. A second call does nothing."""
+        """Record the end of the run and write all pending data. A second call does nothing.
+
+        ``ended`` is in seconds since the epoch. The default is the current time.
+        """
         with self._lock:
             if self._info.status.ended:
                 return
@@ -207,7 +210,7 @@ class Run:
         self._over.set()
 
     def write_to(self, sink: Sink) -> None:
-        """Write all further changes to ``sink``."""
+        """Write all later changes to ``sink``."""
         self._sink = sink
 
     def let_go(self) -> None:
@@ -223,7 +226,7 @@ class Run:
             DeadlineError: the run has not ended after ``timeout``.
             UsageError: the run continues without this driver.
         """
-        # The event is set after the files are closed, because the files must show the end of the run when this returns.
+        # This waits until the files are closed, because they must contain the end of the run when this returns.
         if not self._over.wait(timeout) and not self.status.ended:
             raise still_going(self.id, timeout)
         if not self.status.ended:
@@ -233,11 +236,11 @@ class Run:
         return self
 
     def flush(self) -> None:
-        """Write all added data to the files now."""
+        """Write all pending data to the files now."""
         self._sink.flush()
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` with each further report, on the thread that adds the report."""
+        """Call ``listener`` with each report from now on. The call is made on the thread that adds the report."""
         self._listeners.append(listener)
 
     def ranks(self) -> list[RankView]:
@@ -246,12 +249,15 @@ class Run:
             return [replace(view, progress=dict(view.progress)) for _, view in sorted(self._views.items())]
 
     def series(self, *, by_rank: bool = True) -> list[Series]:
-        """Return all series for charts, at most 300 points for each line, with or without a line for each rank."""
+        """Return all series, with at most 300 points per line. If ``by_rank`` is true, add a line for each rank."""
         with self._lock:
             return drawn(self._tables, by_rank=by_rank)
 
     def dataframe(self) -> pd.DataFrame:
-        """Return all reports: columns rank, time (seconds since the epoch), step, epoch and one for each series."""
+        """Return all reports as a data frame with the columns rank, time, step, epoch, and one for each series.
+
+        Times are in seconds since the epoch.
+        """
         import pandas as pd
 
         with self._lock:

@@ -1,8 +1,8 @@
-"""Keeps the metrics of a run: a full table for each rank, and a condensed form of each series for charts.
+"""Keeps the metrics of a run as a full table for each rank and as condensed series for charts.
 
-The full table is kept in flat arrays (8 bytes per number). Each series also has an *envelope* of at most `POINTS`
-buckets with mean, minimum and maximum. Neighbouring buckets are merged when there are too many. The cost of adding a
-point or drawing a series therefore does not grow with the length of the run.
+A table is stored in flat arrays with 8 bytes per number. Each series also has an *envelope* of at most `POINTS` buckets
+with the mean, minimum and maximum of neighbouring points. When there are too many buckets, pairs of them are merged.
+The cost of adding a point or drawing a series therefore does not grow with the length of the run.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ POINTS = 300
 """Maximum number of points in the line of one rank."""
 
 LARGEST_WHOLE = 2.0**63 - 1024
-"""Largest float that fits into a 64-bit integer. The largest step of a report would be rounded up to a larger float."""
+"""Largest float that fits into a 64-bit integer.
+
+Steps are clipped to this value, because the largest steps that a report can have would be rounded up to a larger float.
+"""
 
 
 class Axis:
-    """Places the reports of one series on the x axis: by step, otherwise by epoch, otherwise in order of arrival."""
+    """Places the reports of one series on the x axis by their step, else by their epoch, else in order of arrival."""
 
     def __init__(self) -> None:
         self.label = "report"
@@ -36,7 +39,7 @@ class Axis:
         self._epoch: int | None = None
 
     def place(self, step: int | None, epoch: int | None) -> int:
-        """Return the x value of a report. If steps restart with each epoch, x continues from the last epoch."""
+        """Return the x value of a report. If steps restart in each epoch, x values continue from the previous epoch."""
         if step is not None:
             self.label = "step"
             x = self._continued(step, epoch)
@@ -56,7 +59,7 @@ class Axis:
 
 @dataclass(slots=True)
 class Bucket:
-    """Count, sum, minimum and maximum of the finite values at neighbouring x values."""
+    """The count, sum, minimum and maximum of the finite values at neighbouring x values."""
 
     count: int = 0
     total: float = 0.0
@@ -66,7 +69,7 @@ class Bucket:
     """How many values were NaN or infinite."""
 
     def add(self, value: float) -> None:
-        """Add a value."""
+        """Add a value to the statistics."""
         if not math.isfinite(value):
             self.bad += 1
             return
@@ -76,7 +79,7 @@ class Bucket:
         self.high = max(self.high, value)
 
     def join(self, other: Bucket) -> None:
-        """Add all values of another bucket."""
+        """Add the statistics of another bucket to this one."""
         self.count += other.count
         self.total += other.total
         self.low = min(self.low, other.low)
@@ -90,7 +93,10 @@ class Bucket:
 
 
 class Envelope:
-    """At most `POINTS` buckets. Their width in x is a power of two, so that the buckets of all ranks align."""
+    """A condensed series of at most `POINTS` buckets.
+
+    The width of a bucket in x is a power of two, so that the buckets of all ranks align.
+    """
 
     def __init__(self, limit: int = POINTS) -> None:
         self.width = 1
@@ -98,7 +104,7 @@ class Envelope:
         self._limit = limit
 
     def add(self, x: int, value: float) -> None:
-        """Add a point."""
+        """Add a point, and double the width of the buckets if there are too many."""
         bucket = self.buckets.get(x // self.width)
         if bucket is None:
             bucket = self.buckets[x // self.width] = Bucket()
@@ -108,7 +114,7 @@ class Envelope:
             self.width *= 2
 
     def at(self, width: int) -> dict[int, Bucket]:
-        """Return the buckets merged to a larger ``width``, a multiple of the current one."""
+        """Return the buckets merged into buckets of ``width``, which must be a multiple of the current width."""
         coarse: dict[int, Bucket] = {}
         for key, bucket in self.buckets.items():
             coarse.setdefault(key * self.width // width, Bucket()).join(bucket)
@@ -128,20 +134,20 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A series for a chart: mean, minimum and maximum over the ranks, and a line for each rank."""
+    """A series for a chart, with the mean, minimum and maximum over the ranks, and optionally a line for each rank."""
 
     name: str
     x_label: str
     points: list[Point]
     ranks: dict[int, list[Point]]
     first: float
-    """Mean of the first values of all ranks."""
+    """Mean over the ranks of each rank's first value."""
     last_of: dict[int, float]
-    """Last value of each rank."""
+    """Last value of each rank, by rank."""
 
     @property
     def last(self) -> float:
-        """Mean of the last values of all ranks."""
+        """Mean over the ranks of each rank's last value."""
         return _mean(list(self.last_of.values()))
 
     @property
@@ -162,7 +168,7 @@ class Series:
 
 @dataclass(slots=True)
 class Column:
-    """One series of one rank: all values, their rows in the table, and the envelope."""
+    """One series of one rank, with all values, the row of each value in the table, and the envelope."""
 
     rows: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
@@ -171,7 +177,7 @@ class Column:
 
 
 class RankTable:
-    """All reports of one rank, as columns."""
+    """All reports of one rank, stored column by column."""
 
     def __init__(self) -> None:
         self.time: array[float] = array("d")
@@ -205,7 +211,7 @@ class RankTable:
 
 
 def drawn(tables: Mapping[int, RankTable], *, by_rank: bool = True) -> list[Series]:
-    """Return the series of these ranks in order of appearance, with or without a line for each rank."""
+    """Return the series in these tables, in order of first appearance. ``by_rank`` adds a line for each rank."""
     names = dict.fromkeys(name for table in tables.values() for name in table.columns)
     return [
         _series(name, {rank: table.columns[name] for rank, table in tables.items() if name in table.columns}, by_rank)

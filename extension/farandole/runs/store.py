@@ -2,10 +2,10 @@
 
 - ``run.json`` and ``code.py``;
 - ``metrics/rank-<n>.jsonl`` with one report per line, ``usage/rank-<n>.jsonl`` and ``logs/rank-<n>.log``;
-- ``positions.json``, which records the messages that these files hold, see `farandole.runs.positions`;
-- ``view.json`` and ``lines.json``, the condensed data for the dashboard and the panel;
-- ``checkpoints/step-<n>/``, if the ranks have written any;
-- ``records/``, the journals that workers have saved, see `farandole.driver.recovery.orphaned_runs`.
+- ``positions.json``, which records which messages these files contain (see `farandole.runs.positions`);
+- ``view.json`` and ``lines.json`` with condensed data for the dashboard and the panel;
+- ``checkpoints/step-<n>/`` for each checkpoint that the ranks have written;
+- ``records/`` with the journals that workers have saved (see `farandole.driver.recovery.orphaned_runs`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ GIT_SECONDS = 3.0
 
 
 def default_folder() -> Path:
-    """Return ``$FARANDOLE_RUNS``, or ``farandole/runs`` in the home folder."""
+    """Return the folder in ``$FARANDOLE_RUNS``. The default is ``farandole/runs`` in the home folder."""
     return Path(os.environ.get("FARANDOLE_RUNS") or Path.home() / "farandole" / "runs")
 
 
 class RunStore:
-    """The runs in one folder."""
+    """Creates, finds and reads the runs in one folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = Path(folder or default_folder()).expanduser().absolute()
@@ -64,7 +64,7 @@ class RunStore:
         cwd: str | Path | None = None,
         origin: Origin | None = None,
     ) -> Run:
-        """Begin a run. If the folder cannot be written, the run stays in memory and gets a notice that says so."""
+        """Begin a run. If its folder cannot be written, keep the run in memory and add a notice about this to it."""
         run_id = self._new_id()
         cwd = Path(cwd or Path.cwd())
         info = RunInfo(
@@ -87,11 +87,11 @@ class RunStore:
         return self._write(Run(info, code, Nowhere()))
 
     def resume(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
-        """Take over a run that another driver began, and return it with the content of its files.
+        """Take over a run that another driver began. Return the run with the content of its files.
 
-        The caller then adds the messages from the workers' journals. ``about`` is the initial content of the run's
-        ``run.json``, which is used if this store has no folder for the run. The ``missing`` ranks have no journals, so
-        their files stay as they are.
+        The caller then adds the messages from the workers' journals. ``about`` is the initial content of ``run.json``.
+        It is used if this store does not have the run. The ranks in ``missing`` have no journals, so their files stay
+        as they are.
         """
         folder = self.folder / Path(about["id"]).name
         info = _info_to_resume(folder, about)
@@ -102,9 +102,10 @@ class RunStore:
         return self._write(run, written)
 
     def follow(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
-        """Return a run that another driver leads and writes to disk.
+        """Return a run in memory that shows a run which another driver leads and writes to disk.
 
-        The caller adds all messages from the journals. The ``missing`` ranks have no journals and are read from files.
+        The caller adds all messages from the workers' journals. The ranks in ``missing`` have no journals, so their
+        data is read from files.
         """
         info = RunInfo.from_json({**about, "driver": this_process()}, self.folder / Path(about["id"]).name)
         run = Run(info, code, Nowhere())
@@ -126,14 +127,14 @@ class RunStore:
                 return run_id
 
     def list(self) -> list[RunInfo]:
-        """Return all runs, newest first; a folder that cannot be read is skipped with a warning."""
+        """Return the infos of all runs, newest first. Skip a folder that cannot be read, with a warning."""
         runs, unreadable = self._read()
         for name, error in unreadable.items():
             warnings.warn(f"{error}. It is left out; its folder is {str(self.folder / name)!r}", stacklevel=2)
         return list(runs)
 
     def _read(self) -> tuple[Sequence[RunInfo], dict[str, RunUnreadableError]]:
-        """Return all runs, newest first, and the errors from folders that cannot be read, by folder name."""
+        """Return all runs, newest first, and the error for each folder that cannot be read, by folder name."""
         runs: list[RunInfo] = []
         unreadable: dict[str, RunUnreadableError] = {}
         for name in self._names():
@@ -153,9 +154,9 @@ class RunStore:
             return ()
 
     def find(self, key: str) -> RunInfo:
-        """Return the run that ``key`` names: an id, a name, or the beginning of an id.
+        """Return the run whose id, name or beginning of the id is ``key``.
 
-        If several runs have the same name, the newest is returned.
+        If several runs have this name, the newest is returned.
 
         Raises:
             RunNotFoundError: there is no such run, or several ids begin with ``key``.
@@ -178,8 +179,8 @@ class RunStore:
 
         - ``key`` is an id, the beginning of an id, or a name. If several runs have that name, the newest one with a
           checkpoint is returned.
-        - If ``key`` is empty, the newest run with a checkpoint is returned: among the runs with the same ``name`` if
-          a name is given, otherwise among the runs from the same working directory.
+        - If ``key`` is empty, the newest run with a checkpoint is returned. Only the runs with this ``name`` are
+          considered, or without a name only the runs that were started in the directory ``cwd``.
 
         Raises:
             UsageError: the run has no checkpoint.
@@ -209,14 +210,14 @@ class RunStore:
         )
 
     def load(self, key: str) -> Run:
-        """Read a run from disk. ``key`` is as in `find`."""
+        """Read a run with all its data from disk. `find` describes ``key``."""
         info = self.find(key)
         run = Run(info, code_of(info))
         feed(run)
         return run
 
     def load_run(self, key: str) -> pd.DataFrame:
-        """Return the reports of a run as a data frame. ``key`` is as in `find`."""
+        """Return the reports of a run as a data frame. `find` describes ``key``."""
         return self.load(key).dataframe()
 
 
@@ -230,7 +231,7 @@ def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
 
 
 def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
-    """Return the info of a run that another driver began. An unreadable ``run.json`` is renamed to ``run.json.old``."""
+        """Return the info of a run to take over. If ``run.json`` is unreadable, rename it and use ``about`` instead."""
     path = folder / "run.json"
     if os.path.lexists(path):
         try:
@@ -241,7 +242,7 @@ def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
 
 
 def git_state(cwd: Path) -> dict[str, Any] | None:
-    """Return ``commit`` and ``dirty`` of a folder's git repository, or None if git finds no repository."""
+    """Return the commit of a folder's git repository and whether files were changed, or None if git finds nothing."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=GIT_SECONDS, check=True)

@@ -1,4 +1,4 @@
-"""Turns a run into the JSON data that the dashboard shows. The data depends only on the run and the time."""
+"""Makes the JSON data that the dashboard shows. The data depends only on the run and the current time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from farandole.runs.series import Point, Series
 
 SLOWER = 1.05
-"""The slowest rank is highlighted if its step time is more than this many times the mean step time."""
+"""The slowest rank is highlighted if its step time exceeds this multiple of the mean step time."""
 
 FRESH_SECONDS = 10.0
-"""A progress message is ignored once a message for another loop is newer by this many seconds."""
+"""A loop's progress is ignored if another loop's progress message is newer by at least this many seconds."""
 
 
 def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
-    """Return all data for the dashboard; ``now`` is in seconds since the epoch."""
+    """Return all data for the dashboard. ``now`` is in seconds since the epoch. ``per_rank`` adds a line per rank."""
     info, ranks = run.info, run.ranks()
     rows = [_row(view) for view in ranks]
     _mark_slowest(rows)
@@ -46,8 +46,8 @@ def view_of(run: Run, now: float, *, per_rank: bool = False) -> dict[str, Any]:
 def progress(ranks: Sequence[RankView]) -> list[dict[str, Any]]:
     """Return a progress bar for each running loop.
 
-    A bar has the mean progress of the ranks, and the seconds that the slowest rank still needs. Between two loops only
-    the bar of the last loop stays, because bars of earlier loops would push the charts off the screen.
+    A bar has the mean progress of the ranks and the seconds that the slowest rank still needs. While no loop is
+    running, only the bar of the last loop is returned, because many bars would push the charts off the screen.
     """
     names = dict.fromkeys(name for view in ranks for name in view.progress)
     records = {name: [view.progress[name] for view in ranks if name in view.progress] for name in names}
@@ -76,7 +76,7 @@ def _bar(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def series_view(series: Series, *, per_rank: bool) -> dict[str, Any]:
-    """Return one series as JSON. Values that are not finite become null, and ``bad_x`` lists their x values."""
+    """Return one series as JSON data. Values that are not finite become null, and ``bad_x`` lists their x values."""
     return {
         "name": series.name,
         "x_label": series.x_label,
@@ -114,7 +114,7 @@ def _row(view: RankView) -> dict[str, Any]:
 
 
 def _busiest(view: RankView) -> dict[str, Any]:
-    """Return the progress of the innermost loop, which is the recent message with the most samples per second."""
+    """Return the recent progress message with the most samples per second, which comes from the innermost loop."""
     newest = max((record["time"] for record in view.progress.values()), default=0.0)
     fresh = [record for record in view.progress.values() if newest - record["time"] < FRESH_SECONDS]
     return max(fresh, key=lambda record: record.get("samples_per_second") or 0.0, default={})
@@ -130,13 +130,13 @@ def _mark_slowest(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """Return the sum of the values that are not None, or None if all are."""
+    """Return the sum of the values that are not None, or None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def short(value: float | None) -> float | None:
-    """Return a number rounded to six significant digits, or None if the number is not finite."""
+    """Round a number to six significant digits, which keeps the JSON short. Return None if it is not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.6g}")

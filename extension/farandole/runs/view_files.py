@@ -1,4 +1,4 @@
-"""Writes a run's dashboard data to the run's folder, so that the panel reads one small file instead of all reports."""
+"""Writes condensed data into a run's folder, so that the panel can read one small file instead of all reports."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from farandole.runs.writer import RunFiles
 
 VIEW = "view.json"
-"""File with the data that `farandole.runs.view.view_of` returns for a run."""
+"""Name of the file with the data that `farandole.runs.view.view_of` returns for a run."""
 LINES = "lines.json"
-"""File with the series of a run, with a line for each rank: ``{"series": [...]}``."""
+"""Name of the file with the series of a run, including a line for each rank. It contains ``{"series": [...]}``."""
 
 
 @dataclass
 class _File:
-    """A file that is rewritten after ``pause`` seconds, or after ``share`` times as long as the last write took.
+    """A file that is rewritten during the run, and the minimum time between two writes.
 
-    The longer of the two counts.
+    This time is ``pause`` seconds or ``share`` times the duration of the last write, whichever is longer.
     """
 
     name: str
@@ -44,7 +44,7 @@ def _lines(run: Run) -> dict[str, Any]:
 
 
 class ViewFiles:
-    """Writes the view files of one run. This takes a small share of the driver's time for any number of ranks."""
+    """Writes the view files of one run. It takes a small share of the driver's time, however many ranks there are."""
 
     def __init__(self, run: Run, files: RunFiles) -> None:
         self._run = run
@@ -52,9 +52,9 @@ class ViewFiles:
         self._all = (_File(VIEW, _view, 1.0, 25.0), _File(LINES, _lines, 5.0, 100.0))
 
     def renew(self, version: int, *, last: bool = False) -> None:
-        """Write the files that are due and do not have ``version`` yet. If ``last`` is true, write all files.
+        """Write the files that are due and older than ``version``. If ``last`` is true, write all files.
 
-        After an error the files are made empty, so that the panel reads the reports instead.
+        If this fails, empty the files, so that the panel reads the reports instead.
         """
         try:
             self._write_due(version, last=last)

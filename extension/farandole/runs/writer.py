@@ -1,8 +1,8 @@
 """Writes the files of one run so that a killed driver or a full disk loses as little as possible.
 
-New data is kept in memory, and a thread appends the data to the files four times a second. After an `OSError` all data
-stays in memory, except for the beginnings of very long logs. The thread retries every few seconds and continues where
-it stopped, even in the middle of a line.
+New data is kept in memory, and a thread appends it to the files four times a second. After an `OSError`, all data stays
+in memory, except for the beginnings of very long logs. The thread then retries every few seconds and continues at the
+byte where it stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from farandole.runs.positions import POSITIONS, JournalPosition, sizes_of
 FLUSH_SECONDS = 0.25
 RETRY_SECONDS = 5.0
 RUN_FILE = "run.json"
-"""The only file that is flushed to disk on every write, because the run cannot be read without this file.
+"""Name of the only file that is synced to disk on every write, because the run cannot be read without this file.
 
 The other files are updated too often to wait for the disk each time.
 """
@@ -35,7 +35,7 @@ LOG_LIMIT = 4_000_000
 
 
 Text: TypeAlias = str | Callable[[], str]
-"""The content of a file, or a function that returns the content."""
+"""The content of a file, or a function that returns the content when the file is written."""
 
 
 class Sink(Protocol):
@@ -51,14 +51,14 @@ class Sink(Protocol):
         """Write all data to the files. With ``force``, retry at once after an error."""
 
     def close(self) -> None:
-        """Flush for the last time."""
+        """Write all data for the last time."""
 
 
 class Renew(Protocol):
-    """Updates files that are derived from all data of a run."""
+    """A function that updates the files which are derived from all data of a run."""
 
     def __call__(self, version: int, *, last: bool) -> None:
-        """Update the files that do not have ``version`` yet. If ``last`` is true, update all files."""
+        """Update the files that are older than ``version``. If ``last`` is true, update all files."""
 
 
 class Nowhere:
@@ -90,15 +90,15 @@ class RunFiles:
     def __init__(
         self, folder: Path, *, retry_seconds: float = RETRY_SECONDS, written: Mapping[str, int] | None = None
     ) -> None:
-        """Continue the files in a folder. ``written`` has the message numbers that `cut_back` returned for it."""
+                """Continue the files in a folder. ``written`` has the message numbers that `cut_back` returned, if any."""
         self.folder = folder
         self._numbers = dict(written or {})
-        """The number of the last message of each kernel that was added, whether written or still in memory."""
+        """The number of the last message that was added from each kernel, by kernel id. It may still be in memory."""
         self._positions: dict[str, dict[str, int]] = {}
         self._sizes: dict[str, int] | None = None
         """The sizes of the files, or None until the folder has been read.
 
-        All files must be listed, because `cut_back` truncates a file without a recorded size to zero bytes.
+        The recorded sizes must include all files, because `cut_back` truncates a file without a size to zero bytes.
         """
         self._tell: Callable[[str], None] | None = None
         self._renew: Renew | None = None
@@ -116,9 +116,9 @@ class RunFiles:
     def start(self, tell: Callable[[str], None], renew: Renew | None = None) -> None:
         """Write the data in memory, then start the thread.
 
-        - ``tell`` is called with a notice when writing first fails, and again when writing works again.
-        - ``renew`` is called on the thread with a version number that grows with each addition. `close` calls it once
-          more.
+        - ``tell`` is called with a notice for the user when writing fails for the first time, and when it works again.
+        - ``renew`` is called on the thread to update the derived files. Its argument is a version number that grows
+          with each addition. `close` calls ``renew`` once more.
         """
         self._tell = tell
         self._renew = renew
@@ -128,8 +128,8 @@ class RunFiles:
     def append(self, texts: Mapping[str, str], position: JournalPosition | None = None) -> None:
         """Append the content of one message to files of the run. ``texts`` is keyed by file name.
 
-        The texts and the position are added under one lock, because ``positions.json`` must never count a message of
-        which only a part is written.
+        The texts and the position are added under one lock, because ``positions.json`` must not count a message until
+        all of its content is written.
         """
         with self._pending:
             for name, text in texts.items():
@@ -145,8 +145,8 @@ class RunFiles:
     def replace(self, name: str, text: Text) -> None:
         """Replace a whole file of the run. Readers see either the old content or the new content.
 
-        If ``text`` is a function, it is called only when the file is written. This way, a text that grows with the
-        number of ranks is not made again for each rank that changes it.
+        If ``text`` is a function, it is called only when the file is written. Content that many ranks change within a
+        short time is therefore made only once.
         """
         with self._pending:
             self._replaces[name] = text
@@ -159,18 +159,18 @@ class RunFiles:
             self._tell(news)
 
     def close(self) -> None:
-        """Flush for the last time and end the thread, which first retries if a write has failed."""
+                """Write all data for the last time and end the thread. If writing fails, the thread first retries."""
         try:
             if not self._closed.is_set():
                 self._closed.set()
-                # Derived files come last, because making them may take long or be interrupted.
+                # The derived files come last, because making them may take a long time or be interrupted.
                 self.flush(force=True)
                 self._bring_up_to_date(last=True)
         finally:
             self.flush(force=True)
 
     def _bring_up_to_date(self, *, last: bool) -> None:
-        # The lock keeps files that the thread began to make before the end from replacing the final ones.
+        # Without the lock, older files that the thread is still making could replace the final ones.
         with self._renewing:
             news = self._try_to_renew(last=last) if last or not self._closed.is_set() else None
         if news and self._tell:
@@ -185,8 +185,8 @@ class RunFiles:
         except Exception as error:  # noqa: BLE001 - no error in derived files may cost the run its metrics
             self._renew = None
             return (
-                f"Run {self.folder.name} has no short version for the panel any more: {error!r}; none of its metrics "
-                "are missing, and the panel reads those"
+                f"The panel's summary files of run {self.folder.name} cannot be updated any more: {error!r}; all "
+                "metrics of the run are stored, and the panel reads those instead"
             )
         return None
 
@@ -200,7 +200,7 @@ class RunFiles:
             self.flush(force=True)
 
     def _has_unwritten(self) -> bool:
-        with self._writing, self._pending:  # both locks, because data that is being written is in neither dict
+        with self._writing, self._pending:  # Data that is being written is in neither dict.
             return bool(self._appends or self._replaces)
 
     def _may_try(self) -> bool:
@@ -237,7 +237,7 @@ class RunFiles:
                     self._appends[name] = data + self._appends.get(name, b"")
         for name in list(self._replaces):
             self._replace_now(name)
-        # This comes last, because run.json holds the results and notices from the same messages.
+        # The positions are written last, because run.json contains results and notices from the same messages.
         positions = {"kernels": numbers, "sizes": dict(sizes)}
         if numbers and positions != self._positions:
             write_atomically(self.folder / POSITIONS, strict_json(positions).encode())
@@ -253,7 +253,7 @@ class RunFiles:
                 del self._replaces[name]
 
     def _append_now(self, name: str, data: bytearray) -> int:
-        """Append data to a file and return the file's size. Remove written bytes from ``data``, even after an error."""
+                """Append data to a file and return its new size. Remove written bytes from ``data``, even after an error."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE, 0o644)
@@ -268,14 +268,14 @@ class RunFiles:
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace a file so that readers see either the old or the new content, even after this process crashes.
+    """Replace a file so that readers see either the old or the new content, even if this process crashes.
 
-    If ``durable`` is true, this also holds after a power failure. Otherwise a power failure could leave an empty file.
+    If ``durable`` is true, this also applies after a power failure, which could otherwise leave an empty file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        # Create a new file, because opening an existing link would write to its target, and opening a pipe could block.
+        # The file must be new, because opening an existing link would write to its target, and a pipe could block.
         temporary.unlink(missing_ok=True)
         with temporary.open("xb") as file:
             file.write(data)
@@ -290,9 +290,9 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def strict_json(value: Any, *, indent: int | None = None) -> str:
-    """Return a value as strict JSON. Floats that are not finite and unknown objects become strings.
+    """Encode a value as strict JSON. Floats that are not finite and objects of unknown types become strings.
 
-    Unpaired surrogates, which file names and JSON may contain, become question marks because UTF-8 cannot encode them.
+    Unpaired surrogates, which file names and JSON may contain, become question marks, as UTF-8 cannot encode them.
     """
     text = json.dumps(_strict(value), indent=indent, allow_nan=False, default=str, ensure_ascii=False)
     return text.encode("utf-8", "replace").decode()

@@ -255,7 +255,7 @@ def first_sentence(node: ast.AST) -> str:
 
 
 def variants(parts: Iterable[list[str]]) -> list[tuple[str, ...]]:
-    """Return all combinations of the parts' texts; if there are too many, return only the one with the longest texts."""
+    """Return all combinations of the parts' texts; if there are too many, return only that with the longest texts."""
     parts = list(parts)
     few = prod(map(len, parts)) <= MOST_VARIANTS
     return list(product(*parts)) if few else [tuple(max(texts, key=len) for texts in parts)]

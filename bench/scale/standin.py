@@ -123,7 +123,7 @@ class StandIn:
         self._asking = asyncio.Semaphore(8)
 
     def application(self) -> web.Application:
-        """Return an application with the servers' routes, and with the routes that the spawner uses to start and stop them."""
+        """Return an application with the servers' routes, and with the spawner's routes to start and stop servers."""
         server = "/user/{user}/{server}/"
         app = web.Application()
         app.cleanup_ctx.append(self._lives)

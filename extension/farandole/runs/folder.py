@@ -65,7 +65,7 @@ def this_process() -> dict[str, Any]:
 
 
 def driver_is_gone(driver: Mapping[str, Any]) -> bool:
-        """Return whether a driver's process has ended. Return False for another host, where this cannot be checked."""
+    """Return whether a driver's process has ended. Return False for another host, where this cannot be checked."""
     if driver.get("host") != socket.gethostname():
         return False
     try:

@@ -33,7 +33,7 @@ class Run:
     def __init__(
         self, info: RunInfo, code: str, sink: Sink | None = None, *, written: Mapping[str, int] | None = None
     ) -> None:
-                """Make a run. For a resumed run, ``written`` is the number of the last message in the files, by kernel id."""
+        """Make a run. For a resumed run, ``written`` is the number of the last message in the files, by kernel id."""
         self.code = code
         self._resumed = written is not None
         self._written = written or {}

@@ -231,7 +231,7 @@ def load_run(key: str, folder: Path | None = None) -> pd.DataFrame:
 
 
 def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
-        """Return the info of a run to take over. If ``run.json`` is unreadable, rename it and use ``about`` instead."""
+    """Return the info of a run to take over. If ``run.json`` is unreadable, rename it and use ``about`` instead."""
     path = folder / "run.json"
     if os.path.lexists(path):
         try:

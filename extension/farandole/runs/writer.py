@@ -90,7 +90,7 @@ class RunFiles:
     def __init__(
         self, folder: Path, *, retry_seconds: float = RETRY_SECONDS, written: Mapping[str, int] | None = None
     ) -> None:
-                """Continue the files in a folder. ``written`` has the message numbers that `cut_back` returned, if any."""
+        """Continue the files in a folder. ``written`` has the message numbers that `cut_back` returned, if any."""
         self.folder = folder
         self._numbers = dict(written or {})
         """The number of the last message that was added from each kernel, by kernel id. It may still be in memory."""
@@ -159,7 +159,7 @@ class RunFiles:
             self._tell(news)
 
     def close(self) -> None:
-                """Write all data for the last time and end the thread. If writing fails, the thread first retries."""
+        """Write all data for the last time and end the thread. If writing fails, the thread first retries."""
         try:
             if not self._closed.is_set():
                 self._closed.set()
@@ -253,7 +253,7 @@ class RunFiles:
                 del self._replaces[name]
 
     def _append_now(self, name: str, data: bytearray) -> int:
-                """Append data to a file and return its new size. Remove written bytes from ``data``, even after an error."""
+        """Append data to a file and return its new size. Remove written bytes from ``data``, even after an error."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE, 0o644)

@@ -1,4 +1,4 @@
-"""Farandole trains a notebook cell on many nodes and streams the metrics back live.
+"""Farandole trains a notebook cell on many nodes, and streams the metrics back live.
 
 - On the ranks, and in any Python process: ``import farandole as fd``, then ``fd.rank()``, ``fd.report(loss=loss)`` etc.
 - In the notebook: ``%load_ext farandole``, or the `Cluster` class.
@@ -65,7 +65,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Register the magics and the display of runs. IPython calls this for ``%load_ext farandole``."""
+    """Register the magics and the display for runs. IPython calls this function for ``%load_ext farandole``."""
     from farandole.notebook.chart import show_runs
     from farandole.notebook.magics import FarandoleMagics
 

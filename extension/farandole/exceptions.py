@@ -28,7 +28,7 @@ class FarandoleError(Exception):
     """Base class of all errors that Farandole raises for its users."""
 
     def _render_traceback_(self) -> list[str]:
-        """Show only the message in a notebook: frames from this package do not help users. IPython calls this."""
+        """Show only the message in a notebook, because this package's stack frames do not help users. Called by IPython."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -41,7 +41,7 @@ class NoClusterError(FarandoleError):
 
 
 class HubError(FarandoleError):
-    """Raised when the hub refuses a request. Carries the hub's reason, and the HTTP status if there is one."""
+    """Raised when the hub refuses a request. Contains the hub's reason, and the HTTP status if there is one."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class HubError(FarandoleError):
 
 
 class HubUnreachableError(HubError):
-    """Raised when nothing answers at the hub's address."""
+    """Raised when there is no response from the hub's address."""
 
 
 class PermissionDeniedError(HubError):
@@ -57,11 +57,14 @@ class PermissionDeniedError(HubError):
 
 
 class QuotaError(HubError):
-    """Raised when the hub's limits allow no more workers."""
+    """Raised when the hub's limits do not allow any more workers."""
 
 
 class HubBusyError(HubError):
-    """Raised when too many servers are starting and the hub accepts no more. Carries the seconds until a retry."""
+    """Raised when the hub does not accept a request because too many servers are starting.
+
+    Contains the number of seconds after which the request can be repeated.
+    """
 
     def __init__(self, message: str, *, status: int | None = None, retry_seconds: float) -> None:
         super().__init__(message, status=status)
@@ -69,7 +72,7 @@ class HubBusyError(HubError):
 
 
 class WorkerStartError(FarandoleError):
-    """Raised when a worker fails or is too slow to start, or refuses a request. Carries the HTTP status, if any."""
+    """Raised when a worker fails to start, is too slow, or refuses a request. Contains the HTTP status, if any."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -81,11 +84,11 @@ class ClusterExistsError(FarandoleError):
 
 
 class DeadlineError(FarandoleError):
-    """Raised when an answer does not arrive before a deadline. The message names the operation."""
+    """Raised when an operation does not finish before its deadline. The message describes the operation."""
 
 
 class RankError(FarandoleError):
-    """Raised when a cell fails on at least one rank. Carries the traceback from the rank that failed first."""
+    """Raised when a cell fails on at least one rank. Contains the traceback from the rank that failed first."""
 
     def __init__(self, message: str, *, traceback: str = "", ranks: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -93,7 +96,7 @@ class RankError(FarandoleError):
         self.ranks = ranks
 
     def _render_traceback_(self) -> list[str]:
-        """Show the rank's traceback in a notebook instead of the driver's. IPython calls this."""
+        """Show the rank's traceback in a notebook instead of the driver's traceback. Called by IPython."""
         return [*([self.traceback] if self.traceback else []), f"{type(self).__name__}: {self}"]
 
 
@@ -106,7 +109,7 @@ class TransferError(FarandoleError):
 
 
 class ReportError(FarandoleError, TypeError):
-    """Raised when ``fd.report`` or ``fd.result`` does not accept a value. The message names the value's key."""
+    """Raised when ``fd.report`` or ``fd.result`` does not accept a value. The message contains the value's key."""
 
 
 class RunNotFoundError(FarandoleError):
@@ -114,4 +117,4 @@ class RunNotFoundError(FarandoleError):
 
 
 class RunUnreadableError(RunNotFoundError):
-    """Raised when a file of a run cannot be read. The message names the file and the reason."""
+    """Raised when a file of a run cannot be read. The message contains the name of the file and the reason."""

@@ -1,7 +1,8 @@
-"""Checks the websocket frames that are sent to kernels, before they are parsed.
+"""Checks the websocket frames that are sent to kernels before they are parsed.
 
-Each frame declares how many parts it has and where they are. The parsers in Jupyter Server trust these numbers, so that
-a frame of four bytes can make them allocate gigabytes. Source: ``jupyter_server/services/kernels/connection/base.py``.
+Each frame declares how many parts it has and where they begin. The parsers in Jupyter Server trust these numbers, so
+even a frame of four bytes can make them allocate gigabytes. Source:
+``jupyter_server/services/kernels/connection/base.py``.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from farandole.reading import parse_json
 
 PROTOCOL = "v1.kernel.websocket.jupyter.org"
 MOST_PARTS = 10_000
-"""Maximum number of parts in a message: header, parent header, metadata, content, and one part for each buffer."""
+"""The maximum number of parts in a message: header, parent header, metadata, content, and one part for each buffer."""
 JSON_PARTS = 4
-"""Number of parts that are JSON: header, parent header, metadata and content."""
+"""The number of parts that are JSON: header, parent header, metadata and content."""
 INVALID = 1007
-"""The websocket's close code for a message whose content is invalid (RFC 6455)."""
+"""The websocket close code for a message with invalid content (RFC 6455)."""
 REASON_BYTES = 120
-"""Maximum length of the reason sent with a close code. RFC 6455 allows 123 bytes."""
+"""The maximum length of the reason in a close frame, in bytes. RFC 6455 allows 123."""
 
 
 def check_frame(frame: bytes | str, protocol: str | None) -> None:
@@ -37,15 +38,16 @@ def check_frame(frame: bytes | str, protocol: str | None) -> None:
 
 
 def close_reason(error: ValueError) -> str:
-    """Return the text of an error, cut to fit into a close frame as the reason."""
+    """Return the error message, shortened to fit into a close frame."""
     return str(error).encode()[:REASON_BYTES].decode(errors="ignore")
 
 
 def check_parts(frame: bytes) -> tuple[int, ...]:
-    """Return the offsets in a frame of protocol v1: where the channel and each part start, and where the last one ends.
+    """Return the offsets in a frame of protocol v1.
 
-    The frame begins with the number of offsets and the offsets themselves, as 8-byte little-endian integers. Raises
-    ValueError unless the offsets ascend within the frame.
+    The offsets are the positions at which the channel and each part begin, followed by the position at which the last
+    part ends. The frame begins with the number of offsets and the offsets themselves, as 8-byte little-endian integers.
+    Raises ValueError unless the offsets are in ascending order and within the frame.
     """
     return _offsets(frame, int.from_bytes(frame[:8], "little"), "<", "Q", least=JSON_PARTS + 2)
 
@@ -59,7 +61,7 @@ def _check_v1(frame: bytes | str) -> None:
 
 
 def _first_part(frame: bytes) -> bytes:
-    """Return the JSON text of a binary message in the older protocol, whose offsets are 4-byte big-endian integers."""
+    """Return the JSON part of a binary message in the older protocol, whose offsets are 4-byte big-endian integers."""
     offsets = _offsets(frame, int.from_bytes(frame[:4], "big"), ">", "I", least=1)
     return frame[offsets[0] : offsets[1] if len(offsets) > 1 else None]
 

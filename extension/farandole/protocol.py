@@ -1,7 +1,7 @@
 """Message types and constants that the driver, the ranks and the browser share.
 
-A rank sends *rank messages* to its driver. These are JSON objects with a ``kind``, sent in batches through one Jupyter
-comm with the target ``farandole``. They arrive in order with the output of the cell.
+A rank sends *rank messages* to its driver. These are JSON objects with a ``kind``, and are sent in batches through a
+Jupyter comm with the target ``farandole``. They arrive in order with the output of the cell.
 
 This module imports only the standard library.
 """
@@ -19,65 +19,64 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 COMM_TARGET = "farandole"
-"""Comm target on which a rank sends ``{"run": id or "", "rank": n, "records": [rank message, ...]}``."""
+"""The comm target for batches of rank messages: ``{"run": id or "", "rank": n, "records": [rank message, ...]}``."""
 
 PUSH_TARGET = "farandole.push"
-"""Comm target on which a driver sends a pickled value to a rank: the data is ``{"key": str}``, the value one buffer."""
+"""The comm target for pickled values that a driver sends to a rank. Each message contains one chunk of the pickle as
+its buffer, and ``{"key": str}`` as its data, with the same key for all chunks."""
 
 CHECKPOINTS = "checkpoints"
-"""Name of the folder, within the folder of a run, that holds the checkpoints."""
+"""The name of the folder with the checkpoints, within the folder of a run."""
 
 CHECKPOINT_PREFIX = "step-"
-"""Prefix of the names of checkpoint folders. The step follows the prefix."""
+"""The prefix of the names of checkpoint folders, which is followed by the step."""
 
 CHECKPOINT_MANIFEST = "manifest.json"
-"""File in a checkpoint with ``step``, ``time`` (seconds since the epoch), ``bytes`` and the checksums of the files."""
+"""The file in a checkpoint that contains ``step``, ``time`` (seconds since the epoch), ``bytes`` and the checksums of
+the checkpoint's files."""
 
 GROUP_FOLDERS = "/groups"
-"""Path, in servers of a hub, of the folders to which the members of a group can write.
-
-It equals `spawner_config.shares.GROUPS_PLACE`.
-"""
+"""The path, on servers of a hub, of the folders to which the members of a group can write. It must be equal to
+`spawner_config.shares.GROUPS_PLACE`."""
 
 
 RUN_MARK = "farandole_run"
-"""Key in the metadata of a request that belongs to a run: ``{"run": id, "part": Part, "rank": n}``. The first request
-also has ``"about"``, from which another driver can restore the run. The worker writes all replies to such a request to
-its journal, the record of messages that another driver can read later."""
+"""The metadata key of requests that belong to a run. The value is ``{"run": id, "part": Part, "rank": n}``, and in the
+first request also contains ``"about"``, a description that lets another driver restore the run. The worker writes all
+replies to such requests to its journal, from which another driver can read them later."""
 
 RECORD_NUMBER = "farandole_record"
-"""Key in the metadata of a message in a journal: the message's number in this rank's journal of the run, from 1."""
+"""The metadata key for the number of a message in the rank's journal of the run. The first number is 1."""
 
 RECORD_RUN = "farandole_record_run"
-"""Key in the same metadata: the id of the run.
-
-A driver needs the id because the last messages of a run may arrive after the next run has begun.
-"""
+"""The metadata key for the run of a message in a journal. Drivers need it because the last messages of a run may arrive
+after the next run has begun."""
 
 RECORD_SIGN_SECONDS = 10.0
-"""Interval between the heartbeats that a worker sends to the readers of a journal without new messages."""
+"""The interval, in seconds, between the keep-alives that a worker sends to the readers of a journal while there are no
+new messages."""
 
 LEFT_RECORDS = "records"
-"""Folder of a run in which workers save their journals if no driver has read the end of the run.
+"""The folder of a run in which workers save their journals if no driver has read the end of the run.
 
-For each kernel there are two files: ``<id>.frames`` has the websocket frames, each one preceded by its length, and
+For each kernel there are two files: ``<id>.frames`` contains the websocket frames, each preceded by its length, and
 ``<id>.json`` is written last.
 """
 
 
 MOST_RANKS = 16_384
-"""Maximum number of ranks in a run. Readers of run folders reject larger numbers as invalid."""
+"""The maximum number of ranks in a run. Readers of run folders reject larger numbers as invalid."""
 
 LARGEST_STEP = 2**63 - 1
-"""Largest step or epoch that a report can have."""
+"""The largest step or epoch that a report can contain."""
 
 LATEST = 1e11
-"""Upper limit for times, in seconds since the epoch: the year 5138."""
+"""The upper limit for times in seconds since the epoch, which is in the year 5138."""
 
 COPY = re.compile(r"farandole-\d{8}-\d{6}-[0-9a-f]+-.*-\d")
-"""Pattern for the file names of the copies of commits that ranks keep in `copies_folder`.
+"""Matches the names of the files in `copies_folder` in which ranks keep copies of their commits.
 
-The rank that wrote a copy holds a shared lock (flock) on the file as long as the rank's process runs.
+The process of the rank that wrote a copy holds a shared lock (flock) on the file while the process is running.
 """
 
 
@@ -88,12 +87,12 @@ def copies_folder() -> Path:
 
 
 def copy_prefix(run: str, worker: str | None = None) -> str:
-    """Return the prefix of the file names of a run's copies, from one worker or from all workers."""
+    """Return the prefix of the names of a run's copies, for one worker or for all workers."""
     return f"farandole-{run}-" + (f"{worker}-" if worker is not None else "")
 
 
 class Part(StrEnum):
-    """The request of a run that a message belongs to: the set-up, the user's cell or the clean-up."""
+    """Identifies the request of a run that a message belongs to: the setup, the user's cell or the cleanup."""
 
     BEGIN = "begin"
     CELL = "cell"
@@ -109,7 +108,7 @@ class Kind(StrEnum):
     RESULT = "result"
     VALUE = "value"
     MEMBER = "member"
-    """A rank of an elastic run is waiting for a world or has joined one."""
+    """Reports that a rank of an elastic run is waiting for a world or has joined one."""
     NOTICE = "notice"
 
 
@@ -121,14 +120,14 @@ COLLECTIVE_WORDS = (
     "Connection closed by peer",
     "Horovod has not been initialized",
     "Horovod has been shut down",
-    # Horovod's shutdown drops pending collectives. A thread that waits for one gets this message about its handle.
+    # Horovod's shutdown drops pending collectives, and any thread that is waiting for one gets this message.
     "was not created or has been cleared",
     "process group has not been initialized",
 )
 
 
 def is_collective_failure(name: str, message: str) -> bool:
-    """Return whether the class name and message of an error show that a peer left during a collective."""
+    """Return whether an error's class name and message indicate that a peer left during a collective."""
     return name in COLLECTIVE_ERRORS or any(word in message for word in COLLECTIVE_WORDS)
 
 
@@ -149,10 +148,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One metrics record of one rank.
+    """One record of metrics from one rank.
 
-    ``time`` is seconds since the epoch on the rank's clock; ``values`` maps the name of a series to a float, which
-    can be NaN or infinite. ``step`` and ``epoch`` are integers or None.
+    - ``time`` is in seconds since the epoch, according to the rank's clock.
+    - ``step`` and ``epoch`` are integers or None.
+    - ``values`` maps the names of series to floats, which can be NaN or infinite.
     """
 
     rank: int
@@ -163,7 +163,7 @@ class Report:
 
 
 def is_rank(value: object) -> TypeGuard[int]:
-    """Return whether an untrusted value is the number of a rank."""
+    """Return whether an untrusted value is a valid rank number."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_RANKS
 
 
@@ -180,7 +180,7 @@ def check_usage(record: dict[str, Any]) -> None:
 
 
 def float_to_json(value: float) -> float | str:
-    """Return a float as strict JSON: NaN and infinities become the strings ``NaN``, ``Infinity``, ``-Infinity``."""
+    """Return a float as a strict JSON value. NaN and infinities become ``"NaN"``, ``"Infinity"`` or ``"-Infinity"``."""
     if math.isfinite(value):
         return value
     if math.isnan(value):
@@ -189,7 +189,7 @@ def float_to_json(value: float) -> float | str:
 
 
 def report_to_json(report: Report) -> dict[str, Any]:
-    """Return a report as a JSON object. Fields that are None are left out."""
+    """Return a report as a JSON object without the fields that are None."""
     record: dict[str, Any] = {"kind": Kind.REPORT, "rank": report.rank, "time": report.time}
     if report.step is not None:
         record["step"] = report.step
@@ -200,7 +200,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
 
 
 def report_from_json(record: dict[str, Any]) -> Report:
-    """Return the report that a JSON object contains. This is the inverse of `report_to_json`.
+    """Convert a JSON object to a report, as the inverse of `report_to_json`.
 
     Raises KeyError, AttributeError, TypeError, ValueError or OverflowError if the object is not a report.
     """

@@ -1,7 +1,7 @@
-"""Reads files that another program may have damaged, replaced or made very large.
+"""Safely reads files that another program may have damaged, replaced or made very large.
 
-Only regular files are opened. Links below the given folder are not followed, and a pipe does not block the reader. All
-functions raise OSError or ValueError. `reason` turns either error into a text for the user.
+Only regular files are opened. Links below the given folder are not followed, and a pipe does not block the reader.
+Functions that read raise OSError or ValueError, which `reason` converts to text for the user.
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ from typing import Any
 from farandole.protocol import LATEST, MOST_RANKS, Status, is_number, is_rank
 
 JSON_BYTES = 64_000_000
-"""Maximum size of a JSON file. ``run.json`` holds a result of up to 1 MB from each rank."""
+"""The maximum size of a JSON file in bytes. ``run.json`` contains a result of up to 1 MB from each rank."""
 SMALL_JSON_BYTES = 4_000_000
-"""Maximum size of a JSON file that holds no user data."""
+"""The maximum size, in bytes, of a JSON file without user data."""
 MOST_VALUES = 8_000_000
-"""Maximum number of values in a JSON text. A list or an object counts as four.
-
-A parsed value takes up to 30 times as much memory as its text.
-"""
+"""The maximum number of values in a JSON document, where a list or object counts as four values. Parsed values take up
+to 30 times as much memory as their text."""
 MOST_LEVELS = 100
-"""Maximum depth to which lists and objects can be nested."""
+"""The maximum nesting depth of lists and objects."""
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Flags for `os.open` that refuse symbolic links and keep pipes from blocking."""
+"""Flags for `os.open` that refuse symbolic links and prevent pipes from blocking."""
 
 
 def open_regular(folder: Path, name: str) -> BufferedReader:
-    """Open the regular file ``name``, a path below ``folder``, for reading. The folder itself may be a link."""
+    """Open ``name``, which must be a regular file below ``folder``, for reading. The folder itself may be a link."""
     path = PurePath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name!r} is not below the folder")
@@ -54,13 +52,13 @@ def open_regular(folder: Path, name: str) -> BufferedReader:
 
 
 def open_new(path: Path) -> FileIO:
-    """Open a new, unbuffered file for writing. It replaces any file, link or pipe at that path."""
+    """Open a new, unbuffered file for writing, and replace any file, link or pipe at that path."""
     path.unlink(missing_ok=True)
     return path.open("xb", buffering=0)
 
 
 def read_bytes(folder: Path, name: str, limit: int) -> bytes:
-    """Return the content of a file. Raises ValueError if the file is larger than ``limit`` bytes."""
+    """Return the content of a file; raises ValueError if the file is larger than ``limit`` bytes."""
     with open_regular(folder, name) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -74,7 +72,7 @@ def read_json(folder: Path, name: str, limit: int = JSON_BYTES) -> dict[str, Any
 
 
 def parse_json(data: bytes | str, what: str) -> dict[str, Any]:
-    """Parse a JSON object. Error messages call it ``what``."""
+    """Parse a JSON object, which error messages refer to as ``what``."""
     text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
     if text.count(b",") + 4 * (text.count(b"[") + text.count(b"{")) > MOST_VALUES:
         raise ValueError(f"{what} has too many values")
@@ -104,7 +102,7 @@ def check_levels(value: Any, what: str, most: int = MOST_LEVELS) -> None:
 def check_types(record: Mapping[str, Any], kinds: Mapping[str, str], what: str) -> None:
     """Raise ValueError unless each value in a record has its type from ``kinds``, such as ``text or null``.
 
-    Values whose names are not in ``kinds`` must be texts.
+    Values whose names are not in ``kinds`` must be strings.
     """
     for name, value in record.items():
         wanted = kinds.get(name, "text")
@@ -131,7 +129,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _are_ranks(value: Any) -> bool:
-    """Return whether a value is a list of triples: worker, rank, and whether the rank is alive."""
+    """Return whether a value is an empty object or has the form that `farandole.runs.folder.this_process` returns."""
     return isinstance(value, list) and all(
         isinstance(one, list) and len(one) == 3 and isinstance(one[0], str) and is_rank(one[1]) and type(one[2]) is bool
         for one in value
@@ -139,7 +137,7 @@ def _are_ranks(value: Any) -> bool:
 
 
 def _are_results(value: Any) -> bool:
-    """Return whether a value is a JSON object whose keys are rank numbers."""
+    """Return whether a value is a list of triples, each with a worker, a rank, and whether the rank is alive."""
     return isinstance(value, dict) and all(key.isdecimal() and len(key) < 10 for key in value)
 
 
@@ -157,16 +155,16 @@ VALID: dict[str, Callable[[Any], bool]] = {
     "process": _is_process,
     "results": _are_results,
 }
-"""For each kind of value, the function that checks an untrusted value."""
+"""For each kind of value, the function that checks whether an untrusted value is of that kind."""
 
 
 def reason(error: Exception) -> str:
-    """Return a text without control characters that says why a file could not be read."""
+    """Return why a file could not be read, without control characters."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{Path(os.fsdecode(error.filename)).name!r}: {error.strerror}"
     return printable(str(error) or type(error).__name__)
 
 
 def printable(text: str) -> str:
-    """Return a text with a question mark for each character that is not printable."""
+    """Replace each character that is not printable with a question mark."""
     return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)

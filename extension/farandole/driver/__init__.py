@@ -1,1 +1,1 @@
-"""The driver: the part of Farandole that runs in a notebook's kernel and leads a cluster."""
+"""The driver, which is the part of Farandole that runs in a notebook's kernel and controls a cluster."""

@@ -1,4 +1,4 @@
-"""The public `Cluster`: a synchronous interface to `ClusterCore`."""
+"""The public class `Cluster`, which is a synchronous interface to `ClusterCore`."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ from farandole.runs.store import RunStore
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 START_SECONDS = float(os.environ.get("FARANDOLE_START_SECONDS") or 120)
-"""A hub whose servers may take longer sets the variable. A shorter timeout here would hide the hub's own error."""
+"""The default timeout for starting a cluster, in seconds. Hubs whose servers may take longer set the variable, because
+a shorter timeout here would hide the hub's own error."""
 
 
 class Cluster:
     """A user's workers and the ranks that run on them.
 
-    - Create a cluster with `Cluster.start` or `Cluster.attach`. A ``with`` statement stops it at the end.
-    - One cell runs at a time. A second cell is refused.
-    - `interrupt` and `status` may be called from any thread while a cell runs.
+    - Create a cluster with `Cluster.start` or `Cluster.attach`. A ``with`` statement stops the cluster at the end.
+    - Only one cell can run at a time. Starting another cell meanwhile raises `UsageError`.
+    - `interrupt` and `status` may be called from any thread while a cell is running.
     """
 
     def __init__(
@@ -88,18 +89,18 @@ class Cluster:
         """Start a cluster and form its world.
 
         Args:
-            workers: number of workers; 2 by default. With ``local=True`` only 1 is allowed, and it is the default.
+            workers: the number of workers. The default is 2, or 1 with ``local=True``, which allows no other number.
             name: 1 to 24 lower-case letters, digits and inner hyphens.
-            profile: name of one of the hub's profiles; None for the default.
-            ranks: number of ranks on each worker; None for the number that the profile sets.
-            backend: ``horovod``, ``torch`` or ``none``; None for Horovod if it is installed, else torch.
-            timeout: seconds within which all workers must be ready. Waiting for GPUs does not count.
-            wait: queue while no GPU is free.
-            where: other arguments of the constructor: ``local=True`` for a cluster on this machine, ``hub_url`` and
-                ``token`` for another hub, ``store``, and ``progress``.
+            profile: the name of one of the hub's profiles, or None for the hub's default.
+            ranks: the number of ranks on each worker, or None for the number that the profile sets.
+            backend: ``horovod``, ``torch`` or ``none``. None means Horovod if it is installed, and torch otherwise.
+            timeout: how many seconds all workers may take to become ready, not counting any time in a queue for GPUs.
+            wait: whether to wait in a queue if no GPU is available.
+            where: further arguments of the constructor: ``local=True`` for a cluster on this machine, ``hub_url`` and
+            ``token`` for another hub, ``store``, and ``progress``.
 
         Raises:
-            UsageError, ClusterExistsError, WorkerStartError, HubError: the start failed; no worker is left.
+            UsageError, ClusterExistsError, WorkerStartError, HubError: the start failed, and no new worker is left.
         """
         count = workers if workers is not None else (1 if where.get("local") else 2)
         for what, number in (("workers", count), ("ranks", 1 if ranks is None else ranks)):
@@ -113,12 +114,12 @@ class Cluster:
     def attach(cls, name: str = "main", *, timeout: float = START_SECONDS, **where: Any) -> Self:
         """Attach to a running cluster, for example after a restart of the driver, and take over its runs.
 
-        Runs that are still running, and runs that ended without a driver, appear in `background` with their complete
-        output.
+        Runs that are still in progress, and runs that ended without a driver, appear in `background` with their
+        complete output.
 
         Raises:
-            NoClusterError: no cluster of that name is running. Before this is raised, the cluster's runs are completed
-                from the journals that its workers have persisted.
+            NoClusterError: no cluster with this name is running. Its runs have been completed from the journals that
+            its workers persisted.
         """
         cluster = cls(name, **where)
         try:
@@ -131,7 +132,7 @@ class Cluster:
 
     @classmethod
     def running(cls, **where: Any) -> dict[str, int]:
-        """Return the number of workers of each running cluster of the user, by name."""
+        """Return the user's running clusters and how many workers each has."""
         cluster = cls("main", **where)
         try:
             return cluster._loop.call(cluster._core.source.clusters())
@@ -140,7 +141,7 @@ class Cluster:
 
     @classmethod
     def stop_named(cls, name: str, **where: Any) -> None:
-        """Stop the workers of a cluster that this process does not drive, including workers that are starting or hang.
+        """Stop the workers of a cluster that this process does not control, even if they are starting or hang.
 
         Raises:
             NoClusterError: the cluster has no workers.
@@ -157,7 +158,7 @@ class Cluster:
 
     @property
     def store(self) -> RunStore:
-        """The store in which the next runs are saved. It can be replaced."""
+        """The store for new runs, which can be replaced."""
         return self._runner.store
 
     @store.setter
@@ -166,7 +167,7 @@ class Cluster:
 
     @property
     def ended(self) -> str:
-        """The reason why the cluster was stopped from outside; an empty string while the cluster is running."""
+        """The reason why the cluster was stopped from outside, or an empty string if it was not."""
         return self._core.ended
 
     @property
@@ -180,7 +181,7 @@ class Cluster:
         return self._core.backend
 
     def run(self, code: str, *, ranks: Sequence[int] | None = None, show: Show | None = None) -> list[Block]:
-        """Execute a cell on all ranks, or only on ``ranks``, and return the output. Equal output of ranks is merged.
+        """Execute a cell on all ranks, or only on ``ranks``, and return the output. Output that ranks share is merged.
 
         Args:
             show: called in this thread with each block of output as it arrives; the returned list is then empty.
@@ -188,7 +189,7 @@ class Cluster:
         Raises:
             RankError: the cell failed on a rank.
             RankDiedError: a rank's process ended.
-            UsageError: the cluster has no such rank.
+            UsageError: the cluster is busy or has no such rank.
         """
         self._check(ranks)
         self._refuse_while_busy()
@@ -207,19 +208,22 @@ class Cluster:
         detach: bool = False,
         elastic: Elastic | None = None,
     ) -> Run:
-        """Execute a training cell on all ranks as a run and return the run.
+        """Execute a training cell on all ranks as a run, and return the run.
 
         Args:
-            elastic: options of an elastic run, which continues when ranks are lost and lets new ranks join.
-            resume: id, beginning of the id, or name of the run from whose checkpoint the cell's ``fd.checkpoint``
-                continues. An empty string means the last run that has a checkpoint and this ``name``. Without a
-                ``name``, it means the last such run that was started in this working directory.
-            watch: called with the run once the run begins; returns a function that refreshes the display of the run.
-            detach: return the run at once. The run continues in the `background`, and `Run.wait` waits until it ends.
+            elastic: the options of an elastic run, which continues when ranks are lost and lets new ranks join.
+            resume: the id, the beginning of the id, or the name of the run from whose checkpoint the cell's
+            ``fd.checkpoint`` continues. An empty string means the most recent run with a checkpoint and with this
+            ``name`` or, without a ``name``, the most recent run with a checkpoint that was started in this working
+            directory.
+            watch: called with the run when the run begins. Returns a function that refreshes the display of the run.
+            detach: whether to return the run immediately. The run continues in the `background`, and `Run.wait` waits
+            for its end.
 
         Raises:
-            RankError, RankDiedError: the run failed; its files are kept.
-            UsageError: the cell or the cluster cannot be elastic, or no run has a checkpoint. No run was created.
+            RankError, RankDiedError: the run failed. Its files are kept.
+            UsageError: the cluster is busy, the cell or the cluster cannot be elastic, or no run has a checkpoint. No
+            run was created.
             RunNotFoundError: the run to resume does not exist. No run was created.
         """
         self._refuse_while_busy()
@@ -230,18 +234,18 @@ class Cluster:
 
     @property
     def background(self) -> Mapping[str, BackgroundRun]:
-        """The runs for which no cell is waiting, by id: detached runs and runs that `attach` has taken over."""
+        """The runs that no cell is waiting for, indexed by id: detached runs, and runs that `attach` has taken over."""
         return self._runner.background
 
     def stop_run(self, run_id: str) -> Run:
-        """Stop a run in the `background` on all ranks, wait until the run has ended, and return it."""
+        """Stop a run in the `background` on all ranks, wait for its end, and return the run."""
         return self._runner.stop(run_id)
 
     def push(self, values: Mapping[str, Any], *, ranks: Sequence[int] | None = None) -> None:
         """Set variables on all ranks, or only on ``ranks``.
 
-        Without ``ranks``, values of 1 MB or more are sent to rank 0, which broadcasts them to the others, unless the
-        backend is ``none``.
+        If ``ranks`` is None and the pickled values are 1 MB or larger, they are sent only to rank 0, which broadcasts
+        them to the other ranks. With backend ``none``, all values are sent to each rank.
 
         Raises:
             TransferError: a value cannot be pickled, or a rank cannot unpickle it.
@@ -252,22 +256,22 @@ class Cluster:
         self._loop.call(self._push(blob, ranks))
 
     def pull(self, *names: str, ranks: Sequence[int] | None = None) -> dict[int, dict[str, Any]]:
-        """Return variables by rank and name.
+        """Return variables of all ranks, or only of ``ranks``, indexed by rank and name.
 
         Raises:
-            TransferError: a rank has no such variable, or it cannot be pickled or unpickled.
+            TransferError: a rank has no such variable, or the variable cannot be pickled or unpickled.
         """
         self._check(ranks)
         return self._loop.call(self._pulls.pull(self._core.group, self._kernels(ranks), names))
 
     def scale(self, workers: int) -> None:
-        """Start or stop workers until there are this many. The ranks on workers that stay keep their variables."""
+        """Start or stop workers until the cluster has this many. Ranks on remaining workers keep their variables."""
         if workers < 1:
             raise UsageError(f"a cluster needs at least 1 worker, not {workers}; `%cluster stop` ends it")
         self._loop.call(self._core.scale(workers, self._progress))
 
     def interrupt(self) -> None:
-        """Stop the running cell on all ranks within 5 seconds. Call this from another thread than the cell's."""
+        """Stop the running cell on all ranks within 5 seconds. Must be called from a thread other than the cell's."""
         self._loop.call(self._core.interrupt())
 
     def status(self) -> ClusterStatus:
@@ -276,7 +280,7 @@ class Cluster:
         return status_of(self._core, self._loop.call(self._core.source.gpus()), infos)
 
     def check(self) -> Preflight:
-        """Check all ranks and the network between them before training, and name the ranks that differ from the others.
+        """Check all ranks and the network between them before training, and report ranks that differ from the others.
 
         Raises:
             UsageError: a cell is running.
@@ -287,7 +291,7 @@ class Cluster:
         return self._loop.call(self._core.check(self._progress), on_interrupt=self._interrupt)
 
     def logs(self, rank: int, *, lines: int = 100) -> str:
-        """Return the last lines that a rank has printed, in whichever cells it printed them."""
+        """Return the last lines of a rank's printed output across all cells."""
         self._check([rank])
         return self._logs.tail(rank, lines)
 
@@ -296,16 +300,16 @@ class Cluster:
         try:
             for run_id in self.background:
                 self.stop_run(run_id)
-            # End control before stopping the workers, so that no request from outside starts new ones meanwhile.
+            # The control service ends before the workers, so that no request from outside can start new workers.
             self._loop.call(self._control.end())
             self._loop.call(self._core.stop())
         finally:
             self.close()
 
     def close(self) -> None:
-        """Disconnect from the cluster. Workers and runs continue, and `attach` takes them over.
+        """Disconnect from the cluster. Workers and runs continue, and `attach` can take them over later.
 
-        The worker of a local cluster ends.
+        The worker of a local cluster is stopped.
         """
         try:
             self._loop.call(self._control.end())
@@ -327,8 +331,8 @@ class Cluster:
         return status_of(self._core).html()
 
     async def _make_core(self, local: bool, hub_url: str | None, token: str | None, backend: str | None) -> ClusterCore:
-        # The number of connections is not limited, because each rank holds one, or two after a connection broke, and
-        # requests must not wait until one of them is free.
+        # The number of connections is not limited, because each rank needs one, or two after a connection broke, and
+        # requests must not have to wait for a free connection.
         session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, resolver=LocalhostResolver()))
         try:
             source: WorkerSource = (
@@ -343,7 +347,8 @@ class Cluster:
 
     def _open(self, work: Any) -> Self:
         try:
-            # Begin control before starting workers. Otherwise the panel would show a cluster without a driver.
+            # The control service begins before the workers start, because the panel would otherwise show a cluster
+            # without a driver.
             self._loop.call(self._control.begin())
             self._loop.call(work)
         except BaseException:
@@ -358,7 +363,7 @@ class Cluster:
                 raise UsageError(f"there is no rank {rank}: cluster {self.name!r} has the ranks 0-{self.size - 1}")
 
     def _refuse_while_busy(self) -> None:
-        """Raise UsageError while a cell or a change of size is in progress."""
+        """Raise UsageError if the cluster is running a cell or changing its size."""
         if self._core.busy and self._control.wanted is not None:
             raise UsageError(
                 f"cluster {self.name!r} is being scaled to {self._control.wanted} workers from the panel; run the cell "

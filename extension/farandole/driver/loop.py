@@ -1,4 +1,4 @@
-"""Runs the driver's event loop in a thread, so that output still streams while a cell blocks the kernel."""
+"""Runs the driver's event loop in a thread, so that output is streamed even while a cell blocks the kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """One asyncio loop in one daemon thread; `call` is the only bridge from synchronous code."""
+    """One asyncio loop in a daemon thread. Synchronous code uses the loop only through `call`."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -29,18 +29,19 @@ class LoopThread:
         pump: Callable[[], None] | None = None,
         wake: threading.Event | None = None,
     ) -> T:
-        """Run a coroutine on the loop and return its result; meanwhile call `pump` in this thread ten times a second.
+        """Run a coroutine on the loop and return its result. Meanwhile, call `pump` in this thread ten times a second.
 
         - `pump` is also called as soon as `wake` is set.
-        - The pump shows output: IPython attributes what a thread prints to the cell that started that thread.
-        - After a KeyboardInterrupt or an error of the pump, `on_interrupt` is awaited on the loop first. Then the work
-          is cancelled, its cleanup awaited, and the error raised again.
+        - `pump` shows output, and must run in this thread because IPython attributes printed text to the cell that
+          started the printing thread.
+        - After a KeyboardInterrupt or an error in `pump`, `on_interrupt` is awaited on the loop first. Then the
+          coroutine is cancelled, its cleanup is awaited, and the error is raised again.
         """
         tasks: list[asyncio.Task[Any]] = []
         try:
             return _wait(asyncio.run_coroutine_threadsafe(_noted(work, tasks), self.loop), pump, wake)
         except BaseException as exc:
-            # If the work has failed, it has ended already; if the pump has failed, the work would continue.
+            # If the coroutine itself failed, its task has ended. If `pump` failed, the coroutine would continue to run.
             if isinstance(exc, KeyboardInterrupt) or not all(task.done() for task in tasks):
                 asyncio.run_coroutine_threadsafe(_ended(tasks, on_interrupt), self.loop).result()
             raise
@@ -68,14 +69,17 @@ def _wait(future: Future[T], pump: Callable[[], None] | None, wake: threading.Ev
 
 
 class Errand:
-    """Lets the work make a call in the thread that waits in `LoopThread.call`: give `pump` and `wake` to `call`."""
+    """Lets a coroutine make a call in the thread that is waiting in `LoopThread.call`.
+
+    The thread must pass the `pump` and the `wake` of this object to `LoopThread.call`.
+    """
 
     def __init__(self) -> None:
         self.wake = threading.Event()
         self._call: Callable[[], None] | None = None
 
     async def run(self, call: Callable[[], None]) -> None:
-        """Run ``call`` in the other thread and return when it is done; if it raises, the work is cancelled."""
+        """Run ``call`` in the waiting thread, and return when it is done. An error in it cancels the coroutine."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def call_and_tell() -> None:
@@ -87,7 +91,7 @@ class Errand:
         await done.wait()
 
     def pump(self) -> None:
-        """Make the call, if one is due."""
+        """Make the requested call, if there is one."""
         if self._call is not None:
             call, self._call = self._call, None
             call()
@@ -111,7 +115,7 @@ async def _ended(tasks: list[asyncio.Task[Any]], first: Callable[[], Awaitable[N
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do blocking work in a thread. A cancellation waits until the work is done, because a thread cannot be stopped."""
+    """Run blocking work in a thread. A cancellation waits until the work is done, because threads cannot be stopped."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)
@@ -121,7 +125,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 async def all_or_first_error(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Gather results. If one coroutine fails, cancel and await the others, so that no task outlives the call."""
+    """Return all results. If one coroutine fails, cancel and await the others so that no task outlives the call."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return list(await asyncio.gather(*tasks))

@@ -13,13 +13,14 @@ LR_RULES = ("none", "linear")
 
 @dataclass(frozen=True, kw_only=True)
 class Elastic:
-    """A run that continues from its last commit when ranks are lost, and lets new ranks join.
+    """The options of an elastic run, which continues from its last commit when ranks are lost and lets new ranks join.
 
     Args:
-        min_ranks: with fewer ranks, the run waits for new ones, and fails if they do not join in time.
-        max_ranks: the largest number of ranks; None for no limit.
-        lr_rule: ``linear`` multiplies learning rates by the new size over the old one; ``none`` keeps them.
-        hung: a rank that does not answer for this many seconds is treated as lost.
+        min_ranks: with fewer ranks, the run waits for new ranks, and fails if they do not join in time.
+        max_ranks: the maximum number of ranks, or None for no limit.
+        lr_rule: ``linear`` multiplies learning rates by the new number of ranks divided by the old one; ``none`` keeps
+        them.
+        hung: how many seconds a rank may take to answer before it is treated as lost.
 
     Raises:
         UsageError: a value is invalid.
@@ -41,10 +42,10 @@ class Elastic:
             raise UsageError(f"there is no learning-rate rule {self.lr_rule!r}; choose one of {', '.join(LR_RULES)}")
 
     def check(self, *, code: str, size: int, backend: str) -> None:
-        """Check that a cell and a cluster can run with these options.
+        """Check that a cell and a cluster are suitable for these options.
 
         Raises:
-            UsageError: they cannot.
+            UsageError: the cell or the cluster is not suitable.
         """
         if not re.search(r"\belastic\b", code):
             raise UsageError(
@@ -62,5 +63,5 @@ class Elastic:
             )
 
     def room(self, wanted: int) -> int:
-        """Return the number of ranks, at most ``wanted``, that the run may have."""
+        """Return how many of ``wanted`` ranks the run may have."""
         return wanted if self.max_ranks is None else min(wanted, self.max_ranks)

@@ -1,4 +1,4 @@
-"""Merges and labels what many ranks print."""
+"""Merges the output of many ranks, and labels it with the ranks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 from farandole.exceptions import UsageError
 
 HOLD_SECONDS = 1.0
-"""How long a line waits for the same line of other ranks before it is shown without them."""
+"""How many seconds a line waits for the same line from other ranks before it is shown without them."""
 LARGEST_RANK = 100_000
 LIMIT_BYTES = 1_000_000
-"""How much text of one cell is shown. Much more would make a browser unresponsive."""
+"""How many characters of a cell's output are shown. Much more text would make a browser unresponsive."""
 
 
 def label(ranks: Iterable[int]) -> str:
@@ -34,10 +34,10 @@ def label(ranks: Iterable[int]) -> str:
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
-    """Return the ranks that a text like ``0,2-3`` names, in order and each once.
+    """Return the ranks in a string such as ``0,2-3``, sorted and without duplicates.
 
     Raises:
-        UsageError: the text names no ranks.
+        UsageError: the string is not a list of ranks.
     """
     ranks: set[int] = set()
     for part in text.split(","):
@@ -55,7 +55,10 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Output that the given ranks share: `text` of a stream (``stdout`` or ``stderr``), or a rich mime `bundle`."""
+    """Output that is the same on the given ranks.
+
+    It is either the `text` of a stream (``stdout`` or ``stderr``) or a MIME `bundle` with rich output.
+    """
 
     ranks: tuple[int, ...]
     stream: str = ""
@@ -74,7 +77,7 @@ class _Item:
 
 @dataclass(eq=False)
 class _Queue:
-    """Output of a rank that is not shown yet; `place` is the position of the queue among all."""
+    """Output of one rank that has not been shown yet; `place` is the queue's position among all queues."""
 
     rank: int
     place: int
@@ -84,16 +87,16 @@ class _Queue:
 
 
 class _Waiting:
-    """The queues of all ranks, indexed by first item, so that the cost of an item does not grow with the ranks."""
+    """The queues of all ranks. An index by first item makes the cost of an item independent of the number of ranks."""
 
     def __init__(self) -> None:
         self.queues: dict[int, _Queue] = {}
         self.firsts: dict[str, set[_Queue]] = {}
-        """The queues whose first item has that key."""
+        """The queues whose first item has this key."""
         self._holders: Counter[str] = Counter()
 
     def of(self, rank: int) -> _Queue:
-        """Return the queue of a rank; an elastic run may get more ranks."""
+        """Return the queue of a rank, and create it if necessary, because an elastic run can get more ranks."""
         if rank not in self.queues:
             self.queues[rank] = _Queue(rank, len(self.queues))
         return self.queues[rank]
@@ -107,7 +110,7 @@ class _Waiting:
             self.firsts.setdefault(item.key, set()).add(queue)
 
     def take(self, key: str) -> list[tuple[_Queue, _Item]]:
-        """Remove the first item of all queues in which it has this key; return both in the order of the ranks."""
+        """Remove the first item from each queue where it has this key, and return queues and items in rank order."""
         queues = sorted(self.firsts.pop(key), key=lambda queue: queue.place)
         return [(queue, self._take_from(queue)) for queue in queues]
 
@@ -124,14 +127,14 @@ class _Waiting:
         return item
 
     def said_by_all(self) -> str | None:
-        """Return the key of the first items of all ranks if it is the same for all, else None."""
+        """Return the key of the first item if that key is the same for all ranks, or None."""
         if len(self.firsts) == 1:
             [(key, queues)] = self.firsts.items()
             return key if len(queues) == len(self.queues) else None
         return None
 
     def is_lonely(self, key: str) -> bool:
-        """Return whether one rank alone has items with that key."""
+        """Return whether only one rank has items with this key."""
         return self._holders[key] == 1
 
 
@@ -139,16 +142,16 @@ _Entry: TypeAlias = tuple[tuple[float, ...], int, _Item, _Queue]
 
 
 class _Turns:
-    """The order of the items that need not wait any longer, for one call of `Folder.take`.
+    """Determines the order of the items that need not wait any longer, for one call of `Folder.take`.
 
-    Lines of only one rank come first. Behind them may be lines that several ranks share.
+    Lines that only one rank has printed come first, because lines that several ranks share may be queued behind them.
     """
 
     def __init__(self, waiting: _Waiting, ripe: Callable[[_Item], bool]) -> None:
         self._waiting = waiting
         self._ripe = ripe
-        self._added = itertools.count()  # breaks ties: items cannot be compared
-        # An entry may be stale: its item was shown for another reason and is not the first of its queue any more.
+        self._added = itertools.count()  # breaks ties, because items cannot be compared
+        # An entry is stale if its item was shown for another reason, and so is no longer the first item of its queue.
         self._lonely: list[_Entry] = []
         self._oldest: list[_Entry] = []
         for queues in waiting.firsts.values():
@@ -156,7 +159,7 @@ class _Turns:
                 self._add(queue)
 
     def take(self) -> list[tuple[_Queue, _Item]]:
-        """Take the items that are shown together next; return an empty list if all others can still wait."""
+        """Remove and return the items to show together next, or an empty list if all remaining items can still wait."""
         key = self._waiting.said_by_all() or self._next()
         if key is None:
             return []
@@ -184,11 +187,12 @@ class _Turns:
 
 
 class Folder:
-    """Folds equal output of many ranks into one block.
+    """Merges equal output from many ranks into one block.
 
-    - A line waits `HOLD_SECONDS` for the same line of the other ranks.
-    - A line that all ranks have printed is shown once for all, other lines with the ranks that have printed them.
-    - Lines of one rank stay together instead of alternating with those of others.
+    - A line waits `HOLD_SECONDS` for the same line from the other ranks.
+    - A line that all ranks have printed is shown once for all of them. Any other line is shown with the ranks that
+      printed it.
+    - Lines from one rank stay together instead of alternating with lines from other ranks.
     """
 
     def __init__(self, ranks: Sequence[int], *, limit: int = LIMIT_BYTES) -> None:
@@ -199,7 +203,7 @@ class Folder:
         self.dropped = 0
 
     def feed(self, rank: int, kind: str, content: dict[str, Any], now: float) -> None:
-        """Take an output message of a rank; `now` in seconds."""
+        """Add an output message from a rank that arrived at the time `now`, in seconds."""
         queue = self._waiting.of(rank)
         if kind == "stream":
             self._feed_text(queue, content["name"], content["text"], now)
@@ -207,7 +211,7 @@ class Folder:
             self._feed_bundle(queue, content["data"], now)
 
     def take(self, now: float, *, flush: bool = False) -> list[Block]:
-        """Return the blocks that are ready to be shown; with `flush`, all."""
+        """Return the blocks that are ready to be shown, or all blocks with `flush`."""
         if flush:
             self._end_partial_lines(now)
         turns = _Turns(self._waiting, lambda item: flush or now - item.time >= HOLD_SECONDS)
@@ -227,7 +231,7 @@ class Folder:
             self._put_line(queue, stream, line + "\n", now)
 
     def _feed_bundle(self, queue: _Queue, data: dict[str, Any], now: float) -> None:
-        # A widget needs its kernel, and the page has no connection to a rank's kernel; its text form is shown instead.
+        # The page has no connection to a rank's kernel, which a widget would need, so the widget's text form is shown.
         bundle = {kind: value for kind, value in data.items() if kind != "application/vnd.jupyter.widget-view+json"}
         key = json.dumps(bundle, sort_keys=True)
         if len(key) > self._left:
@@ -237,7 +241,7 @@ class Folder:
         self._waiting.put(queue, _Item(key, "", "", bundle, now))
 
     def _put_line(self, queue: _Queue, stream: str, line: str, now: float) -> None:
-        # Progress bars rewind the line by a carriage return; only the text after the last one is shown.
+        # Progress bars rewind a line with a carriage return. Only the text after the last carriage return is shown.
         line = line.rstrip("\r\n").rpartition("\r")[2] + "\n"
         self._waiting.put(queue, _Item(f"{stream}:{line}", stream, line, None, now))
 
@@ -250,13 +254,13 @@ class Folder:
 
 
 class _Shown:
-    """Collects blocks and joins successive text of the same ranks."""
+    """Collects blocks, and joins consecutive text from the same ranks."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[tuple[int, ...], _Item, list[str]]] = []
 
     def add(self, ranks: tuple[int, ...], item: _Item) -> None:
-        """Add an item that ranks share."""
+        """Add an item that these ranks share."""
         if self._blocks and item.bundle is None:
             last_ranks, last, texts = self._blocks[-1]
             if last.bundle is None and (last_ranks, last.stream) == (ranks, item.stream):
@@ -265,7 +269,7 @@ class _Shown:
         self._blocks.append((ranks, item, [item.text]))
 
     def blocks(self) -> list[Block]:
-        """Return the blocks in their order."""
+        """Return the blocks in the order in which they were added."""
         return [
             Block(ranks=ranks, stream=item.stream, text="".join(texts), bundle=item.bundle)
             for ranks, item, texts in self._blocks

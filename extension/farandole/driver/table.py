@@ -1,4 +1,4 @@
-"""Tables as text and as HTML."""
+"""Formats tables as text or HTML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return an HTML table."""
+    """Return the table as HTML."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,4 +1,4 @@
-"""Runs for which no cell is waiting: detached runs, and runs that an earlier driver began."""
+"""Runs that no notebook cell is waiting for: detached runs, and runs that an earlier driver began."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Fail: TypeAlias = Callable[[Run, BaseException, float | None], None]
 
 
 class BackgroundRun:
-    """A run, and the task on the event loop that drives it. Output is kept until `show` or `wait` is called."""
+    """A run, and the task on the event loop that drives the run. Output is kept until `show` or `wait` is called."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -37,7 +37,7 @@ class BackgroundRun:
         """Call ``watch`` now. The function that it returns is called on the loop's thread until the run has ended."""
         self._refresh = watch(self.run)
         if self._over.is_set():
-            # The run has already ended, so nothing else would refresh the view and show the final status.
+            # The run has already ended, so nothing else would refresh the view to show the final status.
             self._refresh()
 
     async def begin(
@@ -50,12 +50,12 @@ class BackgroundRun:
     ) -> None:
         """Start the task that drives the run.
 
-        - ``check`` raises an error if the replies show that the run failed. ``fail`` records the error in the run.
-        - ``ended`` is the time, in seconds since the epoch, at which the run ended, if that was before this driver
-          took the run over.
+        - ``check`` raises an error if the replies show that the run failed, and ``fail`` records that error in the run.
+        - ``ended`` is the time at which the run ended, in seconds since the epoch, if the run ended before this driver
+          took it over.
         """
         self._task = asyncio.create_task(self._lead(work, check, fail, ended), name=f"run {self.run.id}")
-        # Let the task take its first step, because a task that is cancelled before that does not run its cleanup.
+        # Let the task take its first step. A task that is cancelled before its first step does not run its cleanup.
         await asyncio.sleep(0)
 
     async def let_go(self) -> None:
@@ -65,16 +65,16 @@ class BackgroundRun:
             await asyncio.wait([self._task])
 
     async def flush(self) -> None:
-        """Make all output ready for `show`, including lines that are waiting for equal lines from other ranks."""
+        """Make all output available to `show`, including lines that are waiting for equal lines from other ranks."""
         self.relay.pump(flush=True)
 
     def show(self, show: Show) -> None:
-        """Show the output that has arrived."""
+        """Show all output that is available."""
         while self._blocks:
             show(self._blocks.popleft())
 
     def wait(self, show: Show, timeout: float | None = None) -> Run:
-        """Show output until the run has ended, then return the run or raise its error; see `Run.wait`."""
+        """Show output until the run has ended, and then return the run or raise its error. See `Run.wait`."""
         give_up = None if timeout is None else time.monotonic() + timeout
         while not self._over.wait(PUMP_SECONDS) and (give_up is None or time.monotonic() < give_up):
             self.show(show)
@@ -91,7 +91,8 @@ class BackgroundRun:
         ended: float | None,
     ) -> None:
         ticker = asyncio.create_task(self._tick())
-        # Files are written in a thread, because a slow volume must not block the loop, which answers the workers.
+        # Files are written in a thread, because a slow volume must not block the loop that communicates with the
+        # workers.
         try:
             check(self.run, await work)
         except asyncio.CancelledError:
@@ -108,7 +109,8 @@ class BackgroundRun:
         finally:
             ticker.cancel()
             self.relay.pump(flush=True)
-            # In this order: otherwise a `watch` between the two would miss both the end and the last refresh.
+            # The order matters: if `_refresh` came first, a `watch` between both lines would miss the end and the last
+            # refresh.
             self._over.set()
             self._refresh()
 

@@ -1,4 +1,4 @@
-"""Passes the output of a cell from the event loop's thread to the thread that shows the output."""
+"""Transfers a cell's output from the event loop's thread to the thread that shows the output."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from farandole.runs.run import Run
 
 Show: TypeAlias = Callable[[Block], None]
 Watch: TypeAlias = Callable[[Run], Callable[[], None]]
-"""Called with a new run. The returned function is called about ten times a second, and once after the run has ended."""
+"""A callback for a new run. The function that it returns is called about ten times a second, and once after the run has
+ended."""
 
 
 class OutputRelay:
-    """Takes output on the loop's thread and shows it on the thread that calls `pump`, with equal output merged."""
+    """Accepts output on the loop's thread, merges equal output, and shows it on the thread that calls `pump`."""
 
     def __init__(self, ranks: Sequence[int], show: Show) -> None:
         self._folder = Folder(ranks)
@@ -27,11 +28,11 @@ class OutputRelay:
         self._reported_dropped = False
 
     def put(self, rank: int, kind: str, content: dict[str, Any]) -> None:
-        """Accept a message; called on the loop's thread."""
+        """Accept an output message. Called on the loop's thread."""
         self._waiting.put((rank, kind, content))
 
     def pump(self, *, flush: bool = False) -> None:
-        """Show what is ready."""
+        """Show the output that is ready; with `flush`, show all output."""
         now = time.monotonic()
         while not self._waiting.empty():
             self._folder.feed(*self._waiting.get(), now)
@@ -47,7 +48,7 @@ class OutputRelay:
 
 
 class RunView:
-    """Shows the output and the dashboard of a run in the cell that waits for the run, on that cell's thread."""
+    """Shows a run's output and dashboard in the cell that waits for the run, on that cell's thread."""
 
     def __init__(self, show: Show, watch: Watch | None) -> None:
         self.begun = False
@@ -57,12 +58,12 @@ class RunView:
         self._refresh: Callable[[], None] | None = None
 
     async def begin(self, run: Run) -> OutputRelay:
-        """Begin to show a run and return the relay for the run's output; called on the loop's thread.
+        """Start to show a run, and return the relay for the run's output. Called on the loop's thread.
 
-        The watch begins before the cell, so that it does not miss the first reports.
+        The watch begins before the cell so that it does not miss the first reports.
         """
         self.run, self._relay = run, OutputRelay(list(range(run.size)), self._show)
-        # Set last, because the cell's thread reads `run` and `_relay` only if this is True.
+        # Set last, because the cell's thread reads `run` and `_relay` only if `begun` is True.
         self.begun = True
         if self._watch is not None:
             await self.errand.run(partial(self._begin_watch, self._watch))
@@ -72,7 +73,7 @@ class RunView:
         self._refresh = watch(self.run)
 
     def pump(self, *, flush: bool = False) -> None:
-        """Show what is ready; called on the thread of the cell."""
+        """Show the output that is ready. Called on the thread of the cell."""
         if not self.begun:
             return
         self.errand.pump()

@@ -1,4 +1,4 @@
-"""Executes the cells of a cluster, creates and finishes its runs, and takes over runs that another driver began."""
+"""Executes the cells of a cluster, manages its runs, and takes over runs that another driver began."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ from farandole.runs.run import Run
 from farandole.runs.store import RunStore
 
 CATCH_UP_SECONDS = 30.0
-"""How long, in seconds, `attach` reads what ranks have sent before; the rest is read in the background."""
+"""How many seconds `attach` spends reading what ranks sent earlier. Anything left is read in the background."""
 STOP_SECONDS = 15.0
-"""How long, in seconds, a stopped run may take to end."""
+"""How many seconds a stopped run may take to end."""
 NOT_BEGUN = "interrupted before its cell began"
 RANK_STATES: dict[str, RankStatus] = {"ok": "done", "error": "failed", "dead": "dead"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """The arguments of `Cluster.train`; ``origin`` is the notebook cell that called it."""
+    """The arguments of `Cluster.train`, and the notebook cell that called it as ``origin``."""
 
     code: str
     name: str | None = None
@@ -66,8 +66,9 @@ class TrainRequest:
 class CellRunner:
     """Executes the cells of one cluster.
 
-    The public methods are called on threads other than the loop's; the coroutines run on the loop. A training cell
-    reserves the cluster with `ClusterCore.cell` before its run is created and releases it after the last reply.
+    The public methods must be called on other threads than the loop's, and the coroutines run on the loop. A training
+    cell reserves the cluster with `ClusterCore.cell` before its run is created, and releases the cluster after the last
+    reply.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class CellRunner:
         self._runs = core.router.runs
 
     def run(self, code: str, *, ranks: Sequence[int] | None, show: Show | None) -> list[Block]:
-        """Execute a cell that is not a run and return its output; see `Cluster.run`."""
+        """Execute a cell that does not create a run, and return the output. See `Cluster.run`."""
         shown: list[Block] = []
         relay = OutputRelay(list(range(self._size)) if ranks is None else list(ranks), show or shown.append)
         cell = Cell(code=code, sink=self._sink(relay, None))
@@ -96,7 +97,7 @@ class CellRunner:
     def train(
         self, request: TrainRequest, *, show: Show | None = None, watch: Watch | None = None, detach: bool = False
     ) -> Run:
-        """Execute a training cell as a run; see `Cluster.train`."""
+        """Execute a training cell as a run. See `Cluster.train`."""
         source = None if request.resume is None else self.store.to_resume(request.resume, name=request.name)
         if not detach:
             return self._train_here(request, source, RunView(show or _ignore, watch))
@@ -105,7 +106,7 @@ class CellRunner:
         return self._loop.call(work, pump=errand.pump, wake=errand.wake).run
 
     def stop(self, run_id: str) -> Run:
-        """Stop a run in the `background` on all ranks, wait up to `STOP_SECONDS` until it has ended, and return it."""
+        """Stop a run in the `background` on all ranks, wait up to `STOP_SECONDS` for its end, and return the run."""
         background = self.background[run_id]
         if not background.run.status.ended:
             self._loop.call(self._core.interrupt())
@@ -119,11 +120,11 @@ class CellRunner:
             self._loop.call(background.let_go())
 
     def take_up(self) -> None:
-        """Take over the runs that are in the workers' journals and whose end is not yet recorded in the store."""
+        """Take over the runs in the workers' journals whose end is not yet recorded in the store."""
         self._loop.call(self._take_up_all(orphaned_workers(self.store, self._core.name)))
 
     def complete(self) -> None:
-        """Complete the runs of a cluster that has no workers left, from the journals that they have persisted."""
+        """Complete the runs of a cluster that has no workers left, using the journals that the workers persisted."""
         for run in complete(self.store, cluster=self._core.name):
             self._progress(
                 f"run {run.id} is {run.status}, as its workers recorded before they ended; see `%runs show {run.id}`"
@@ -172,14 +173,14 @@ class CellRunner:
             except asyncio.CancelledError:
                 await asyncio.to_thread(run.finish, Status.INTERRUPTED, NOT_BEGUN)
                 raise
-            # The background task takes the lock over from this one. If the lock were released and acquired again, a
-            # `scale` could change the cluster in between and make the size in run.json stale.
+            # The background task inherits the lock. If this task released it first, a `scale` could change the cluster
+            # before the background task acquires it, and the size in run.json would be wrong.
             work = _releasing(held.pop_all(), self._work(run, background.relay, request.elastic))
             await self._go_on(background, work)
         return background
 
     async def _begin(self, request: TrainRequest, source: RunInfo | None) -> Run:
-        """Create a run for the ranks that the cluster has now. The caller must have reserved the cluster."""
+        """Create a run for the current ranks of the cluster. The caller must have reserved the cluster."""
         size, backend = self._size, self._core.backend
         if request.elastic is not None:
             request.elastic.check(code=request.code, size=size, backend=backend)
@@ -196,7 +197,7 @@ class CellRunner:
             resumed_from=source.id if source else None,
             origin=request.origin,
         )
-        # In a thread, because the volume may be slow. A cancelled call would leave a run that never ends.
+        # Run in a thread, because the volume may be slow. A cancelled call would leave behind a run that never ends.
         creating = asyncio.ensure_future(asyncio.to_thread(create))
         try:
             run = await asyncio.shield(creating)
@@ -243,7 +244,7 @@ class CellRunner:
                 await self._take_up(found)
 
     async def _take_up(self, found: FoundRun) -> None:
-        # If another driver still leads the run, that driver writes the run's files and releases the ranks.
+        # If another driver leads the run, then that driver writes the run's files and releases the ranks.
         led, readers = await is_led(found, self.store), found.readers(self._core.router.to_run)
         background = BackgroundRun(await in_thread(partial(restore_run, found, self.store, write=not led)))
         await self._go_on(background, self._continued(found, background, readers, led=led), ended=found.ended)
@@ -254,9 +255,9 @@ class CellRunner:
     def _continued(
         self, found: FoundRun, background: BackgroundRun, readers: Sequence[RunReader], *, led: bool
     ) -> Coroutine[Any, Any, list[Reply]]:
-        """Return the coroutine that follows a run until the run ends.
+        """Return the coroutine that follows a run to its end.
 
-        If the run is elastic and has no other driver, the coroutine also drives the run.
+        For an elastic run without another driver, the coroutine also supervises the run.
         """
         run = background.run
         sink = self._sink(background.relay, run)
@@ -289,7 +290,7 @@ class CellRunner:
             raise RankError("the cell ended on no rank, so its outcome is unknown; run it again")
 
     def _raise_for(self, replies: Sequence[Reply]) -> None:
-        """Raise the error of a cell that failed or was stopped."""
+        """Raise the error for a cell that failed or was stopped."""
         if self._core.group.interrupted:
             raise RankError("the cell was stopped on all ranks")
         if any(reply.status != "ok" for reply in replies):

@@ -1,4 +1,4 @@
-"""The driver's side of ``%push`` and ``%pull``."""
+"""The driver's part of ``%push`` and ``%pull``."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from farandole.exceptions import RankDiedError, RankError, TransferError
 from farandole.protocol import PUSH_TARGET
 
 BROADCAST_BYTES = 1_000_000
-"""Larger values go to rank 0, which broadcasts them to the others over the backend."""
+"""If the pickled values have at least this size in bytes, they go to rank 0, which broadcasts them over the backend."""
 CHUNK_BYTES = 4_000_000
-"""Values are sent in chunks, because Jupyter Server accepts websocket messages of at most 10 MiB."""
+"""The size of the chunks in which values are sent, in bytes. Jupyter Server accepts websocket messages of up to 10 MiB.
+"""
 TRANSFER_SECONDS = 300.0
 
 
 def pack(values: Mapping[str, Any]) -> bytes:
-    """Pickle values by name.
+    """Pickle a mapping of names to values.
 
     Raises:
-        TransferError: a value cannot be pickled; the message names it.
+        TransferError: a value cannot be pickled. The message contains the value's name.
     """
     for name, value in values.items():
         try:
@@ -42,7 +43,10 @@ def pack(values: Mapping[str, Any]) -> bytes:
 
 
 async def push(group: RankGroup, kernels: Sequence[RankKernel], blob: bytes, *, broadcast: bool) -> None:
-    """Set pickled values in the namespaces of ranks. With `broadcast`, rank 0 broadcasts large values to the others."""
+    """Set pickled values as variables on ranks.
+
+    With `broadcast`, values of `BROADCAST_BYTES` or more are sent only to rank 0, which broadcasts them to the others.
+    """
     key = uuid.uuid4().hex
     through_root = broadcast and len(blob) >= BROADCAST_BYTES and len(kernels) > 1
     for kernel in kernels[:1] if through_root else kernels:
@@ -68,15 +72,15 @@ class Pulls:
         self._blobs: dict[int, bytes] = {}
 
     def put(self, rank: int, blob: bytes) -> None:
-        """Keep the pickled values of a rank."""
+        """Store the pickled values from a rank."""
         self._blobs[rank] = blob
 
     async def pull(
         self, group: RankGroup, kernels: Sequence[RankKernel], names: Sequence[str]
     ) -> dict[int, dict[str, Any]]:
-        """Return the named variables of ranks: rank -> name -> value.
+        """Return variables of ranks, indexed by rank and name.
 
-        Unpickling is safe here: the pickles come from the user's own kernels, which no other user can reach.
+        Unpickling is safe here, because the pickles come from the user's own kernels, which no other user can access.
         """
         await _ask(group, rank_calls.give(list(names)), "%pull", kernels)
         return {kernel.rank: self._unpack(kernel.rank, names) for kernel in kernels}

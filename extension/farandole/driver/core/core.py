@@ -1,4 +1,4 @@
-"""`ClusterCore` executes cells on the ranks of a cluster and replaces lost workers and ranks before each cell."""
+"""`ClusterCore` executes cells on the ranks of a cluster, and replaces lost workers and ranks before each cell."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from farandole.exceptions import ClusterExistsError, NoClusterError, RankDiedErr
 BOOT_SECONDS = 60.0
 PRELOAD_SECONDS = 120.0
 RELEASE_SECONDS = 5.0
-"""How long, in seconds, an interrupt waits for the stopped cell to release the cluster."""
+"""How many seconds an interrupt waits for the stopped cell to release the cluster."""
 BEGIN_SECONDS = 2.0
-"""How long, in seconds, an interrupt waits for a cell that is about to begin."""
+"""How many seconds an interrupt waits for a cell that is about to begin."""
 
 
 class ElasticRun(MemberListener, Protocol):
     """The cell of an elastic run.
 
-    `farandole.driver.elastic` implements this protocol. The core does not import that package, which uses the core.
+    `farandole.driver.elastic` implements this protocol. The core cannot import that package, which imports the core.
     """
 
     async def run(self) -> list[Reply]:
-        """Execute the cell and return how it ended on each rank that was still in the run when the cell ended."""
+        """Execute the cell, and return its outcome on each rank that was still in the run when the cell ended."""
 
     def stop(self) -> None:
         """End the run at the user's request."""
@@ -62,13 +62,14 @@ class ClusterCore:
         self.router = MessageRouter()
         self.world: World | None = None
         self.versions: dict[str, str] = {}
-        """The versions of Python and of packages on rank 0, fetched before the world is formed."""
+        """The versions of Python and packages on rank 0, read before the world is formed."""
         self.ended = ""
-        """The reason why the cluster was or is being stopped from outside; empty while the cluster is running."""
+        """The reason why the cluster was stopped or is being stopped from outside, or an empty string while it is
+        running."""
         self._pool = WorkerPool(name, source, hear=self.router.route, on_notice=on_notice)
         self._wanted = backend
-        # Each cell, each change of size and each start holds this lock. Two cells at once would mix their collectives.
-        # Workers that change between the steps of a cell would make the cell's list of ranks stale.
+        # Every cell, every change of size and every start holds this lock. Two cells at the same time would mix up
+        # their collectives, and the ranks must not change between the steps of a cell.
         self._cell = asyncio.Lock()
         self._elastic: ElasticRun | None = None
         self._coming: Sequence[str] = ()
@@ -76,18 +77,18 @@ class ClusterCore:
 
     @property
     def workers(self) -> Sequence[str]:
-        """The names of the workers; while the cluster starts, those of the planned workers."""
+        """The names of the workers or, while the cluster is starting, of the planned workers."""
         return self._pool.names or self._coming
 
     @property
     def handles(self) -> Sequence[WorkerHandle]:
-        """The handles of the workers, in the order of the ranks."""
+        """The handles of the workers, in rank order."""
         return self._pool.all
 
     async def start(self, workers: int, options: WorkerOptions, progress: Progress, timeout: float) -> None:
-        """Start workers and ranks and form the world. If this fails, all new workers are stopped."""
+        """Start workers and ranks, and form the world. On failure, all new workers are stopped."""
         self._pool.options, self._pool.timeout = options, timeout
-        # Requests from outside wait until the start is complete, as they wait for a cell.
+        # Requests from outside wait for the start to be complete, in the same way as they wait for a cell.
         async with self._cell:
             if self.name in await self.source.clusters():
                 raise ClusterExistsError(
@@ -112,7 +113,7 @@ class ClusterCore:
             raise
 
     async def attach(self, progress: Progress, timeout: float) -> None:
-        """Find the workers and ranks of a running cluster. Cells that are still running on them continue."""
+        """Find the workers and ranks of a running cluster. Cells that are still running there continue."""
         self._pool.timeout = timeout
         workers = await self.source.find(self.name)
         if not workers:
@@ -123,10 +124,10 @@ class ClusterCore:
         progress(f"attached to {len(workers)} workers with {len(self.group.kernels)} ranks")
 
     async def scale(self, workers: int, progress: Progress, *, wanted: Callable[[], bool] = lambda: True) -> None:
-        """Start or stop workers until there are this many. The ranks on workers that stay keep their variables.
+        """Start or stop workers until the cluster has this many. Ranks on the remaining workers keep their variables.
 
-        If a cell is running, the call waits until the cell has ended. It then does nothing if `wanted` returns False.
-        During an elastic run, the run itself changes its size and the call does not wait.
+        - If a cell is running, the call waits for its end, and then does nothing if `wanted` returns False.
+        - During an elastic run, the call does not wait, because the run itself changes its size.
         """
         self.check_not_ended()
         if self._elastic is not None:
@@ -145,12 +146,12 @@ class ClusterCore:
             await self._reconcile(progress)
 
     def check_not_ended(self) -> None:
-        """Raise `NoClusterError` if the cluster was stopped from outside, or is being stopped."""
+        """Raise `NoClusterError` if the cluster was stopped or is being stopped from outside."""
         if self.ended:
             raise NoClusterError(self.ended)
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
-        """Await a coroutine that starts workers or ranks, so that `break_off_starts` can cancel it."""
+        """Await a coroutine that starts workers or ranks, and allow `break_off_starts` to cancel it."""
         task = asyncio.create_task(work)
         self._starts.add(task)
         try:
@@ -162,7 +163,7 @@ class ClusterCore:
             self._starts.discard(task)
 
     async def break_off_starts(self) -> None:
-        """Cancel all starts of workers and ranks that are in progress, and wait until they have cleaned up."""
+        """Cancel all starts of workers and ranks that are in progress, and wait for their cleanup."""
         for task in self._starts:
             task.cancel()
         if self._starts:
@@ -170,12 +171,12 @@ class ClusterCore:
 
     @property
     def busy(self) -> bool:
-        """Whether a cell is running or about to run, even if all ranks of the cell are lost."""
+        """Whether a cell is running or about to run, even if all its ranks are lost."""
         return self._cell.locked() or bool(self.group.busy)
 
     @asynccontextmanager
     async def cell(self, progress: Progress, *, backend: str | None = None) -> AsyncIterator[None]:
-        """Reserve the cluster for one cell, with lost ranks replaced and the world formed with this backend."""
+        """Reserve the cluster for one cell, replace lost ranks, and form the world with this backend if necessary."""
         async with self._cell:
             if backend is not None:
                 self.use(backend)
@@ -183,16 +184,16 @@ class ClusterCore:
             yield
 
     async def run(self, cell: Cell, ranks: Sequence[int] | None, progress: Progress) -> list[Reply]:
-        """Replace lost workers and ranks, execute a cell on the ranks, and return how the cell ended on each."""
+        """Replace lost workers and ranks, execute a cell on the ranks, and return its outcome on each rank."""
         async with self.cell(progress):
             return await self.execute(cell, ranks)
 
     async def execute(
         self, cell: Cell, ranks: Sequence[int] | None = None, *, notice: Progress | None = None
     ) -> list[Reply]:
-        """Execute a cell for a caller that has reserved the cluster with `cell`, on ``ranks`` or on all ranks if None.
+        """Execute a cell on ``ranks``, or on all ranks if None. The caller must have reserved the cluster with `cell`.
 
-        If `notice` is given, it is called with a report about each rank that does not answer.
+        If `notice` is given, it is called with a report about each rank that stops answering.
         """
         kernels = self.group.kernels if ranks is None else [self.group.kernels[rank] for rank in ranks]
         work = self.group.run(cell, kernels, together=self.backend != "none")
@@ -201,7 +202,7 @@ class ClusterCore:
     async def follow(
         self, readers: Sequence[RunReader], sink: Sink, *, together: bool, notice: Progress | None = None
     ) -> list[Reply]:
-        """Follow a run that another driver began until the run ends, and return how its cell ended on each rank.
+        """Follow a run that another driver began to its end, and return the outcome of its cell on each rank.
 
         See `RankGroup.run` for `together` and `execute` for `notice`.
         """
@@ -227,7 +228,7 @@ class ClusterCore:
         return replies
 
     async def check(self, progress: Progress) -> Preflight:
-        """Replace lost workers and ranks, and check the ranks and the network between them."""
+        """Replace lost workers and ranks, and then check all ranks and the network between them."""
         async with self.cell(progress):
             infos = [handle.info for handle in self.handles for _ in handle.kernels]
             found = await preflight(self.name, self.group, infos, self.backend)
@@ -236,7 +237,7 @@ class ClusterCore:
             return found
 
     async def lead(self, elastic: ElasticRun) -> list[Reply]:
-        """Execute the cell of an elastic run for a caller that has reserved the cluster with `cell`."""
+        """Execute the cell of an elastic run. The caller must have reserved the cluster with `cell`."""
         self._elastic = self.router.elastic = elastic
         try:
             return await elastic.run()
@@ -245,17 +246,17 @@ class ClusterCore:
             self._world.invalidate()
 
     async def take_over(self, elastic: ElasticRun) -> list[Reply]:
-        """Continue to drive an elastic run whose driver has ended, from the point that the ranks have reached."""
+        """Take over the supervision of an elastic run whose driver has ended, and return its outcome on each rank."""
         async with self._cell:
             return await self.lead(elastic)
 
     async def interrupt(self) -> None:
-        """Stop the running cell on all ranks within seconds, even if an earlier driver began the cell."""
+        """Stop the running cell on all ranks within seconds, including a cell that an earlier driver began."""
         await self._until_begun()
         stopped = bool(self.group.busy) or self._elastic is not None
         if self._elastic is not None:
             self._elastic.stop()
-            # Set here as well, because `group.interrupt` is not called if all ranks are lost and not yet replaced.
+            # Also set here, because `group.interrupt` is not called while all ranks are lost and not yet replaced.
             self.group.interrupted = True
         if self.world is not None:
             self.world.invalidate()
@@ -267,10 +268,7 @@ class ClusterCore:
             await self._until_released()
 
     async def _until_begun(self) -> None:
-        """Wait until a cell that is about to begin has reached its ranks.
-
-        An interrupt before that would not stop the cell. The wait takes at most `BEGIN_SECONDS`.
-        """
+        """Wait until a cell that is about to begin has reached its ranks, and so can be interrupted."""
         give_up = time.monotonic() + BEGIN_SECONDS
         while self._is_about_to_run() and time.monotonic() < give_up:  # noqa: ASYNC110 - no single event marks the begin
             await asyncio.sleep(0.02)
@@ -287,8 +285,8 @@ class ClusterCore:
 
     async def _reconcile(self, progress: Progress) -> None:
         self.check_not_ended()
-        # Behind a broken connection there may be a dead rank, for example on a worker that the hub stopped as idle.
-        # Wait until each connection is open again or the death is known.
+        # A rank with a broken connection may be dead, for example because the hub stopped its idle worker. Wait until
+        # each connection is open again or the rank is known to be dead.
         await asyncio.gather(*(kernel.reachable() for kernel in self.group.kernels if kernel.alive))
         await self.refill(progress)
         if not self._world.formed:
@@ -298,21 +296,21 @@ class ClusterCore:
         """Replace dead ranks and lost workers."""
         self.check_not_ended()
         if not all(kernel.alive for kernel in self._pool.kernels):
-            # If the rank died between two cells, no cell has failed, and nothing else has invalidated the world.
+            # If a rank died between two cells, no failed cell has invalidated the world.
             self._world.invalidate()
         await self._until_stopped(self._pool.refill(progress))
 
     async def grow(self, workers: int, progress: Progress) -> None:
-        """Start additional workers with their ranks."""
+        """Start this many additional workers with their ranks."""
         self.check_not_ended()
         await self._until_stopped(self._pool.grow(workers, progress))
 
     async def drop(self, names: Sequence[str]) -> None:
-        """Stop these workers and everything that runs on them."""
+        """Stop these workers and everything that is running on them."""
         await self._pool.drop(names)
 
     async def admit(self, kernel: RankKernel, *, rank: int, size: int) -> None:
-        """Prepare a new kernel as a rank. The rank forms a world alone until it joins the others."""
+        """Prepare a new kernel as a rank. Until the rank joins the others, it is the only rank of its own world."""
         prepare, preload = rank_calls.prepare({"FARANDOLE_CLUSTER": self.name}), rank_calls.preload(self.backend)
         control = partial(self.group.control, what="preparing a new rank", kernels=[kernel])
         await control(prepare, timeout=BOOT_SECONDS)
@@ -321,24 +319,24 @@ class ClusterCore:
         await self._world.form_alone(kernel, self._pool.of(kernel).info, rank=rank, size=size)
 
     async def form(self, kernels: Sequence[RankKernel]) -> None:
-        """Form a world of ranks that are waiting for a new world in a running cell."""
+        """Form a world from ranks that are waiting for one while their cell is running."""
         handles = [self._pool.of(kernel) for kernel in kernels]
         await self._world.form(
             [handle.worker for handle in handles], [handle.info for handle in handles], waiting=kernels
         )
 
     async def infos(self) -> dict[str, WorkerInfo]:
-        """Ask the workers for their states and return them by name, without the workers that do not answer in time."""
+        """Return the current state of each worker by name. Workers that do not answer in time are left out."""
         return await self._pool.infos()
 
     def use(self, backend: str) -> None:
-        """Change the backend before the next cell."""
+        """Change the backend for the next cells."""
         self._world.use(self._chosen(backend))
         self._wanted = backend
 
     @property
     def backend(self) -> str:
-        """The name of the backend. Before there are ranks: the requested backend, or an empty string."""
+        """The name of the backend. Before the ranks are known, this is the requested backend or an empty string."""
         return self.world.backend.name if self.world is not None else self._wanted or ""
 
     @property
@@ -348,7 +346,7 @@ class ClusterCore:
         return self.world
 
     async def stop(self) -> None:
-        """Stop all workers, including those that are starting, and wait until they have ended."""
+        """Stop all workers, including workers that are starting, and wait until they have ended."""
         await self.break_off_starts()
         await self.group.close()
         await self._pool.stop()
@@ -380,7 +378,7 @@ class ClusterCore:
         await self._world.form([handle.worker for handle in each], [handle.info for handle in each])
 
     async def _preload(self, progress: Progress) -> None:
-        """Import what the backend needs; if Horovod is only the default and cannot be imported, use torch instead."""
+        """Import what the backend needs. If Horovod is only the default and cannot be imported, use torch instead."""
         try:
             self.versions, *_ = await self.group.control(
                 rank_calls.preload(self.backend), what=f"importing backend {self.backend}", timeout=PRELOAD_SECONDS

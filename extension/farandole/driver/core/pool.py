@@ -17,13 +17,11 @@ from farandole.runs.positions import JournalPosition
 
 INFO_SECONDS = 5.0
 WORKERS_AT_ONCE = 16
-"""How many new workers are asked at the same time.
-
-Each worker verifies the request's token at the hub, which would be slow with hundreds of them at once.
-"""
+"""How many new workers are queried at the same time. Each worker verifies the request's token at the hub, which would
+be slow for hundreds of workers at once."""
 
 Hear: TypeAlias = Callable[[RankKernel, int, dict[str, Any], list[bytes], JournalPosition | None], None]
-"""Called with (kernel, rank, comm data, buffers, position) for every batch of rank messages."""
+"""A callback that gets the kernel, rank, comm data, buffers and position of every batch of rank messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +34,7 @@ class WorkerHandle:
 
 
 class WorkerPool:
-    """The workers of one cluster, in the order of the ranks. All methods must be called on one event loop."""
+    """The workers of one cluster, in rank order. All methods must be called on one event loop."""
 
     def __init__(self, name: str, source: WorkerSource, *, hear: Hear, on_notice: Progress) -> None:
         self.name = name
@@ -59,11 +57,11 @@ class WorkerPool:
         return [handle.worker.name for handle in self.all]
 
     def of(self, kernel: RankKernel) -> WorkerHandle:
-        """Return the handle of the worker that a kernel runs on."""
+        """Return the handle of the worker on which a kernel runs."""
         return next(handle for handle in self.all if kernel in handle.kernels)
 
     async def find(self, workers: Sequence[Worker]) -> None:
-        """Use workers that are already running, with their ranks."""
+        """Use workers and ranks that are already running."""
         self.all = await self._handles_of(workers, found=True)
         first = self.all[0].info
         backend = first.backend or None
@@ -72,16 +70,16 @@ class WorkerPool:
         )
 
     async def start(self, names: Sequence[str], progress: Progress) -> None:
-        """Start the first workers with their ranks."""
+        """Start the cluster's first workers with their ranks."""
         self.all = await self._start(names, progress)
 
     async def infos(self) -> dict[str, WorkerInfo]:
-        """Ask the workers for their states and return them by name, without the workers that do not answer in time."""
+        """Return the current state of each worker by name. Workers that do not answer in time are left out."""
         answers = await asyncio.gather(*(_info_of(handle.worker) for handle in self.all))
         return {info.worker: info for info in answers if info is not None}
 
     async def grow(self, workers: int, progress: Progress) -> None:
-        """Start additional workers with their ranks."""
+        """Start this many additional workers with their ranks."""
         self.all += await self._start(self._free_names(workers), progress)
 
     async def refill(self, progress: Progress) -> None:
@@ -90,13 +88,13 @@ class WorkerPool:
         tries = await asyncio.gather(*(self._refill(handle, progress) for handle in short), return_exceptions=True)
         if gone := [handle for handle, found in zip(short, tries, strict=True) if found is False]:
             await self._replace(gone, progress)
-        # Errors are raised only after all starts have ended, so that a retry does not start a worker twice.
+        # Raise errors only after all starts have ended, so that a retry does not start the same worker twice.
         for failure in tries:
             if isinstance(failure, BaseException):
                 raise failure
 
     async def drop(self, names: Sequence[str]) -> None:
-        """Stop these workers and everything that runs on them."""
+        """Stop these workers and everything that is running on them."""
         going = [handle for handle in self.all if handle.worker.name in names]
         self.all = [handle for handle in self.all if handle.worker.name not in names]
         for handle in going:
@@ -104,7 +102,7 @@ class WorkerPool:
         await self._source.stop(names)
 
     async def stop(self) -> None:
-        """Stop all workers. They stay in `names` until they have ended, so that a failed stop can be repeated."""
+        """Stop all workers. They remain in `names` until they have ended, so that a failed stop can be repeated."""
         await _disconnect(self.kernels)
         await self._source.stop(self.names)
         self.all = []
@@ -116,13 +114,13 @@ class WorkerPool:
         try:
             return await self._handles_of(workers)
         except BaseException:
-            # If the source itself refuses the start, nothing is stopped: workers with these names may then belong to
-            # another driver.
+            # If the source itself refuses to start the workers, they must not be stopped, because existing workers with
+            # these names may belong to another driver.
             await self._source.stop(names)
             raise
 
     def _free_names(self, count: int) -> list[str]:
-        """Return unused names for new workers.
+        """Return unused names for this many new workers.
 
         The indices in use may have gaps, for example if a worker was lost before this driver attached.
         """
@@ -131,7 +129,7 @@ class WorkerPool:
         return list(itertools.islice((name for name in names if name not in taken), count))
 
     async def _handles_of(self, workers: Sequence[Worker], *, found: bool = False) -> list[WorkerHandle]:
-        """Return the handles of workers. If one worker fails, the kernels of all of them are disconnected."""
+        """Return the handles of workers. If one of them fails, the kernels of all workers are disconnected."""
         whole: list[RankKernel] = []
         try:
             return await all_or_first_error([self._handle_of(worker, whole, found=found) for worker in workers])
@@ -151,9 +149,9 @@ class WorkerPool:
     async def _kernels(
         self, worker: Worker, slots: Mapping[int, str | None], idle_seconds: float = 0.0
     ) -> list[RankKernel]:
-        """Connect to the kernels of these slots; a slot without a kernel id gets a new kernel.
+        """Connect to the kernels of these slots, and start a new kernel for each slot without a kernel id.
 
-        If one connection fails, the others are closed again.
+        If one connection fails, the other connections are closed again.
         """
         connected: list[RankKernel] = []
 
@@ -183,13 +181,13 @@ class WorkerPool:
         return kernel
 
     def _report_if_idle(self, worker: Worker) -> None:
-        """Report at once that the hub has stopped a worker as idle. The running or next cell reports other deaths."""
+        """Notify the user if the hub stopped an idle worker. Cells report other deaths when they run."""
         for handle in self.all:
             if handle.worker is worker and (reason := idle_reason(handle)):
                 self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it again, empty.")
 
     async def _refill(self, handle: WorkerHandle, progress: Progress) -> bool:
-        """Start a worker's dead ranks again. Return False if the worker itself is lost."""
+        """Restart the dead ranks of a worker. Return False if the worker itself is lost."""
         lost = [kernel for kernel in handle.kernels if not kernel.alive]
         for kernel in lost:
             progress(
@@ -197,11 +195,11 @@ class WorkerPool:
                 "starting it again, with empty variables"
             )
             await kernel.close()
-        # A worker may be out of reach only while the proxy restarts. Its other ranks may still be computing, so wait
-        # for the worker instead of replacing it at once.
+        # A worker may be unreachable only because the proxy is restarting. Wait for the worker instead of replacing it
+        # immediately, because its other ranks may still be computing.
         if isinstance(await handle.worker.find_again(), str):
             return False
-        # A kernel that was only out of reach is still running and occupies its slot.
+        # A kernel that was only unreachable is still running and occupies its slot.
         await asyncio.gather(*(handle.worker.stop_kernel(kernel.kernel_id) for kernel in lost))
         opened = await self._kernels(handle.worker, {kernel.slot: None for kernel in lost})
         fresh = {kernel.slot: kernel for kernel in opened}
@@ -210,7 +208,7 @@ class WorkerPool:
         return True
 
     async def _replace(self, gone: Sequence[WorkerHandle], progress: Progress) -> None:
-        """Start lost workers again, all in one request, because workers that queue for GPUs are served together."""
+        """Restart lost workers in a single request, because workers that queue for GPUs leave the queue together."""
         for handle in gone:
             progress(f"worker {handle.worker.name} {idle_reason(handle) or 'is gone as well'}; starting it again")
         names = [handle.worker.name for handle in gone]
@@ -232,7 +230,7 @@ async def _info_of(worker: Worker) -> WorkerInfo | None:
 
 
 def idle_reason(handle: WorkerHandle) -> str:
-    """Return why the hub stopped a worker as idle, as a phrase to follow "it"; empty if the hub did not stop it."""
+    """Return why the hub stopped an idle worker, as a phrase to follow "it", or "" if the hub did not stop it."""
     idle = min(kernel.idle_seconds for kernel in handle.kernels) / 60
     if handle.info.idle_minutes and idle >= handle.info.idle_minutes:
         return f"had been idle for {idle:.3g} minutes, and this hub stops workers after {handle.info.idle_minutes:g}"
@@ -240,5 +238,5 @@ def idle_reason(handle: WorkerHandle) -> str:
 
 
 def worker_name(cluster: str, index: int) -> str:
-    """Return the name of a cluster's worker: ``<cluster>-w<index>``."""
+    """Return the name of a cluster's worker, which is ``<cluster>-w<index>``."""
     return f"{cluster}-w{index}"

@@ -1,4 +1,4 @@
-"""The status of a cluster as plain data, which can be shown as text and as HTML."""
+"""The status of a cluster, with formatters for text and HTML."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ HEAD = ("worker", "ranks", "profile", "host", "state")
 class ClusterStatus:
     """The status of a cluster.
 
-    ``size`` is the number of ranks. ``rows`` has a row (worker, ranks, profile, host, state) for each worker, and
-    ``gpus`` a line for each class of GPUs.
+    - ``size`` is the number of ranks.
+    - ``rows`` contains a row (worker, ranks, profile, host, state) for each worker.
+    - ``gpus`` contains a line of text for each class of GPUs.
     """
 
     name: str
@@ -53,7 +54,7 @@ def status_of(
     gpus: Mapping[str, Mapping[str, Any]] | None = None,
     infos: Mapping[str, WorkerInfo] | None = None,
 ) -> ClusterStatus:
-    """Return the status of a cluster. ``gpus`` has the hub's GPU counts by class, ``infos`` the workers by name."""
+    """Return the status of a cluster, given the hub's counts for each GPU class and the workers' states by name."""
     rows = []
     for handle in core.handles:
         state = _state(handle, core.group.busy, (infos or {}).get(handle.worker.name), datetime.now().astimezone())
@@ -75,7 +76,7 @@ def _state(handle: WorkerHandle, busy: Sequence[RankKernel], look: WorkerInfo | 
 
 
 def idle_state(look: WorkerInfo, now: datetime) -> str:
-    """Return the words for a worker that is busy or idle, and for an idle one the time when it will be stopped."""
+    """Describe whether a worker is busy or idle, and when an idle worker will be stopped."""
     if look.idle_seconds is None:
         return "busy"
     if not look.idle_minutes:

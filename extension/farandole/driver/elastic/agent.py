@@ -160,16 +160,14 @@ class ElasticAgent:
         return True
 
     async def _leave_loops(self) -> None:
-        """Make all ranks leave their loops at the same commit, which is the one after the latest that any rank has
-        reached.
+        """Make all ranks leave their loops at the same commit.
 
-        Each rank returns its number of commits and then blocks at its next commit until it learns at which commit to
-        leave.
+        Each rank returns its number of commits, and then holds its next commit until it learns at which commit to
+        leave. That is the commit after the highest number returned.
         """
         began, timeouts, members = time.monotonic(), self._timeouts, self.membership
         commits = await members.call_or_kill(members.world, rank_calls.pause_at_next_commit(), seconds=timeouts.call)
-        # If the answers took too long, the first rank may no longer be holding its commit, so all ranks are asked
-        # again.
+        # If the answers took too long, the first rank may no longer be holding its commit. All are asked again later.
         if commits and time.monotonic() - began <= timeouts.pause:
             self._leaving_loops = True
             leave = rank_calls.leave_at_commit(max(commits.values()) + 1)
@@ -182,8 +180,7 @@ class ElasticAgent:
         (lost, members.lost), (failure, rendezvous.failure) = (members.lost, []), (rendezvous.failure, "")
         self.admit_new_ranks()
         await members.gather(self._timeouts)
-        # More deaths may be known by now, such as deaths caused by the first one or the death that broke the
-        # connections.
+        # More deaths may be known by now: deaths caused by the first one, or the death that broke the connections.
         self.admit_new_ranks()
         lost, members.lost = [*lost, *members.lost], []
         # If no world has formed since an earlier failure, its cause is more useful than that of the failed attempt.

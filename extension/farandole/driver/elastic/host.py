@@ -43,8 +43,7 @@ class ElasticTimeouts:
 
     @property
     def call(self) -> float:
-        """How long a rank may take to answer a call. Late ranks are killed, so this timeout is never shorter than
-        `hung`."""
+        """How long a rank may take to answer a call. At least `hung`, because late ranks are killed."""
         return max(CALL_SECONDS, self.hung)
 
 

@@ -88,8 +88,7 @@ class Rendezvous:
         return all(kernel in members.formed for kernel in chosen)
 
     async def _restore_waiting(self, before: dict[RankKernel, dict[str, Any]], why: str) -> None:
-        """Record which ranks are still waiting after a failed attempt; ranks that had begun to form the world count as
-        late."""
+        """Record which ranks are still waiting after a failed attempt. The others count as late."""
         members = self._membership
         replies = await members.call(filter(answers, before), rank_calls.waits(), seconds=self._timeouts.abandon)
         for kernel, waits in replies.items():

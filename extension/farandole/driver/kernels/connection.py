@@ -1,4 +1,4 @@
-"""The websocket to one kernel, which is opened again if it breaks and the worker is still reachable."""
+"""The websocket to one kernel. If it breaks while the worker can still be reached, it is opened again."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ RETRY_SECONDS = 0.5
 
 
 class Listener(Protocol):
-    """Receives the messages of a connection, and is notified when the kernel is lost."""
+    """Receives the messages of a connection, and is notified if the kernel is lost."""
 
     @property
     def alive(self) -> bool:
-        """False once the kernel is known to be dead."""
+        """False as soon as the kernel is known to be dead."""
 
     def hear(self, frame: bytes) -> None:
-        """Process a frame."""
+        """Process a frame from the kernel."""
 
     async def recover(self, found: WorkerJournal) -> None:
-        """Recover after a break. Replies to earlier requests are lost unless the worker's journal has them."""
+        """Resume after a broken connection. Replies to earlier requests are lost unless they are in the journal."""
 
     def mark_dead(self, cause: str) -> None:
-        """Record that the kernel is lost, and why."""
+        """Record that the kernel is lost, together with the cause."""
 
 
 class Connection:
@@ -40,7 +40,8 @@ class Connection:
 
     def __init__(self, worker: Worker, kernel_id: str, listener: Listener) -> None:
         self.session = ""
-        """The id of the connection, new for each websocket. The kernel replies only to the connection of a request."""
+        """The session id of the current websocket. Each new websocket gets a new one, and the kernel sends a reply only
+        to the session that sent the request."""
         self._worker = worker
         self._kernel_id = kernel_id
         self._listener = listener
@@ -51,16 +52,16 @@ class Connection:
 
     @property
     def opened(self) -> bool:
-        """Whether the websocket has ever been open."""
+        """Whether the websocket has been opened at least once."""
         return self._socket is not None
 
     async def open(self) -> None:
-        """Open the websocket and start receiving."""
+        """Open the websocket and start to receive messages."""
         await self._open()
         self._receiver = asyncio.create_task(self._receive(), name=f"kernel {self._kernel_id}")
 
     async def close(self) -> None:
-        """Close the websocket; the kernel keeps running."""
+        """Close the websocket. The kernel keeps running."""
         self._closing = True
         if self._receiver is not None and not self._ready.is_set():
             self._receiver.cancel()
@@ -71,15 +72,15 @@ class Connection:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the websocket is open, or is closed for good."""
+        """True if the websocket is open or has been closed permanently; false while it is being reopened."""
         return self._ready.is_set()
 
     async def ready(self) -> None:
-        """Wait while the websocket is being opened again."""
+        """Wait until the websocket is open or has been closed permanently."""
         await self._ready.wait()
 
     def header(self, kind: str) -> dict[str, str]:
-        """Return the header of a new message. The kernel replies to the connection whose id is in the header."""
+        """Return the header of a new message, with the session id that determines where the kernel sends its reply."""
         return {
             "msg_id": uuid.uuid4().hex,
             "msg_type": kind,
@@ -90,7 +91,7 @@ class Connection:
         }
 
     async def send(self, frame: bytes) -> None:
-        """Send a frame. If it is lost, the receiving task notices the break, and `Listener.recover` handles it."""
+        """Send a frame. If the connection breaks, the frame is lost and the receiving task calls `Listener.recover`."""
         assert self._socket is not None
         with contextlib.suppress(aiohttp.ClientError, ConnectionError):
             await self._socket.send_bytes(frame)
@@ -107,7 +108,8 @@ class Connection:
                 if self._listener.alive and not self._closing:
                     await self._open_again()
         finally:
-            # However the receiving task ends, even by a bug in a listener, nothing may keep waiting for messages.
+            # If the receiving task ends for any reason, such as a bug in a listener, nothing may keep waiting for
+            # messages.
             self._listener.mark_dead(GONE)
             self._ready.set()
 

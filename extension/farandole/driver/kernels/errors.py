@@ -1,4 +1,4 @@
-"""Combines the replies of all ranks into one readable error."""
+"""Combines the replies from all ranks into one readable error."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from farandole.protocol import is_collective_failure
 
 
 def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankError:
-    """Return the error for a cell that failed.
+    """Return the error for a failed cell.
 
-    - Deaths come first. Then comes each different error once, in the order in which the errors occurred.
+    - Deaths come first, followed by each distinct error once, in the order in which the errors occurred.
     - Ranks that were killed because they did not respond to an interrupt come last.
     """
     deaths = [reply for reply in replies if reply.status == "dead"]
@@ -35,7 +35,7 @@ def rank_error(replies: Sequence[Reply], *, doing: str = "the cell") -> RankErro
 
 
 def _is_consequence(reply: Reply) -> bool:
-    """Return whether an error, such as one from Gloo or NCCL, results from the loss of a peer in a collective."""
+    """Return whether an error, such as one from Gloo or NCCL, is a consequence of losing a peer in a collective."""
     return reply.ename == "KeyboardInterrupt" or is_collective_failure(reply.ename, reply.evalue)
 
 

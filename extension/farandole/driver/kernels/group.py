@@ -1,4 +1,4 @@
-"""Executes cells on many kernels, and releases the other ranks when one fails."""
+"""Executes cells on many kernels. When one rank fails, the other ranks are released."""
 
 from __future__ import annotations
 
@@ -19,23 +19,21 @@ from farandole.protocol import Part
 T = TypeVar("T")
 
 GRACE_SECONDS = 1.0
-"""How long, in seconds, the other ranks may take to end by themselves after one rank has failed."""
+"""How many seconds the other ranks may take to end by themselves after one rank has failed."""
 INTERRUPT_SECONDS = 1.0
-"""How long, in seconds, a rank may take to end its cell after an interrupt, before the world is shut down."""
+"""How many seconds a rank may take to end its cell after an interrupt before its world is shut down."""
 REACH_SECONDS = 2.0
-"""How long, in seconds, a worker may take to pass an interrupt on before the rank is treated as lost."""
+"""How many seconds a worker may take to pass on an interrupt before the rank is treated as lost."""
 RELEASE_SECONDS = 4.2
-"""How long, in seconds, a release may take in all before the ranks that are still busy are killed.
-
-An interrupt must end a cell within five seconds.
-"""
+"""How many seconds a release may take in total before the ranks that are still busy are killed. An interrupt is
+required to end a cell within five seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A cell for many ranks.
+    """A cell to execute on several ranks.
 
-    - `before` and `after` are sent together with the cell, as separate silent cells.
+    - `before` and `after` are calls that are sent together with the cell, as separate silent cells.
     - `mark` describes the run to which the cell belongs, for the workers' journals.
     """
 
@@ -46,14 +44,14 @@ class Cell:
     mark: dict[str, Any] | None = None
 
     def marked(self, part: Part) -> dict[str, Any] | None:
-        """Return `mark` for one of the three requests. Only the first request carries the whole description."""
+        """Return the `mark` for one of the three requests. Only the first request contains the full description."""
         if self.mark is None:
             return None
         return {**self.mark, "part": part} if part is Part.BEGIN else {"run": self.mark["run"], "part": part}
 
 
 class RankGroup:
-    """The kernels of a cluster in the order of their ranks, and the tasks of their running cells."""
+    """The kernels of a cluster in rank order, and the tasks of their running cells."""
 
     def __init__(self) -> None:
         self.kernels: list[RankKernel] = []
@@ -61,7 +59,7 @@ class RankGroup:
         self.interrupted = False
 
     def assign_ranks(self, kernels: Sequence[RankKernel]) -> None:
-        """Make these kernels the ranks 0, 1, ..."""
+        """Assign ranks 0, 1, and so on to these kernels."""
         self.kernels = list(kernels)
         for rank, kernel in enumerate(self.kernels):
             kernel.rank = rank
@@ -77,7 +75,7 @@ class RankGroup:
 
     @property
     def dead(self) -> list[RankKernel]:
-        """The ranks whose processes have ended."""
+        """The ranks that are known to be dead."""
         return [kernel for kernel in self.kernels if not kernel.alive]
 
     async def control(
@@ -89,10 +87,10 @@ class RankGroup:
         kernels: Sequence[RankKernel] | None = None,
         in_subshell: bool = False,
     ) -> list[T]:
-        """Call a function on each rank and return the values in the order of the ranks.
+        """Call a function on each rank, and return the values in rank order.
 
-        - `calls` is one call for all ranks, or a sequence with a call for each.
-        - With `in_subshell`, the calls are answered while a cell is running.
+        - `calls` is one call for all ranks, or a sequence with one call for each rank.
+        - With `in_subshell`, ranks can answer the calls while a cell is running.
 
         Raises:
             RankError: the call failed on a rank, or a rank died during the call.
@@ -113,17 +111,18 @@ class RankGroup:
         return [reply.value for reply in replies]
 
     async def run(self, cell: Cell, kernels: Sequence[RankKernel], *, together: bool) -> list[Reply]:
-        """Execute a cell on ranks and return how the cell ended on each, in the order of the ranks.
+        """Execute a cell on these ranks, and return its outcome on each, in the given order.
 
-        If the ranks work `together` and one fails, the others are released soon after. Otherwise they might wait for
-        the failed rank in a collective forever.
+        If the ranks work `together` and one of them fails, the others are released shortly afterwards. Otherwise they
+        could wait for the failed rank in a collective forever.
         """
         return await self.lead({kernel: execute(kernel, cell) for kernel in kernels}, together=together)
 
     async def lead(self, cells: Mapping[RankKernel, Coroutine[Any, Any, Reply]], *, together: bool) -> list[Reply]:
-        """Wait until a cell has ended on all its ranks and return the replies in order; see `run` for `together`."""
+        """Wait until a cell has ended on all its ranks, and return the replies in order. See `run` for `together`."""
         self.clear()
-        # A queue, because `asyncio.wait` on the rest after each ended rank would take quadratic time.
+        # With a queue, each rank that ends costs the same. Calling `asyncio.wait` on the remaining ranks each time
+        # would take quadratic time.
         ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
         for kernel, cell in cells.items():
             self.begin(kernel, cell).add_done_callback(ended.put_nowait)
@@ -137,26 +136,26 @@ class RankGroup:
         return [cell.result() for cell in self._cells.values()]
 
     def clear(self) -> None:
-        """Forget earlier cells."""
+        """Forget the tasks of earlier cells."""
         self.interrupted = False
         self._cells = {}
 
     def begin(self, kernel: RankKernel, cell: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
-        """Start a cell on one more rank and return the task, whose result is the reply to the cell."""
+        """Start a cell on a rank, and return the task whose result is the reply."""
         task = self._cells[kernel] = asyncio.create_task(cell)
         return task
 
     def cell_of(self, kernel: RankKernel) -> asyncio.Task[Reply]:
-        """Return the task of the cell that is running on a rank, or that ran there last."""
+        """Return the task of the current or most recent cell on a rank."""
         return self._cells[kernel]
 
     async def interrupt(self, *, together: bool) -> None:
-        """Stop the running cell on all its ranks, as the user asked."""
+        """Stop the running cell on all its ranks at the user's request."""
         self.interrupted = True
         await self.release(together=together)
 
     async def free(self, *, together: bool) -> None:
-        """Stop cells that another driver began. A rank that does not reply is treated as busy."""
+        """Stop cells that another driver began. Ranks that do not reply to a call count as busy."""
         self._cells = {
             kernel: asyncio.create_task(kernel.evaluate(rank_calls.identity().expression)) for kernel in self.kernels
         }
@@ -166,15 +165,17 @@ class RankGroup:
     async def release(self, *, together: bool) -> None:
         """End the cells of all busy ranks.
 
-        Interrupt the busy ranks, then make all ranks leave the world if they work `together`, then kill those that are
-        still busy.
+        1. Interrupt the busy ranks.
+        2. If the ranks work `together`, make all of them leave the world.
+        3. Kill the ranks that are still busy.
         """
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await asyncio.gather(*(interrupt_rank(kernel) for kernel in self.busy))
                 await self._until_idle(INTERRUPT_SECONDS)
-                # Idle ranks leave as well, because a rank that blocks in Gloo returns only after its peers have closed
-                # their connections. Ranks that join an elastic run are busy before they belong to the group.
+                # Idle ranks have to leave too, because a rank that is blocked in Gloo returns only after its peers have
+                # closed their connections. Ranks that are joining an elastic run are busy before they belong to the
+                # group.
                 everyone = dict.fromkeys([*self.kernels, *self.busy])
                 going = [kernel for kernel in everyone if kernel.alive] if together else self.busy
                 await asyncio.gather(*(self._force(kernel, together=together) for kernel in going))
@@ -182,7 +183,7 @@ class RankGroup:
             await asyncio.gather(*(kernel.kill() for kernel in self.busy))
 
     async def _force(self, kernel: RankKernel, *, together: bool) -> None:
-        """Make a rank leave the world, in a subshell if its main thread is blocked, and wait until it is idle."""
+        """Make a rank leave the world, in a subshell if its main thread is blocked, and wait until the rank is idle."""
         blocked = self._runs(kernel)
         if together:
             await kernel.evaluate(rank_calls.leave().expression, subshell=await kernel.subshell() if blocked else None)
@@ -204,8 +205,8 @@ async def _evaluate(kernel: RankKernel, call: RankCall[Any], *, in_subshell: boo
 
 
 async def execute(kernel: RankKernel, cell: Cell) -> Reply:
-    """Execute a cell on a rank and return how it ended."""
-    # The requests are sent together, which saves two round trips. A kernel executes them in order.
+    """Execute a cell on a rank, and return the reply."""
+    # Sending all requests together saves two round trips, and the kernel executes them in order.
     work = [kernel.execute(cell.code, sink=cell.sink, mark=cell.marked(Part.CELL))]
     if cell.before:
         work.insert(0, kernel.execute(cell.before.expression, silent=True, mark=cell.marked(Part.BEGIN)))
@@ -216,7 +217,7 @@ async def execute(kernel: RankKernel, cell: Cell) -> Reply:
 
 
 async def interrupt_rank(kernel: RankKernel) -> None:
-    """Interrupt a rank. If the worker cannot be reached, mark the rank as dead so that it does not delay the others."""
+    """Interrupt a rank. If its worker cannot be reached, mark the rank as dead so that it does not delay others."""
     try:
         async with asyncio.timeout(REACH_SECONDS):
             await kernel.interrupt()

@@ -1,4 +1,4 @@
-"""The kernel of one rank, reached over one websocket."""
+"""The kernel of one rank, to which the driver connects with a websocket."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK,
 from farandole.runs.positions import JournalPosition
 
 Deaths: TypeAlias = Callable[[], None]
-"""Called once when the driver notices that the kernel has died without being stopped on purpose."""
+"""A callback for when the driver detects that a kernel has died without having been stopped deliberately. Called once.
+"""
 
 
 class RankKernel:
     """One kernel on a worker. All methods must be called on the event loop on which the object was created.
 
-    A broken websocket is opened again unless the worker is lost. Messages that the kernel sends in a run meanwhile
-    are read from the worker's journal. `last_number` tells which of them are new.
+    A broken websocket is opened again unless the worker is lost. Messages that the kernel sends during a run while the
+    websocket is down are read from the worker's journal. `last_number` shows which of these messages are new.
     """
 
     def __init__(
@@ -56,40 +57,41 @@ class RankKernel:
         self.slot = slot
         self.rank = -1
         self.last_rank = -1
-        """The rank in the last message of the run. It differs from `rank` until the kernel has joined a new world."""
+        """The kernel's rank in the most recent message of the run. It differs from `rank` until the kernel has joined a
+        new world."""
         self.prepared = False
         self.on_records = on_records
         self.on_death = on_death
         self.death: str | None = None
         self._died = asyncio.Event()
         self.idle_seconds = 0.0
-        """How long the kernel was idle before it died."""
+        """How many seconds the kernel was idle before it died."""
         self._last_use = time.monotonic() - idle_seconds
         self._connection = Connection(worker, kernel_id, self)
         self._running: dict[str, Execution] = {}
         self._run = ""
         self._follower: asyncio.Task[None] | None = None
         self.last_number = 0
-        """The number, in the journal of the run, of the last message that was received."""
+        """The number of the last received message in the journal of the run."""
         self._side_subshell: asyncio.Future[str] | None = None
 
     @property
     def alive(self) -> bool:
-        """True unless the kernel is known to be dead."""
+        """False as soon as the kernel is known to be dead."""
         return self.death is None
 
     @property
     def busy(self) -> bool:
-        """True while an execution by this driver has not ended."""
+        """True while an execution that this driver requested is running."""
         return bool(self._running)
 
     @property
     def connected(self) -> bool:
-        """False while a broken websocket is being opened again."""
+        """False while a broken websocket is being reopened."""
         return self._connection.is_ready
 
     async def ended(self) -> None:
-        """Wait until the kernel's death is known."""
+        """Wait until the kernel is known to be dead."""
         await self._died.wait()
 
     async def reachable(self) -> None:
@@ -98,11 +100,11 @@ class RankKernel:
             await self._connection.ready()
 
     async def connect(self) -> None:
-        """Open the websocket and start receiving."""
+        """Open the websocket and start to receive messages."""
         await self._connection.open()
 
     async def close(self) -> None:
-        """Close the websocket; the kernel keeps running unless it is stopped on purpose."""
+        """Close the websocket. The kernel keeps running unless it is stopped deliberately."""
         self.on_death = None
         if self._follower is not None:
             self._follower.cancel()
@@ -119,10 +121,10 @@ class RankKernel:
         subshell: str | None = None,
         mark: dict[str, Any] | None = None,
     ) -> Reply:
-        """Execute code and wait until it has ended. An error in the code is returned as a reply, not raised.
+        """Execute code and wait until it ends. An error in the code is not raised but returned in the reply.
 
-        ``mark`` names the run and the request, see `farandole.protocol.RUN_MARK`. With a mark, the worker keeps the
-        kernel's messages in the journal of the run.
+        ``mark`` identifies the run and the request, see `farandole.protocol.RUN_MARK`. With a mark, the worker writes
+        the kernel's messages to the run's journal.
         """
         content = {
             "code": code,
@@ -146,11 +148,11 @@ class RankKernel:
             self._last_use = time.monotonic()
 
     async def evaluate(self, expression: str, *, subshell: str | None = None) -> Reply:
-        """Evaluate an expression whose value is a JSON text. The reply holds the decoded value. No variable changes."""
+        """Evaluate an expression that returns a JSON string. The reply has the decoded value; no variable changes."""
         return await self.execute("", silent=True, expression=expression, subshell=subshell)
 
     async def follow(self, record: JournalInfo, sink: Sink, over: asyncio.Event | None = None) -> Reply:
-        """Read all messages, past and future, of a run that another driver began, and return how the run's cell ended.
+        """Read all past and future messages of a run that another driver began, and return how the run's cell ended.
 
         The call returns early if ``over`` is set.
         """
@@ -173,17 +175,17 @@ class RankKernel:
         return self._reply(await parts[Part.CELL].done)
 
     async def interrupt(self) -> None:
-        """Let the worker's server send SIGINT to the kernel."""
+        """Ask the worker's server to send SIGINT to the kernel."""
         await self.worker.interrupt_kernel(self.kernel_id)
 
     async def ping(self) -> Reply:
-        """Ask whether the kernel is alive. Its control thread replies even while a cell is running."""
+        """Check that the kernel is alive. The kernel's control thread replies even while a cell is running."""
         return self._reply(await self._control("kernel_info_request"))
 
     async def subshell(self) -> str:
-        """Open a subshell, a thread of the kernel that answers while its main thread is blocked; return its id.
+        """Open a subshell and return its id.
 
-        Source: JEP 91.
+        A subshell is a thread of the kernel that answers while the main thread is busy. Source: JEP 91.
         """
         reply = UNKNOWN
         while reply is UNKNOWN:
@@ -199,14 +201,14 @@ class RankKernel:
             self._running.pop(message_id, None)
 
     async def side_subshell(self) -> str:
-        """Return the id of the subshell that is kept for calls while a cell is running."""
+        """Return the id of the subshell that is reserved for calls while a cell is running."""
         if self._side_subshell is None:
             self._side_subshell = asyncio.ensure_future(self.subshell())
         return await asyncio.shield(self._side_subshell)
 
     async def kill(self) -> None:
         """Kill the kernel's process."""
-        # Marked as dead first, so that waiting tasks do not have to wait until the process has ended.
+        # Mark the kernel as dead first, so that tasks do not have to wait until the process has ended.
         self.mark_dead(UNANSWERED)
         try:
             await self.worker.stop_kernel(self.kernel_id)
@@ -214,7 +216,7 @@ class RankKernel:
             self.mark_dead(GONE)
 
     def mark_dead(self, cause: str) -> None:
-        """Record the cause of the kernel's death and end its executions with the reply for a dead kernel."""
+        """Record the cause of death, unless one is recorded already, and end the kernel's executions as dead."""
         if self.death is None:
             self.death = cause
             self._died.set()
@@ -225,7 +227,7 @@ class RankKernel:
             execution.settle(DEAD)
 
     async def push(self, target: str, data: dict[str, Any], blob: bytes) -> None:
-        """Send one buffer to the kernel, in the message that opens a comm."""
+        """Send data and one binary buffer to the kernel in a ``comm_open`` message for this comm target."""
         content = {"comm_id": uuid.uuid4().hex, "target_name": target, "data": data}
         await self._send("shell", "comm_open", content, buffers=[blob])
 
@@ -243,7 +245,11 @@ class RankKernel:
         buffers: list[bytes] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> str:
-        """Send a message to the kernel and return the message's id; raise DeadlineError if it was never connected."""
+        """Send a message to the kernel and return the message's id. Waits while a broken websocket is being reopened.
+
+        If the kernel is dead, an ``execution`` ends as dead instead of being sent. Raises DeadlineError if the
+        websocket was never opened.
+        """
         if not self._connection.opened:
             raise DeadlineError(
                 f"rank {self.rank} on worker {self.worker.name} is not connected; attach the cluster again"
@@ -262,9 +268,9 @@ class RankKernel:
         return header["msg_id"]
 
     async def recover(self, found: WorkerJournal) -> None:
-        """Recover after the websocket broke.
+        """Resume after the websocket broke and its worker was reached again.
 
-        Messages of a run are read from the journal. All other executions end with an unknown outcome.
+        The messages of a run are read from the worker's journal. The outcome of all other executions is unknown.
         """
         self._give_up_all_but(found.requests_of(self._run, self.kernel_id))
         if self._awaits(self._run) and (self._follower is None or self._follower.done()):
@@ -275,9 +281,9 @@ class RankKernel:
             self.mark_dead("ended while the driver was not connected")
 
     def _give_up_all_but(self, journaled: Container[str]) -> None:
-        """End executions that are in no journal with an unknown outcome.
+        """End executions that are not in a journal, with an unknown outcome.
 
-        Their replies are lost, because the kernel sends them to the broken connection.
+        Their replies are lost, because the kernel sends them to the session of the broken websocket.
         """
         for message, execution in self._running.items():
             if message not in journaled:
@@ -287,7 +293,7 @@ class RankKernel:
         return bool(run) and any(one.run == run and not one.done.done() for one in self._running.values())
 
     async def _follow(self, run: str) -> None:
-        """Read the journal of a run after message `last_number`, until all executions of the run have ended."""
+        """Read the journal of a run, starting after `last_number`, until all executions of the run have ended."""
         try:
             while self.alive and self._awaits(run):
                 try:
@@ -307,11 +313,11 @@ class RankKernel:
                     execution.settle(UNKNOWN)
 
     def hear(self, frame: bytes) -> None:
-        """Process a message from the websocket or from the journal."""
+        """Process a message from the websocket or the journal."""
         _, parts = deserialize_msg_from_ws_v1(frame)
         metadata = json.loads(parts[2])
         number = metadata.get(RECORD_NUMBER)
-        # The last messages of the previous run may arrive now, with the numbers of that run's journal.
+        # The last messages of the previous run may still arrive now, numbered as in that run's journal.
         if number is not None and metadata[RECORD_RUN] == self._run:
             if number <= self.last_number:
                 return
@@ -320,7 +326,7 @@ class RankKernel:
         header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
         kind = header["msg_type"]
         if kind == "status" and content["execution_state"] == "dead":
-            # While the journal is being read, a death that the websocket reports is ignored. The journal reports the
+            # While the journal is being read, ignore a death that the websocket reports. The journal will report the
             # same death after all other messages.
             if number is not None or self._follower is None or self._follower.done():
                 self.mark_dead(content.get("cause", "ended for an unknown reason"))

@@ -1,6 +1,6 @@
-"""Detects ranks that do not answer.
+"""Detects ranks that have stopped answering.
 
-Pings are needed because a stopped or hanging process keeps its connections open.
+Pings are necessary because a stopped or hung process does not close its connections.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.workers.worker import Progress
 
 HUNG_SECONDS = 30.0
-"""How long, in seconds, a rank may be silent before it is reported, or treated as lost in an elastic run.
-
-A rank that is computing can still answer, in its control thread.
-"""
+"""How many seconds a rank may be silent before it is reported, or in an elastic run treated as lost. A rank that is
+computing still answers, because its control thread does."""
 
 
 class Liveness:
-    """Pings ranks periodically, with one small message each.
+    """Pings ranks periodically with one small message each.
 
-    - Without `give_up`, a rank that does not answer for `seconds` is reported.
-    - With `give_up`, the rank is reported after half that time, and `give_up` is called for it after the rest.
-    - A rank that answers again is reported as well.
+    - Without `give_up`, a rank that has not answered for `seconds` is reported.
+    - With `give_up`, a rank is reported after half of that time, and `give_up` is called for it when the time is over.
+    - A reported rank that answers again is reported as well.
     """
 
     def __init__(
@@ -41,14 +39,14 @@ class Liveness:
         self._silent: set[RankKernel] = set()
 
     async def run(self) -> None:
-        """Ping until cancelled."""
+        """Ping the ranks until cancelled."""
         pings: dict[RankKernel, asyncio.Task[None]] = {}
         try:
             while True:
                 await asyncio.sleep(self._seconds / 6)
-                # A rank without a connection cannot answer. `Connection` notices whether it is lost.
+                # A rank without a connection cannot answer, and `Connection` determines whether such a rank is lost.
                 for kernel in [one for one in self._kernels() if one.alive and one.connected]:
-                    # A task for each rank, so that a silent one does not delay the others.
+                    # Each rank has its own task, so that a silent rank does not delay the others.
                     if kernel not in pings or pings[kernel].done():
                         pings[kernel] = asyncio.create_task(self._ping(kernel))
         finally:
@@ -61,7 +59,7 @@ class Liveness:
             timeout = self._seconds / 2 if self._give_up else self._seconds
             if not await _done(answer, timeout):
                 self._report_silent(kernel)
-                # Without `give_up` this waits until the rank answers or dies, its connection breaks, or `run` ends.
+                # Without `give_up`, wait until the rank answers or dies, its connection breaks, or `run` is cancelled.
                 if not await _done(answer, timeout if self._give_up else None) and self._give_up:
                     self._give_up(kernel)
             if answer.done() and answer.result().status == "ok" and kernel in self._silent:

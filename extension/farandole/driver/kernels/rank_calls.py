@@ -1,9 +1,9 @@
-"""Typed stubs for `farandole.ranks.control`, with every call that a driver makes on a rank.
+"""Typed stubs for `farandole.ranks.control`, which contains all functions that a driver calls on ranks.
 
-Each function here has the same name and parameters as a function there. It does not make the call, but returns the
-call as an expression for the rank's kernel. In this way mypy can check calls that are sent as text, and the driver does
-not import packages that only ranks need, such as torch. `tests/unit/driver/kernels/test_rank_calls.py` checks that the
-two modules agree.
+Each function here has the same name and parameters as its counterpart there. Instead of making the call, it returns the
+call as an expression for the rank's kernel. As a result, mypy can check calls that are sent as text, and the driver
+does not need to import packages such as torch that only ranks need. `tests/unit/driver/kernels/test_rank_calls.py`
+checks that both modules agree.
 """
 # ruff: noqa: D103 (`farandole.ranks.control` documents each function)
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RankCall(Generic[T]):
-    """A call to a function of `farandole.ranks.control` that returns a T. Arguments and value are JSON values."""
+    """A call to a function in `farandole.ranks.control` that returns a T. Arguments and result are JSON values."""
 
     function: str
     arguments: tuple[object, ...] = ()
@@ -26,7 +26,7 @@ class RankCall(Generic[T]):
     def expression(self) -> str:
         """The call as a Python expression.
 
-        The expression evaluates to the returned value as JSON and binds no name in the user's namespace.
+        The expression evaluates to the result as JSON, and does not bind a name in the user's namespace.
         """
         arguments = ", ".join(map(repr, self.arguments))
         module = "__import__('farandole.ranks.control', fromlist=['_'])"

@@ -1,4 +1,4 @@
-"""The reply to one execution on one rank, and the callbacks that receive the output."""
+"""Replies to executions on a rank, and the types of the callbacks that receive output."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ UNKNOWN: dict[str, Any] = {
     "evalue": "the connection to its worker broke, so its outcome is unknown; run it again",
     "traceback": [],
 }
-"""The reply to a request that may not have reached the kernel, or whose real reply is in no journal."""
+"""The reply used if a request may not have reached the kernel, or if the real reply is not in a journal."""
 DEAD: dict[str, Any] = {"status": "dead"}
-"""The reply to a request to a dead kernel."""
+"""The reply used for every request to a dead kernel."""
 UNANSWERED = "stopped, because it did not answer an interrupt"
-"""The cause of death of a rank that the driver killed after another rank had failed or the cell was stopped."""
+"""The cause of death of a rank that the driver killed because the rank did not respond to an interrupt."""
 OUTPUT_TYPES = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
 
 Sink: TypeAlias = Callable[[int, str, dict[str, Any], JournalPosition | None], None]
-"""Called with (rank, message type, content, position) for every output message of an execution."""
+"""A callback that gets the rank, message type, content and position of every output message of an execution."""
 Records: TypeAlias = Callable[[int, dict[str, Any], list[bytes], JournalPosition | None], None]
-"""Called with (rank, comm data, buffers, position) for every batch of rank messages."""
+"""A callback that gets the rank, comm data, buffers and position of every batch of rank messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """How one execution on one rank ended.
+    """The outcome of one execution on one rank.
 
     - ``status`` is ok, error or dead.
-    - ``ended`` is the time of the end, in seconds of `time.monotonic`.
-    - After an error, the kernel has sent ``ename``, ``evalue`` and ``traceback`` (lines with ANSI colours).
-    - After a death, ``evalue`` is the cause.
+    - ``ended`` is the time at which the execution ended, as a value of `time.monotonic`.
+    - After an error, ``ename``, ``evalue`` and ``traceback`` are those that the kernel sent. The lines of the traceback
+      contain ANSI colors.
+    - After a death, ``evalue`` is the cause of death.
     """
 
     rank: int
@@ -53,7 +54,7 @@ class Reply:
 
 
 class Execution:
-    """A request to execute code, which is done when its reply arrives. The worker sends the reply after all output."""
+    """A request to execute code, which is done as soon as its reply arrives. All output arrives before the reply."""
 
     def __init__(self, sink: Sink | None, run: str = "") -> None:
         self.sink = sink
@@ -61,13 +62,13 @@ class Execution:
         self.done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     def settle(self, reply: dict[str, Any]) -> None:
-        """End the execution with this reply, unless the execution has already ended."""
+        """End the execution with this reply unless it has already ended."""
         if not self.done.done():
             self.done.set_result(reply)
 
 
 def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | None) -> Reply:
-    """Convert the content of a kernel's reply message, or of `DEAD`, to a `Reply`."""
+    """Convert the content of a kernel's reply message, or `DEAD`, to a `Reply`."""
     if content["status"] == "dead":
         return Reply(rank=rank, worker=worker, status="dead", ended=time.monotonic(), evalue=death or "")
     result = content.get("user_expressions", {}).get("value", {"status": "ok"})
@@ -85,5 +86,5 @@ def reply_of(content: dict[str, Any], *, rank: int, worker: str, death: str | No
 
 
 def _value(result: dict[str, Any]) -> Any:
-    """Return the value of a user expression. The kernel sends the ``repr`` of the value's JSON text."""
+    """Return the value of a user expression, which the kernel sends as the ``repr`` of a JSON string."""
     return json.loads(ast.literal_eval(result["data"]["text/plain"]))

@@ -1,4 +1,4 @@
-"""Delivers the messages of the ranks to their runs."""
+"""Delivers messages from the ranks to their runs."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from farandole.runs.run import Run
 
 
 class MemberListener(Protocol):
-    """Follows the state of the ranks of an elastic run by reading their messages."""
+    """Tracks the ranks of an elastic run by their messages."""
 
     def hear(self, kernel: RankKernel, records: Sequence[dict[str, Any]]) -> None:
-        """Process the messages that a kernel's rank has sent."""
+        """Process messages from a kernel's rank."""
 
 
 class MessageRouter:
-    """Delivers each batch of rank messages to the run named in the batch, and values to ``%pull``.
+    """Delivers each batch of rank messages to the run named in the batch, and pulled values to ``%pull``.
 
     All methods must be called on one event loop.
     """
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
-        """The runs that receive messages, by id."""
+        """The runs that receive messages, indexed by id."""
         self.elastic: MemberListener | None = None
-        """The elastic run that is being executed now."""
+        """The elastic run that is currently being executed, if any."""
         self.on_value: Callable[[int, bytes], None] = lambda _rank, _value: None
 
     def route(
@@ -39,7 +39,7 @@ class MessageRouter:
         buffers: Sequence[bytes],
         position: JournalPosition | None,
     ) -> None:
-        """Deliver a batch that a kernel of the cluster has sent."""
+        """Deliver a batch from a kernel of the cluster."""
         if any(record["kind"] == Kind.VALUE for record in data["records"]):
             self.on_value(rank, buffers[0])
             return
@@ -50,6 +50,6 @@ class MessageRouter:
     def to_run(
         self, rank: int, data: dict[str, Any], _buffers: Sequence[bytes], position: JournalPosition | None
     ) -> None:
-        """Deliver a batch to its run only. This suits batches from a journal, whose rank may be lost."""
+        """Deliver a batch to its run only, for batches from a journal whose rank may be lost."""
         if (run := self.runs.get(data["run"])) is not None:
             run.add_records(rank, *data["records"], position=position)

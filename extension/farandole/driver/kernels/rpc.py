@@ -1,4 +1,4 @@
-"""Calls to one rank, and interrupts of it, while a cell is running there."""
+"""Calls to a rank and interrupts of a rank while its cell is running."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from farandole.exceptions import WorkerStartError
 
 
 def answers(kernel: RankKernel) -> bool:
-    """Return whether a rank can be called now."""
+    """Return whether a rank can be called right now."""
     return kernel.alive and kernel.connected
 
 
 async def ask_in_subshell(kernel: RankKernel, call: RankCall[Any], seconds: float, *, fresh: bool) -> Reply | None:
-    """Make a call while a rank's cell is running. Return None if the call fails or takes longer than `seconds`.
+    """Call a rank while its cell is running. Return None if the call fails or takes longer than `seconds`.
 
-    A `fresh` call opens a new subshell, so that it does not wait behind an earlier call.
+    A `fresh` call opens a new subshell, so that the call does not have to wait for an earlier one.
     """
     reply = None
     try:
         async with asyncio.timeout(seconds):
-            # No rank can answer and replies get lost while, for example, the proxy restarts. Call again then.
+            # No rank can answer while the proxy restarts, for example, and replies are lost. The call is then repeated.
             while reply is None or reply.ename == CONNECTION_LOST:
                 await kernel.reachable()
                 subshell = await (kernel.subshell() if fresh else kernel.side_subshell())
@@ -36,7 +36,7 @@ async def ask_in_subshell(kernel: RankKernel, call: RankCall[Any], seconds: floa
 
 
 async def interrupt(kernel: RankKernel, seconds: float) -> None:
-    """Interrupt a rank. Errors and timeouts are ignored, because they do not mean that the rank is lost."""
+    """Interrupt a rank. Errors and timeouts are ignored, because they do not prove that the rank is lost."""
     with suppress(WorkerStartError, TimeoutError):
         async with asyncio.timeout(seconds):
             await kernel.interrupt()

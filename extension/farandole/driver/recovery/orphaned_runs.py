@@ -38,8 +38,7 @@ READ_BYTES = 1_000_000
 
 
 class OrphanedWorker(Worker):
-    """Takes the place of a lost worker, and returns one kernel's journal, which that worker persisted in the run's
-    folder."""
+    """Stands in for a lost worker, with one journal that this worker persisted in the run's folder."""
 
     def __init__(self, header: Path) -> None:
         self._folder = header.parent.parent

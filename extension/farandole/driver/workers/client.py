@@ -108,7 +108,7 @@ class HubClient:
             ) from exc
 
     async def worker_token(self, name: str) -> str:
-        """Return a token that gives access to this worker only, or the client's own token if the hub cannot issue one."""
+        """Return a token that gives access to this worker only, or the client's token if the hub cannot issue one."""
         path = f"farandole/{await self._server_path(name)}/token"
         try:
             async with self._start_slots:

@@ -182,8 +182,7 @@ class Worker:
         return WorkerJournal.from_json(await self._get("farandole/records"))
 
     async def find_again(self) -> WorkerJournal | str:
-        """Wait until the worker answers again and return its journals, or return the reason to treat the worker as
-        gone.
+        """Wait until the worker answers again and return its journals, or why the worker has to be treated as gone.
 
         A broken connection alone is no reason, because the hub or the proxy may be restarting while the ranks continue.
         """

@@ -1,1 +1,1 @@
-"""The configuration of JupyterHub's servers: profiles, limits, scopes, and one module for each deployment."""
+"""The configuration of JupyterHub: profiles, limits, scopes, and one module or package for each kind of deployment."""

@@ -1,4 +1,4 @@
-"""The database of the hub's users and servers: a file in the state folder, or the one of FARANDOLE_DATABASE."""
+"""The hub's database of users and servers: an SQLite file in the state folder, or the one in FARANDOLE_DATABASE."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10
 WRONG_PASSWORD = "password authentication failed"
-"""PostgreSQL's message, in the language of the PostgreSQL images."""
+"""Part of PostgreSQL's message for a wrong password; the PostgreSQL images use English messages."""
 
 
 def database_url(environ: Mapping[str, str], state: Path) -> str:
-    """Return the URL of the hub's database, after a test connection if FARANDOLE_DATABASE is set.
+    """Return the URL of the hub's database.
 
-    Raises `SettingsError`.
+    If FARANDOLE_DATABASE is set, the hub first tests the connection. Raises `SettingsError` if the connection fails.
     """
     url = environ.get("FARANDOLE_DATABASE")
     if url:
@@ -39,7 +39,8 @@ def database_url(environ: Mapping[str, str], state: Path) -> str:
 
 
 def _engine(url: str) -> Engine:
-    # Keep all parts of the URL out of error messages: it contains the password, and several people read the log.
+    # Error messages must not contain any part of the URL, which includes the password, because several people read the
+    # log.
     try:
         parts = make_url(url)
         if _ends_early(parts):
@@ -53,17 +54,17 @@ def _engine(url: str) -> Engine:
 
 
 def _ends_early(url: URL) -> bool:
-    """Return whether an @ cut the password short; errors would then show the rest of the password as a host name."""
+    """Return whether the password has an @, which ends it early and would put the rest into errors as a host name."""
     return url.username is not None and "@" in f"{url.host}{url.database}"
 
 
 def connect_options(url: URL) -> dict[str, int]:
-    """Return the driver's options that limit the wait for a server that does not answer."""
+    """Return the driver's options that limit how long a connection attempt may take."""
     return {"connect_timeout": CONNECT_SECONDS} if url.get_backend_name() == "postgresql" else {}
 
 
 def _connect(engine: Engine) -> None:
-    # JupyterHub itself would report no reason and suggest an upgrade of the database.
+    # Without this test, JupyterHub would not log the reason, and would suggest upgrading the database.
     try:
         engine.connect().close()
     except DBAPIError as exc:
@@ -71,7 +72,7 @@ def _connect(engine: Engine) -> None:
 
 
 def refusal(reason: str) -> str:
-    """Return the message for the administrator for this ``reason`` of the database's driver."""
+    """Return the administrator's error message for the error text ``reason`` of the database driver."""
     said = " ".join(reason.split())
     if WRONG_PASSWORD in said:
         return (

@@ -1,4 +1,4 @@
-"""The part of the configuration that the deployments with containers and with pods share."""
+"""Configuration that the deployments on Docker, on a swarm and on Kubernetes share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROUTES_SECONDS = 20
 
 
 class ServerSettings(Variables):
-    """The settings of a hub whose servers run from images; ``memory`` is the limit if a profile has none."""
+    """The settings of a hub whose servers run from images; ``memory`` is the limit for profiles without one."""
 
     name: str = "farandole"
     notebook_image: str = Field(description="the name of the notebook image")
@@ -41,25 +41,25 @@ class ServerSettings(Variables):
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
         """Read the FARANDOLE_ variables; raises `SettingsError`."""
-        # The field `shares` is read from two other variables; there is no variable FARANDOLE_SHARES.
+        # The field `shares` has no variable of its own: it combines two variables, which `Shares` reads.
         found = super().from_environment({**environ, "FARANDOLE_SHARES": ""})
         return found.model_copy(update={"shares": Shares.from_environment(environ, found.name)})
 
     def image_of(self, profile: Profile) -> str:
-        """Return the image of a profile's servers."""
+        """Return the image for a profile's servers."""
         return profile.image or (self.gpu_image if profile.gpus else self.notebook_image)
 
     def check_data(self, profiles: ProfileSet) -> None:
-        """Raise `SettingsError` if a profile lists a data volume that is not shared."""
+        """Raise `SettingsError` if a profile lists a data volume that is not in FARANDOLE_SHARED_VOLUMES."""
         for profile in profiles.profiles:
             self.shares.check(profile.name, profile.data)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Front:
-    """What is in front of a hub: whether browsers speak HTTPS, at which port, and how other machines reach it.
+    """How browsers reach a hub: whether over HTTPS, and on which port.
 
-    ``reached_by`` is the setting that lets other machines reach the hub, or an empty string.
+    ``reached_by`` is the setting that lets other machines reach the hub, or an empty string if only this machine can.
     """
 
     https: bool
@@ -70,15 +70,15 @@ class Front:
 def configure_proxied_hub(
     c: Any, settings: Settings, *, hub_url: str, proxy_api: str, token: str, front: Front
 ) -> None:
-    """Set up a hub whose proxy runs elsewhere; ``token`` is the name of the proxy's token in error messages."""
+    """Configure a hub whose proxy is in a separate container; ``token`` is the proxy token's name in errors."""
     c.JupyterHub.bind_url = f"http://:{PROXY_PORT}"
     c.JupyterHub.hub_bind_url = f"http://0.0.0.0:{HUB_PORT}"
     c.JupyterHub.hub_connect_url = hub_url
-    # The proxy has a separate container, so a restart of the hub ends no connection and no server.
+    # The proxy runs in a separate container, so that a restart of the hub interrupts no connections or servers.
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.api_url = proxy_api
     c.JupyterHub.cleanup_servers = False
-    # A proxy that restarted has lost its routes; the hub restores them at this interval.
+    # A restarted proxy has lost its routes. The hub checks and restores them at this interval.
     c.JupyterHub.last_activity_interval = ROUTES_SECONDS
     c.JupyterHub.db_url = database_url(os.environ, settings.state)
     check_proxy_token(os.environ, token)
@@ -86,6 +86,6 @@ def configure_proxied_hub(
     c.Spawner.http_timeout = ANSWER_SECONDS
     configure_origins(c, settings, https=front.https, port=front.port, reached_by=front.reached_by)
     if front.https:
-        # The hub cannot detect HTTPS: the last proxy before it speaks HTTP.
+        # The hub cannot detect HTTPS by itself, because the proxy in front of it always uses plain HTTP.
         c.JupyterHub.tornado_settings["cookie_options"] = {"secure": True}
         c.JupyterHub.tornado_settings["headers"] = {"Strict-Transport-Security": HSTS}

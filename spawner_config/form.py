@@ -1,4 +1,4 @@
-"""The spawn page: profiles as radio buttons, with the number of free GPUs."""
+"""The options form of the spawn page: profiles as radio buttons, with the number of free GPUs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ STYLE = """<style>
 
 
 def options_form(profile_set: ProfileSet, spawner: Any) -> str:
-    """Return the HTML inside the spawn page's form."""
+    """Return the HTML of the options form."""
     if is_worker(spawner.name):
         return "<p>This is a worker of a cluster. Start it from a notebook: <code>%cluster start</code></p>"
     chosen = spawner.user_options.get("profile", profile_set.default.name)
     gone = "" if any(profile.name == chosen for profile in profile_set.profiles) else _gone(chosen)
     chosen = profile_set.default.name if gone else chosen
-    # Only servers in containers can have GPUs; a spawner of local processes has no pool.
+    # A GPU pool exists only if servers run in containers on one machine.
     pool: GpuPool | None = getattr(spawner, "gpu_pool", None)
     buttons = "\n".join(_button(profile, pool, checked=profile.name == chosen) for profile in profile_set.profiles)
     wait = _wait_box(spawner) if pool and any(profile.gpus for profile in profile_set.profiles) else ""
@@ -36,13 +36,13 @@ def options_form(profile_set: ProfileSet, spawner: Any) -> str:
 
 
 def options_from_form(form: dict[str, list[str]]) -> dict[str, Any]:
-    """Return the user options of the submitted form."""
+    """Return the user options that a submitted form selects."""
     profile = {"profile": form["profile"][0]} if form.get("profile") else {}
     return {**profile, "wait": True} if form.get("wait") else profile
 
 
 def describe_size(profile: Profile, pool: GpuPool | None = None) -> str:
-    """Return the size of a profile's servers as text, including the number of GPUs that are free now."""
+    """Describe the size of a profile's servers, including the number of GPUs that are currently free."""
     parts = [f"{profile.ranks} rank{'s' if profile.ranks > 1 else ''} per worker"]
     if profile.cpus is not None:
         parts.append(f"{profile.cpus:g} CPU{'s' if profile.cpus > 1 else ''}")

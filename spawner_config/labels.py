@@ -1,13 +1,14 @@
-"""Labels of containers, services, networks, volumes, pods and images, which hub, engine filter and doctor share.
+"""Labels of containers, services, networks, volumes, pods and images, shared by the hub, engine filter and doctor.
 
-Standard library only: `make doctor` imports this module on machines without packages.
+This module imports only the standard library, because `make doctor` uses it on machines without any packages.
 """
 
 HUB_LABEL = "farandole.hub"
-"""The name of the hub that an object belongs to."""
+"""The label with the name of the hub to which an object belongs."""
 USER_LABEL = "farandole.user"
-"""The slug of the user's name."""
+"""The label with the slug of the user's name."""
 OWNER_LABEL = "farandole.owner"
-"""The full name of the user that a network or volume belongs to; objects from earlier versions lack this label."""
+"""The label with the full name of the user to whom a network or volume belongs. Objects from earlier versions lack
+it."""
 CLUSTER_LABEL = "farandole.cluster"
 VERSION_LABEL = "org.opencontainers.image.version"

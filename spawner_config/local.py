@@ -1,7 +1,8 @@
-"""The deployment on one machine: servers are local processes, and all users share one password.
+"""The deployment without containers: servers are local processes, and all users share one password.
 
-Each user has a folder. All servers run as the operating system's user who started the hub. The users of this deployment
-must trust each other, because the hub separates their servers and tokens but the operating system does not.
+Each user has a separate home folder, but all servers run as the operating-system user who started the hub. Users of
+this deployment must trust each other, because the hub separates their servers and tokens, but the operating system does
+not.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ POLL_SECONDS = 0.05
 
 
 class LoopbackPasswordAuthenticator(GuardedAuthenticator, SharedPasswordAuthenticator):  # type: ignore[misc]
-    """One password for any user name; serves only this machine."""
+    """Accepts any user name with the shared password, on a hub that only this machine can reach."""
 
     def check_allow_config(self) -> None:
-        """Stop the hub if other machines could reach it."""
+        """End the hub if other machines could reach it."""
         super().check_allow_config()
         host = urlparse(self.parent.bind_url).hostname or ""
         if not is_loopback(host):
@@ -52,17 +53,20 @@ class LoopbackPasswordAuthenticator(GuardedAuthenticator, SharedPasswordAuthenti
 
 
 class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
-    """A local process for each server, with the user's folder as its home and with a log file."""
+    """Runs each server as a local process, with a home folder for each user and a log file for each server."""
 
     state_folder = Unicode(help="The hub's state folder, for example /srv/farandole.", config=True)
 
     @default("home_dir")
     def _default_home_dir(self) -> str:
-        # Use a slug: a user name may contain anything, such as `../`, and must not lead out of the folder.
+        # Use a slug, because a user name such as `../` must not select a folder outside of `homes`.
         return str(Path(self.state_folder) / "homes" / safe_slug(self.user.name))
 
     async def start(self) -> tuple[str, int]:
-        """Start the server; a notebook server first gets the example notebooks in the user's home."""
+        """Start the server, and return its address after it accepts connections or has ended.
+
+        The start of a notebook server first copies the example notebooks into the user's home.
+        """
         home = Path(self.home_dir)
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.name:
@@ -76,8 +80,8 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
     async def _listening(self, host: str, port: int) -> None:
         """Wait until the server accepts connections or has ended.
 
-        JupyterHub itself polls at growing intervals of up to 5 s, so the second of two workers that start together
-        would seem to take twice as long as the first.
+        JupyterHub itself checks this at intervals that grow to 5 s. Of two workers that start at the same time, the
+        second one would then seem to need twice as long as the first.
         """
         while await self.poll() is None:
             try:
@@ -90,14 +94,14 @@ class LocalSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
             return
 
     def server_log(self) -> Path:
-        """Return the path of the server's log; the folder of the log exists."""
+        """Return the path of the server's log file, after creating its folder."""
         folder = Path(self.state_folder) / "logs"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder / f"{safe_slug(self.user.name)}--{self.name or 'notebook'}.log"
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that is free now."""
+    """Return a port on the loopback interface that is currently free."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -105,9 +109,9 @@ def free_port() -> int:
 
 
 def kept_port(path: Path) -> int:
-    """Return the port in a file if that port is free, else another free port, which is written to the file.
+    """Return the port that the file contains if it is free; otherwise, store a free port in the file and return it.
 
-    Servers that outlive a killed hub can then reach the next hub at the same address.
+    With a fixed port, servers that outlive a killed hub can reach the next hub at the same address.
     """
     if path.exists():
         port = int(path.read_text(encoding="ascii"))
@@ -121,12 +125,12 @@ def kept_port(path: Path) -> int:
 
 
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
-    """Set up a hub on this machine; it uses free inner ports, so that several hubs can run at the same time."""
+    """Configure a hub on this machine, with free internal ports so that several hubs can run at the same time."""
     c.JupyterHub.bind_url = f"http://127.0.0.1:{settings.port}"
     c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{kept_port(settings.state / 'hub.port')}"
     c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{free_port()}"
     c.ConfigurableHTTPProxy.command = proxy_command()
-    # Servers are child processes of the hub and must end with the hub.
+    # Servers are child processes of the hub, so they must end with it.
     c.JupyterHub.cleanup_servers = True
     c.ConfigurableHTTPProxy.pid_file = str(settings.state / "proxy.pid")
 
@@ -143,7 +147,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
         python=sys.executable,
         environment={
             "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)]),
-            # A cluster's driver needs the proxy's address; JupyterHub gives its servers only the address of its API.
+            # Drivers need the proxy's address, but JupyterHub gives its servers only the address of its REST API.
             "FARANDOLE_HUB_URL": f"http://127.0.0.1:{settings.port}",
         },
         args=["--allow-root"] if os.geteuid() == 0 else [],
@@ -151,7 +155,10 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
 
 
 def proxy_command() -> list[str]:
-    """Return the command of the proxy that `make setup` installed, as a node process that receives signals itself."""
+    """Return the command of the proxy that `make setup` installed.
+
+    The command runs node directly, without a wrapper, so that the proxy itself receives signals.
+    """
     script = ROOT / "node_modules" / "configurable-http-proxy" / "bin" / "configurable-http-proxy"
     node = shutil.which("node", path=os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)]))
     if node is None or not script.exists():

@@ -1,6 +1,6 @@
-"""Base classes of the pydantic models for profiles.toml and the FARANDOLE_ variables, which administrators write.
+"""Base classes for pydantic models of profiles.toml and the FARANDOLE_ variables, which administrators edit.
 
-The ``description`` of a field completes the sentence "KEY must be ..." of the error for a wrong value.
+If a value is invalid, the ``description`` of its field completes the sentence "KEY must be ..." in the error message.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def _digits(value: object) -> object:
 
 
 Switch = Annotated[bool, BeforeValidator(_yes_or_no)]
-"""A variable that is ``yes`` or ``no``."""
+"""A variable whose value is ``yes`` or ``no``."""
 Whole = Annotated[int, BeforeValidator(_digits)]
-"""A variable that contains only digits. Pydantic alone would also accept ``1_500`` and ``1500.0``."""
+"""An integer variable that contains only digits. By itself, pydantic would also accept ``1_500`` and ``1500.0``."""
 
 
 class Checked(BaseModel):
-    """A frozen model that reports its first wrong value in one sentence for the administrator."""
+    """A frozen model that reports its first invalid value in one sentence."""
 
     model_config = ConfigDict(frozen=True)
     error: ClassVar[type[ValueError]]
@@ -53,7 +53,7 @@ class Checked(BaseModel):
 
 
 class Table(Checked):
-    """A table of profiles.toml; raises `ProfileError` for an unknown key and for a value of the wrong type."""
+    """A table in profiles.toml; raises `ProfileError` for unknown keys and invalid values."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     error = ProfileError
@@ -69,7 +69,7 @@ class Table(Checked):
 
 
 class Variables(Checked):
-    """Settings from environment variables: the field ``name`` is read from FARANDOLE_NAME; raises `SettingsError`."""
+    """Settings from environment variables: FARANDOLE_NAME sets the field ``name``. Raises `SettingsError`."""
 
     model_config = ConfigDict(
         alias_generator=lambda name: f"FARANDOLE_{name.upper()}", validate_by_alias=True, validate_by_name=True
@@ -78,14 +78,15 @@ class Variables(Checked):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
-        """Read the variables; an empty variable has the default value."""
+        """Read the settings from environment variables; an empty variable counts as unset."""
         aliases = [str(field.alias) for field in cls.model_fields.values()]
         return cls(**{alias: environ[alias] for alias in aliases if environ.get(alias)})
 
     @classmethod
     def _sentence(cls, fault: ErrorDetails, values: Mapping[str, Any]) -> str:
         variable, reason = str(fault["loc"][0]), fault.get("ctx", {}).get("error")
-        # A validator raises a `SettingsError` with a complete sentence if it knows more than the description.
+        # A validator that can describe the problem better than the description raises `SettingsError` with a full
+        # sentence.
         if isinstance(reason, SettingsError):
             return str(reason)
         wanted = next(field.description for field in cls.model_fields.values() if field.alias == variable)
@@ -95,7 +96,7 @@ class Variables(Checked):
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """Put the name of a table before the message of a `ProfileError`."""
+    """Add the name of the table to the message of a `ProfileError`."""
     try:
         yield
     except ProfileError as exc:

@@ -1,4 +1,4 @@
-"""Errors that end the start of a server with a message for its user."""
+"""Errors that end the start of a server with a message for the user."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from jupyterhub.spawner import SpawnException
 
 
 class ForeignObjectError(RuntimeError):
-    """Raised when a user's network, volume or claim belongs to another user; the message has the remedy."""
+    """Raised when an object that a user needs, such as a network or volume, belongs to another user.
+
+    The message contains a remedy.
+    """
 
 
 def check_owner(kind: str, name: str, owner: str | None, user: str) -> None:
-    """Raise `ForeignObjectError` if an object belongs to another user; an object of an earlier version has no owner.
+    """Raise `ForeignObjectError` if an object belongs to another user.
 
-    The names of these objects contain a short form of the user's name, which two names may have in common.
+    The names of these objects contain the slug of the user's name, which can be the same for two users. Objects from
+    earlier versions have no owner and are accepted.
     """
     if owner not in {None, user}:
         raise ForeignObjectError(
@@ -22,8 +26,9 @@ def check_owner(kind: str, name: str, owner: str | None, user: str) -> None:
 
 
 def refused_start(message: str, *, reason: str, status_code: int = 409) -> SpawnException:
-    """Return the exception that ends a start with ``message``; ``reason`` is one word for the hub's metrics."""
+    """Return the exception that ends a start with ``message``; ``reason`` is a single word for the hub's metrics."""
     refusal = SpawnException(message, reason=reason, status_code=status_code)
-    # The spawn page and the progress show this attribute; the exception's own text begins with its class.
+    # The spawn page and the progress events show this attribute. The text of the exception itself starts with its
+    # class.
     refusal.jupyterhub_message = message
     return refusal

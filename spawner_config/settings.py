@@ -1,6 +1,6 @@
-"""The settings that every hub has: where it listens and where its files are.
+"""The settings that all deployments share, such as the hub's port and its folders.
 
-Standard library only: `make doctor` imports this module on machines without packages.
+This module imports only the standard library, because `make doctor` uses it on machines without any packages.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_PORT = 8000
 ORIGINS = ("per-user", "one")
-"""The values of FARANDOLE_ORIGINS; with the first, the default, the servers of each user have a separate host."""
+"""The values of FARANDOLE_ORIGINS. With the default, "per-user", the servers of each user have a separate host."""
 DATABASE_EXAMPLE = "postgresql+psycopg://farandole:PASSWORD@postgres/farandole"
 
 
 class SettingsError(ValueError):
-    """Raised when a variable of the environment has an invalid value; names the variable."""
+    """Raised when an environment variable has an invalid value. The message contains the variable's name."""
 
 
 class ProfileError(ValueError):
-    """Raised when profiles.toml, or FARANDOLE_GPUS, has an invalid value; names the key."""
+    """Raised when profiles.toml or FARANDOLE_GPUS has an invalid value. The message contains the key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings of a hub.
 
-    - ``port``: the port on which it listens, and ``state`` the folder of its files
-    - ``profiles``: the file of its profiles
-    - ``domain``: its host, below which the hosts of its users are; empty for the default
-    - ``one_origin``: whether all users share one host instead
+    - ``port``: the port on which the hub listens
+    - ``state``: the folder in which the hub stores its files
+    - ``profiles``: the path of the profiles file
+    - ``domain``: the hub's host, with users' hosts below it; an empty string means the default domain
+    - ``one_origin``: whether all users share the hub's host instead
     """
 
     port: int = DEFAULT_PORT
@@ -50,9 +51,9 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
-        """Return the settings of the variables FARANDOLE_...; raises `SettingsError`.
+        """Read the settings from the FARANDOLE_ variables; raises `SettingsError`.
 
-        A file ``profiles.toml`` in the state folder takes precedence over the profiles that come with the hub.
+        If the state folder contains a file ``profiles.toml``, this file replaces the default profiles.
         """
         state = Path(environ.get("FARANDOLE_STATE") or cls.state).expanduser().resolve()
         own = state / "profiles.toml"
@@ -75,7 +76,7 @@ class Settings:
 
     @property
     def password_file(self) -> Path:
-        """The file that holds the password of the local deployment."""
+        """The path of the file with the password that all users of the local deployment share."""
         return self.state / "password"
 
 
@@ -94,21 +95,21 @@ def _has_one_origin(environ: Mapping[str, str]) -> bool:
 
 
 def read_port(text: str) -> int | None:
-    """Return the number of a port, None if the text is not one."""
+    """Return the port number, or None if the text is not a valid port."""
     return int(text) if text.isdigit() and 0 < int(text) < 65536 else None
 
 
 def ensure_state(settings: Settings) -> None:
-    """Create the state folder, which only its owner can read."""
+    """Create the state folder, which only its owner can access."""
     settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def ensure_password(settings: Settings) -> str:
-    """Return the password that all users share; the first call generates it and stores it with mode 0600."""
+    """Return the password that all users share. If the password file does not exist, generate it with mode 0600."""
     ensure_state(settings)
     path = settings.password_file
     if not path.exists():
-        # Write a temporary file and rename it, so that a hub that is killed here leaves no empty password file.
+        # Write a temporary file and rename it. Otherwise, a hub that is killed here could leave an empty password file.
         part = path.with_suffix(".part")
         part.unlink(missing_ok=True)
         part.touch(mode=0o600)
@@ -118,7 +119,7 @@ def ensure_password(settings: Settings) -> str:
 
 
 def needed(environ: Mapping[str, str], key: str, what: str) -> str:
-    """Return a required variable; raises `SettingsError` that says what it must be."""
+    """Return the value of a required variable; raises `SettingsError`, which contains ``what``, if it is not set."""
     value = environ.get(key)
     if not value:
         raise SettingsError(f"{key} is not set. It must be {what}.")
@@ -126,7 +127,7 @@ def needed(environ: Mapping[str, str], key: str, what: str) -> str:
 
 
 def check_together(*checks: Callable[[], None]) -> None:
-    """Run all checks; raises one `SettingsError` with the messages of all that fail."""
+    """Run all checks, and raise one `SettingsError` with the messages of all checks that failed."""
     messages = []
     for check in checks:
         try:
@@ -139,7 +140,7 @@ def check_together(*checks: Callable[[], None]) -> None:
 
 @contextmanager
 def exit_on_bad_settings() -> Iterator[None]:
-    """End the hub with the message of a `SettingsError` or `ProfileError`, as a traceback would hide the remedy."""
+    """End the hub with the message of a `SettingsError` or `ProfileError` instead of a traceback."""
     try:
         yield
     except (SettingsError, ProfileError) as exc:

@@ -1,4 +1,4 @@
-"""Volumes that users share: data sets that all users read, and folders that the members of a group can write to."""
+"""Volumes that users share: read-only data sets for all users, and folders in which members of a group can write."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DATA, FOLDERS = "FARANDOLE_SHARED_VOLUMES", "FARANDOLE_GROUP_FOLDERS"
 VOLUME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 GROUP = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PATH = re.compile(r"/(data|mnt)(/[a-zA-Z0-9_][a-zA-Z0-9_.-]*)+")
-"""Paths below folders of the image that are empty, so that no data set hides a part of the image."""
+"""Matches paths below image folders that are empty, so that a mounted data set does not hide files of the image."""
 GROUPS_PLACE = "/groups"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """A volume of the engine that servers mount read-only at ``path``."""
+    """A volume that servers mount read-only at ``path``."""
 
     volume: str
     path: str
@@ -29,7 +29,7 @@ class DataSet:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFolder:
-    """A folder that a group's members write; ``members`` None means the members of the hub's group of that name."""
+    """A folder in which a group's members can write; if ``members`` is None, the JupyterHub group has the members."""
 
     group: str
     members: frozenset[str] | None
@@ -40,31 +40,31 @@ class GroupFolder:
         return f"{GROUPS_PLACE}/{self.group}"
 
     def volume(self, hub: str) -> str:
-        """Return the name of the folder's volume, which belongs to the hub."""
+        """Return the name of the folder's volume, which starts with the name of the hub."""
         return f"{hub}-group-{self.group}"
 
     def has(self, user: str, groups: Collection[str]) -> bool:
-        """Whether a user is a member; ``groups`` are the user's groups at the hub."""
+        """Return whether a user is a member; ``groups`` are the names of the user's JupyterHub groups."""
         return self.group in groups if self.members is None else user in self.members
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """All data sets and group folders of one hub."""
+    """All data sets and group folders of a hub."""
 
     data: tuple[DataSet, ...] = ()
     folders: tuple[GroupFolder, ...] = ()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], hub: str) -> Shares:
-        """Read FARANDOLE_SHARED_VOLUMES and FARANDOLE_GROUP_FOLDERS; ``hub`` is the hub's name.
+        """Read FARANDOLE_SHARED_VOLUMES and FARANDOLE_GROUP_FOLDERS for the hub with the name ``hub``.
 
         Raises `SettingsError`.
         """
         return cls(data=parse_data(environ.get(DATA) or "", hub), folders=parse_folders(environ.get(FOLDERS) or ""))
 
     def check(self, profile: str, volumes: Collection[str] | None) -> None:
-        """Raise `SettingsError` if a profile lists a volume that is not shared."""
+        """Raise `SettingsError` if a profile lists a volume that is not in FARANDOLE_SHARED_VOLUMES."""
         shared = [data.volume for data in self.data]
         for volume in volumes or ():
             if volume not in shared:
@@ -78,17 +78,17 @@ class Shares:
         return [data for data in self.data if volumes is None or data.volume in volumes]
 
     def folders_of(self, user: str, groups: Collection[str]) -> list[GroupFolder]:
-        """Return the folders of a user's groups."""
+        """Return the group folders of which a user is a member."""
         return [folder for folder in self.folders if folder.has(user, groups)]
 
 
 def items(text: str) -> Iterator[str]:
-    """Yield the items of a setting, which commas separate."""
+    """Yield the comma-separated items of a setting."""
     return (item.strip() for item in text.split(",") if item.strip())
 
 
 def parse_data(text: str, hub: str) -> tuple[DataSet, ...]:
-    """Return the data sets of a text such as ``imagenet:/data/imagenet``; raises `SettingsError`."""
+    """Return the data sets in a setting such as ``imagenet:/data/imagenet``; raises `SettingsError`."""
     found = tuple(_data_set(item, hub) for item in items(text))
     _distinct(DATA, [data.volume for data in found])
     _distinct(DATA, [data.path for data in found])
@@ -96,7 +96,7 @@ def parse_data(text: str, hub: str) -> tuple[DataSet, ...]:
 
 
 def parse_folders(text: str) -> tuple[GroupFolder, ...]:
-    """Return the group folders of a text such as ``vision: ada grace, nlp``; raises `SettingsError`."""
+    """Return the group folders in a setting such as ``vision: ada grace, nlp``; raises `SettingsError`."""
     found = tuple(_folder(item) for item in items(text))
     _distinct(FOLDERS, [folder.group for folder in found])
     return found
@@ -121,12 +121,12 @@ def _folder(item: str) -> GroupFolder:
             f"{FOLDERS} has {item!r}. It must be groups such as 'vision: ada grace, nlp'; the name of a group is of "
             "lower-case letters, digits and hyphens."
         )
-    # The hub's user names are in lower case.
+    # JupyterHub converts user names to lower case.
     return GroupFolder(group=group, members=frozenset(members.lower().split()) if colon else None)
 
 
 def _distinct(key: str, names: list[str]) -> None:
-    """Raise `SettingsError` if ``names`` contains a duplicate."""
+    """Raise `SettingsError` if ``names`` contains duplicates."""
     for name in names:
         if names.count(name) > 1:
             raise SettingsError(f"{key} names {name!r} twice.")

@@ -1,8 +1,8 @@
 """The page on which the administrator approves, locks out and discards accounts.
 
-NativeAuthenticator's own page changes accounts with links, so an image in any web page that the administrator opens
-could change an account. This page uses a form instead, because the hub accepts a POST only with the XSRF token that it
-gave to the page.
+NativeAuthenticator's own page changes accounts through links, so an image in any web page that the administrator opens
+could change an account. This page uses forms instead, because the hub accepts a POST request only with the XSRF token
+that it issued together with the page.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ STOP_SECONDS = 30.0
 
 
 class AccountsHandler(BaseHandler):  # type: ignore[misc]
-    """``GET /hub/authorize`` shows all accounts; ``POST`` with ``username`` and ``action`` changes one."""
+    """``GET /hub/authorize`` shows all accounts; ``POST`` with ``username`` and ``action`` changes one account."""
 
     @needs_scope("admin:users")  # type: ignore[untyped-decorator]
     async def get(self) -> None:
-        """Show all accounts. Those that are waiting for approval come first."""
+        """Show all accounts, with those that are waiting for approval first."""
         accounts = self.db.query(UserInfo).order_by(UserInfo.is_authorized, UserInfo.username).all()
         self.finish(await self.render_template("accounts.html", accounts=accounts))
 
     @needs_scope("admin:users")  # type: ignore[untyped-decorator]
     async def post(self) -> None:
-        """Change one account; answers 404 if there is no such account, 400 with the reason if the action is refused."""
+        """Change an account; answer 404 if it does not exist, or 400 with the reason if the action is refused."""
         name, action = self.get_body_argument("username", strip=False), self.get_body_argument("action")
         account = self.authenticator.get_user(name)
         if account is None:
@@ -47,9 +47,11 @@ class AccountsHandler(BaseHandler):  # type: ignore[misc]
 
 
 async def change_account(authenticator: Any, users: Any, account: UserInfo, action: str, *, by: str) -> None:
-    """Approve an account, lock it out, or discard one that is not approved; raises HTTPError.
+    """Approve an account, lock it out, or discard one that is not approved.
 
-    ``users`` holds the hub's users; the hub creates a user at the first login. ``by`` is the administrator's name.
+    ``users`` contains the hub's users; an account has no user before its first login. ``by`` is the name of the
+    administrator who requested the change. Raises HTTPError 400 if the action is not allowed, and HTTPError 503 if a
+    server of a locked-out user does not stop.
     """
     if account.username == by and action != "approve":
         raise HTTPError(400, "You cannot %s your own account. Another administrator can.", action)
@@ -66,7 +68,7 @@ async def change_account(authenticator: Any, users: Any, account: UserInfo, acti
 
 
 async def _end_access(db: Any, user: Any) -> None:
-    """Revoke the user's tokens and logins, and stop the servers; raises HTTPError 503 if a server does not stop."""
+    """Revoke the user's tokens and logins, and stop all servers; raise HTTPError 503 if a server does not stop."""
     end_sessions(db, user)
     running = await stop_servers(user, STOP_SECONDS)
     if running:
@@ -79,7 +81,10 @@ async def _end_access(db: Any, user: Any) -> None:
 
 
 async def _discard(authenticator: Any, users: Any, account: UserInfo, user: Any) -> None:
-    """Delete the account and the hub's user, so that a later user of the same name inherits no tokens or groups."""
+    """Delete the account and its hub user, so that a later user with the same name inherits no tokens or groups.
+
+    Raises HTTPError 400 if a server of the user is still running or stopping.
+    """
     if user is None:
         authenticator.delete_user(SimpleNamespace(name=account.username))
         return

@@ -1,4 +1,4 @@
-"""Logins: with accounts of the hub, or with accounts of an OAuth provider."""
+"""Configures logins, either with accounts that the hub stores or with an OAuth provider."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ LOCKOUT_SECONDS = 600
 SIGNUP_LINK = '<a href="/hub/signup">New here? Make an account.</a>'
 
 USER_NAME = r"\w[\w.@+-]{0,63}\Z"
-"""A user name begins with a letter or digit of any language, and contains no special characters of URLs or HTML."""
+"""A user name starts with a letter, digit or underscore of any script and contains no characters that are special in
+URLs or HTML."""
 
 
 class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: ignore[misc]
-    """A NativeAuthenticator that takes its first administrator from the settings and withstands floods of logins."""
+    """A NativeAuthenticator that creates its first administrator from the settings and limits logins and sign-ups."""
 
     first_admin = Unicode(help="The administrator who exists from the first start on.", config=True)
     first_password = Unicode(
@@ -57,7 +58,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Create the first administrator's account if it is missing; an existing account keeps its password."""
+        """Create the first administrator's account if it does not exist; an existing account keeps its password."""
         super().__init__(*args, **kwargs)
         self.hasher = PasswordHasher()
         self.sign_ups = SignUps()
@@ -65,23 +66,24 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
             self._make_first_admin()
 
     def get_handlers(self, _app: Any) -> list[Any]:
-        """Return the hub's own versions of the NativeAuthenticator pages that the hub uses."""
+        """Return this project's versions of NativeAuthenticator's pages."""
         return PAGES
 
     async def refresh_user(self, user: Any, handler: Any = None, **options: Any) -> bool:
         """Return whether a user may stay logged in or get a server; JupyterHub asks regularly and before each start.
 
-        A user without an account was added by an administrator, or logged in before FARANDOLE_LOGIN changed:
+        A user without an account was added by an administrator, or logged in before FARANDOLE_LOGIN was changed. For
+        such a user:
 
-        - Such users cannot act themselves, neither with a cookie nor with a token.
-        - Others can act for them, for example the administrator who starts their server.
-        - Their servers can act, with the tokens that the hub gave to the servers.
+        - requests with the user's own cookie or token are refused, except for the tokens that the hub created for the
+          user's servers;
+        - requests by other users are accepted, for example when an administrator starts the user's server.
 
-        JupyterHub caches a positive answer for `auth_refresh_age` (five minutes), whoever made the request. While a
-        server of such a user is running, an old cookie of the user is therefore valid too. Stop all servers before you
-        change FARANDOLE_LOGIN.
+        JupyterHub caches a positive result for `auth_refresh_age` (five minutes), no matter who sent the request. While
+        such a user has a running server, an old cookie of the user can therefore be accepted too. Stop all servers
+        before you change FARANDOLE_LOGIN.
 
-        Raises HTTPError 403 if the name's slug belongs to another user.
+        Raises HTTPError 403 if another user has the same slug.
         """
         await super().refresh_user(user, handler, **options)
         if account := self.get_user(user.name):
@@ -89,7 +91,11 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return handler.current_user is not user or is_of_server(handler.get_token(), user)
 
     async def authenticate(self, _handler: Any, data: dict[str, str]) -> str | None:
-        """Return the user's name, or None if name or password is wrong; raises HTTPError 403 for any other refusal."""
+        """Return the user's name, or None if the name or the password is wrong.
+
+        Raises HTTPError 403 if the account is locked or not approved yet, and 429 while too many logins are in
+        progress.
+        """
         account = await self.find_account(data["username"], data["password"])
         if account is None:
             return None
@@ -98,22 +104,25 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return str(account.username)
 
     async def find_account(self, username: str, password: str) -> UserInfo | None:
-        """Return the account with this name and password, or None if one of them is wrong.
+        """Return the account with this name and password, or None if the name or the password is wrong.
 
-        This method does not reveal which accounts exist. It takes equally long for unknown names, and failed logins
-        lock unknown names too. Raises HTTPError 403 while a name is locked, and 429 while there are too many logins.
+        This method does not reveal which accounts exist: unknown names take the same time as known names, and are also
+        locked after failed logins. Raises HTTPError 403 while the name is locked, and 429 while too many logins are in
+        progress.
         """
         name = self.normalize_username(username)
         if not self.validate_username(name) or len(password.encode()) > PASSWORD_BYTES:
             return None
         self._check_lock(name)
         self.hasher.check_room()
-        # Count the attempt before the comparison; otherwise many attempts at the same time would all be allowed.
+        # Count the attempt before comparing the passwords. Otherwise, any number of simultaneous attempts would be
+        # allowed.
         self.add_login_attempt(name)
         account = self.get_user(name)
         hashed = account.password if account else None
         right = await self.hasher.matches(password, hashed)
-        # Look the account up again: the password may have changed during the comparison, which ends all logins.
+        # Read the account again, because a password change during the comparison must end all logins with the old
+        # password.
         account = self.get_user(name)
         if not right or account is None or account.password != hashed:
             self._check_lock(name)
@@ -127,12 +136,12 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
             raise HTTPError(403, f"Too many failed logins: this account is locked for {minutes} minutes.")
 
     def is_blocked(self, username: str) -> bool:
-        """Return whether failed logins lock the account. This also deletes old failures."""
+        """Return whether the account is locked after too many failed logins, and delete failures that have expired."""
         return not self.can_try_to_login_again(username) and super().is_blocked(username)
 
     def can_try_to_login_again(self, username: str) -> bool:
-        """Return whether no login has failed recently. This also deletes older failures."""
-        # The library's own method never deletes failures, and ignores the days of a time difference.
+        """Return whether the user has no recent failed login, and delete failures that have expired."""
+        # NativeAuthenticator's own method never deletes failures, and it ignores the days in a time difference.
         attempts = self.login_attempts.get(username)
         if attempts and not self._is_old(attempts):
             return False
@@ -140,9 +149,13 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return True
 
     def add_login_attempt(self, username: str) -> None:
-        """Count a failed login and delete old failures, because attempts with made-up names also take up memory."""
+        """Record an attempt as failed, and delete expired failures of all names.
+
+        Failures are also stored for names that do not exist, so their number would otherwise grow without limit. A
+        successful login removes the record of its name.
+        """
         attempts = self.login_attempts.pop(username, {"count": 0})
-        # Append the entry, so that the dictionary stays sorted by time.
+        # Insert the entry at the end, so that the dictionary stays sorted by time.
         self.login_attempts[username] = {"count": attempts["count"] + 1, "time": datetime.now(UTC)}
         while self._is_old(self.login_attempts[oldest := next(iter(self.login_attempts))]):
             del self.login_attempts[oldest]
@@ -151,22 +164,22 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return bool((datetime.now(UTC) - attempts["time"]).total_seconds() > self.seconds_before_next_try)
 
     async def create_user(self, username: str, password: str, *, address: str = "") -> UserInfo | None:
-        """Return the new account of a user who signs up from ``address``, or None if name or password is not accepted.
+        """Create an account for a user who signs up from ``address``; return None if name or password is not accepted.
 
-        These names are refused:
+        The following names are refused:
 
-        - names of administrators, because administrators get their rights by name;
+        - names of administrators, because administrator rights depend only on the name;
         - names of hub users without an account, unless an administrator has to approve the new account;
-        - names whose host belongs to another account.
+        - names that would get the same host as an existing user.
 
-        Raises HTTPError 403 if the name's slug belongs to another user, 429 if there are too many new accounts.
+        Raises HTTPError 403 if another user has the same slug, and 429 if there are too many new accounts.
         """
         name = self.normalize_username(username)
         if not self._accepts(name, password):
             return None
         self._check_signups(address)
         hashed = await self.hasher.hash(password)
-        # Check again, because another request may have taken the name or the last free account in the meantime.
+        # Repeat the checks, because another request may have created an account while the password was hashed.
         if not self._accepts(name, password):
             return None
         self._check_signups(address)
@@ -177,7 +190,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return account
 
     async def change_password(self, username: str, new_password: str) -> bool:
-        """Change the password of an account; returns whether the account exists and the password is accepted."""
+        """Change the password of an account; return False if the account does not exist or the password is too weak."""
         account = self.get_user(username)
         if account is None or not self.is_password_strong(new_password):
             return False
@@ -193,7 +206,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return not self._has_others_host(name)
 
     def _check_signups(self, address: str) -> None:
-        """Raise HTTPError 429 if too many accounts were created recently, or too many are waiting for approval."""
+        """Raise HTTPError 429 if too many accounts were created recently or are waiting for approval."""
         pending = self._pending()
         if self.sign_ups.count(address) >= self.signups_per_address or self.sign_ups.count() >= self.signups_per_hour:
             raise HTTPError(429, "Too many accounts were made within the last hour. Try again later.")
@@ -205,12 +218,15 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
             )
 
     def _pending(self) -> set[str]:
-        """Return the accounts that are waiting for approval. Locked-out users have logged in, so they do not count."""
+        """Return the names of the accounts that are waiting for approval.
+
+        Accounts that were locked out are not approved either, but they have a hub user from an earlier login.
+        """
         waiting = self.db.query(UserInfo.username).outerjoin(orm.User, orm.User.name == UserInfo.username)
         return {name for (name,) in waiting.filter(UserInfo.is_authorized.is_(False), orm.User.id.is_(None))}
 
     def _would_inherit(self, name: str) -> bool:
-        """Return, and log, whether a new account would get the rights of an existing user without any approval."""
+        """Return whether a new account would get the rights of an existing user without approval, and log a warning."""
         user = None if self.user_exists(name) else orm.User.find(self.db, name)
         if user is None or not (self.open_signup or user.admin):
             return False
@@ -227,7 +243,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return same_host(name, names) is not None
 
     def is_password_strong(self, password: str) -> bool:
-        """Return whether a password may be used; a password that bcrypt would refuse is not accepted."""
+        """Return whether a password is accepted; passwords that are too long for bcrypt are not."""
         return len(password.encode()) <= PASSWORD_BYTES and super().is_password_strong(password)
 
     def _make_first_admin(self) -> None:
@@ -242,11 +258,11 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
 
 
 def configure_logins(c: Any, environ: Mapping[str, str]) -> None:
-    """Set up the logins of FARANDOLE_LOGIN; raises `SettingsError`."""
+    """Configure the kind of login that FARANDOLE_LOGIN selects; raises `SettingsError`."""
     kind = _choice(environ, "FARANDOLE_LOGIN", LOGINS)
     given = {key: needed(environ, key, what) for key, what in required(kind).items()}
     c.Authenticator.admin_users = {given["FARANDOLE_ADMIN"]}
-    # Without these two settings, the hub would accept a locked-out user's token and start servers for that user.
+    # Without these two settings, the hub would accept the tokens of locked-out users and start servers for them.
     c.Authenticator.auth_refresh_strict = c.Authenticator.refresh_pre_spawn = True
     if kind == "native":
         _configure_native(c, given, SIGNUPS[_choice(environ, "FARANDOLE_SIGNUP", tuple(SIGNUPS))])
@@ -255,7 +271,7 @@ def configure_logins(c: Any, environ: Mapping[str, str]) -> None:
 
 
 def _choice(environ: Mapping[str, str], key: str, choices: tuple[str, ...]) -> str:
-    """Return the value of a variable, by default the first of ``choices``; raises `SettingsError` for other values."""
+    """Return the value of a variable, or the first of ``choices`` if unset; raises `SettingsError` for other values."""
     value = environ.get(key) or choices[0]
     if value not in choices:
         raise SettingsError(f"{key} is {value!r}. It must be one of: {', '.join(choices)}.")
@@ -276,5 +292,5 @@ def _configure_native(c: Any, given: Mapping[str, str], signup: tuple[bool, bool
     c.NativeAuthenticator.allowed_failed_logins = FAILED_LOGINS
     c.NativeAuthenticator.seconds_before_next_try = LOCKOUT_SECONDS
     c.Authenticator.username_pattern = USER_NAME
-    # The approval of an account decides who may log in; there is no second list.
+    # Accounts are approved individually, so no separate list of allowed users is needed.
     c.Authenticator.allow_all = True

@@ -1,4 +1,4 @@
-"""Logins with an OAuth provider, with clear messages for its errors."""
+"""Logins with an OAuth provider, with understandable messages for the provider's errors."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ PROVIDERS = {
 
 
 class ErrorReportingAuthenticator(GuardedAuthenticator, OAuthenticator):  # type: ignore[misc]
-    """Base of the authenticators of all providers: reports errors of the provider, and rechecks the list of users."""
+    """Base class for all providers: reports provider errors to users, and rechecks whether a user is still allowed."""
 
     async def authenticate(self, handler: Any, data: Any = None, **options: Any) -> Any:
-        """Return the user that the provider names; raises HTTPError 403 if the provider refuses, 503 if it fails."""
+        """Return the user that the provider authenticated.
+
+        Raises HTTPError 403 if the provider refuses the login, and 503 if the provider cannot be used.
+        """
         try:
             return await super().authenticate(handler, data, **options)
         except HTTPClientError as exc:
@@ -45,7 +48,7 @@ class ErrorReportingAuthenticator(GuardedAuthenticator, OAuthenticator):  # type
             raise _failed(type(exc).__name__) from exc
 
     def user_info_to_username(self, user_info: dict[str, Any]) -> str:
-        """Return the user's name; raises HTTPError 403 if the provider does not send it."""
+        """Return the user's name; raises HTTPError 403 if the provider's answer does not contain it."""
         try:
             return str(super().user_info_to_username(user_info))
         except ValueError as exc:
@@ -56,7 +59,7 @@ class ErrorReportingAuthenticator(GuardedAuthenticator, OAuthenticator):  # type
             ) from exc
 
     async def refresh_user(self, user: Any, handler: Any = None, **options: Any) -> Any:
-        """Return whether a user may stay logged in. A user who was removed from the list may not."""
+        """Return whether a user may stay logged in; users who are no longer in the list of allowed users may not."""
         allowed = self.allow_all or user.name in self.allowed_users | self.admin_users
         return allowed and await super().refresh_user(user, handler, **options)
 
@@ -66,7 +69,7 @@ def _failed(reason: str) -> HTTPError:
 
 
 def configure_oauth(c: Any, given: Mapping[str, str], kind: str) -> None:
-    """Set up logins with the provider ``kind``; ``given`` are the required variables. Raises `SettingsError`."""
+    """Configure logins with the provider ``kind``; ``given`` has the required variables. Raises `SettingsError`."""
     base = import_item(PROVIDERS[kind])
     c.JupyterHub.authenticator_class = type(base.__name__, (ErrorReportingAuthenticator, base), {})
     c.OAuthenticator.client_id = given["FARANDOLE_OAUTH_CLIENT_ID"]

@@ -1,7 +1,7 @@
-"""The pages of accounts: sign-up, change of a password, and the administrator's list.
+"""The account pages: sign-up, password changes, and the administrator's list of accounts.
 
-NativeAuthenticator's own pages hash passwords in the event loop, change accounts on GET requests, and end no sessions
-after a password change.
+They replace the pages of NativeAuthenticator, which hash passwords on the event loop, change accounts on GET requests,
+and do not end sessions after a password change.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ENDED = "All other logins and all tokens of {} have ended; servers continue to r
 
 
 class SignUpPage(SignUpHandler):  # type: ignore[misc]
-    """``/hub/signup``: creates an account."""
+    """``/hub/signup`` creates an account."""
 
     async def post(self) -> None:
-        """Create an account and show the result; raises HTTPError for a refused name or too many accounts."""
+        """Create an account and show the result; raises HTTPError for refused names and for too many accounts."""
         if not self.authenticator.enable_signup:
             raise web.HTTPError(404)
         name, password, confirmation = (
@@ -44,11 +44,11 @@ class SignUpPage(SignUpHandler):  # type: ignore[misc]
 
 
 class ChangePasswordPage(ChangePasswordHandler):  # type: ignore[misc]
-    """``/hub/change-password``: changes the password of the logged-in user."""
+    """``/hub/change-password`` changes the password of the logged-in user."""
 
     @web.authenticated
     async def post(self) -> None:
-        """Change the password if the current one is right; raises HTTPError 403 after too many failures."""
+        """Change the password if the current password is right; raises HTTPError 403 after too many wrong passwords."""
         user = self.current_user
         if await self.authenticator.find_account(user.name, self.get_body_argument("old_password", strip=False)):
             fault = await change_password(self, user.name)
@@ -58,11 +58,11 @@ class ChangePasswordPage(ChangePasswordHandler):  # type: ignore[misc]
 
 
 class ChangePasswordAdminPage(ChangePasswordAdminHandler):  # type: ignore[misc]
-    """``/hub/change-password/NAME``: the administrator resets a password."""
+    """``/hub/change-password/NAME`` lets an administrator reset a user's password."""
 
     @needs_scope("admin:users")  # type: ignore[untyped-decorator]
     async def post(self, user_name: str) -> None:
-        """Change the password of an account; answers 404 if there is none."""
+        """Change the password of an account; answer 404 if the account does not exist."""
         if not self.authenticator.user_exists(user_name):
             raise web.HTTPError(404, "There is no account %r.", user_name)
         await show_result(self, "change-password-admin.html", user_name, await change_password(self, user_name))
@@ -74,11 +74,15 @@ PAGES = [
     ("/change-password", ChangePasswordPage),
     ("/change-password/([^/]+)", ChangePasswordAdminPage),
 ]
-"""JupyterHub 6 cannot show NativeAuthenticator's login page, and the other pages change accounts on GET requests."""
+"""The only account pages of the hub. NativeAuthenticator's login page does not work with JupyterHub 6, and its other
+pages change accounts on GET requests."""
 
 
 async def change_password(handler: Any, name: str) -> str | None:
-    """Change a password as the form says, and end the account's sessions; returns the reason if it is refused."""
+    """Set the password from the form and end the account's sessions; return the reason if the password is refused.
+
+    The tokens of running servers remain valid.
+    """
     new = handler.get_body_argument("new_password", strip=False)
     if new != handler.get_body_argument("new_password_confirmation", strip=False):
         return MISMATCH
@@ -93,7 +97,7 @@ async def change_password(handler: Any, name: str) -> str | None:
 
 
 async def show_result(handler: Any, template: str, name: str, fault: str | None) -> None:
-    """Show the form again with the result."""
+    """Show the form again with a message about the result; ``fault`` is None after a successful change."""
     message = fault or f"The password of {name} has been changed successfully. {ENDED.format(name)}"
     alert = "alert-danger" if fault else "alert-success"
     page = await handler.render_template(template, user_name=name, result_message=message, alert=alert)

@@ -1,4 +1,4 @@
-"""Hashes passwords in threads, because one hash takes tenths of a second and would block the event loop."""
+"""Hashes passwords in threads, because a hash takes some tenths of a second and would block the event loop."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))
-"""At most half of the cores, so that a flood of logins leaves the other cores to the hub."""
+"""The number of hashing threads: at most half of the cores, so that many logins cannot keep the hub from doing other
+work."""
 HASH_SECONDS = 0.25
-"""About how long bcrypt takes for one hash at the cost that real hashes have."""
+"""The approximate time in seconds that bcrypt needs for one hash with the cost factor used here."""
 LONGEST_WAIT = 60.0
-"""The longest wait for a hash in seconds: enough for a class that logs in at once; few people wait longer."""
+"""The longest time in seconds that a login may wait for its hash. This is enough for a class whose members all log in
+at the same time."""
 MOST_WAITING = int(LONGEST_WAIT / HASH_SECONDS)
-"""How many logins may wait for each thread; further logins are refused."""
+"""How many logins may wait for each thread. Further logins are refused."""
 DUMMY = b"$2b$12$6nRzqaqFgJ5MNFtd96ATW.cU4XIJpSFShm69LGyolqLX1mNtglGYW"
-"""A hash that belongs to no account, with the same cost as real hashes."""
+"""A hash that belongs to no account, with the same cost factor as real hashes."""
 
 
 class PasswordHasher:
-    """Hashes and compares passwords, a few at a time, so that a flood of logins slows down only other logins."""
+    """Hashes and compares passwords in a few threads, so that a flood of logins delays only other logins."""
 
     def __init__(self, threads: int = THREADS, most_waiting: int = MOST_WAITING) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="farandole-passwords")
@@ -34,19 +36,20 @@ class PasswordHasher:
         self._running = 0
 
     def check_room(self) -> None:
-        """Raise HTTPError 429 if too many logins are already waiting."""
+        """Raise HTTPError 429 if too many logins are waiting."""
         if self._running >= self._most:
             raise HTTPError(429, "Too many people are logging in at the moment. Try again in a minute.")
 
     async def hash(self, password: str) -> bytes:
-        """Return a new hash of a password; raises HTTPError 429."""
+        """Return a new hash of the password; raises HTTPError 429 if too many logins are waiting."""
         made: bytes = await self._run(lambda: bcrypt.hashpw(password.encode(), bcrypt.gensalt()))
         return made
 
     async def matches(self, password: str, hashed: bytes | None) -> bool:
-        """Return whether a password has this hash; raises HTTPError 429.
+        """Return whether the password matches the hash; raises HTTPError 429 if too many logins are waiting.
 
-        Without a hash the result is False after the same time, so that the time does not reveal which accounts exist.
+        If ``hashed`` is None, the result is False after the same time, so that the time does not reveal which accounts
+        exist.
         """
         same: bool = await self._run(lambda: bcrypt.checkpw(password.encode(), hashed or DUMMY))
         return same and hashed is not None

@@ -1,19 +1,20 @@
-"""The choices and the required variables of each kind of login, shared by the hub and `make doctor`.
+"""The kinds of login and the variables that each of them requires, for the hub and for `make doctor`.
 
-Standard library only, since `make doctor` runs before anything is installed.
+This module imports only the standard library, because `make doctor` runs before any package is installed.
 """
 
 from __future__ import annotations
 
 LOGINS = ("native", "github", "google", "generic")
 SIGNUPS = {"closed": (False, False), "approval": (True, False), "open": (True, True)}
-"""For each value of FARANDOLE_SIGNUP: whether there is a sign-up page, and whether new users may log in at once."""
+"""Maps each value of FARANDOLE_SIGNUP to two flags: whether users can sign up, and whether they can log in without
+approval."""
 REGISTRATION = {
     "github": "GitHub gives it to an OAuth app that you register at https://github.com/settings/developers",
     "google": "Google gives it to an OAuth client that you create at https://console.cloud.google.com/apis/credentials",
     "generic": "your provider gives it to a client that you register there",
 }
-# The names in brackets are those of the provider's /.well-known/openid-configuration.
+# The names in parentheses are the keys in the provider's /.well-known/openid-configuration.
 GENERIC = {
     "authorize_url": "the address of the provider's login page (authorization_endpoint)",
     "token_url": "the address at which the provider issues tokens (token_endpoint)",
@@ -23,12 +24,12 @@ GENERIC = {
 
 
 def variable(key: str) -> str:
-    """Return the name of the variable that sets a trait of the generic authenticator."""
+    """Return the name of the environment variable for a trait of GenericOAuthenticator."""
     return f"FARANDOLE_OAUTH_{key.upper()}"
 
 
 def required(login: str) -> dict[str, str]:
-    """Return the variables that a kind of login requires, each with a phrase that says what its value must be."""
+    """Return the variables that a kind of login requires, each with a phrase that describes its value."""
     admin = {"FARANDOLE_ADMIN": "the user name of the administrator"}
     if login == "native":
         password = "the administrator's first password (openssl rand -base64 18)"

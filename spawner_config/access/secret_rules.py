@@ -1,6 +1,6 @@
-"""Rules for the secrets of `.env`, which both the hub (at its start) and `make doctor` check.
+"""Rules for the secrets in `.env`, which the hub checks at its start and `make doctor` checks before that.
 
-Standard library only, since `make doctor` runs before anything is installed.
+This module imports only the standard library, because `make doctor` runs before any package is installed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 ADMIN_PASSWORD_LENGTH = 12
 PASSWORD_BYTES = 72
-"""The longest password that bcrypt accepts, in bytes."""
+"""The length in bytes of the longest password that bcrypt accepts."""
 DISTINCT_CHARACTERS = 6
 TOKEN = re.compile(r"[0-9a-fA-F]{64}")
 EXAMPLES = {"openssl rand", "changeme", "password", "farandole", "jupyterhub", "administrator", "admin", "secret"}
-"""A secret must not consist of one of these words alone, even with digits and punctuation around the word."""
+"""Words that are too well known for a secret, even if digits and punctuation are added to them."""
 MAKE_PASSWORD = "Make one: openssl rand -base64 18"
 MAKE_TOKEN = "Make one: openssl rand -hex 32"
 
 
 def password_weakness(password: str) -> str | None:
-    """Return why the administrator's password is weak, as a phrase that follows "it"; None for a strong password."""
+    """Return why the administrator's password is weak, as a phrase that continues "it ..."; None if it is strong."""
     if len(password) < ADMIN_PASSWORD_LENGTH:
         return f"has {len(password)} characters, it needs {ADMIN_PASSWORD_LENGTH} or more"
     if len(password.encode()) > PASSWORD_BYTES:
@@ -39,21 +39,21 @@ def password_weakness(password: str) -> str | None:
 
 
 def token_weakness(token: str) -> str | None:
-    """Return why the token of hub and proxy is weak, as a phrase that follows "it"; None for a strong token."""
+    """Return why the token of hub and proxy is weak, as a phrase that continues "it ..."; None if it is strong."""
     if not TOKEN.fullmatch(token):
         return "is not 64 hexadecimal digits"
     return "repeats a few characters" if len(set(token)) < DISTINCT_CHARACTERS else None
 
 
 def check_admin_password(password: str) -> None:
-    """Raise `SettingsError` if the administrator's first password is weak."""
+    """Raise `SettingsError` if the first administrator's initial password is weak."""
     weakness = password_weakness(password)
     if weakness:
         raise SettingsError(f"FARANDOLE_ADMIN_PASSWORD is too weak: it {weakness}. {MAKE_PASSWORD}")
 
 
 def check_proxy_token(environ: Mapping[str, str], called: str = "FARANDOLE_PROXY_TOKEN") -> None:
-    """Raise `SettingsError` if the token of hub and proxy is weak; ``called`` names the token in the message."""
+    """Raise `SettingsError` if the token of hub and proxy is weak; ``called`` is the token's name in the message."""
     weakness = token_weakness(environ.get("CONFIGPROXY_AUTH_TOKEN", ""))
     if weakness:
         raise SettingsError(f"{called} is too weak: it {weakness}. {MAKE_TOKEN}")

@@ -1,4 +1,4 @@
-"""Counts the recent sign-ups of each address."""
+"""Counts the recent sign-ups from each address."""
 
 from __future__ import annotations
 
@@ -12,36 +12,40 @@ if TYPE_CHECKING:
 
 HOUR = 3600
 IPV6_PREFIX = 64
-"""Internet providers give each customer a network of at least this size, so one customer has many addresses."""
+"""The length of the IPv6 prefix that counts as one address. Internet providers give each customer at least such a
+network."""
 
 
 class SignUps:
-    """The accounts created since the hub started. The database stores neither the age nor the address of an account."""
+    """The accounts that users created since the hub started.
+
+    The hub keeps them in memory, because the database stores neither the creation time nor the address of an account.
+    """
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, str]] = deque()
         self._senders: dict[str, str] = {}
 
     def add(self, name: str, address: str) -> None:
-        """Count a new account."""
+        """Record a new account and the address from which it was created."""
         sender = sender_of(address)
         self._recent.append((time.monotonic(), sender))
         self._senders[name] = sender
 
     def count(self, address: str | None = None) -> int:
-        """Return how many accounts were created within the last hour, from one address or from all."""
+        """Return how many accounts were created within the last hour, from ``address`` or (by default) in total."""
         while self._recent and time.monotonic() - self._recent[0][0] > HOUR:
             self._recent.popleft()
         return len(self._recent) if address is None else [who for _, who in self._recent].count(sender_of(address))
 
     def pending(self, address: str, names: Collection[str]) -> int:
-        """Return how many accounts from an address are in ``names``, and forget the accounts that are not."""
+        """Return how many of the accounts in ``names`` were created from ``address``, and forget all other accounts."""
         self._senders = {name: sender for name, sender in self._senders.items() if name in names}
         return list(self._senders.values()).count(sender_of(address))
 
 
 def sender_of(address: str) -> str:
-    """Return the network of an IPv6 address, and any other address as it is."""
+    """Return the /64 network of an IPv6 address; return any other address unchanged."""
     try:
         parsed = ip_address(address)
     except ValueError:

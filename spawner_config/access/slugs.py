@@ -1,7 +1,7 @@
-"""Refuses users whose names share a slug, because the hub finds homes, networks and policies by the slug of the name.
+"""Refuses users with the same slug, because names of homes, networks and network policies contain the user's slug.
 
-A slug ends in 32 bits of a hash of the name, unless the name is short and plain. An attacker can find another name with
-the same 32 bits within a minute.
+Unless a name is short and simple, its slug ends in a hash of only 32 bits. An attacker can find another name with the
+same 32 bits within a minute.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tornado.log import app_log
 from tornado.web import HTTPError
 
 SHORTEST_SLUG = 10
-"""A plain name of up to this many characters is its own slug, no matter how short slugs must be."""
+"""A simple name with up to this number of characters is its own slug, even where slugs have to be short."""
 HASH_LENGTH = 8
-"""The number of hexadecimal digits of the hash in a slug (``_hash_length`` of `jupyterhub.slugs`)."""
+"""The number of hexadecimal digits of the hash in a slug, equal to ``_hash_length`` in `jupyterhub.slugs`."""
 
 
 def check_slug(db: Any, name: str) -> None:
-    """Raise HTTPError 403 if another user or account has the slug of ``name``; the oldest user keeps the slug."""
+    """Raise HTTPError 403 if another user or account has the same slug as ``name``; the oldest user keeps the slug."""
     holder = slug_holder(db, name)
     if holder in {None, name}:
         return
@@ -40,11 +40,15 @@ def check_slug(db: Any, name: str) -> None:
 
 
 def slug_holder(db: Any, name: str) -> str | None:
-    """Return the oldest hub user whose name has the same slug as ``name``, or else the oldest such account."""
+    """Return the oldest user with the same slug as ``name``, or the oldest such account if there is no user.
+
+    The result can be ``name`` itself. It is None if no user or account has this slug.
+    """
     if is_valid_simple_name(name, SHORTEST_SLUG):
         return None
     wanted = _hash(name)
-    # Compare all names, because a database cannot search by this hash. Thousands of users take some milliseconds.
+    # Compare all names, because the database does not store the hash. This takes a few milliseconds for thousands of
+    # users.
     for names in (db.query(orm.User.name).order_by(orm.User.id), db.query(UserInfo.username).order_by(UserInfo.id)):
         for (other,) in names:
             if _hash(other) == wanted:

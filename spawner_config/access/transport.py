@@ -1,6 +1,6 @@
-"""Checks that passwords and cookies travel encrypted between browsers and a hub in containers.
+"""Checks that browsers send passwords and cookies to a hub in containers only over encrypted connections.
 
-Standard library only, since `make doctor` runs before anything is installed.
+This module imports only the standard library, because `make doctor` runs before any package is installed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 INSECURE = "insecure"
 HSTS = "max-age=31536000"
-"""Browsers that have reached the hub over HTTPS refuse plain HTTP to it for a year."""
+"""The Strict-Transport-Security header: after a visit over HTTPS, browsers refuse plain HTTP to the hub for one
+year."""
 REMEDY = (
     "Set FARANDOLE_BIND=127.0.0.1 and COMPOSE_PROFILES=tls or caddy; or FARANDOLE_HTTPS=yes if another machine in "
     f"front of this one speaks HTTPS; or FARANDOLE_HTTP={INSECURE} if you trust everybody on that network."
@@ -23,7 +24,7 @@ REMEDY = (
 
 
 def check_transport(environ: Mapping[str, str]) -> None:
-    """Raise `SettingsError` if other machines could reach the hub without HTTPS and no setting allows it."""
+    """Raise `SettingsError` if other machines can reach the hub without HTTPS, unless FARANDOLE_HTTP allows this."""
     word = environ.get("FARANDOLE_HTTP") or ""
     if word not in {"", INSECURE}:
         raise SettingsError(f"FARANDOLE_HTTP is {word!r}. It must be empty or {INSECURE}.")

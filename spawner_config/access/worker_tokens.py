@@ -1,4 +1,4 @@
-"""Tokens with which drivers reach workers. Each token gives access to one worker and to nothing else."""
+"""The tokens with which drivers connect to workers. Each token gives access to a single worker."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from spawner_config.roles import is_worker
 
 
 class WorkerTokenHandler(APIHandler):  # type: ignore[misc]
-    """``POST /hub/api/farandole/users/NAME/servers/WORKER/token``: the token of drivers for a worker."""
+    """``POST /hub/api/farandole/users/NAME/servers/WORKER/token`` returns the token for connections to a worker."""
 
     @needs_scope("access:servers")  # type: ignore[untyped-decorator]
     async def post(self, user_name: str, server_name: str) -> None:
-        """Answer with the token; 403 for workers of others, 409 if the worker is not running."""
+        """Send the token; answer 403 if the worker belongs to another user, or 409 if it is not running."""
         user = self.find_user(user_name)
         if user is None or user is not self.current_user:
             raise HTTPError(403, "Only a user's own programs lead the user's workers.")
@@ -30,10 +30,10 @@ class WorkerTokenHandler(APIHandler):  # type: ignore[misc]
 
 
 def drivers_token(secret: bytes, user: Any, spawner: Any) -> str:
-    """Return the token of drivers for a running worker; the token is valid until the worker stops.
+    """Return the token with which drivers reach a running worker; it is valid until the worker stops.
 
-    The token is derived from the hub's secret and the salted secret that the worker got at its start. All drivers
-    therefore share one token, and the hub stores no token in readable form.
+    The token is derived from the hub's cookie secret and the hashed OAuth client secret of this start of the worker.
+    All drivers therefore get the same token, and the hub does not have to store it in readable form.
     """
     client = spawner.orm_spawner.oauth_client
     token = hmac.new(secret, f"drivers of {client.identifier} {client.secret}".encode(), "sha256").hexdigest()

@@ -1,6 +1,6 @@
-"""Addresses and packet sizes of the hub's networks.
+"""The IP addresses and the MTU of the users' networks.
 
-Standard library only: the hub, the engine filter and `make doctor` share this module.
+This module imports only the standard library, because the engine filter and `make doctor` use it as well as the hub.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ USER_PREFIX = 26
 
 @dataclass(frozen=True, kw_only=True)
 class AddressRange:
-    """The addresses of the users' networks: each network takes a subnet of ``whole`` with a prefix of ``prefix`` bits.
+    """The address range of the users' networks, each of which gets a subnet with the prefix length ``prefix``.
 
-    Docker's own address pools suffice for only about thirty networks. Gateway, hub and proxy take three addresses of
-    each subnet.
+    The range is needed because Docker's default address pools are exhausted after about thirty networks. The gateway,
+    the hub and the proxy use three addresses of each subnet.
     """
 
     whole: IPv4Network
     prefix: int = USER_PREFIX
 
     def __post_init__(self) -> None:
-        """Refuse a range that is too small for one network."""
+        """Raise ValueError if the range is too small for one network."""
         if self.whole.prefixlen > self.prefix:
             raise ValueError(f"{self.whole} is too small, it must be /{self.prefix} or larger")
 
     def free(self, taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
-        """Yield the subnets that overlap no network in ``taken``."""
+        """Yield the subnets of the range that do not overlap any network in ``taken``."""
         others = list(taken)
         for piece in self.whole.subnets(new_prefix=self.prefix):
             if not any(piece.overlaps(other) for other in others):
@@ -46,6 +46,6 @@ class AddressRange:
 
 
 def subnets_of(network: dict[str, Any]) -> list[IPv4Network]:
-    """Return the IPv4 subnets of a network as the engine lists it."""
+    """Return the IPv4 subnets of a network, which is given as the engine describes it."""
     pools = (network.get("IPAM") or {}).get("Config") or []
     return [IPv4Network(pool["Subnet"]) for pool in pools if ":" not in pool.get("Subnet", ":")]

@@ -1,4 +1,4 @@
-"""The hub of the compose file, for servers on one machine and on a swarm."""
+"""Configures the hub of docker-compose.yml, for servers on a single machine or on a swarm."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from spawner_config.settings import Settings
 
 START_SECONDS = 600
-"""Long enough for the first start on a host, which may pull the image."""
+"""The time limit for a start in seconds, which includes pulling the image at the first start on a machine."""
 N = TypeVar("N", bound="UserNetworks")
 
 
 def services(name: str) -> dict[str, str]:
-    """Return the containers of the hub ``name`` that every user must reach, with their names in users' networks."""
+    """Return the containers that every user of the hub ``name`` must reach, with their names in users' networks."""
     return {f"{name}-hub": "hub", f"{name}-proxy": "proxy"}
 
 
 def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deployment: DockerSettings) -> None:
-    """Set up a hub in a container, with the proxy in another container."""
+    """Configure a hub in a container, with the proxy in another container."""
     deployment.check_data(profile_set)
     front = Front(https=has_https(os.environ), port=public_port(os.environ), reached_by=open_to_others(os.environ))
     check_together(lambda: check_transport(os.environ), lambda: check_domain(settings, front.reached_by))
@@ -53,7 +53,10 @@ def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deploymen
 
 
 def user_networks(c: Any, deployment: DockerSettings, kind: type[N], client: docker.APIClient) -> N:
-    """Return the users' networks. Hub and proxy join the existing networks now and after each restart of the proxy."""
+    """Return the users' networks, and connect the hub and the proxy to the existing ones.
+
+    The hub's proxy class repeats this whenever the proxy has been recreated.
+    """
     networks = kind(
         client,
         name=deployment.name,
@@ -70,8 +73,9 @@ def user_networks(c: Any, deployment: DockerSettings, kind: type[N], client: doc
 def configure_servers(
     c: Any, profile_set: ProfileSet, deployment: DockerSettings, finish: Callable[[Any, Profile], None]
 ) -> None:
-    """Configure every server; ``finish`` applies the part of a profile that only this deployment's spawner has."""
-    # With the bare name as prefix, a user called "hub" would get the name of the hub's own container.
+    """Configure all servers; ``finish`` applies the parts of a profile that only this deployment's spawner supports."""
+    # With only the deployment's name as prefix, the server of a user named "hub" would get the name of the hub's
+    # container.
     c.DockerSpawner.prefix = f"{deployment.name}-server"
     c.DockerSpawner.escape = slug
     c.DockerSpawner.image = deployment.notebook_image

@@ -1,4 +1,4 @@
-"""Refuses to start a server from an image of another version than the hub's, and tells the user the remedy."""
+"""Pulls images, and refuses to start a server if the version of its image differs from the hub's version."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 PULL_SECONDS = 3600.0
-"""After this time a pull counts as stuck, and the next start begins a new one. Starts time out much earlier."""
+"""The time limit for a pull in seconds. A start times out much earlier, but its pull continues for later starts. The
+next start after this limit begins a new pull."""
 
 
 class ImagePulls:
-    """The image pulls in progress. There is one pull for each image, and any number of starts may wait for it.
+    """The image pulls in progress. All starts that need the same image wait for the same pull.
 
-    ``connect`` returns a client of the engine. Each pull has a separate client and thread, because all other calls of
-    the spawners share one thread. A pull continues if a start that waits for it is cancelled.
+    ``connect`` returns a new client of the engine. Each pull uses a separate client and thread, because all other calls
+    of the spawners share one thread. If a waiting start is cancelled, the pull continues.
     """
 
     def __init__(self, connect: Callable[[], docker.APIClient], *, seconds: float = PULL_SECONDS) -> None:
@@ -36,7 +37,7 @@ class ImagePulls:
         self._pulls: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def pull(self, repository: str, tag: str) -> None:
-        """Pull an image; raises the errors of the engine's client, and `requests.Timeout`."""
+        """Wait until the image is pulled; raises the errors of the engine's client, and `requests.Timeout`."""
         image = repository, tag
         if image not in self._pulls:
             self._pulls[image] = asyncio.create_task(self._pull(repository, tag))
@@ -45,7 +46,7 @@ class ImagePulls:
 
     def _ended(self, image: tuple[str, str], pull: asyncio.Task[None]) -> None:
         del self._pulls[image]
-        # Log the error here too, because there may be no waiting start left to report it.
+        # Log the error here too, because all starts that waited for the pull may have been cancelled.
         if not pull.cancelled() and (exc := pull.exception()):
             app_log.warning("The image %s cannot be pulled: %s", ":".join(image), exc)
 
@@ -62,13 +63,13 @@ class ImagePulls:
 
 
 class ImageSpawner(DockerSpawner):  # type: ignore[misc]
-    """A DockerSpawner that compares the version of an image with the hub's before it creates a container."""
+    """A DockerSpawner that checks the version of an image before it creates a container."""
 
     pulls: ClassVar[ImagePulls]
-    """Shared by all spawners of a hub."""
+    """The pulls in progress, which all spawners of a hub share."""
 
     def docker(self, method: str, *arguments: Any, **options: Any) -> Awaitable[Any]:
-        """Call the engine. A pull may take minutes, so it runs beside all other calls."""
+        """Call the engine. A pull runs in a separate thread, because it can take minutes and would block all calls."""
         if method == "pull":
             return self.pulls.pull(*arguments, **options)
         call: Awaitable[Any] = super().docker(method, *arguments, **options)
@@ -78,7 +79,8 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
         """Pull the image if it is missing; raises `SpawnException` if there is no image of the hub's version."""
         try:
             await super().pull_image(image)
-            # Check again, because an engine may report a failed pull in the middle of an answer with a success status.
+            # Inspect the image even after a successful pull, because an engine can report a failed pull in the body of
+            # an answer with status 200.
             found = await self.docker("inspect_image", image)
         except (docker.errors.DockerException, requests.RequestException) as exc:
             why = str(getattr(exc, "explanation", None) or exc)
@@ -88,7 +90,7 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
 
 
 def missing_image(image: str, why: str) -> str:
-    """Return the message for an image that is not on the host; ``why`` is the engine's reason."""
+    """Return the error message for an image that is not on this host; ``why`` is the engine's reason."""
     return (
         f"The image {image} is not on this host, and the engine cannot pull it: {why.strip()}. The administrator "
         "must build it with `make images`, load a bundle, or set FARANDOLE_REGISTRY and FARANDOLE_VERSION in .env to a "
@@ -97,7 +99,10 @@ def missing_image(image: str, why: str) -> str:
 
 
 def wrong_version(image: str, found: dict[str, Any], version: str) -> str | None:
-    """Return the message for an image whose version is not the hub's, else None; ``found`` is its description."""
+    """Return the error message if the image does not have the hub's version, else None.
+
+    ``found`` is the engine's description of the image.
+    """
     labels = (found.get("Config") or {}).get("Labels") or {}
     label = labels.get(VERSION_LABEL)
     if label == version:

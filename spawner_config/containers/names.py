@@ -1,18 +1,18 @@
-"""Names of containers and services: unique for each server, and short enough for an engine's name server."""
+"""Names of containers and services, which must be unique for each server and short enough for DNS."""
 
 from __future__ import annotations
 
 from jupyterhub.slugs import safe_slug
 
 LABEL_LENGTH = 63
-"""The limit for a part of a domain name (RFC 1035). The engine does not answer reverse lookups for longer names.
-Each lookup would then time out after 10 s, and torch makes one for each connection."""
+"""The longest label of a domain name (RFC 1035). The engine's DNS server does not answer reverse lookups of longer
+names: each lookup would time out after 10 s, and torch looks up a name for each connection."""
 
 
 def container_name(prefix: str, user: str, server: str) -> str:
     """Return the unique name of a server's container, with at most `LABEL_LENGTH` characters.
 
-    The names of ``user`` and ``server`` are cut if they are too long together; both then end in a hash.
+    If the name would be too long, ``user`` and ``server`` are shortened, and each gets a hash as its suffix.
     """
     parts = [text for text in (user, server) if text]
     name = f"{prefix}-{'--'.join(slug(text) for text in parts)}"
@@ -23,5 +23,5 @@ def container_name(prefix: str, user: str, server: str) -> str:
 
 
 def slug(text: str) -> str:
-    """Return a unique name that engines accept; two of them joined by ``--`` are unique too."""
+    """Return a unique name that engines accept. Two such names remain unique if they are joined by ``--``."""
     return str(safe_slug(text)) if text else ""

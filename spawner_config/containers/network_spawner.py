@@ -1,4 +1,4 @@
-"""The base of the spawners of containers, which adds the user's network and the shared volumes to a server."""
+"""The base class of the container spawners, which connects a server to its user's network and mounts shared volumes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 
 class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
-    """A DockerSpawner whose servers are in the network of their user, with the volumes that users share."""
+    """A DockerSpawner that puts each server into its user's network and mounts the volumes that users share."""
 
     networks: ClassVar[UserNetworks]
     shared_volumes: ClassVar[SharedVolumes]
-    """All spawners of a hub share the networks and the volumes. A deployment's `configure` sets both on a subclass."""
+    """The networks and the shared volumes of the hub. They are class attributes, which `configure` sets on a subclass,
+    because all spawners of a hub must share them."""
     data_sets: Sequence[str] | None = None
-    """The server's volumes of FARANDOLE_SHARED_VOLUMES, None for all; set by its profile."""
+    """The volumes from FARANDOLE_SHARED_VOLUMES that the server's profile selects, or None for all of them."""
 
     @property
     def user_slug(self) -> str:
@@ -40,12 +41,12 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
 
     @abstractmethod
     async def remove_named(self, name: str) -> None:
-        """Remove the container or service of that name if it exists, running or not."""
+        """Remove the container or service with this name if it exists, whether or not it is running."""
 
     async def start(self) -> tuple[str, int]:
-        """Start the server in the network of its user; returns its address.
+        """Start the server in its user's network, and return its address.
 
-        Raises `SpawnException` if the network belongs to another user.
+        Raises `SpawnException` if the server cannot start, for example because the network belongs to another user.
         """
         try:
             self.network_name = await self.networks.hold(self.user.name, self.name)
@@ -54,35 +55,35 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
         try:
             address: tuple[str, int] = await super().start()
         except BaseException:
-            # Clean up after a cancellation too, because JupyterHub stops only servers that have begun to run. Remove
-            # the container by name, because its id is unknown while the engine is still creating it. Calls of
+            # Clean up after a cancellation too, because JupyterHub stops only servers that are already running. Remove
+            # the container by name, because its id is unknown while the engine is creating it. All calls of the
             # spawners run one after the other, so the removal runs after the creation.
             try:
                 await self.remove_named(self.object_name)
             finally:
-                # JupyterHub may have refused a stop in the meantime, see `poll_and_notify`.
+                # JupyterHub may have refused to stop the server in the meantime, see `poll_and_notify`.
                 self.start_polling()
             raise
         return address
 
     @property
     def user_groups(self) -> set[str]:
-        """The names of the user's groups at the hub."""
+        """The names of the user's JupyterHub groups."""
         return {group.name for group in self.user.groups}
 
     @property
     def homes(self) -> list[str]:
-        """The volumes that belong to the user alone."""
+        """The names of the volumes that only this user has."""
         return list(super().volume_binds)
 
     @property
     def volume_binds(self) -> dict[str, dict[str, str]]:
-        """The server's volumes: the user's home and the shared volumes."""
+        """The mounts of the server: the user's home and the shared volumes."""
         home: dict[str, dict[str, str]] = super().volume_binds
         return {**home, **self.shared_volumes.binds(self.user.name, self.user_groups, self.data_sets)}
 
     async def ensure_volumes(self) -> None:
-        """Create the user's home and the shared volumes if they are missing; raises `SpawnException`."""
+        """Create the user's home and the shared volumes if they do not exist; raises `SpawnException`."""
         try:
             await self.shared_volumes.claim_homes(self.homes, self.user.name)
             await self.shared_volumes.ensure(
@@ -92,7 +93,7 @@ class NetworkedSpawner(ReadinessSpawner, ImageSpawner):
             raise refused_start(str(exc), reason="volume") from exc
 
     async def run_post_stop_hook(self) -> None:
-        """Run the hook of every deployment, then release the network, no matter how the server ended."""
+        """Run the deployment's post-stop hook, then release the network even if the hook failed."""
         try:
             await maybe_future(super().run_post_stop_hook())
         finally:

@@ -1,4 +1,4 @@
-"""A network for each user, in which the user's containers reach each other, the hub and the proxy, and nothing else."""
+"""A network for each user, in which the user's servers reach only each other, the hub and the proxy."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ if TYPE_CHECKING:
     from spawner_config.containers.addresses import AddressRange
 
 NO_ADDRESS_OPTION = "com.docker.network.bridge.inhibit_ipv4"
-"""Leaves the host without an address in the network, so that containers cannot reach services of the host there."""
+"""This option gives the host no address in the network, so that containers cannot reach the host's services there."""
 ALREADY_CONNECTED = 403, "already exists in network"
-"""The engine's status and message. The message is needed because all refusals, even the filter's, have this status."""
+"""The HTTP status and message with which the engine refuses to connect a container twice. The message is compared too,
+because other refusals, for example by the engine filter, have the same status."""
 CLAIM_ATTEMPTS = 64
 ENGINE_ERRORS = (APIError, requests.RequestException)
-"""Refusals of the engine or its filter, and the errors of the client if one of them does not answer."""
+"""Errors of the engine or the engine filter, and of the connection to them."""
 
 
 class NetworkError(RuntimeError):
-    """Raised when a user's network cannot be created; the message has the reason and the remedy."""
+    """Raised when a user's network cannot be created. The message contains the reason and a remedy."""
 
 
 class UserNetworks:
     """The networks of a hub's users on one engine.
 
     - ``services`` maps the names of the containers that every user must reach to their names in the networks.
-    - One lock covers both the lookup and the creation: two servers of a user that start together share one network, and
-    two users never claim the same piece of the address range.
-    - The engine keeps all state, so the hub does not need to store any for a restart.
+    - A lock covers both the lookup and the creation of a network. Without it, two servers of a user that start at the
+      same time could create two networks, or two users could select the same subnet.
+    - The engine stores all networks, so the hub has nothing to restore after a restart.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class UserNetworks:
         internet: bool,
         mtu: int,
     ) -> None:
-        """Store what all networks share; ``internet`` says whether they have a route to the outside."""
+        """Store the options that all networks share; ``internet`` is whether servers can reach the internet."""
         self._client = client
         self._name = name
         self._services = services
@@ -71,13 +72,14 @@ class UserNetworks:
         return f"{self._name}-user-{slug(user)}"
 
     async def hold(self, user: str, server: str) -> str:
-        """Return the name of the user's network, created if missing, and keep it for ``server``.
+        """Create the user's network if it does not exist, keep it while ``server`` uses it, and return its name.
 
-        Raises `NetworkError`, and `ForeignObjectError` if the network belongs to another user.
+        Raises `NetworkError`, or `ForeignObjectError` if the network belongs to another user.
         """
         name = self.name_of(user)
         async with self._lock:
-            # Shield the call: if the start is cancelled, the lock must stay held until the engine is done.
+            # Shield the call, because the thread continues after a cancellation and the lock must be held until the
+            # thread ends.
             making = asyncio.ensure_future(asyncio.to_thread(self._ensure, name, user))
             try:
                 await asyncio.shield(making)
@@ -88,7 +90,7 @@ class UserNetworks:
         return name
 
     async def release(self, user: str, server: str) -> None:
-        """Release the network for ``server``, and remove the network if this was the user's last server."""
+        """Record that ``server`` no longer uses its user's network, and remove the network if no other server does."""
         name = self.name_of(user)
         async with self._lock:
             self._holders[name].discard((user, server))
@@ -96,11 +98,10 @@ class UserNetworks:
                 await asyncio.to_thread(self._remove_if_empty, name)
 
     def rejoin(self) -> None:
-        """Connect the services to the existing networks, because a recreated container has lost its connections.
+        """Connect the hub and the proxy to all existing networks, as recreated containers have lost their connections.
 
-        The hub calls this before it looks for its servers, so nothing else is using this object yet. If a service
-        cannot join a network, the hub logs this and `keep_joined` tries again later, so that the hub and other users
-        do not wait.
+        The hub calls this before it looks for running servers, when no other call can be in progress. An error does not
+        end the hub or delay the other users: it is logged, and `keep_joined` tries again later.
         """
         try:
             found = self._ours()
@@ -112,9 +113,9 @@ class UserNetworks:
             self._joined = not missed
 
     async def keep_joined(self, *, lost: bool) -> None:
-        """Connect the services again if one has lost its networks (``lost``), or if the last attempt failed.
+        """Connect the hub and the proxy again if one of them was recreated (``lost``) or if the last attempt failed.
 
-        Otherwise this sends no request to the engine, and no start waits for the lock.
+        Otherwise, this method sends no request to the engine and does not take the lock that starting servers need.
         """
         if self._joined and not lost:
             return
@@ -125,7 +126,7 @@ class UserNetworks:
         try:
             self._connect_services(self._client.inspect_network(network["Id"]))
         except (*ENGINE_ERRORS, NetworkError) as exc:
-            # This happens, for example, while the container is being recreated or the filter restarts.
+            # This can happen while the container is being recreated or while the engine filter is restarting.
             app_log.warning("The hub's parts cannot be connected to %s: %s", network["Name"], reason(exc))
             return False
         return True
@@ -159,8 +160,8 @@ class UserNetworks:
                     **self._specification(subnet),
                 )
             except APIError as exc:
-                # Something that the engine does not list, such as a route of the host, may overlap this subnet, so try
-                # the next one. A hub that was killed may also have just created the network.
+                # The subnet may overlap something that the engine does not list, such as a route of the host, so try
+                # the next subnet. The network can also exist already, if a hub that was killed had just created it.
                 refusal = exc
             network = self._inspect(name)
             if network is not None:
@@ -172,7 +173,7 @@ class UserNetworks:
         ) from refusal
 
     def _specification(self, subnet: IPv4Network) -> dict[str, Any]:
-        """Return the options of a network with these addresses, for the engine's client."""
+        """Return the engine client's arguments for a network with this subnet."""
         options = {MTU_OPTION: str(self._mtu)}
         return {
             "driver": "bridge",
@@ -181,11 +182,11 @@ class UserNetworks:
         }
 
     def _allocated(self, network: dict[str, Any]) -> dict[str, Any]:
-        """Return the network's description once it has addresses. A bridge has them as soon as it is created."""
+        """Return the network's description including its subnet. A bridge network has a subnet immediately."""
         return network
 
     def _endpoint(self, container: str, network: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - others need it
-        """Return the options of a service's connection to a network, for the engine's client."""
+        """Return the engine client's arguments for connecting a service to the network."""
         return {"aliases": [self._services[container]]}
 
     def _connect_services(self, network: dict[str, Any]) -> None:
@@ -198,7 +199,7 @@ class UserNetworks:
                     container, network["Id"], **self._endpoint(container, network)
                 )
             except APIError as exc:
-                # A stopped container is connected but not listed.
+                # The engine does not list stopped containers that are connected.
                 status, words = ALREADY_CONNECTED
                 if exc.status_code != status or words not in reason(exc):
                     raise
@@ -212,19 +213,19 @@ class UserNetworks:
         self._remove(network)
 
     def _has_servers(self, network: dict[str, Any]) -> bool:
-        """Whether the network has members other than the services."""
+        """Return whether the network has members other than the hub and the proxy."""
         return bool(_present(network) - set(self._services))
 
     def _remove(self, network: dict[str, Any]) -> None:
-        """Remove a network without members."""
+        """Remove a network that has no members."""
         self._client.remove_network(network["Id"])
 
 
 def _present(network: dict[str, Any]) -> set[str]:
-    """Return the names of the containers in a network; on a swarm, only of those on this machine."""
+    """Return the names of the running containers in a network; on a swarm, only of those on this machine."""
     return {container["Name"] for container in (network["Containers"] or {}).values()}
 
 
 def reason(exc: Exception) -> str:
-    """Return the message of one of `ENGINE_ERRORS`."""
+    """Return the message of one of the `ENGINE_ERRORS`."""
     return str(getattr(exc, "explanation", None) or exc)

@@ -1,4 +1,4 @@
-"""The proxy of the deployment with containers, whose container may be recreated at any time."""
+"""The proxy of a hub in containers, which restores its networks and routes after the proxy's container is recreated."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 class NetworkedProxy(QuietProxy):
-    """A proxy that gets its networks back together with its routes. The hub ignores its reports of activity."""
+    """A proxy that is reconnected to the users' networks when it has lost its routes."""
 
     networks: ClassVar[UserNetworks]
 
     async def check_routes(
         self, user_dict: dict[Any, Any], service_dict: dict[str, Any], routes: dict[str, Any] | None = None
     ) -> None:
-        """Restore the networks and routes of a recreated proxy; the hub calls this at its start and regularly.
+        """Restore the networks and routes of a recreated proxy; the hub calls this at its start and periodically.
 
-        A recreated proxy also lacks the hub's route. The networks come first, because the missing route is the only
-        sign that the proxy was recreated.
+        A missing route to the hub is the only sign that the proxy was recreated. The networks must therefore be
+        restored first, because restoring the routes removes this sign.
         """
         known = routes or await self.get_all_routes()
         await self.networks.keep_joined(lost=self.app.hub.routespec not in known)

@@ -1,4 +1,4 @@
-"""The settings of the deployment with containers; `.env.example` explains each of them."""
+"""The settings of the deployments with containers, which `.env.example` explains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _read_range(text: str) -> AddressRange:
 
 
 class DockerSettings(ServerSettings):
-    """The settings of one hub; ``mtu`` is in bytes."""
+    """The settings of a hub with containers; ``mtu`` is in bytes."""
 
     addresses: Annotated[InstanceOf[AddressRange], BeforeValidator(_read_range)] = Field(
         AddressRange(whole=IPv4Network(SUBNETS)), alias="FARANDOLE_SUBNETS", description=SUBNETS_WANTED

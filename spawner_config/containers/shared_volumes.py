@@ -1,4 +1,4 @@
-"""The volumes of users on an engine: labels homes with their users' names, and creates the volumes of groups."""
+"""Creates the volumes of users and groups, and checks that users get only volumes that belong to them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class SharedVolumeError(RuntimeError):
-    """Raised when a volume of a server is missing; the message names the volume and the remedy."""
+    """Raised when a volume that a server needs cannot be used. The message names the volume and a remedy."""
 
 
 class SharedVolumes:
-    """The shared volumes of the hub ``name`` on the engine behind ``client``, a client that nothing else uses."""
+    """The volumes of the hub ``name``; ``client`` is a client of the engine that no other object uses."""
 
     def __init__(self, client: docker.APIClient, shares: Shares, *, name: str) -> None:
         self._client = client
@@ -33,7 +33,7 @@ class SharedVolumes:
         self._lock = asyncio.Lock()
 
     def binds(self, user: str, groups: set[str], data_sets: Sequence[str] | None) -> dict[str, dict[str, str]]:
-        """Return the mounts of a user's server in the form of the engine's client; a profile names ``data_sets``."""
+        """Return the mounts of a server in the engine client's format; ``data_sets`` is the profile's selection."""
         data = {each.volume: {"bind": each.path, "mode": "ro"} for each in self._shares.data_of(data_sets)}
         folders = {
             each.volume(self._name): {"bind": each.path, "mode": "rw"} for each in self._shares.folders_of(user, groups)
@@ -41,9 +41,10 @@ class SharedVolumes:
         return {**data, **folders}
 
     async def claim_homes(self, homes: Iterable[str], user: str) -> None:
-        """Create these volumes if they are missing, and check that they belong to the user.
+        """Create the user's home volumes if they do not exist, and check that they belong to the user.
 
-        A volume from an earlier version has no label with the user's name and is accepted. Raises `ForeignObjectError`.
+        A volume from an earlier version has no label with its user's name, and is accepted. Raises
+        `ForeignObjectError`.
         """
         async with self._lock:
             for home in homes:
@@ -52,11 +53,11 @@ class SharedVolumes:
     async def ensure(
         self, user: str, groups: set[str], data_sets: Sequence[str] | None, *, image: str, network: str
     ) -> None:
-        """Create the missing volumes of `binds`; ``image`` and ``network`` are those of the server.
+        """Create the missing group volumes of a server, and check that its data volumes exist.
 
-        Raises `SharedVolumeError`.
+        ``image`` and ``network`` are those of the server. Raises `SharedVolumeError`.
         """
-        # The lock prevents two members from creating the same volume, and concurrent use of the client.
+        # Members of a group must not create its volume twice, and the client does not support concurrent calls.
         async with self._lock:
             for data in self._shares.data_of(data_sets):
                 await asyncio.to_thread(self._check, data)
@@ -70,7 +71,7 @@ class SharedVolumes:
         check_owner("volume", home, (found["Labels"] or {}).get(OWNER_LABEL), user)
 
     def _driver_options(self, home: str) -> dict[str, Any]:  # noqa: ARG002 - swarms need it
-        """Return the options of a home's volume for the engine's client."""
+        """Return the engine client's options for a home volume."""
         return {}
 
     def _check(self, data: DataSet) -> None:
@@ -88,10 +89,10 @@ class SharedVolumes:
         return True
 
     def _ensure_folder(self, folder: GroupFolder, image: str, network: str) -> None:
-        """Create the volume of a group with a container that never runs.
+        """Create the volume of a group by means of a container that is never started.
 
-        The engine gives a new volume the owner of the image's folder at its first mount point. The folder of a group
-        does not exist in the image, so its volume would otherwise belong to root.
+        When a new volume is first mounted, the engine gives it the owner of the image's directory at the mount point.
+        The image contains /groups but no directories for individual groups, for which the volume would belong to root.
         """
         volume = folder.volume(self._name)
         if self._is_there(volume):

@@ -1,4 +1,4 @@
-"""The deployment on one machine with containers: one for the hub, one for the proxy and one for each server."""
+"""The deployment on one machine, with a container for the hub, for the proxy and for each server."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ SHARED_MEMORY = "1g"
 
 
 class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
-    """A container for each server, in the network of its user; the user's home is a persistent volume."""
+    """Runs each server in a container, in its user's network and with a volume as the user's home."""
 
     async def create_object(self) -> Any:
-        """Create the container once all its volumes exist."""
+        """Create the container after creating its volumes."""
         await self.ensure_volumes()
         return await super().create_object()
 
     async def remove_object(self) -> None:
-        """Remove the container, running or not."""
+        """Remove the container, whether or not it is running."""
         await self.remove_named(self.object_id)
 
     async def remove_named(self, name: str) -> None:
-        """Remove the container of that name or id if it exists."""
+        """Remove the container with this name or id if it exists."""
         try:
             await self.docker("remove_container", name, v=True, force=True)
         except docker.errors.APIError as exc:
-            # The container is already removed, or its removal is in progress.
+            # The container does not exist (404), or the engine is already removing it (409).
             if exc.status_code not in {404, 409}:
                 raise
 
     async def stop_object(self) -> None:
-        """Stop the container. The engine kills it if it does not stop within some seconds."""
+        """Stop the container. The engine kills its processes if they have not ended after `STOP_SECONDS`."""
         try:
             await self.docker("stop", self.container_id, timeout=STOP_SECONDS)
         except docker.errors.NotFound:
@@ -56,12 +56,13 @@ class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
 
 
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
-    """Set up a hub whose servers are containers on the same machine."""
+    """Configure a hub whose servers are containers on the same machine."""
     deployment = DockerSettings.from_environment(os.environ)
     configure_hub(c, settings, profile_set, deployment)
     connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
     networks = user_networks(c, deployment, UserNetworks, connect())
-    # Set these on a class: traitlets would copy a setting for each spawner, but all must share one lock.
+    # Set these as class attributes, because traitlets would copy a configured value for each spawner, while all
+    # spawners must share the same objects.
     shared = {
         "networks": networks,
         "shared_volumes": SharedVolumes(connect(), deployment.shares, name=deployment.name),
@@ -81,12 +82,13 @@ def configure_containers(c: Any, deployment: DockerSettings) -> None:
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "pids_limit": PROCESSES,
-        # Data loader workers and NCCL pass tensors through shared memory. Docker's default of 64 MB causes "Bus error".
+        # Data loader workers and NCCL exchange tensors in shared memory. Docker's default of 64 MB would cause "Bus
+        # error".
         "shm_size": SHARED_MEMORY,
         "log_config": {"type": "json-file", "config": {"max-size": "20m", "max-file": "2"}},
     }
 
 
 def limit_swap(spawner: Any, _profile: Profile) -> None:
-    """Count swap towards the memory limit. By default a server may swap that much again, and all servers slow down."""
+    """Include swap in the memory limit. By default, a server may swap as much again, which slows down all servers."""
     spawner.extra_host_config = {**spawner.extra_host_config, "memswap_limit": spawner.mem_limit}

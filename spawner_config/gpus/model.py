@@ -1,6 +1,6 @@
-"""The GPUs of a host and a server's request for some of them.
+"""The GPUs of a machine, and the requests of servers for GPUs.
 
-Standard library only: `make doctor` imports this module on machines without packages.
+This module imports only the standard library, because `make doctor` uses it on machines without any packages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from spawner_config.roles import is_worker
 from spawner_config.settings import ProfileError
 
 Key: TypeAlias = tuple[str, str]
-"""Identifies a server: the name of its user, then the name of the server."""
+"""Identifies a server by the name of its user and its own name."""
 
 GPU_ID = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Za-z-]+")
 GPU_CLASS = re.compile(r"[a-z0-9][a-z0-9-]{0,29}")
@@ -22,18 +22,17 @@ EXAMPLE = "0:rtx-2080-ti,1:rtx-2080-ti"
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU of the host.
+    """A GPU of this machine.
 
-    ``id`` is the index or UUID that the engine knows, ``gpu_class`` a short name that the administrator chooses.
-
-    Raises `ProfileError`.
+    ``id`` is the index or UUID by which the engine identifies the GPU; ``gpu_class`` is a short name that the
+    administrator chooses. Raises `ProfileError` for invalid values.
     """
 
     id: str
     gpu_class: str
 
     def __post_init__(self) -> None:
-        """Refuse invalid values."""
+        """Raise `ProfileError` for invalid values."""
         if not isinstance(self.id, str) or not GPU_ID.fullmatch(self.id):
             raise ProfileError("The id of a GPU must be text such as '0' or 'GPU-<uuid>'.")
         if not isinstance(self.gpu_class, str) or not GPU_CLASS.fullmatch(self.gpu_class):
@@ -41,7 +40,7 @@ class Gpu:
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
-    """Return the GPUs of FARANDOLE_GPUS, such as ``0:rtx-2080-ti,1:rtx-2080-ti``; raises `ProfileError`."""
+    """Return the GPUs in FARANDOLE_GPUS, such as ``0:rtx-2080-ti,1:rtx-2080-ti``; raises `ProfileError`."""
     pairs = [item.strip().partition(":") for item in text.split(",") if item.strip()]
     try:
         return distinct(tuple(Gpu(id=gpu_id, gpu_class=gpu_class) for gpu_id, _, gpu_class in pairs))
@@ -50,7 +49,7 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
 
 
 def distinct(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Return ``gpus``; raises `ProfileError` if two of them have the same id."""
+    """Return ``gpus`` unchanged; raises `ProfileError` if two of them have the same id."""
     if len({gpu.id for gpu in gpus}) < len(gpus):
         raise ProfileError("The id of a GPU must be different for each GPU.")
     return gpus
@@ -58,10 +57,11 @@ def distinct(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuRequest:
-    """A server's request: ``count`` GPUs of a class (None: any class), with ``together`` workers in one start.
+    """A server's request for ``count`` GPUs of a class; ``gpu_class`` None accepts any class.
 
-    The pool serves the waiting workers of a cluster together. If it served each worker alone, two clusters could each
-    hold half of the GPUs that they need, and wait for each other forever.
+    ``together`` is the number of workers that are started together, and that get their GPUs at the same time. If each
+    worker got its GPUs separately, two clusters could each hold half of the GPUs that they need and wait for each other
+    forever.
     """
 
     user: str
@@ -72,10 +72,10 @@ class GpuRequest:
 
     @property
     def key(self) -> Key:
-        """The key of the server that requests GPUs."""
+        """The key of the server that requests the GPUs."""
         return self.user, self.server
 
     @property
     def cluster(self) -> Key:
-        """The key of the group that the pool serves together: the worker's cluster, or the server alone."""
+        """The key of the servers that get GPUs together: the worker's cluster, or the server alone."""
         return (self.user, self.server.rpartition("-w")[0] + "-w") if is_worker(self.server) else self.key

@@ -1,7 +1,7 @@
-"""The GPUs of the host, their holders and the queue. Each GPU belongs to one server, in the order of requests.
+"""Assigns the GPUs of a machine to servers, in the order of their requests.
 
-Only `GpuPool.acquire` awaits, and only after it has taken its place in the queue. All of this runs on the event loop of
-the hub, so no lock is needed to keep two servers from getting the same GPU.
+The pool needs no lock. It runs on the hub's event loop, and only `GpuPool.acquire` awaits, after it has added its
+request to the queue. Two servers can therefore never get the same GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NoGpuError(RuntimeError):
-    """Raised when a server requests GPUs that are not free, or more GPUs than this host has."""
+    """Raised if not enough GPUs are free for a request that may not wait, or if this machine has too few GPUs."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class _Waiter:
 
 
 class GpuPool:
-    """The GPUs of one host, their holders, and the queue for them."""
+    """The GPUs of a machine, the servers that hold them, and the queue of servers that wait for them."""
 
     def __init__(self, gpus: Sequence[Gpu]) -> None:
         """Start with all GPUs free."""
@@ -39,15 +39,15 @@ class GpuPool:
         self._queue: dict[Key, _Waiter] = {}
         self._changed = asyncio.Event()
         self.releases = GpuRelease(self.release)
-        """The removals of containers whose GPUs are not free yet; the spawners add to these."""
+        """Containers that are being removed and therefore still hold their GPUs; the spawners add them."""
         self.complete = False
-        """Whether the pool knows all GPUs that servers held before the hub started; the spawners set this attribute."""
+        """Whether the pool knows all GPUs that servers have held since before the hub started. The spawners set this
+        attribute."""
 
     async def acquire(self, request: GpuRequest, *, wait: bool = False) -> tuple[str, ...]:
-        """Return the ids of GPUs that now belong to the server, after waiting in the queue if ``wait`` is true.
+        """Assign GPUs to a server and return their ids; if ``wait`` is true, wait in the queue until enough are free.
 
-        Raises:
-            NoGpuError: no GPU is free and the server may not wait, or the host has too few.
+        Raises: NoGpuError: Not enough GPUs are free and ``wait`` is false, or the machine does not have enough GPUs.
         """
         self._check_possible(request)
         waiter = self._queue[request.key] = _Waiter(request)
@@ -58,19 +58,20 @@ class GpuPool:
         try:
             await waiter.granted
         except BaseException:
-            # A cancelled start leaves the queue, and gives back GPUs that it received at the same moment.
+            # Leave the queue if the start is cancelled, and return any GPUs that were granted just before the
+            # cancellation.
             self._queue.pop(request.key, None)
             self.release(request.key)
             raise
         return self.held(request.key)
 
     def release(self, key: Key) -> None:
-        """Free the GPUs of a server, if any, and serve the queue."""
+        """Free the GPUs that a server holds, if any, and assign them to waiting servers."""
         self._held.pop(key, None)
         self._serve()
 
     def restore(self, key: Key, ids: Iterable[str]) -> None:
-        """Record the GPUs of a server that started before this hub did."""
+        """Record the GPUs of a server that was started before the hub restarted."""
         self._held.setdefault(key, tuple(ids))
 
     def held(self, key: Key) -> tuple[str, ...]:
@@ -78,15 +79,15 @@ class GpuPool:
         return self._held.get(key, ())
 
     def total(self, gpu_class: str | None = None) -> int:
-        """Return the number of GPUs of a class."""
+        """Return the number of GPUs of a class; None counts all classes."""
         return len(self._of_class(gpu_class))
 
     def free(self, gpu_class: str | None = None) -> int:
-        """Return the number of free GPUs of a class."""
+        """Return the number of free GPUs of a class; None counts all classes."""
         return len(self._free(gpu_class))
 
     def holders(self, gpu_class: str | None = None) -> dict[str, int]:
-        """Return the number of GPUs of a class that each user holds."""
+        """Return how many GPUs of a class each user holds, without users who hold none."""
         ids = set(self._of_class(gpu_class))
         counts = Counter({user: 0 for user, _ in self._held})
         for (user, _), held in self._held.items():
@@ -94,11 +95,11 @@ class GpuPool:
         return {user: number for user, number in sorted(counts.items()) if number}
 
     def waiting(self, gpu_class: str | None = None) -> list[Key]:
-        """Return the servers that wait for GPUs of a class, in order."""
+        """Return the servers that wait for GPUs of a class, in the order of the queue."""
         return [key for key, waiter in self._queue.items() if _compete(waiter.request.gpu_class, gpu_class)]
 
     def public(self) -> dict[str, dict[str, Any]]:
-        """Return the state that every user may see, as JSON: total, free, holders and waiting for each class."""
+        """Return the state that all users may see, for JSON: total, free, held and waiting for each class."""
         return {
             name: {
                 "total": self.total(name),
@@ -110,7 +111,7 @@ class GpuPool:
         }
 
     def place(self, key: Key) -> tuple[int, str] | None:
-        """Return a server's place in the queue, from 1, and a message for its user; None if it is not waiting."""
+        """Return a server's position in the queue, starting at 1, and a message for its user; None if not waiting."""
         waiter = self._queue.get(key)
         if waiter is None:
             return None
@@ -123,14 +124,14 @@ class GpuPool:
         )
 
     async def changes(self) -> AsyncIterator[None]:
-        """Yield now, and after each change of holders or queue."""
+        """Yield immediately, and again after each change of the held GPUs or the queue."""
         while True:
             changed = self._changed
             yield
             await changed.wait()
 
     def _serve(self) -> None:
-        """Give GPUs to waiting servers in order; no server overtakes another that needs the same class."""
+        """Assign free GPUs to waiting servers in order; no server overtakes another one that needs the same class."""
         kept: set[str] = set()
         for group in self._groups():
             chosen = self._choose(group, kept)
@@ -146,7 +147,7 @@ class GpuPool:
         self._changed = asyncio.Event()
 
     def _groups(self) -> list[list[_Waiter]]:
-        """Return the groups in the queue whose workers have all arrived, in the order in which they became complete."""
+        """Return the groups whose workers have all requested GPUs, in the order in which the groups became complete."""
         members: dict[Key, list[_Waiter]] = {}
         complete = []
         for waiter in self._queue.values():

@@ -1,4 +1,4 @@
-"""Frees the GPUs of a server once the engine has removed the server's container."""
+"""Frees the GPUs of a server after the engine has removed the server's container."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spawner_config.gpus.model import Key
 
 Remove: TypeAlias = "Callable[[], Awaitable[str | None]]"
-"""Tries once to remove a container; returns None if it is gone, else its name and why it still exists."""
+"""Tries once to remove a container. Returns None if the container no longer exists, else its name and the reason."""
 
 TIMEOUT = 600.0
 FIRST_PAUSE = 0.1
@@ -21,14 +21,14 @@ LONGEST_PAUSE = 5.0
 
 
 class GpuRelease:
-    """The containers that are being removed, and those that the engine did not remove within ``timeout`` seconds.
+    """The containers that are being removed, and those that could not be removed within ``timeout`` seconds.
 
-    A container that was not removed keeps its GPUs, since two servers must never share one. The next request for GPUs
-    tries the removal again.
+    A container that was not removed keeps its GPUs, because two servers must never share a GPU. The next request for
+    GPUs tries the removal again.
     """
 
     def __init__(self, free: Callable[[Key], None], timeout: float = TIMEOUT) -> None:
-        """Start without containers; calls ``free`` for each server whose container has been removed."""
+        """Start with no removals; ``free`` is called for each server whose container has been removed."""
         self.timeout = timeout
         self._free = free
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -36,7 +36,7 @@ class GpuRelease:
         self._refusals: dict[Key, str] = {}
 
     def begin(self, key: Key, remove: Remove) -> asyncio.Task[None]:
-        """Begin, or continue, to remove the container of a server."""
+        """Start to remove a server's container, unless the removal is already in progress, and return its task."""
         if key not in self._tasks:
             self._stuck.pop(key, None)
             self._tasks[key] = asyncio.create_task(self._end(key, remove))
@@ -44,16 +44,16 @@ class GpuRelease:
         return self._tasks[key]
 
     def retry(self) -> None:
-        """Try again to remove all containers that were not removed in time."""
+        """Try again to remove the containers that were not removed in time."""
         for key, remove in list(self._stuck.items()):
             self.begin(key, remove)
 
     def in_progress(self) -> list[asyncio.Task[None]]:
-        """Return the removals in progress."""
+        """Return the tasks of the removals in progress."""
         return [task for task in self._tasks.values() if not task.done()]
 
     def refusal(self, key: Key) -> str | None:
-        """Return the name of a server's container and why it still exists; None if no removal has failed."""
+        """Return why a server's container still exists, with its name; None if no attempt has failed."""
         return self._refusals.get(key)
 
     def stuck(self) -> list[Key]:

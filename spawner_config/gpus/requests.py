@@ -1,4 +1,4 @@
-"""Requests for GPUs to an engine in one of two forms: NVIDIA's runtime or hook, or the Container Device Interface."""
+"""Formats requests for GPUs as an engine expects them, for NVIDIA's runtime or the Container Device Interface (CDI)."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ if TYPE_CHECKING:
 REQUEST_FORMS = ("auto", "nvidia", "cdi")
 KIND = "nvidia.com/gpu"
 REFUSALS = ("could not select device driver", "CDI device injection failed", "unknown device")
-"""Phrases in the errors of an engine that cannot attach a GPU to a starting container."""
+"""Phrases that occur in an engine's error message if it cannot attach a GPU to a starting container."""
 
 
 def offered_form(info: dict[str, Any]) -> str | None:
-    """Return the form of requests that an engine accepts, from its ``docker info``; None if it cannot attach GPUs."""
+    """Return the form of GPU requests that an engine supports, according to ``docker info``; None without support."""
     if "nvidia" in (info.get("Runtimes") or {}):
         return "nvidia"
     devices = info.get("DiscoveredDevices")
-    # Engines from 25 to 28.2 list the folders of the CDI files but not the devices.
+    # Engines 25 to 28.2 report the CDI folders but not the devices, so assume that these engines have GPUs.
     found = devices is None or any(str(device.get("ID", "")).startswith(KIND) for device in devices)
     return "cdi" if info.get("CDISpecDirs") and found else None
 
 
 def device_requests(form: str, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the ``DeviceRequests`` of a container for GPUs, given by index or UUID."""
+    """Return the ``DeviceRequests`` for a container; ``ids`` are indices or UUIDs of GPUs."""
     names = [f"{KIND}={each}" for each in ids] if form == "cdi" else list(ids)
     return [{"driver": form, "device_ids": names, "capabilities": [["gpu"]]}]
 
 
 def gpu_environment(env: dict[str, str], *, has_gpus: bool) -> dict[str, str]:
-    """Return a server's environment, in which only the engine can set the visible GPUs.
+    """Return a server's environment without NVIDIA_VISIBLE_DEVICES, so that only the engine can select GPUs.
 
-    If NVIDIA's runtime is the engine's default, an image that sets NVIDIA_VISIBLE_DEVICES would get all GPUs.
+    A server without GPUs gets the value "void". Otherwise, if NVIDIA's runtime is the engine's default runtime, a
+    server would get all GPUs when its image sets this variable.
     """
     rest = {name: value for name, value in env.items() if name != "NVIDIA_VISIBLE_DEVICES"}
     return rest if has_gpus else {**rest, "NVIDIA_VISIBLE_DEVICES": "void"}

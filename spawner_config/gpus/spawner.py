@@ -1,4 +1,4 @@
-"""Servers with GPUs. `GpuPool` assigns the GPUs, the engine attaches them, and they are free after the server stops."""
+"""Runs servers with GPUs that `GpuPool` assigns to them before the start and takes back after the stop."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ RETRY_SECONDS = 5.0
 
 
 class GpuSpawner(BurstSpawner):
-    """A DockerSpawner that takes GPUs before a server starts, and frees them once its container is removed.
+    """A DockerSpawner that acquires GPUs before a server starts, and frees them after its container is removed.
 
-    The stored state of a server lists its GPUs, so that the hub knows them after a restart. Containers must be removed
-    when they stop (``remove = True``), because an engine that restarts an old container also attaches the old GPUs.
+    The stored state of a server contains its GPUs, so that the hub still knows them after a restart. Containers must be
+    removed when they stop (``remove = True``), because an engine that restarts a container attaches its old GPUs again.
     """
 
     gpu_pool: ClassVar[GpuPool]
-    """Shared by all spawners of a hub; a class attribute, since traitlets would copy it for each of them."""
+    """The pool that all spawners of a hub share. It is a class attribute, because traitlets would copy it for each
+    spawner."""
     extra_host_config: dict[str, Any]
 
     gpus = Integer(0, min=0, help="The number of GPUs of the server; set by its profile.")
@@ -58,26 +59,27 @@ class GpuSpawner(BurstSpawner):
 
     @property
     def only_waiting(self) -> int:
-        """The number of servers that wait for a GPU."""
+        """The number of servers that are waiting for a GPU."""
         return len(self.gpu_pool.waiting())
 
     _nothing_started = False
 
     def clear_state(self) -> None:
-        """Forget the last start; JupyterHub calls this before each start and after each end."""
+        """Forget the last start; JupyterHub calls this before each start and after each stop."""
         super().clear_state()
         self._nothing_started = True
 
     async def poll(self) -> Any:
-        """Return None while the server runs; after a refused start, return 0 without a request to the engine.
+        """Return None while the server is running, else its exit status, or 0 if no container was created.
 
-        A refused start has no container, so no request is needed. Skipping it matters: while the hub cleans up after a
-        start, requests for the progress get "is not starting" instead of the reason for the refusal.
+        A start that was refused before it created a container needs no request to the engine. A request would delay the
+        hub's cleanup. During the cleanup, requests for the progress of the start are answered with "is not starting"
+        instead of the reason for the refusal.
         """
         return 0 if self._nothing_started else await super().poll()
 
     async def run_pre_spawn_hook(self) -> None:
-        """Take the GPUs here and not in `start`, since ``start_timeout`` does not limit the time in the queue."""
+        """Acquire the GPUs here and not in `start`, because ``start_timeout`` must not limit the time in the queue."""
         await super().run_pre_spawn_hook()
         self._find_leftovers()
         await self._old_container_gone()
@@ -90,7 +92,7 @@ class GpuSpawner(BurstSpawner):
             await self._take_gpus()
 
     async def start(self) -> Any:
-        """Start the server with its GPUs; the user sees an error if a GPU is missing."""
+        """Start the server with its GPUs; raises `SpawnException` with a remedy if the engine cannot attach them."""
         self._nothing_started = False
         ids = self.gpu_pool.held(self.key)
         others = {key: value for key, value in self.extra_host_config.items() if key != "device_requests"}
@@ -108,36 +110,36 @@ class GpuSpawner(BurstSpawner):
             ) from exc
 
     async def run_post_stop_hook(self) -> None:
-        """Free the GPUs. JupyterHub calls this whenever a server ends: after a stop, a crash or a failed start."""
+        """Free the GPUs. JupyterHub calls this whenever a server has ended, even after a crash or a failed start."""
         try:
             await maybe_future(super().run_post_stop_hook())
         finally:
             await self._old_container_gone()
 
     def get_env(self) -> dict[str, str]:
-        """Return the server's environment, in which only the engine can set the visible GPUs."""
+        """Return the server's environment, in which only the engine can select the visible GPUs."""
         return gpu_environment(super().get_env(), has_gpus=bool(self.gpu_pool.held(self.key)))
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state that the hub stores, with the GPUs until they are free."""
+        """Return the state to store, which contains the server's GPUs until they are free."""
         state: dict[str, Any] = super().get_state()
         ids = self.gpu_pool.held(self.key)
         return {**state, "gpu_ids": list(ids)} if ids else state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore a server that started before this hub did.
+        """Restore the GPUs of a server that was started before the hub restarted.
 
-        Once the pool is complete, the pool has newer data than the state, which still names GPUs that became free after
-        a slow removal. The spawn page loads the state too, so this method must not restore such GPUs.
+        Once the pool is complete, the pool is more recent than the stored state, which can still list GPUs that became
+        free after a slow removal. Such GPUs must not be restored when the spawn page loads the state.
         """
         super().load_state(state)
         if state.get("gpu_ids") and not self.gpu_pool.complete:
             self.gpu_pool.restore(self.key, state["gpu_ids"])
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the events of the spawn page and of `%cluster start`; ``queue`` is the place in the queue.
+        """Yield the progress events of a start, for the spawn page and `%cluster start`.
 
-        The hub closes this generator when the start has ended.
+        ``queue`` is the position in the queue. The hub closes this generator at the end of the start.
         """
         async for event in super().progress():
             yield event
@@ -167,14 +169,14 @@ class GpuSpawner(BurstSpawner):
         except NoGpuError as exc:
             raise _no_gpu(str(exc)) from exc
         self.log.info("%s has GPU %s", self._log_name, ", ".join(ids))
-        # Store the GPUs before the container exists, so that a hub that restarts after a crash finds both.
+        # Store the GPUs before the container exists, so that the hub can find both after a crash.
         self.orm_spawner.state = self.get_state()
         self.user.db.commit()
 
     async def _removals_done(self) -> None:
-        """Return when enough GPUs are free, or when no removal is in progress, or after 5 s.
+        """Wait until enough GPUs are free or no removal is in progress, for at most `RETRY_SECONDS`.
 
-        Without this wait, the hub would refuse a request although the engine is about to free the GPUs.
+        Without this wait, the hub would refuse a request for GPUs that the engine is about to free.
         """
         pool, loop = self.gpu_pool, asyncio.get_running_loop()
         end = loop.time() + RETRY_SECONDS
@@ -182,7 +184,7 @@ class GpuSpawner(BurstSpawner):
             await asyncio.wait(removals, timeout=end - loop.time(), return_when=asyncio.FIRST_COMPLETED)
 
     async def _request_form(self) -> str:
-        """Return the form of requests for GPUs; raises `SpawnException` if the engine supports none."""
+        """Return the form of GPU requests for this engine; raises `SpawnException` if it does not support GPUs."""
         if self.gpu_request_form != "auto":
             return str(self.gpu_request_form)
         form = offered_form(await self.docker("info"))
@@ -195,9 +197,9 @@ class GpuSpawner(BurstSpawner):
         return form
 
     def _find_leftovers(self) -> None:
-        """Record the GPUs of servers that a killed hub was stopping.
+        """Find the GPUs of servers that were stopping when the hub was killed, and remove their containers.
 
-        JupyterHub itself loads all running servers before any server can start.
+        JupyterHub loads all other servers with GPUs before any server can start.
         """
         if self.gpu_pool.complete:
             return
@@ -208,7 +210,7 @@ class GpuSpawner(BurstSpawner):
         self.gpu_pool.complete = True
 
     async def _old_container_gone(self) -> None:
-        """Return when the server's last container is removed and its GPUs are free, or after 30 s."""
+        """Wait until the server's last container is removed and its GPUs are free, for at most `GONE_SECONDS`."""
         ids = self.gpu_pool.held(self.key)
         if not ids:
             return
@@ -218,41 +220,42 @@ class GpuSpawner(BurstSpawner):
             self.log.warning("GPU %s stays taken, the engine has not removed %s", ", ".join(ids), reason)
 
     def end_container(self) -> asyncio.Task[None]:
-        """Begin, or continue, to remove the container and to free its GPUs."""
+        """Start to remove the container and free its GPUs, unless this is already in progress; return the task."""
         return self.gpu_pool.releases.begin(self.key, self._remove_container)
 
     async def _remove_container(self) -> str | None:
-        """Try to remove the container; returns None, or its name and the reason why it still exists."""
-        # Remove it by name, because the id of the container may be unknown after a cancelled start.
+        """Try to remove the container; return None if it no longer exists, else its name and the reason."""
+        # Use the container's name, because its id can be unknown after a cancelled start.
         try:
             await self.docker("remove_container", self.object_name, v=True, force=True)
         except docker.errors.NotFound:
             return None
         except (docker.errors.APIError, requests.RequestException) as exc:
-            # The removal is in progress (409), or the engine refuses or does not answer: the GPUs are not free.
+            # The GPUs are not free yet if the removal is in progress (409), or if the engine refuses it or does not
+            # answer.
             self.log.debug("Container %s is not gone yet: %s", self.object_name, exc)
             return f"{self.object_name}: {getattr(exc, 'explanation', None) or exc}"
         return f"{self.object_name}: its removal is in progress"
 
 
 class GpuHandler(APIHandler):  # type: ignore[misc]
-    """``GET /hub/api/farandole/gpus``: total, free and held GPUs of each class, for all logged-in users."""
+    """``GET /hub/api/farandole/gpus`` returns the GPUs of each class (total, free, held) to any logged-in user."""
 
     gpu_pool: ClassVar[GpuPool]
 
     async def get(self) -> None:
-        """Answer with the public state of the pool."""
+        """Send the public state of the pool; answer 403 without a login or token."""
         if self.current_user is None:
             raise HTTPError(403, "Log in, or send a token.")
         self.finish(self.gpu_pool.public())
 
 
 def configure_gpus(c: Any, profile_set: ProfileSet, environ: Mapping[str, str]) -> GpuPool:
-    """Configure the hub for GPUs; returns the pool, for the class of its spawners."""
+    """Configure the hub for GPUs, and return the pool, which must be set on the spawner class."""
     pool = GpuPool(profile_set.gpus)
     c.GpuSpawner.gpu_request_form = environ.get("FARANDOLE_GPU_REQUEST") or "auto"
     handler = type("GpuHandler", (GpuHandler,), {"gpu_pool": pool})
-    # `BurstSpawner.concurrent_starts` replaces this limit.
+    # `BurstSpawner.concurrent_starts` replaces this limit, which would also count servers that wait for GPUs.
     c.JupyterHub.concurrent_spawn_limit = 0
     c.JupyterHub.extra_handlers = [*(c.JupyterHub.get("extra_handlers") or []), (r"/api/farandole/gpus", handler)]
     return pool

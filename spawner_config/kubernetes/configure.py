@@ -1,4 +1,4 @@
-"""The deployment on Kubernetes, with a pod for the hub, for the proxy and for each server."""
+"""Configures the deployment on Kubernetes, with a pod for the hub, for the proxy and for each server."""
 
 from __future__ import annotations
 
@@ -25,29 +25,32 @@ if TYPE_CHECKING:
 
 USER_ID = 1000
 CPU_REQUEST = 0.1
-"""The CPU request of a server whose profile does not limit CPUs."""
+"""The CPU request, in cores, of a server whose profile does not limit CPUs."""
 SCRATCH = "ephemeral-storage"
 SCRATCH_REQUEST = "256Mi"
-"""Without this request, Kubernetes would reserve the whole limit for each server."""
+"""The request for local disk space. Without it, Kubernetes would reserve the full limit for each server."""
 STOP_SECONDS = 5
 END_SECONDS = 10
-"""How long a drained or preempted worker has to store its last records, in seconds."""
+"""The grace period in seconds in which a drained or preempted worker can store its last records."""
 GONE_NODE_SECONDS = 30
-"""How long a server on an unreachable node is kept; the default of Kubernetes is 300 s."""
+"""How long, in seconds, a server stays on a node that is not ready or unreachable; the default of Kubernetes is 300
+s."""
 START_SECONDS = 1200
-"""Long enough for the first start on a node, which may pull the image."""
+"""The time limit for a start in seconds, which includes pulling the image at the first start on a node."""
 QUEUE_SECONDS = 7 * 24 * 3600
 DNS_OPTIONS = {"ndots": "2", "timeout": "2", "attempts": "2"}
-"""torch looks up the name of each address that it connects to. A lookup without an answer should fail soon."""
+"""Limits on DNS lookups. torch looks up the name of each address to which it connects, and a lookup that gets no answer
+should fail soon."""
 ACCESS_LABELS = {"hub.jupyter.org/network-access-hub": "true", "hub.jupyter.org/network-access-proxy-http": "true"}
-"""The labels of Zero to JupyterHub's network policies, and of the hub's own policies."""
+"""Labels that give pods access to the hub and the proxy, under the network policies of this project and of Zero to
+JupyterHub."""
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 QUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 
 
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
-    """Set up a hub in a pod, with the proxy in another pod."""
+    """Configure a hub in a pod, with the proxy in another pod."""
     deployment = KubernetesSettings.from_environment(os.environ)
     configure_proxied_hub(
         c,
@@ -61,7 +64,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
 
 
 def front(settings: Settings, deployment: KubernetesSettings) -> Front:
-    """Return what is in front of the proxy: an Ingress or a load balancer, or a forwarded port on one's own machine."""
+    """Return how browsers reach the hub: by an Ingress, a load balancer, or a port forwarded to their own machine."""
     usual = DEFAULT_PORTS["https" if deployment.https else "http"]
     forwarded = not deployment.https and is_local(settings.public_domain)
     return Front(
@@ -72,18 +75,19 @@ def front(settings: Settings, deployment: KubernetesSettings) -> Front:
 
 
 def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: ProfileSet, *, proxy: str) -> None:
-    """Set up users' servers; ``proxy`` is the address at which they reach the hub's proxy."""
+    """Configure users' servers; ``proxy`` is the URL at which they reach the hub's proxy."""
     deployment.check_data(profile_set)
     needs = {profile.name: PodNeeds.of(profile) for profile in profile_set.profiles}
     c.JupyterHub.spawner_class = FarandoleKubeSpawner
-    # `FarandoleKubeSpawner.concurrent_starts` replaces this limit.
+    # `FarandoleKubeSpawner.concurrent_starts` replaces this limit, which would also count servers in a queue.
     c.JupyterHub.concurrent_spawn_limit = 0
     configure_pods(c, deployment)
     c.Spawner.poll_interval = 3
     c.Spawner.apply_user_options = OptionsHook(
         profile_set,
         python="python",
-        # A driver must wait longer than the hub; otherwise the driver never receives the scheduler's reason.
+        # A driver must wait longer than the hub does. Otherwise, it would give up before it receives the scheduler's
+        # reason.
         environment={"FARANDOLE_HUB_URL": proxy, "FARANDOLE_START_SECONDS": str(start_seconds(deployment, waits=True))},
         args=[],
         finish=lambda spawner, profile: set_profile(deployment, needs[profile.name], spawner, profile),
@@ -91,7 +95,7 @@ def configure_servers(c: Any, deployment: KubernetesSettings, profile_set: Profi
 
 
 def start_seconds(deployment: KubernetesSettings, *, waits: bool = False) -> int:
-    """Return how long a start may take outside a queue: the time to find a place, and the time to pull the image."""
+    """Return the time limit of a start outside a queue, in seconds: to find a node, and then to pull the image."""
     return START_SECONDS + (max(int(WAIT_SECONDS), deployment.place_seconds) if waits else deployment.place_seconds)
 
 
@@ -111,7 +115,8 @@ def configure_pods(c: Any, deployment: KubernetesSettings) -> None:
     pods.container_security_context = {"runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}
     pods.allow_privilege_escalation = False
     pods.extra_pod_config = {
-        # The hub starts a new, empty server instead.
+        # Do not restart the container, because the new process would have lost the state. The user or the driver starts
+        # a new server instead.
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": END_SECONDS,
@@ -127,7 +132,10 @@ def configure_pods(c: Any, deployment: KubernetesSettings) -> None:
 
 
 def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
-    """Apply a profile to a server's pod, with assignments only: the hub keeps the spawner for the next start."""
+    """Apply a profile to a server's spawner.
+
+    This function only assigns attributes and never extends them, because the hub reuses the spawner for the next start.
+    """
     spawner.image = deployment.image_of(profile)
     spawner.mem_limit = profile.memory or deployment.memory
     spawner.mem_guarantee = needs.memory_request or spawner.mem_limit
@@ -135,7 +143,7 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
     gpus = {deployment.gpu_resource: str(profile.gpus)} if profile.gpus else {}
     spawner.extra_resource_limits = {**gpus, SCRATCH: needs.scratch or deployment.scratch}
     spawner.extra_resource_guarantees = {SCRATCH: SCRATCH_REQUEST}
-    # A training job with priority must not preempt a notebook server, because that server may drive other jobs.
+    # A training job with priority must not preempt a notebook server, because its driver may control other jobs.
     spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else deployment.notebook_priority) or ""
     place_pod(deployment, needs, spawner, profile)
     plan = VolumePlan.of(
@@ -150,7 +158,7 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
 
 
 def place_pod(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:
-    """Set the required and the preferred nodes of the pod."""
+    """Set the nodes that the pod requires, prefers and tolerates."""
     kind = {deployment.gpu_class_label: profile.gpu_class} if profile.gpu_class else {}
     spawner.node_selector = {**kind, **needs.node_selector}
     spawner.node_affinity_preferred = needs.preferred()
@@ -158,7 +166,7 @@ def place_pod(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, pro
         {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
         for state in ("not-ready", "unreachable")
     ]
-    # Many clusters use this taint to keep pods without GPUs off the nodes that have GPUs.
+    # Many clusters use this taint to keep pods that need no GPU away from nodes with GPUs.
     gpus = [{"key": deployment.gpu_resource, "operator": "Exists"}] if profile.gpus else []
     spawner.tolerations = [
         *gpus,
@@ -172,15 +180,15 @@ def place_pod(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, pro
 
 
 def cluster_label(server: str) -> dict[str, str]:
-    """Return the label of a worker's cluster; none for a notebook server."""
+    """Return the label with a worker's cluster, or no label for a notebook server."""
     return {CLUSTER_LABEL: safe_slug(server.rpartition("-w")[0])} if is_worker(server) else {}
 
 
 def queue_labels(queue: str | None, user: str, server: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels with which a pod waits in a queue of Kueue; none without a queue.
+    """Return the labels that put a pod into a queue of Kueue, or no labels if ``queue`` is None.
 
-    The workers of a cluster's start form a group, which Kueue admits as one. Workers that are added later, or replace a
-    lost worker, wait alone, because a group cannot grow.
+    Workers that are started together form a group, which Kueue admits as a whole. A worker that is added later or that
+    replaces a lost worker waits alone, because a group cannot grow.
     """
     if queue is None:
         return {}

@@ -1,4 +1,4 @@
-"""Keeps KubeSpawner's watches of pods and events alive, because the hub learns the state of its servers from them."""
+"""Restarts KubeSpawner's watches of pods and events, from which the hub learns the state of its servers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ if TYPE_CHECKING:
 
 
 class WatchingSpawner(KubeSpawner):  # type: ignore[misc]
-    """A KubeSpawner whose watches continue even if the API server was down for more than a minute."""
+    """A KubeSpawner whose watches continue even if the API server was unavailable for more than a minute."""
 
     async def _start_reflector(self, kind: str, reflector_class: type[ResourceReflector], **options: Any) -> Any:
         key = self._get_reflector_key(kind)
         try:
             return await super()._start_reflector(kind, reflector_class, **options)
         except BaseException:
-            # A watch that has never loaded would report no pods, and the hub would treat every server as dead.
+            # Discard a watch whose first request failed. It would report no pods, so the hub would treat every server
+            # as dead.
             if _never_loaded(self.reflectors.get(key)):
                 del self.reflectors[key]
             raise
@@ -36,7 +37,7 @@ class WatchingSpawner(KubeSpawner):  # type: ignore[misc]
 def keep_watching(reflector: ResourceReflector | None) -> None:
     """Restart a watch that has stopped, as KubeSpawner's watches do after a minute without the API server.
 
-    The watch keeps the last known state until the first new answer.
+    The watch keeps the last known state until the API server answers again.
     """
     if reflector is None or reflector._stopping:
         return

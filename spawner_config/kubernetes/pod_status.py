@@ -1,4 +1,4 @@
-"""The outcome of a server's start, as pure functions of the state of its pod."""
+"""Pure functions that derive the outcome of a server's start from the state of its pod."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 
 
 def fatal_reason(pod: dict[str, Any], events: Sequence[str] = ()) -> str | None:
-    """Return why a pod can never run a server, as a sentence with the remedy; None if it still can.
+    """Return why a pod can never run its server, with a remedy; None if it is running or may still start.
 
-    ``events`` are the messages of the pod's events, in order.
+    ``events`` are the messages of the pod's events, in chronological order.
     """
     for container in _containers(pod):
         if problem := _container_problem(container, events):
@@ -38,7 +38,10 @@ def fatal_reason(pod: dict[str, Any], events: Sequence[str] = ()) -> str | None:
 
 
 def missing_claim(pod: dict[str, Any]) -> str | None:
-    """Return the message for a pod whose volume claim is missing; a very new claim may be unknown to the scheduler."""
+    """Return the error message if a volume claim of the pod is missing, else None.
+
+    The scheduler may report this for a short time after a claim was created.
+    """
     found = MISSING_CLAIM.search(unplaced(pod) or "")
     if found is None:
         return None
@@ -49,7 +52,7 @@ def missing_claim(pod: dict[str, Any]) -> str | None:
 
 
 def unplaced(pod: dict[str, Any]) -> str | None:
-    """Return why the scheduler cannot place a pod, or None if it gives no reason."""
+    """Return why the scheduler cannot place a pod, or None if it reports no reason or the pod is queued."""
     for condition in pod["status"].get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return None if _is_gate(condition) else str(condition.get("message") or "no node has room for it")
@@ -57,18 +60,18 @@ def unplaced(pod: dict[str, Any]) -> str | None:
 
 
 def queued(pod: dict[str, Any]) -> bool:
-    """Whether a pod is waiting in a queue of Kueue. The scheduler ignores the pod until Kueue admits it."""
+    """Return whether the pod is waiting in a queue of Kueue; the scheduler ignores it until Kueue admits it."""
     return any(_is_gate(condition) for condition in pod["status"].get("conditions") or [])
 
 
 def is_overdue(pod: dict[str, Any], now: datetime, seconds: float) -> bool:
-    """Whether a pod should have been removed that many seconds ago, but its machine has not confirmed the removal."""
+    """Return whether the node should have removed a deleted pod at least ``seconds`` ago, but has not confirmed it."""
     deleted = pod["metadata"].get("deletionTimestamp")
     return bool(deleted) and (now - _time(deleted)).total_seconds() > seconds
 
 
 def has_ended(pod: dict[str, Any]) -> bool:
-    """Whether all containers of a pod that is being deleted have ended. The node may remove it a minute later."""
+    """Return whether all containers of a deleted pod have ended; its node may need a minute more to remove it."""
     known = _containers(pod)
     return (
         "deletionTimestamp" in pod["metadata"] and bool(known) and not any("running" in each["state"] for each in known)
@@ -76,7 +79,7 @@ def has_ended(pod: dict[str, Any]) -> bool:
 
 
 def cannot_be_placed(words: str, seconds: float) -> str:
-    """Return the message for a pod that has no node, or no usable volume, after ``seconds``."""
+    """Return the error message for a pod that has no node or no usable volume after ``seconds``."""
     if NO_VOLUME.search(words) and not NO_ROOM.search(words):
         return (
             f"Kubernetes found no volume for this server within {seconds:.0f} s: {words.rstrip('.')}. Try again in a "
@@ -90,7 +93,7 @@ def cannot_be_placed(words: str, seconds: float) -> str:
 
 
 def refusal(exc: ApiException) -> str:
-    """Return the message for an object that the API server refuses, with the server's reason."""
+    """Return the error message for an object that the API server refuses, including the server's reason."""
     words = _words(exc)
     if "exceeded quota" in words:
         return f"A quota of this hub is used up: {words}. Stop servers that you do not need, or ask the administrator."
@@ -114,7 +117,7 @@ def _container_problem(container: dict[str, Any], events: Sequence[str]) -> str 
     waiting, terminated = state.get("waiting") or {}, state.get("terminated")
     reason, message = waiting.get("reason"), waiting.get("message") or ""
     if reason in NO_IMAGE:
-        # The state says only that the node tries again; the reason is in an event.
+        # The container's state says only that the node will try again; the reason is in an event.
         failures = [text for text in events if text.startswith(PULL_FAILED)]
         why = failures[-1] if failures else message or reason
         return (

@@ -14,7 +14,7 @@ SHARED_MEMORY_PATH = "/dev/shm"
 
 @dataclass(frozen=True, kw_only=True)
 class VolumePlan:
-    """Volumes and their mount points, in the forms of Kubernetes."""
+    """Volumes and their mount points, in the format of a pod specification."""
 
     volumes: list[dict[str, Any]]
     mounts: list[dict[str, Any]]
@@ -23,7 +23,7 @@ class VolumePlan:
     def of(
         cls, shares: Shares, spawner: Any, profile: Profile, *, shared_memory: str, hub: str, home: str
     ) -> VolumePlan:
-        """Return the volumes of a user's server; workers mount the home too, since it holds runs and checkpoints."""
+        """Return the volumes of a server. Workers mount the home too, because it contains runs and checkpoints."""
         groups = {group.name for group in spawner.user.groups}
         claims = [(spawner.pvc_name, home, False)]
         claims += [(data.volume, data.path, True) for data in shares.data_of(profile.data)]

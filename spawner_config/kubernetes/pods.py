@@ -1,4 +1,4 @@
-"""Runs servers as pods. A start fails as soon as it can no longer succeed, and a stop returns when the pod is gone."""
+"""Runs servers as pods. A start fails as soon as it cannot succeed, and a stop returns after the pod is removed."""
 
 from __future__ import annotations
 
@@ -40,21 +40,23 @@ if TYPE_CHECKING:
     from jupyterhub.spawner import SpawnException
 
 POLL_SECONDS = 0.5
-"""The interval of checks of a pod; KubeSpawner watches the pods, so a check sends no request."""
+"""The interval in seconds between checks of a pod. KubeSpawner watches the pods, so a check sends no request."""
 TELL_SECONDS = 2.0
-"""The interval of progress events; for each one, KubeSpawner sorts the events of all pods."""
+"""The interval in seconds between checks for progress events. For each check, KubeSpawner sorts the events of all
+pods."""
 OVERDUE_SECONDS = 15.0
-"""A pod counts as gone this long after its grace period, even if its node, which may have failed, does not confirm."""
+"""How many seconds after its grace period a deleted pod is treated as gone although its node, which may have failed,
+has not confirmed the removal."""
 GONE_SECONDS = 10.0
-"""How long the pod of a start may be missing: KubeSpawner itself may delete a pod and create it again."""
+"""How many seconds a pod may be missing during its start, because KubeSpawner may delete a pod and create it again."""
 CLAIM_SECONDS = 10.0
-"""How long a new claim may be unknown to the scheduler."""
+"""How many seconds the scheduler may report a newly created volume claim as missing."""
 WAIT_SECONDS = 540.0
-"""How long a server may wait for a place if its user chose to wait."""
+"""How many seconds a server may wait for a node if its user chose to wait."""
 
 
 class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
-    """A pod for each server; the user's home is a persistent volume claim."""
+    """Runs each server in a pod, with a persistent volume claim as the user's home."""
 
     hub_name = Unicode(help="The label of the hub's objects, for example farandole.", config=True)
     place_seconds = Integer(120, help="How long a pod may wait for a node with enough room.", config=True)
@@ -68,19 +70,21 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
     )
     wait_for_gpus = False
     _turn: ClassVar[asyncio.Lock] = asyncio.Lock()
-    """The lock that the next server to start holds while it waits."""
+    """Held by one start at a time while it waits until fewer than `concurrent_starts` servers are starting. All later
+    starts wait for the lock."""
     _starting: ClassVar[set[FarandoleKubeSpawner]] = set()
-    """The servers whose start is in progress, in a queue or not."""
+    """The servers that are starting, including those in a queue of Kueue."""
 
     _hub_stops: asyncio.Future[None] | None = None
     _other_stop: asyncio.Future[None] | None = None
 
     @property
     def _stop_future(self) -> asyncio.Future[None]:
-        """The future that JupyterHub awaits when it is asked again to remove a server that is stopping.
+        """The future that JupyterHub awaits before it removes a server that is already being stopped.
 
-        JupyterHub sets none for the stop after a failed start, and pods take some time to go. All requests share one
-        future: a later one would otherwise remove the next server of that name.
+        JupyterHub does not set this future for the stop after a failed start, although pods need some time to end. All
+        requests must await the same future, because a request with a later future could remove the next server with the
+        same name.
         """
         if self._hub_stops is not None:
             return self._hub_stops
@@ -98,40 +102,42 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
                 await asyncio.sleep(POLL_SECONDS)
 
     async def load_user_options(self) -> None:
-        """Do nothing: `OptionsHook` has applied the options. KubeSpawner would look for its own profile list."""
+        """Do nothing, because `OptionsHook` has applied the options; KubeSpawner would use its own profile list."""
 
     def _expand_env(self, _env: dict[str, str]) -> dict[str, str]:
-        # Do not expand values as templates: some are JSON, and KubeSpawner would treat their braces as placeholders.
+        # Do not expand values as templates, because KubeSpawner would treat the braces in JSON values as placeholders.
         return {}
 
     @property
     def user_labels(self) -> dict[str, str]:
-        """The labels that all pods of a user have, and no others."""
+        """The labels that identify all pods of a user."""
         return {HUB_LABEL: self.hub_name, USER_LABEL: safe_slug(self.user.name)}
 
     async def _start(self) -> str:
-        # KubeSpawner's `start` stores the future of this method. Other methods then see that a start is in progress.
+        # KubeSpawner's `start` stores the future of this method, from which other methods see that a start is in
+        # progress.
         try:
             async with self._turn_to_start():
                 await self._ensure_policy()
                 await self._check_claim()
                 return await self._start_or_refuse()
         except ForeignObjectError as exc:
-            # Nothing was created, so there is nothing to delete: a pod of this name would belong to the other user.
+            # The start has created nothing, and a pod with this name would belong to the other user, so do not delete
+            # it.
             raise refused_start(str(exc), reason="owner") from exc
         except ApiException as exc:
             self.log.warning("Kubernetes refuses %s: %s", self._log_name, exc)
             await self._withdraw()
             raise refused_start(refusal(exc), reason="refused") from exc
         except BaseException:
-            # Delete the pod after a cancellation too, because JupyterHub stops only servers that have begun to run.
+            # Delete the pod after a cancellation too, because JupyterHub stops only servers that are already running.
             await self._withdraw()
             self.start_polling()
             raise
 
     @asynccontextmanager
     async def _turn_to_start(self) -> AsyncIterator[None]:
-        """Wait until fewer than `concurrent_starts` servers are starting; queued pods do not count."""
+        """Wait until fewer than `concurrent_starts` servers are starting; servers in a queue do not count."""
         await asyncio.gather(self._start_watching_pods(), self._start_watching_events())
         async with self._turn:
             while self._is_crowded():  # noqa: ASYNC110 - pods tell nobody here
@@ -147,12 +153,12 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
 
     @property
     def in_queue(self) -> bool:
-        """Whether the pod of the server is waiting in a queue."""
+        """Whether the server's pod is waiting in a queue of Kueue."""
         pod = self._pod
         return pod is not None and queued(pod)
 
     async def _start_or_refuse(self) -> str:
-        """Start the pod and return the server's address; end the start as soon as it cannot succeed."""
+        """Start the pod and return the server's URL; raise `SpawnException` as soon as the start cannot succeed."""
         start = asyncio.ensure_future(self._start_to_the_end())
         failure = asyncio.ensure_future(self._watch_for_failure(old=_uid(self._pod)))
         try:
@@ -166,15 +172,16 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
     async def _start_to_the_end(self) -> str:
         url: str = await super()._start()
         parts = urlsplit(url)
-        # `_watch_for_failure` detects the end of the server during this wait.
+        # While this waits, `_watch_for_failure` detects whether the server has ended.
         if not await listens(str(parts.hostname), int(parts.port or 80), LISTEN_SECONDS):
             raise not_listening()
         return url
 
     async def _watch_for_failure(self, *, old: str | None) -> NoReturn:
-        """Raise `SpawnException` once the pod cannot run; ``old`` is the id of a former pod that is still ending.
+        """Raise `SpawnException` once the pod can no longer start.
 
-        The time in a queue is not limited.
+        ``old`` is the id of an earlier pod with the same name that may still be ending. The time in a queue is not
+        limited.
         """
         loop = asyncio.get_running_loop()
         longest_wait = max(WAIT_SECONDS, self.place_seconds) if self.wait_for_gpus else self.place_seconds
@@ -186,7 +193,8 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             if pod is not None and _uid(pod) != old:
                 seen = loop.time()
                 if fatal_reason(pod):
-                    # Read events only now: KubeSpawner sorts the events of all pods to find those of one pod.
+                    # Read the events only after a failure, because KubeSpawner sorts the events of all pods to find
+                    # those of one pod.
                     events = [event["message"] for event in self.events]
                     raise refused_start(str(fatal_reason(pod, events)), reason="pod")
                 words = unplaced(pod)
@@ -199,7 +207,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             await asyncio.sleep(POLL_SECONDS)
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
-        # Shield the request: a cancellation could otherwise leave a pod that is created after the deletion.
+        # Shield the request, because after a cancellation the pod might otherwise be created after it was deleted.
         making = asyncio.ensure_future(super()._make_create_pod_request(pod, request_timeout))
         try:
             return bool(await asyncio.shield(making))
@@ -208,7 +216,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             raise
 
     async def _withdraw(self) -> None:
-        """Delete the pod of a failed start. The watch may not know the pod yet."""
+        """Delete the pod of a failed start, even if the watch has not reported it yet."""
         await self._delete_pod(seconds=1)
 
     async def _delete_pod(self, *, seconds: int) -> None:
@@ -218,7 +226,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         try:
             await exponential_backoff(ask, message, timeout=timeout)
         except (ApiException, ClientError, TimeoutError) as exc:
-            # Do not raise this error: the user needs the reason why the start failed.
+            # Do not raise this error, because the user needs the reason why the start failed.
             self.log.warning("The pod of %s cannot be deleted: %s", self._log_name, exc)
 
     async def _ensure_policy(self) -> None:
@@ -227,7 +235,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         await self._policies.ensure(policy, self.k8s_api_request_retry_timeout)
 
     async def _check_claim(self) -> None:
-        """Raise `ForeignObjectError` if the user's home exists and belongs to another user."""
+        """Raise `ForeignObjectError` if the volume claim of the user's home exists and belongs to another user."""
         if self._pvc_exists:
             return
         try:
@@ -247,10 +255,10 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         return f"{self.hub_name}-user-{safe_slug(self.user.name)}"
 
     async def stop(self, now: bool = False) -> None:
-        """Stop the pod and return once it is gone.
+        """Stop the pod and return after it is removed.
 
-        A node takes up to a minute to remove a pod, and the next pod needs the same name. This method therefore
-        deletes the pod from the API server as soon as its containers have ended or its node has failed.
+        A node can take a minute to remove a pod, and the next pod needs the same name. This method therefore deletes
+        the pod from the API server as soon as its containers have ended or its node has failed.
         """
         await self._start_watching_pods()
         striking = asyncio.ensure_future(self._strike_off(_uid(self._pod)))
@@ -262,16 +270,17 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
 
     async def _strike_off(self, uid: str | None) -> None:
         while (pod := self._pod) is not None and _uid(pod) == uid:
-            # A failed node never reports the end of a pod, and JupyterHub does not poll a server that is stopping.
+            # A failed node never reports the end of a pod, and JupyterHub does not poll a server while it stops it.
             if has_ended(pod) or is_overdue(pod, datetime.now(UTC), OVERDUE_SECONDS):
                 await self._delete_pod(seconds=0)
                 return
             await asyncio.sleep(POLL_SECONDS)
 
     async def poll(self) -> int | None:
-        """Return None while the server runs or may still start, else its exit code.
+        """Return None while the server is running or may still start, else its exit code.
 
-        A pod whose node failed stays in Kubernetes until it is deleted there; then its name is free again.
+        If the node of a deleted pod has failed, this method deletes the pod from the API server, so that its name is
+        free again.
         """
         await self._start_watching_pods()
         pod = self._pod
@@ -283,7 +292,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         return code
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the events of the pod, and ``queue`` while it is waiting; the hub closes this generator at the end."""
+        """Yield the pod's events, and ``queue`` events while it is queued; the hub closes this generator."""
         await self._start_watching_events()
         shown: set[str] = set()
         waits, percent = False, 0.0
@@ -299,7 +308,7 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
             await asyncio.sleep(TELL_SECONDS)
 
     async def delete_forever(self) -> None:
-        """Remove the network policy of a deleted user; the user's home stays."""
+        """Remove the network policy of a user who is being deleted; the user's home is kept."""
         if not self.name:
             await self._policies.remove(self._policy_name, self.k8s_api_request_retry_timeout)
 

@@ -1,8 +1,8 @@
-"""A NetworkPolicy for each user, with which the user's pods reach each other but not the pods of other users.
+"""A NetworkPolicy for each user that allows connections between the user's pods, but not from or to other users' pods.
 
-Gloo and NCCL need connections between pods. A policy cannot say "with the same value of this label", so the hub creates
-one for each user. The other rules, the same
-for all users' pods (hub and proxy, name server, internet), are in the hub's manifests or its chart.
+Gloo and NCCL need connections between pods. A policy cannot select "all pods with the same value of this label", so the
+hub creates one policy for each user. The rules that are the same for all users (for the hub, the proxy, DNS and the
+internet) are in the hub's manifests or its Helm chart.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from spawner_config.refusals import check_owner
 
 EXISTS, MISSING = 409, 404
 USER_ANNOTATION = "hub.jupyter.org/username"
-"""KubeSpawner gives pods and claims this annotation with the full name of their user."""
+"""The annotation in which KubeSpawner stores the full name of the user in pods and volume claims."""
 
 
 def owner_of(found: Any) -> str | None:
-    """Return the full name of the user that an object of the cluster belongs to; None if it names none."""
+    """Return the full name of the user to whom an object belongs; None if the object has no such annotation."""
     return (found.metadata.annotations or {}).get(USER_ANNOTATION)
 
 
 def user_policy(name: str, labels: dict[str, str], user: str) -> dict[str, Any]:
-    """Return the policy of a user whose pods have these labels."""
+    """Return the network policy for the user whose pods have these labels."""
     peers = [{"podSelector": {"matchLabels": labels}}]
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -41,17 +41,17 @@ def user_policy(name: str, labels: dict[str, str], user: str) -> dict[str, Any]:
 
 
 class UserPolicies:
-    """The policies of one hub's users, in one namespace; the API server keeps all state."""
+    """The network policies of a hub's users in a namespace, which are stored only in the API server."""
 
     def __init__(self, api: Any, namespace: str) -> None:
-        """Use ``api``, a `NetworkingV1Api`, whose types accept no plain objects."""
+        """Store the client, a `NetworkingV1Api`, typed as Any because its type hints do not accept plain dicts."""
         self._api = api
         self._namespace = namespace
 
     async def ensure(self, policy: dict[str, Any], seconds: float) -> None:
-        """Create the policy, or update an existing one.
+        """Create the policy, or update it if it exists.
 
-        Raises `ApiException` and `TimeoutError`, and `ForeignObjectError` if it belongs to another user.
+        Raises `ApiException`, `TimeoutError`, and `ForeignObjectError` if the policy belongs to another user.
         """
         async with asyncio.timeout(seconds):
             try:
@@ -64,11 +64,11 @@ class UserPolicies:
                 check_owner(
                     "network policy", metadata["name"], owner_of(found), metadata["annotations"][USER_ANNOTATION]
                 )
-                # An earlier version of the hub may have created the policy with other content.
+                # Update the policy, because an earlier version of the hub may have created it with other rules.
                 await self._api.patch_namespaced_network_policy(metadata["name"], self._namespace, policy)
 
     async def remove(self, name: str, seconds: float) -> None:
-        """Return once the policy is removed; raises `ApiException` and `TimeoutError`."""
+        """Remove the policy if it exists; raises `ApiException` and `TimeoutError`."""
         async with asyncio.timeout(seconds):
             try:
                 await self._api.delete_namespaced_network_policy(name, self._namespace)

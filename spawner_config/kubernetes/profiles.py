@@ -1,4 +1,4 @@
-"""The table `[profile.kubernetes]` of profiles.toml, with checks when it is read."""
+"""The model of the table `[profile.kubernetes]` in profiles.toml."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ Labels = dict[Annotated[str, Field(pattern=LABEL_KEY)], Annotated[str, Field(pat
 
 
 class PodNeeds(Table):
-    """The nodes, the priority and the resources of a profile's pods; raises `ProfileError`.
+    """The nodes, the priority and the resources for a profile's pods; raises `ProfileError` for invalid values.
 
-    - ``node_selector``: labels that a node must have; ``prefer``: labels that a node should have, as many as possible
+    - ``node_selector``: labels that a node must have
+    - ``prefer``: labels that a node should have, as many of them as possible
     - ``tolerations``: taints that a node may have, such as ``key=value:NoSchedule``
-    - ``workers``: whether the workers of a cluster should be near each other
-    - ``queue``: a queue of Kueue
-    - ``cpu_request``, ``memory_request``: the resources that the scheduler reserves; None: the same as the limits
-    - ``scratch``: what a server may write outside of its volumes; None: the value of FARANDOLE_SCRATCH
+    - ``workers``: whether the workers of a cluster should run near each other, apart, or anywhere
+    - ``priority``: the PriorityClass of the workers
+    - ``queue``: the queue of Kueue in which the pods wait
+    - ``cpu_request``, ``memory_request``: the resources that the scheduler reserves; None means the limits
+    - ``scratch``: how much a server may write outside its volumes; None means FARANDOLE_SCRATCH
     - ``shared_memory``: the size of /dev/shm, which counts towards the server's memory
     """
 
@@ -53,21 +55,21 @@ class PodNeeds(Table):
     cpu_request: float | None = Field(None, gt=0, description="a number above 0")
     memory_request: str | None = Field(None, pattern=MEMORY, description=MEMORY_EXAMPLE)
     scratch: str | None = Field(None, pattern=SIZE, description=SIZE_WANTED)
-    # Kubernetes reads this text unchanged, and its K means something else.
+    # Exclude the unit K, because Kubernetes reads this value itself and expects a lower-case k.
     shared_memory: str = Field("1G", pattern=MEMORY.replace("K", ""), description=MEMORY_EXAMPLE)
 
     @classmethod
     def of(cls, profile: Profile) -> PodNeeds:
-        """Return the table of a profile; raises `ProfileError` that names the profile."""
+        """Return the table of a profile; raises `ProfileError` with the profile's name."""
         with naming(f"kubernetes of profile {profile.name!r}"):
             return cls(**profile.kubernetes)
 
     def tolerated(self) -> list[dict[str, Any]]:
-        """Return the tolerations in the form of Kubernetes."""
+        """Return the tolerations in the format of a pod specification."""
         return [_toleration(text) for text in self.tolerations]
 
     def preferred(self) -> list[dict[str, Any]]:
-        """Return the preferred labels in the form of Kubernetes; the first label has the highest weight."""
+        """Return the preferred labels as node affinities; the first label has the highest weight."""
         return [
             {
                 "weight": max(1, 100 - 20 * place),
@@ -77,11 +79,11 @@ class PodNeeds(Table):
         ]
 
     def near(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return the affinity to pods with these labels if workers should be near each other."""
+        """Return the affinity to pods with these labels, if workers should run near each other."""
         return _weighted(labels, {NODE: 100, ZONE: 50}.items()) if self.workers == "together" else []
 
     def far(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return the affinity against pods with these labels if workers should be apart."""
+        """Return the anti-affinity to pods with these labels, if workers should run apart."""
         return _weighted(labels, {NODE: 100}.items()) if self.workers == "apart" else []
 
 

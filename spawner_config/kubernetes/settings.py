@@ -1,4 +1,4 @@
-"""The settings of the deployment on Kubernetes; `site.example/settings.env.example` explains each of them."""
+"""The settings of the deployment on Kubernetes, which `site.example/settings.env.example` explains."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ OBJECT = "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 LABEL_KEY = "^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
 LABEL_VALUE = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 TAKEN_LABEL = re.compile(r"farandole\..*|hub\.jupyter\.org/.*|(app\.kubernetes\.io/)?component")
-"""Users' pods must not get these labels, by which the hub finds its pods and policies find users' pods."""
+"""Labels that FARANDOLE_POD_LABELS must not set, because the hub and network policies find users' pods by them."""
 COMMON_LABELS = {
     "app": "jupyterhub",
     "heritage": "jupyterhub",
     "app.kubernetes.io/name": "jupyterhub",
     "app.kubernetes.io/managed-by": "kubespawner",
 }
-"""KubeSpawner gives these labels to all pods and accepts no other value for them."""
+"""Labels that KubeSpawner sets on all pods; FARANDOLE_POD_LABELS cannot set them to other values."""
 GPU_RESOURCE = "nvidia.com/gpu"
 GPU_CLASS_LABEL = "nvidia.com/gpu.product"
-"""NVIDIA's GPU feature discovery gives this label to nodes."""
+"""The node label in which NVIDIA's GPU feature discovery stores the model of the GPUs."""
 SIZE = "^[1-9][0-9]*(Mi|Gi|Ti)$"
 SIZE_WANTED = "text such as '10Gi' or '512Mi'"
 LABELS_WANTED = "labels separated by commas, such as 'team=vision,release=farandole'"
@@ -55,18 +55,19 @@ Labels = Annotated[
 
 
 class KubernetesSettings(ServerSettings):
-    """The settings of one hub.
+    """The settings of a hub on Kubernetes.
 
-    - ``pod_labels``: additional labels of users' pods, for policies other than the hub's
-    - ``home_size``, ``home_class``, ``home_access``: the volume claims of users' homes; without a class, they
-      use the cluster's default storage class
-    - ``scratch``: what a server may write outside of its volumes, on the disk of its node
-    - ``place_seconds``: how long a pod may wait for a node with enough room
-    - ``public_port``: the port at which browsers reach the hub, None for the default port of the protocol
-    - ``notebook_priority``: the PriorityClass of notebook servers; a profile names the class of its workers
+    - ``pod_labels``: additional labels for users' pods, for example for network policies of the cluster
+    - ``home_size``, ``home_class``, ``home_access``: the volume claims of users' homes; without a class, they use the
+      cluster's default storage class
+    - ``scratch``: how much a server may write outside its volumes, on the local disk of its node
+    - ``place_seconds``: how long a pod may wait for a node with enough free resources
+    - ``public_port``: the port on which browsers reach the hub; None means the default port of the protocol
+    - ``notebook_priority``: the PriorityClass of notebook servers; a profile sets the class of its workers
     """
 
-    # Names of pods begin with this name and are host names. KubeSpawner needs 48 of their 63 characters.
+    # The names of pods begin with this name. Pod names are host names of at most 63 characters, of which KubeSpawner
+    # needs 48.
     name: str = Field(
         "farandole",
         pattern="^[a-z]([a-z0-9-]{0,12}[a-z0-9])?$",
@@ -104,10 +105,11 @@ class KubernetesSettings(ServerSettings):
 
 
 def service_url(environ: Mapping[str, str], service: str, key: str) -> str:
-    """Return the URL of a Service in the hub's namespace, or the value of ``key`` if set; raises `SettingsError`.
+    """Return the URL of a Service in the hub's namespace, or the value of the variable ``key`` if it is set.
 
-    The URL has the fixed address that Kubernetes puts into the environment of every pod. It also works in clusters
-    without a name server, and no request waits for one.
+    The URL contains the Service's IP address, which Kubernetes puts into the environment of every pod. It therefore
+    works without DNS, and requests do not have to wait for a lookup. Raises `SettingsError` if there is no such
+    Service.
     """
     if given := environ.get(key):
         return given.rstrip("/")

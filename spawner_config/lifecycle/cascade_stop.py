@@ -1,4 +1,4 @@
-"""Stops workers with the user's last notebook server, and all servers of a user who loses access."""
+"""Stops the workers when a user's last notebook server stops, and all servers of a user who loses access."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CANCEL_SECONDS = 1.0
 
 
 async def stop_workers(spawner: Any) -> None:
-    """Stop the workers of a user whose last notebook server has stopped (for ``c.Spawner.post_stop_hook``).
+    """Stop all workers of a user after the user's last notebook server has stopped (``c.Spawner.post_stop_hook``).
 
     This includes workers that are starting or waiting in a queue.
     """
@@ -25,7 +25,7 @@ async def stop_workers(spawner: Any) -> None:
 
 
 async def stop_servers(user: Any, seconds: float) -> list[str]:
-    """Stop all servers of a user, including those that are starting; returns the names of those still running."""
+    """Stop all servers of a user, even those that are starting; return the names of servers that are still active."""
     active = [spawner for spawner in user.spawners.values() if spawner.active]
     stops = {spawner.name: _begin_stop(user, spawner) for spawner in active if spawner.pending != "stop"}
     if stops:
@@ -41,7 +41,7 @@ def _cause(stop: asyncio.Future[None]) -> BaseException | None:
 
 
 def _begin_stop(user: Any, worker: Any) -> asyncio.Future[None]:
-    """Begin to stop a server as JupyterHub's handlers do, so that another request to stop it finds the same future."""
+    """Start to stop a server as JupyterHub's handlers do, so that later stop requests await the same future."""
     starting = worker._spawn_future
     if starting is not None:
         starting.cancel()

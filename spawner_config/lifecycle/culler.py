@@ -1,4 +1,4 @@
-"""``python -m spawner_config.lifecycle.culler``: the service of the hub that stops idle servers."""
+"""The hub's service that stops idle servers: ``python -m spawner_config.lifecycle.culler``."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 GAP_INTERVALS = 2
-"""A jump of the clock by this number of report intervals counts as a gap."""
+"""The number of report intervals by which the clock must jump before earlier activity reports are ignored."""
 
 
 class ReportWindow:
-    """The time since which the culler has received reports without a gap.
+    """The time since which the culler has been receiving activity reports without interruption.
 
-    After the machine was suspended or paused, or its time was changed, all earlier reports look at least as old as the
-    gap is long, and the culler may check servers before their next report. Monotonic time does not include such a gap.
-    If it differs from the wall clock by more than ``tolerance``, the window restarts, and every server gets the full
-    time to report.
+    After the machine was suspended, or its clock was changed, the last reports of all servers seem old, and the culler
+    might check the servers before they report again. The window therefore compares the wall clock with monotonic time,
+    which such a jump does not affect. If they differ by more than ``tolerance``, the window restarts, so that every
+    server has the full idle time to report.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ReportWindow:
         self._begin()
 
     def look(self) -> tuple[datetime, datetime]:
-        """Return the current time, and the time since which there is no gap."""
+        """Return the current time, and the time since which the clock has not jumped."""
         now = self._wall()
         gap = now - self._since - timedelta(seconds=self._monotonic() - self._monotonic_since)
         if abs(gap) > self._tolerance:
@@ -61,7 +61,7 @@ class ReportWindow:
 
 @dataclass(frozen=True, kw_only=True)
 class Arbiter:
-    """The culler's decision about each server."""
+    """Decides for each server whether the culler stops it."""
 
     limits: IdleLimits
     api_url: str
@@ -69,10 +69,11 @@ class Arbiter:
     window: ReportWindow
 
     async def __call__(self, *, server: dict[str, Any], **_: Any) -> bool:
-        """Return whether to stop the server, which is given as the hub's API describes it."""
+        """Return whether to stop ``server``, which is given in the format of the hub's REST API."""
         if not self._idle(server["name"], {server["name"]: server}):
             return False
-        # The culler's list may be some seconds old, and the user's other servers matter too.
+        # Read the user's servers again, because the culler's list may be some seconds old and contains only this
+        # server.
         return self._idle(server["name"], await self._servers_beside(server))
 
     def _idle(self, name: str, servers: dict[str, dict[str, Any]]) -> bool:

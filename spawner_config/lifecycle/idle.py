@@ -1,7 +1,7 @@
-"""Rules for idle servers, and the service of the hub that stops them.
+"""Rules that define idle servers, and the configuration of the hub's service that stops them.
 
-Servers report their own activity (`farandole.server.activity`). The proxy's view of activity does not count: an open
-page or an attached driver would keep a server alive forever.
+Servers report their own activity (`farandole.server.activity`). The activity that the proxy reports is ignored, because
+an open page or a connected driver would keep a server alive forever.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ SERVICE = "idle-culler"
 SCOPES = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
 LONGEST_INTERVAL = 60
 KEPT = ("PATH", "FARANDOLE_HUB_OF")
-"""The hub's variables that the service inherits; `hub.process` finds processes of a killed hub by FARANDOLE_HUB_OF."""
+"""The environment variables that the service inherits from the hub. `hub.process` uses FARANDOLE_HUB_OF to find
+processes that a killed hub has left."""
 
 
 class IdleLimits(Variables):
-    """The minutes without use after which the hub stops a worker, or any other server; 0: never."""
+    """How many minutes a worker, or any other server, may be idle before the hub stops it; 0 means forever."""
 
     worker_minutes: Minutes = Field(30.0, alias="FARANDOLE_IDLE_MINUTES", description=WANTED)
     server_minutes: Minutes = Field(120.0, alias="FARANDOLE_IDLE_SERVER_MINUTES", description=WANTED)
 
     @property
     def environment(self) -> dict[str, str]:
-        """The same limits as environment variables."""
+        """The limits as environment variables."""
         return {variable: f"{minutes:g}" for variable, minutes in self.model_dump(by_alias=True).items()}
 
     @property
     def interval(self) -> int:
-        """The seconds between two reports of a server, and between two checks for idle servers."""
+        """The seconds between two activity reports of a server, and between two checks for idle servers."""
         shortest = min((minutes for minutes in (self.worker_minutes, self.server_minutes) if minutes), default=math.inf)
         return round(min(max(shortest * 60 / 5, 1), LONGEST_INTERVAL))
 
     def limit(self, server: str) -> timedelta | None:
-        """Return how long a server of that name may be idle; None means forever."""
+        """Return how long the server with this name may be idle; None means forever."""
         minutes = self.worker_minutes if is_worker(server) else self.server_minutes
         return timedelta(minutes=minutes) if minutes else None
 
@@ -60,10 +61,11 @@ def is_idle(
 ) -> bool:
     """Return whether a server has been idle for too long.
 
-    - ``uses`` has the time of the last use of each running server of the user.
-    - A notebook server is in use while a worker of its user is in use, because the workers would stop with it.
-    - Idle time counts from ``reports_since`` at the earliest. Reports from before that time may be missing, because the
-      hub was down or the clock jumped.
+    - ``uses`` maps the user's running servers to the times at which they were last used.
+    - While a worker is in use, the user's notebook servers count as in use too, because stopping the last notebook
+      server would also stop the worker.
+    - Idle time starts at ``reports_since`` at the earliest, because earlier reports may be missing if the hub was down
+      or the clock jumped.
     """
     limit = limits.limit(server)
     if limit is None or server not in uses:
@@ -73,10 +75,10 @@ def is_idle(
 
 
 class QuietProxy(ConfigurableHTTPProxy):  # type: ignore[misc]
-    """The usual proxy, whose reports of activity are left out. The hub still gets the list of routes from the proxy."""
+    """A ConfigurableHTTPProxy whose activity reports are ignored, because servers report their own activity."""
 
     async def get_all_routes(self) -> dict[str, Any]:
-        """Return all routes."""
+        """Return all routes without the times of their last activity."""
         routes: dict[str, Any] = await super().get_all_routes()
         for route in routes.values():
             route["data"].pop("last_activity", None)
@@ -101,5 +103,5 @@ def configure_idle(c: Any, limits: IdleLimits) -> None:
 
 
 def tell_limits(limits: IdleLimits, spawner: Any) -> None:
-    """Set the environment of a server before it starts: the report interval, and the idle limits for the driver."""
+    """Add the report interval and the idle limits to a server's environment (``c.Spawner.pre_spawn_hook``)."""
     spawner.environment |= {**limits.environment, "JUPYTERHUB_ACTIVITY_INTERVAL": str(limits.interval)}

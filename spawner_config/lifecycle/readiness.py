@@ -1,4 +1,4 @@
-"""Readiness of servers in containers: a start ends when the server listens or when its container has ended."""
+"""Ends the start of a server when the server listens for connections or its container has ended."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ if TYPE_CHECKING:
     from jupyterhub.spawner import SpawnException
 
 LISTEN_SECONDS = 240.0
-"""Time limit for a server to listen. It is long because a whole course may start at the same time on two cores."""
+"""The time in seconds that a server has to start listening. It is long because a whole class may start servers at the
+same time on two cores."""
 POLL_SECONDS = 2.0
-"""The interval between requests to the engine; attempts to connect are much more frequent."""
+"""The interval in seconds between requests to the engine. Attempts to connect to the server are more frequent."""
 CONNECT_SECONDS = 0.2
 
 
 class StartCleanup:
-    """Cleans up after cancelled starts; shared by the spawners of containers and of pods.
+    """Cleans up after cancelled starts, for the spawners of containers and of pods.
 
-    This class is no Spawner, because JupyterHub requires every Spawner class to implement `start`.
+    This mixin is not a subclass of Spawner, because JupyterHub requires every Spawner class to implement `start`.
     """
 
     async def poll_and_notify(self: Any) -> Any:
-        """Return the status as JupyterHub does, and stop a server whose start was cancelled while the engine was slow.
+        """Poll as JupyterHub does, and clean up a server that has no container because its start was cancelled.
 
-        JupyterHub cancels such a start, and a second later refuses to stop a server that is still stopping. The server
-        would then count as running without a container, and nobody could delete it.
+        JupyterHub cancels the start when a user stops a starting server. One second later, it refuses to stop the
+        server if the cancelled start is still cleaning up. Without this method, JupyterHub would then treat the server
+        as running although it has no container, and nobody could delete it.
         """
         status = await super().poll_and_notify()  # type: ignore[misc]
         if status is not None and self.server is not None and not self.pending:
@@ -39,13 +41,13 @@ class StartCleanup:
 
 
 class ReadinessSpawner(StartCleanup, DockerSpawner):  # type: ignore[misc]
-    """A DockerSpawner whose start ends when the server listens, or when its container has ended.
+    """A DockerSpawner whose start ends when the server listens or its container has ended.
 
-    JupyterHub alone would wait until its timeout, even after the container has ended.
+    JupyterHub alone would wait for its timeout even after the container has ended.
     """
 
     async def start(self) -> Any:
-        """Start the container and return the server's address; raises `SpawnException` if it ends or never listens."""
+        """Start the container and return the server's address; raises `SpawnException` if the server does not start."""
         host, port = await super().start()
         for _ in range(int(LISTEN_SECONDS / POLL_SECONDS)):
             if await listens(host, port, POLL_SECONDS):
@@ -61,7 +63,7 @@ class ReadinessSpawner(StartCleanup, DockerSpawner):  # type: ignore[misc]
 
 
 def not_listening() -> SpawnException:
-    """Return the error for a server that runs but accepts no connection."""
+    """Return the error for a server that is running but does not accept connections."""
     return refused_start(
         f"The server did not listen within {LISTEN_SECONDS:.0f} s. The host may be busy: try again in a minute.",
         reason="start",
@@ -70,7 +72,7 @@ def not_listening() -> SpawnException:
 
 
 async def listens(host: str, port: int, seconds: float) -> bool:
-    """Return whether the server accepts a connection within that time."""
+    """Return whether the server accepts a connection within ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             while not await _connects(host, port):  # noqa: ASYNC110 - only the server knows

@@ -1,4 +1,4 @@
-"""Limits simultaneous starts. Servers that are only waiting for a place do not count."""
+"""Limits how many servers start at the same time, without counting servers that wait for a GPU or a machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spawner_config.refusals import refused_start
 
 
 class BurstSpawner(DockerSpawner):  # type: ignore[misc]
-    """A DockerSpawner that refuses a start while too many others are in progress."""
+    """A DockerSpawner that refuses a start while too many other starts are in progress."""
 
     concurrent_starts = Integer(
         100,
@@ -26,17 +26,17 @@ class BurstSpawner(DockerSpawner):  # type: ignore[misc]
     @property
     @abstractmethod
     def only_waiting(self) -> int:
-        """The number of the hub's starting servers that are only waiting for a place."""
+        """The number of starting servers of the hub that are only waiting for a GPU or a machine."""
 
     async def run_pre_spawn_hook(self) -> None:
-        """Refuse the start while too many others are in progress; raises `SpawnException`."""
+        """Raise `SpawnException` if too many other starts are in progress."""
         self._check_burst()
         await maybe_future(super().run_pre_spawn_hook())
 
     def _check_burst(self) -> None:
         pending = self.user.settings["users"].count_active_users()["spawn_pending"]
         starting = pending - self.only_waiting
-        # The count includes this server.
+        # The number includes this server.
         if starting > self.concurrent_starts:
             raise refused_start(
                 f"{starting - 1} servers are starting. Try again in a minute.", reason="throttled", status_code=429

@@ -1,1 +1,1 @@
-"""Limits on what one user, or anyone before the login, can make the hub read and store."""
+"""Limits on what a single user, or anyone who is not logged in, can make the hub read and store."""

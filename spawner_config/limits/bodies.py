@@ -1,7 +1,7 @@
-"""Refuses requests to the hub with a body that is too large, before the hub reads the body.
+"""Refuses requests with large bodies before the hub reads them.
 
-JupyterHub has no setting for this. Tornado would keep up to 100 MB of each body in memory, and parse it on the event
-loop, before any handler looks at the login.
+JupyterHub has no setting for this. Without this limit, tornado would store up to 100 MB of a body in memory and parse
+it on the event loop before any handler checks whether the request has a login.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ if TYPE_CHECKING:
     from tornado.httputil import HTTPConnection
 
 SMALL_BODY = 16 << 10
-"""Enough for every form, and for the options, tokens and reports of users and servers."""
+"""The default limit in bytes, which is enough for all forms, server options, tokens and activity reports."""
 LARGE_BODY = 1 << 20
-"""Enough for the lists of names that administrators send."""
+"""The limit in bytes for requests in which administrators send lists of names."""
 LISTS = re.compile(r"/hub/api/(users|groups(/[^/]+(/users|/properties)?)?)/?")
 DRAINED_BODY = 128 << 20
-"""A refused body of up to this size is read and dropped, so that the client gets the answer; others are cut off."""
+"""Refused bodies up to this number of bytes are read and discarded, so that the client receives the answer. For larger
+bodies, tornado closes the connection."""
 BODY_SECONDS = 60.0
-"""How long a client may take to send a body; a client could otherwise keep many requests open."""
+"""The time in seconds that a client has to send a body. Without this limit, a client could keep many requests open."""
 
 
 class LimitedServer(HTTPServer):
-    """The hub's server, which answers 413 to a request with a body that is too large."""
+    """The hub's HTTP server, which answers 413 to requests whose bodies are too large."""
 
     def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
-        """Return the reader of the next request on a connection."""
+        """Return the delegate that receives the next request on a connection."""
         return _LimitedRequest(super().start_request(server_conn, request_conn), request_conn)
 
 
 class _LimitedRequest(HTTPMessageDelegate):
-    """Passes a request to ``inner``, or drops its body.
+    """Passes a request to ``inner``, but discards a body that is too large.
 
-    A request outside of /hub belongs to a server that has stopped. The hub drops the body and answers, so that
-    the client learns that the server is gone.
+    If the body is too large, a request below /hub/ is answered with 413. Any other path belongs to a server that has
+    stopped: ``inner`` gets the request without its body, so that the client learns that the server is not running.
     """
 
     def __init__(self, inner: HTTPMessageDelegate, connection: HTTPConnection) -> None:
@@ -55,8 +56,8 @@ class _LimitedRequest(HTTPMessageDelegate):
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> Awaitable[None] | None:
         assert isinstance(start_line, RequestStartLine)
-        # Remove this header: the hub's proxy passes it on as the client sent it, and tornado would trust it, so
-        # clients could choose their address. The last part of X-Forwarded-For comes from the proxy itself.
+        # Remove this header, because the hub's proxy forwards it unchanged and tornado would trust it, so clients could
+        # choose the address that the hub sees. In X-Forwarded-For, the last part comes from the proxy itself.
         headers.pop("X-Real-Ip", None)
         path = start_line.path.partition("?")[0]
         most = largest_body(path, headers)
@@ -93,7 +94,10 @@ class _LimitedRequest(HTTPMessageDelegate):
 
 
 def largest_body(path: str, headers: HTTPHeaders) -> int:
-    """Return the largest body of a request; tornado parses forms before the login, so they are small everywhere."""
+    """Return the largest body that a request may have, in bytes.
+
+    Forms are limited to `SMALL_BODY` on all paths, because tornado parses forms before the login is checked.
+    """
     form = headers.get("Content-Type", "").partition(";")[0].strip() in {
         "application/x-www-form-urlencoded",
         "multipart/form-data",
@@ -102,5 +106,5 @@ def largest_body(path: str, headers: HTTPHeaders) -> int:
 
 
 def limit_bodies() -> None:
-    """Make every HTTP server of this process a `LimitedServer`: JupyterHub creates its servers without options."""
+    """Make all HTTP servers in this process a `LimitedServer`; JupyterHub has no option for its server class."""
     HTTPServer.configure(LimitedServer, body_timeout=BODY_SECONDS, max_buffer_size=LARGE_BODY)

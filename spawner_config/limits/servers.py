@@ -1,4 +1,4 @@
-"""The largest number of named servers of a user, running or not."""
+"""Limits the number of a user's named servers, including stopped servers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class NamedServerLimit:
-    """The hub's ``named_server_limit_per_user``: as many records as the user may have workers and notebook servers.
+    """The hub's ``named_server_limit_per_user``: the number of workers and notebook servers that a user may have.
 
-    The hub keeps the record of a server that its user did not remove, for example of a worker that was idle. Records of
-    stopped workers are of no use to anyone, so they make room for new servers.
+    The hub keeps the record of a stopped server until its user removes it. Records of stopped workers serve no purpose,
+    so this class deletes them when a user has more records than the limit.
     """
 
     def __init__(self, limits: Limits) -> None:
-        """Derive the number from the limits of the profiles."""
+        """Compute the limit from the limits of the profiles."""
         self.most = limits.workers_per_user + limits.notebooks_per_user
 
     def __call__(self, handler: Any) -> int:
-        """Return the number. JupyterHub calls this before it creates a server, and for the home page."""
+        """Return the limit; JupyterHub calls this before it creates a named server, and for the home page."""
         user = handler.find_user(handler.path_args[0]) if handler.path_args else handler.current_user
         if user is not None and len(user.orm_spawners) > self.most:
             forget_stopped_workers(user)
@@ -30,9 +30,9 @@ class NamedServerLimit:
 
 
 def forget_stopped_workers(user: Any) -> None:
-    """Delete the records of the user's stopped workers. This deletes no files, because the home belongs to the user."""
+    """Delete the records of the user's stopped workers. This deletes no files, because homes belong to users."""
     for name, record in list(user.orm_spawners.items()):
-        # The hub has a spawner for each server that is active, or whose failed start it still has to report.
+        # Servers that are active, or whose failed start is still to be reported, have a spawner object.
         if is_worker(name) and name not in user.spawners:
             user.db.delete(record)
     user.db.commit()

@@ -1,4 +1,4 @@
-"""Limits the number and size of a user's tokens: requested tokens, and the tokens of servers and browsers."""
+"""Limits the number and size of a user's tokens, which users request and which servers and browsers get."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from spawner_config.profiles.limits import Limits
 
 SPARE_TOKENS = 100
-"""The tokens that a user may request, for programs and scripts."""
+"""The number of tokens that a user may request, for example for scripts."""
 TOKENS_PER_SERVER = 4
-"""A server has one token and a worker has another for its drivers. Each browser that opens a server adds one more."""
+"""Enough for the server's own token, the token with which drivers reach a worker, and two browsers that open the
+server."""
 LONGEST = 4096
-"""The length of a token's note and scopes together; SQLite does not enforce the lengths of columns."""
+"""The limit on the length of a token's note and scopes together, because SQLite does not enforce the lengths of
+columns."""
 
 _STARTING: ContextVar[int | None] = ContextVar("farandole_starting", default=None)
-"""The id of the user whose server the current task is starting."""
+"""The id of the user for whom the current asyncio task is starting a server."""
 
 
 def scopes_of_server(spawner: Any) -> list[str]:
-    """Return the scopes of a server's token (for ``c.Spawner.server_token_scopes``), and admit the token.
+    """Return the scopes of a server's token (``c.Spawner.server_token_scopes``), and exempt the token from the limit.
 
-    JupyterHub calls this in the task that starts the server, and then creates the token in the same task. Only the task
+    JupyterHub calls this in the task that starts the server, and then creates the token in the same task. Nothing else
     distinguishes this token from one that the user requests, because users can choose notes and scopes.
     """
     _STARTING.set(spawner.user.id)
@@ -39,39 +41,39 @@ def scopes_of_server(spawner: Any) -> list[str]:
 
 
 class TokenLimit:
-    """Limits the number of a user's tokens, and their length.
+    """Limits the number and the length of a user's tokens.
 
-    - A user may request `requested` tokens. Further tokens are refused, and so are tokens longer than `LONGEST`.
-    - If a user has `most` tokens of all kinds, a new token replaces that of the oldest browser login at a server. Any
-      page can make a browser log in repeatedly, so these logins must not keep out servers or other logins.
-    - Servers always get their tokens. The limits on servers also limit these tokens.
+    - A user may request at most `requested` tokens, none of which may be longer than `LONGEST`.
+    - If a user already has `most` tokens of all kinds, a new token replaces the one from the oldest browser login at a
+      server. Any web page can make a browser log in repeatedly, so these logins must not block servers or other logins.
+    - Servers always get their tokens, whose number is limited by the limits on servers.
 
-    JupyterHub has no setting for this. It creates tokens in three places, for API requests, servers and logins at
-    servers, and sets their user in the same way.
+    JupyterHub has no setting for this. It creates tokens in three places (API requests, starts of servers, and logins
+    at servers), but in all of them it sets the token's ``user`` attribute, on which `enforce` listens.
     """
 
     def __init__(self, limits: Limits) -> None:
-        """Derive the numbers from the limits of the profiles."""
+        """Compute the limits from the limits of the profiles."""
         self.requested = SPARE_TOKENS
         self.most = SPARE_TOKENS + TOKENS_PER_SERVER * (limits.workers_per_user + limits.notebooks_per_user)
 
     def enforce(self) -> None:
-        """Check each new token from now on."""
+        """Check every token that is created from now on."""
         event.listen(orm.APIToken.user, "set", self.check)
 
     def check(self, token: orm.APIToken, user: orm.User | None, _before: Any, _event: Any) -> None:
-        """Raise HTTPError 400 for a token that is too long, or that a user requests beyond the limit."""
+        """Raise HTTPError 400 if the token is too long, or if the user has requested too many tokens."""
         session = None if user is None else object_session(user)
         if user is None or session is None:
             return
-        # The new token is in the session, but not complete yet.
+        # The new token is already in the session, but it is incomplete and must not be written to the database yet.
         with session.no_autoflush:
             reason = _too_long(token) or self._too_many(session, token, user)
             if not reason:
                 self._make_room(session, user)
         if reason:
             session.expunge(token)
-            # SQLAlchemy has added the token to the user's list before it called this function.
+            # SQLAlchemy has already added the token to the user's list of tokens.
             session.expire(user, ["api_tokens"])
             raise HTTPError(400, reason)
 
@@ -98,7 +100,8 @@ class TokenLimit:
 
 
 _REQUESTED = (orm.APIToken.client_id == HUB_CLIENT, orm.APIToken.session_id.is_(None))
-"""Requested tokens have no session id; `spawner_config.access.sessions` gives one to the tokens of servers."""
+"""The conditions for tokens that users requested. They have no session id, unlike tokens of servers, which get one from
+`spawner_config.access.sessions`."""
 
 
 def _too_long(token: orm.APIToken) -> str | None:

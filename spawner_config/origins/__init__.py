@@ -1,1 +1,1 @@
-"""Gives each user a separate origin, and protects the hub's own host from pages on the hosts of users."""
+"""Gives each user a separate origin, and protects the hub's host from pages on users' hosts."""

@@ -1,7 +1,7 @@
-"""The hub as an application that serves its pages on its own host only.
+"""A JupyterHub application that serves the hub's pages only on the hub's own host.
 
-JupyterHub answers on every host. A login on the host of a user would set the hub's cookie there, and the user's
-own pages could use the cookie.
+JupyterHub itself answers on every host. A login on a user's host would set the hub's cookie for that host, where the
+user's own pages could use it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
 
 MISDIRECTED = 421
 FORWARDED = "X-Forwarded-For"
-"""Every proxy adds this header to the requests that it passes on.
-
-Servers, services, health checks and the proxy itself send their own requests to the hub's port without it."""
+"""The header that every proxy adds to the requests that it forwards. Servers, services, health checks and the proxy
+itself send their own requests to the hub's port without this header."""
 INTERNAL = ("api/", "health", "error/", "metrics")
-"""The paths that programs request at the hub's own port, below the hub's prefix."""
+"""The paths below the hub's prefix that programs request directly at the hub's port."""
 
 
 class FarandoleHub(JupyterHub):  # type: ignore[misc]
-    """JupyterHub, with handlers that get only requests for the hub's own host if users have separate hosts."""
+    """JupyterHub with additional handlers that protect the hub's host if users have separate hosts."""
 
     def init_tornado_application(self) -> None:
-        """Create the application, with rules that come first and catch requests that are not for the hub."""
+        """Create the application, and put the rules for requests that are not for the hub before all other rules."""
         super().init_tornado_application()
         if self.subdomain_host:
             own = self.subdomain_host
@@ -50,7 +49,7 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
             self.tornado_application.add_handlers(".*", [(*rule, {"own": own}) for rule in rules])
 
     async def init_spawners(self) -> Any:
-        """Find the servers that are still running, and warn about those that a change of address has broken."""
+        """Find the running servers, and warn about those that are unusable because the hub's address has changed."""
         checked = await super().init_spawners()
         if moved := servers_of_another_address(self.db, self.users):
             self.log.warning(
@@ -63,7 +62,7 @@ class FarandoleHub(JupyterHub):  # type: ignore[misc]
 
 
 def servers_of_another_address(db: Any, users: Any) -> list[str]:
-    """Return the running servers, as ``USER/NAME``, whose logins redirect to a former address of the user."""
+    """Return the running servers, as ``USER/NAME``, whose login redirects to an earlier address of their user."""
     running = db.query(orm.Spawner).filter(orm.Spawner.server_id.is_not(None), orm.Spawner.oauth_client.has())
     return [
         f"{found.user.name}/{found.name}"
@@ -73,14 +72,14 @@ def servers_of_another_address(db: Any, users: Any) -> list[str]:
 
 
 class Misdirected(Matcher):
-    """Matches the requests that no handler of the hub may get.
+    """Matches requests that must not reach the hub's own handlers.
 
-    - A request for another host, unless a program sends it to the hub's own port for one of the `INTERNAL` paths.
-      The health check is available on every host, because monitors request it by IP address. It needs no login and
+    - Requests for another host. Exceptions are requests that programs send directly to the hub's port for one of the
+      `INTERNAL` paths, and the health check, which monitors request by IP address. The health check needs no login and
       sets no cookie.
-    - A request that changes something and comes from a page of another origin, as the ``Origin`` header says. Such a
-      page may have set the hub's cookies, since a host can set cookies for the hosts above it. Requests with a token
-      are admitted, because browsers never add a token by themselves, unlike a password of HTTP authentication.
+    - Requests that change something and come from a page of another origin, according to the ``Origin`` header. Such a
+      page may have set the hub's cookies, because a host can set cookies for its parent domains. Requests with a token
+      are allowed, because browsers add passwords of HTTP authentication to a request automatically, but never tokens.
     """
 
     def __init__(self, domain: str, own: str, prefix: str) -> None:
@@ -90,7 +89,7 @@ class Misdirected(Matcher):
         self._internal = tuple(f"{prefix}{path}" for path in INTERNAL)
 
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
-        """Return the arguments of the handler, None if the request is for the hub."""
+        """Return the arguments for the handler, or None if the request is for the hub."""
         if request.host_name != self._domain:
             return None if self._is_for_programs(request) else {}
         if request.method in SAFE or auth_header_pat.match(request.headers.get("Authorization", "")):
@@ -110,17 +109,17 @@ class Misdirected(Matcher):
 
 
 class OwnHostHandler(RequestHandler):
-    """Redirects to the hub's own host, with the path, and refuses requests that would change something."""
+    """Redirects GET requests to the same path on the hub's own host, and refuses all requests that change something."""
 
     def initialize(self, own: str) -> None:
-        """Keep the hub's own address."""
+        """Store the URL of the hub's own host."""
         self._own = own
 
     def check_xsrf_cookie(self) -> None:
         """Skip the check, because this handler changes nothing."""
 
     def prepare(self) -> None:
-        """Answer every request."""
+        """Redirect to the hub's own host, or answer 421."""
         if self.request.method in SAFE and (self.request.uri or "").startswith("/"):
             self.redirect(f"{self._own}{self.request.uri}")
             return

@@ -1,4 +1,4 @@
-"""Tells Caddy whether to get a certificate for a host, which must belong to the hub or to an existing user."""
+"""Lets Caddy ask which hosts may get a certificate: the hub's own host and the hosts of existing users."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ PATH = "/api/farandole/certificate"
 
 
 class CertificateHandler(RequestHandler):
-    """``GET ?domain=HOST&token=TOKEN`` answers 204 for a host of this hub, else 404.
+    """``GET ?domain=HOST&token=TOKEN`` answers 204 if the host belongs to this hub, else 404.
 
-    The answer reveals who has an account. A request therefore needs the token that hub, proxy and Caddy share, and must
-    not come through the proxy.
+    The answer reveals which users exist. A request must therefore contain the token that the hub, the proxy and Caddy
+    share, and must not come through the proxy.
     """
 
     def initialize(self, domain: str, *, users: bool) -> None:
-        """Keep the hub's host, and whether its users have hosts."""
+        """Store the hub's host, and whether users have separate hosts."""
         self._domain = domain
         self._users = users
 
     def get(self) -> None:
-        """Answer the question."""
+        """Answer 204 if Caddy may get a certificate for the host."""
         expected = os.environ.get("CONFIGPROXY_AUTH_TOKEN", "")
         given = self.get_query_argument("token", "")
         allowed = bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
@@ -43,13 +43,13 @@ class CertificateHandler(RequestHandler):
 
 
 def admit_certificates(c: Any, settings: Settings) -> None:
-    """Let Caddy ask the hub."""
+    """Add the handler that Caddy asks before it gets a certificate."""
     rule = (PATH, CertificateHandler, {"domain": settings.public_domain, "users": not settings.one_origin})
     c.JupyterHub.extra_handlers = [*(c.JupyterHub.get("extra_handlers") or []), rule]
 
 
 def is_users_host(db: Session, host: str, domain: str) -> bool:
-    """Return whether a host below ``domain`` is that of a user of the hub."""
+    """Return whether ``host`` is the host of an existing user, below ``domain``."""
     label, _, rest = host.partition(".")
     if rest != domain:
         return False

@@ -1,6 +1,6 @@
-"""The public address of a hub in containers, derived from the services that compose runs in front of the hub.
+"""Derives the public address of a hub in containers from the services that compose runs in front of the hub.
 
-Standard library only: `make doctor` imports this module on machines without packages.
+This module imports only the standard library, because `make doctor` uses it on machines without any packages.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ DEFAULTS = {
     "FARANDOLE_TLS_BIND": "0.0.0.0",
     "FARANDOLE_TLS_PORT": "443",
 }
-"""The defaults of docker-compose.yml."""
+"""The default values of docker-compose.yml."""
 HTTPS_PROFILES = {"tls", "caddy"}
-"""The services of docker-compose.yml that speak HTTPS."""
+"""The compose profiles whose services provide HTTPS."""
 HTTPS_PORT = 443
 
 
 def profiles(environ: Mapping[str, str]) -> set[str]:
-    """Return the services that COMPOSE_PROFILES adds."""
+    """Return the compose profiles that COMPOSE_PROFILES enables."""
     return set(environ.get("COMPOSE_PROFILES", "").replace(",", " ").split())
 
 
 def has_https(environ: Mapping[str, str]) -> bool:
-    """Return whether browsers reach the hub with HTTPS: by a service of compose, or by another server in front.
+    """Return whether browsers use HTTPS, provided either by a compose service or by another server in front of it.
 
     Raises `SettingsError`.
     """
@@ -43,7 +43,7 @@ def has_https(environ: Mapping[str, str]) -> bool:
 
 
 def public_port(environ: Mapping[str, str]) -> int:
-    """Return the port at which browsers reach the hub; raises `SettingsError`."""
+    """Return the port on which browsers reach the hub; raises `SettingsError`."""
     if environ.get("FARANDOLE_PUBLIC_PORT"):
         return _port(environ, "FARANDOLE_PUBLIC_PORT")
     if "tls" in profiles(environ):
@@ -52,20 +52,21 @@ def public_port(environ: Mapping[str, str]) -> int:
 
 
 def open_to_others(environ: Mapping[str, str]) -> str:
-    """Return the setting that lets other machines reach the hub; an empty string if none does."""
+    """Return the setting that lets other machines reach the hub, or an empty string if there is none."""
     services = profiles(environ)
     if "caddy" in services:
         return "COMPOSE_PROFILES=caddy"
     binds = ["FARANDOLE_BIND", *(["FARANDOLE_TLS_BIND"] if "tls" in services else [])]
     if opened := [f"{key}={_get(environ, key)}" for key in binds if not is_loopback(_get(environ, key))]:
         return opened[0]
-    # The server in front may be on this machine, so FARANDOLE_BIND does not say who can reach that server.
+    # The server in front of the hub may be on this machine. FARANDOLE_BIND then does not limit who can reach that
+    # server.
     in_front = _get(environ, "FARANDOLE_HTTPS") == "yes" and HTTPS_PROFILES.isdisjoint(services)
     return "FARANDOLE_HTTPS=yes" if in_front else ""
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether only this machine reaches an address; compose takes IPv6 addresses in brackets."""
+    """Return whether an address is a loopback address; IPv6 addresses may be in brackets, as compose requires."""
     try:
         return ip_address(address.strip("[]")).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Sets up an origin for each user, or one origin for all if FARANDOLE_ORIGINS says so."""
+"""Configures a separate origin for each user, or a single origin for all users if FARANDOLE_ORIGINS is "one"."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ REMEDY = (
 
 
 def configure_origins(c: Any, settings: Settings, *, https: bool, port: int, reached_by: str = "") -> None:
-    """Set up the hub's address and the hosts of its users; raises `SettingsError`.
+    """Configure the hub's address and the hosts of its users; raises `SettingsError`.
 
-    ``port`` is the port at which browsers reach the hub. ``reached_by`` is the setting that lets other machines reach
-    it; an empty string if only this machine can.
+    ``port`` is the port on which browsers reach the hub. ``reached_by`` is the setting that lets other machines reach
+    the hub, or an empty string if only this machine can.
     """
     c.JupyterHub.template_paths = [*(c.JupyterHub.get("template_paths") or []), str(TEMPLATES)]
     if settings.one_origin:
@@ -42,14 +42,14 @@ def configure_origins(c: Any, settings: Settings, *, https: bool, port: int, rea
     scheme = "https" if https else "http"
     c.JupyterHub.subdomain_host = PublicAddress(scheme=scheme, domain=settings.public_domain, port=port).url
     c.JupyterHub.subdomain_hook = subdomain_hook
-    # No other host can set such cookies. Browsers accept them only over HTTPS.
+    # This prefix prevents other hosts from setting the hub's cookies. Browsers accept it only over HTTPS.
     c.JupyterHub.cookie_host_prefix_enabled = https
     c.Authenticator.post_auth_hook = refuse_login_with_taken_host
     c.Spawner.pre_spawn_hook = check_host_first(c.Spawner.get("pre_spawn_hook"))
 
 
 def check_domain(settings: Settings, reached_by: str) -> None:
-    """Raise `SettingsError` if other machines reach the hub by a setting, and users have no hosts there."""
+    """Raise `SettingsError` if other machines can reach the hub but FARANDOLE_DOMAIN is not set for users' hosts."""
     if reached_by and not (settings.domain or settings.one_origin):
         raise SettingsError(
             f"FARANDOLE_DOMAIN is not set, and {reached_by} lets other machines reach the hub. {REMEDY}: then the "
@@ -59,7 +59,7 @@ def check_domain(settings: Settings, reached_by: str) -> None:
 
 
 def _check_application() -> None:
-    """Raise `SettingsError` if another application than `FarandoleHub` reads the configuration to run a hub."""
+    """Raise `SettingsError` if the hub runs as another application than `FarandoleHub`."""
     if JupyterHub.initialized() and not isinstance(JupyterHub.instance(), FarandoleHub):
         raise SettingsError(
             "The command `jupyterhub` would serve the hub on the hosts of its users too. Start `python hub/start.py` "
@@ -68,19 +68,19 @@ def _check_application() -> None:
 
 
 def holder_of_host(db: Any, name: str) -> str | None:
-    """Return the other user of the hub who has the host of ``name``; None if there is none."""
+    """Return another user of the hub who has the same host as ``name``, or None."""
     return same_host(name, (other for (other,) in db.query(orm.User.name)))
 
 
 def refuse_login_with_taken_host(_authenticator: Any, handler: Any, model: dict[str, Any]) -> dict[str, Any]:
-    """Return the login (for ``c.Authenticator.post_auth_hook``); raises HTTPError 403 if another user has the host."""
+    """Refuse a login with HTTPError 403 if another user has the same host (``c.Authenticator.post_auth_hook``)."""
     if holder_of_host(handler.db, model["name"]) is not None:
         raise HTTPError(403, "Another user has the host that belongs to this user name. Choose another user name.")
     return model
 
 
 def check_host_first(hook: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """Return a ``pre_spawn_hook`` that refuses a server on the host of another user, and then calls ``hook``."""
+    """Return a ``pre_spawn_hook`` that refuses to start a server on another user's host, and then calls ``hook``."""
 
     async def checked(spawner: Any) -> None:
         if (other := holder_of_host(spawner.db, spawner.user.name)) is not None:

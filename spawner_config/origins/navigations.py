@@ -1,7 +1,7 @@
-"""Stops navigations from other origins that change something, because browsers send the hub's cookie with them.
+"""Intercepts navigations from other origins that would change something, because browsers send cookies with them.
 
-Browsers name no ``Origin`` in a navigation. ``Sec-Fetch-Site`` says whether a page of another origin began it, also
-after redirects. Over plain HTTP browsers send only ``Referer``, which pages can leave out.
+Browsers do not send ``Origin`` with navigations. The ``Sec-Fetch-Site`` header shows whether a page of another origin
+started the navigation, even after redirects. Over plain HTTP, browsers send only ``Referer``, which pages can suppress.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 SAFE = {"GET", "HEAD"}
 SPAWN_PARAMETERS = ("next", "display_name")
-"""What JupyterHub's own pages add to the address of the spawn page; it treats all others as options of the server."""
+"""The query parameters that JupyterHub's own pages add to the spawn page. JupyterHub treats all other parameters as
+server options."""
 PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -32,7 +33,7 @@ PAGE = """<!doctype html>
 
 
 def is_foreign(headers: Mapping[str, str], own: str) -> bool:
-    """Return whether a page of another origin than ``own`` began a navigation; False if nothing says so."""
+    """Return whether a page of another origin than ``own`` started a navigation; False if no header shows this."""
     site = headers.get("Sec-Fetch-Site")
     if site is not None:
         return site not in {"same-origin", "none"}
@@ -41,13 +42,13 @@ def is_foreign(headers: Mapping[str, str], own: str) -> bool:
 
 
 class ForeignNavigation(Matcher):
-    """Matches GET requests from pages of another origin that would change something.
+    """Matches GET requests that come from pages of another origin and would change something.
 
-    - The log out page ends the session.
+    - The logout page ends the session.
     - The spawn page of a named server creates the server's record, and the number of records is limited.
 
-    The spawn page of a default server only shows a form, see `SpawnOptions`. Logins at a provider and links to
-    ``user-redirect`` lead to it from other origins.
+    The spawn page of the default server only shows a form (see `SpawnOptions`). It must be reachable from other
+    origins, because logins with a provider and ``user-redirect`` links lead to it.
     """
 
     def __init__(self, own: str, prefix: str) -> None:
@@ -56,7 +57,7 @@ class ForeignNavigation(Matcher):
         self._spawn = f"{prefix}spawn/"
 
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
-        """Return the arguments of `ConfirmHandler`, None if the hub may answer."""
+        """Return the arguments for `ConfirmHandler`, or None if the hub may answer."""
         what = self._what(request.path)
         if what is None or request.method not in SAFE or not is_foreign(request.headers, self._own):
             return None
@@ -70,17 +71,17 @@ class ForeignNavigation(Matcher):
 
 
 class ConfirmHandler(RequestHandler):
-    """A page with a link to the same path, without the query, which the user may follow."""
+    """A page that asks the user to confirm the navigation, with a link to the same path without the query."""
 
     def initialize(self, own: str) -> None:
-        """Keep the hub's own address."""
+        """Store the URL of the hub's own host."""
         self._own = own
 
     def get(self, what: str) -> None:
-        """Show the page, to the user only: not in a frame, and without scripts."""
+        """Show the page. No other page may show it in a frame, because only the user may follow the link."""
         self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; form-action 'none'")
         self.set_header("X-Content-Type-Options", "nosniff")
-        # The link has to name the page that it is on, in browsers without Sec-Fetch-Site.
+        # For browsers without Sec-Fetch-Site, the Referer header must show that the link was followed on this page.
         self.set_header("Referrer-Policy", "same-origin")
         self.set_header("Cache-Control", "no-store")
         self.finish(PAGE.format(what=what, address=escape(f"{self._own}{self.request.path}")))
@@ -89,31 +90,31 @@ class ConfirmHandler(RequestHandler):
 
 
 class SpawnOptions(Matcher):
-    """Matches the spawn page with options in its address.
+    """Matches requests for the spawn page with server options in the query.
 
-    JupyterHub would then start the server at once. A page of another origin can send a user's browser to such an
-    address, and the start would happen after the next login if the user is logged out.
+    JupyterHub would start the server immediately. A page of another origin could send a user's browser to such a URL,
+    and for a logged-out user the start would happen after the next login.
     """
 
     def __init__(self, prefix: str) -> None:
         self._spawn = f"{prefix}spawn"
 
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
-        """Return the arguments of `NoOptionsHandler`, None if there are no options."""
+        """Return the arguments for `NoOptionsHandler`, or None if the query has no options."""
         if request.method not in SAFE or not f"{request.path}/".startswith(f"{self._spawn}/"):
             return None
         return {} if request.query_arguments.keys() - SPAWN_PARAMETERS else None
 
 
 class NoOptionsHandler(RequestHandler):
-    """Redirects to the spawn page without options."""
+    """Redirects to the spawn page without server options."""
 
     def initialize(self, own: str) -> None:
-        """Keep the hub's own address."""
+        """Store the URL of the hub's own host."""
         self._own = own
 
     def get(self) -> None:
-        """Redirect, and keep only the parameters that are no options."""
+        """Redirect to the same page with only those parameters that are not server options."""
         given = self.request.query_arguments
         kept = urlencode({name: given[name] for name in SPAWN_PARAMETERS if name in given}, doseq=True)
         self.redirect(f"{self._own}{self.request.path}{'?' if kept else ''}{kept}")

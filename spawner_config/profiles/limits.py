@@ -1,4 +1,4 @@
-"""The limits on the number of servers and ranks of one user."""
+"""Limits on the number of servers and ranks of a user."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ AT_LEAST_1 = "a whole number of at least 1"
 
 
 class LimitError(ValueError):
-    """Raised when a user asks for more than the hub's limits allow."""
+    """Raised when a user requests more servers or ranks than the hub allows."""
 
 
 class Limits(Table):
-    """The limits of a hub, for each user."""
+    """The limits that a hub sets for each user."""
 
     workers_per_user: int = Field(16, ge=1, description=AT_LEAST_1)
     ranks_per_worker: int = Field(8, ge=1, description=AT_LEAST_1)
     notebooks_per_user: int = Field(3, ge=1, description=AT_LEAST_1)
 
     def check_workers(self, others: int) -> None:
-        """Raise `LimitError` if a user who has, or has asked for, ``others`` workers may not have one more."""
+        """Raise `LimitError` if a user with ``others`` existing or requested workers may not have another worker."""
         if others >= self.workers_per_user:
             raise LimitError(
                 f"That makes {others + 1} workers and this hub allows {self.workers_per_user} for each user. "
@@ -29,7 +29,7 @@ class Limits(Table):
             )
 
     def check_notebooks(self, others: int) -> None:
-        """Raise `LimitError` if a user who has ``others`` notebook servers may not have one more."""
+        """Raise `LimitError` if a user with ``others`` notebook servers may not have another one."""
         if others >= self.notebooks_per_user:
             raise LimitError(
                 f"You have {others} notebook servers and this hub allows {self.notebooks_per_user} for each user. "
@@ -37,7 +37,7 @@ class Limits(Table):
             )
 
     def check_ranks(self, ranks: object) -> int:
-        """Return ``ranks`` as a number of ranks on one worker; raises `LimitError`."""
+        """Return ``ranks`` if it is an allowed number of ranks for a worker; raises `LimitError`."""
         if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= self.ranks_per_worker:
             raise LimitError(
                 f"{ranks!r} ranks on one worker are not possible: this hub allows 1 to {self.ranks_per_worker}. "

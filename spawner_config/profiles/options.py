@@ -1,4 +1,4 @@
-"""The options of a server that users may set, and the plan of the server that follows from them."""
+"""The server options that users may set, and the plan of a server that results from them."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ if TYPE_CHECKING:
 NOTEBOOK_MODULE = "jupyterhub.singleuser"
 WORKER_MODULE = "farandole.server.worker"
 NOTEBOOK_BODY = 256_000_000
-"""The largest body of a request to a notebook server, which reads it before it checks the login. Jupyter's default
-is 512 MB. JupyterLab uploads files in pieces of 1 MB, and saves a notebook with its outputs in one request."""
+"""The largest request body in bytes that a notebook server accepts; it reads bodies before it checks the login.
+Jupyter's default is 512 MB. JupyterLab uploads files in chunks of 1 MB, but saves a notebook with all outputs in one
+request."""
 NOTEBOOK_ARGS = [f"--ServerApp.{limit}={NOTEBOOK_BODY}" for limit in ("max_body_size", "max_buffer_size")]
 LEAN_SERVER_APP = "jupyter_server.serverapp.ServerApp"
 WORKER_OPTIONS = ("role", "profile", "cluster", "ranks", "workers", "wait", "together", "backend")
 BACKENDS = ("", "horovod", "torch", "none")
-"""The backends of a cluster; with an empty string the driver chooses."""
+"""The backends of a cluster. With an empty string, the driver chooses the backend."""
 NOTEBOOK_OPTIONS = ("profile", "wait")
 
 
 class OptionsError(ValueError):
-    """Raised when the hub refuses an option of a server."""
+    """Raised when a server option is invalid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerPlan:
-    """The plan of a server: the module to run, extra environment and arguments, and the profile with its limits."""
+    """The plan of a server: its Python module, profile, and additional environment variables and arguments."""
 
     module: str
     profile: Profile
@@ -55,7 +56,7 @@ def plan_server(
     """Return the plan of a server.
 
     ``other_workers`` and ``other_notebooks`` are the numbers of the user's other servers. Raises `OptionsError`,
-    `LookupError` or `LimitError`; each message has a remedy.
+    `LookupError` or `LimitError` with a message that contains a remedy.
     """
     role = options.get("role", "notebook")
     if (role == "worker") != is_worker(server_name):
@@ -104,7 +105,7 @@ def _plan_notebook(profile_set: ProfileSet, options: dict[str, Any], others: int
 
 
 def _refuse_unknown(options: dict[str, Any], known: tuple[str, ...]) -> None:
-    """Raise `OptionsError` for an unknown option, or one of a wrong type."""
+    """Raise `OptionsError` if an option is unknown or ``wait`` is not a boolean."""
     for key in options:
         if key not in known:
             raise OptionsError(f"There is no server option {key!r} here. Known options: {', '.join(known)}.")
@@ -126,9 +127,9 @@ def _check_together(number: object) -> None:
 class OptionsHook:
     """The hub's ``apply_user_options``: plans a server and configures its spawner.
 
-    - ``python`` is the interpreter of the servers; each server gets ``environment`` and ``args``.
-    - ``finish`` takes the spawner and its profile, and sets attributes that only the deployment's spawner has.
-    - A refused request becomes a 400 with the reason.
+    - ``python`` is the Python interpreter of the servers. Each server gets ``environment`` and ``args``.
+    - ``finish`` is called with the spawner and its profile, to set attributes that only this deployment's spawner has.
+    - An invalid option is answered with HTTP 400 and the reason.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class OptionsHook:
         args: list[str],
         finish: Callable[[Any, Profile], None] | None = None,
     ) -> None:
-        """Store the values that every server of the hub gets."""
+        """Store the values that all servers of the hub get."""
         self._profile_set = profile_set
         self._python = python
         self._environment = environment
@@ -148,7 +149,7 @@ class OptionsHook:
         self._finish = finish
 
     def __call__(self, spawner: Any, options: dict[str, Any]) -> None:
-        """Apply a user's options to ``spawner``; raises `tornado.web.HTTPError` 400."""
+        """Apply a user's options to ``spawner``; raises HTTPError 400."""
         try:
             plan = plan_server(
                 self._profile_set,
@@ -159,7 +160,7 @@ class OptionsHook:
             )
         except (OptionsError, LookupError, LimitError) as exc:
             raise HTTPError(400, "%s", exc, reason=_one_line(exc)) from exc
-        # Assign values and do not add to them, because the hub keeps the spawner object for the next start.
+        # Assign values instead of adding to them, because the hub reuses the spawner for the next start.
         spawner.cmd = [self._python, "-m", plan.module]
         spawner.environment = {**self._environment, **plan.environment}
         spawner.args = [*self._args, *plan.args]
@@ -174,8 +175,8 @@ class OptionsHook:
 def count_other_workers(spawner: Any, options: dict[str, Any]) -> int:
     """Return the number of the user's other workers that are starting, running or stopping.
 
-    The option ``workers`` has the planned size of the cluster, so that a start of too many workers is refused at its
-    first worker.
+    Workers of this cluster that are not started yet count too, according to the option ``workers``, which contains the
+    planned size of the cluster. A cluster with too many workers is therefore refused with its first worker.
     """
     servers = spawner.user.spawners
     others = [name for name in list(servers) if is_worker(name) and name != spawner.name and servers[name].active]
@@ -192,5 +193,5 @@ def count_other_notebooks(spawner: Any) -> int:
 
 
 def _one_line(exc: Exception) -> str:
-    # The reason phrase of an HTTP response must be Latin-1 without line breaks, but options may contain anything.
+    # The reason phrase of an HTTP response must be Latin-1 without line breaks, but options can contain any text.
     return " ".join(str(exc).split()).encode("latin-1", "replace").decode("latin-1")

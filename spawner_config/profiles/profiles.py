@@ -1,4 +1,4 @@
-"""Profiles, limits and GPUs of a hub, which are read from one TOML file and checked."""
+"""Reads the profiles, limits and GPUs of a hub from a TOML file and checks them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PUBLIC = {"name", "description", "ranks", "cpus", "memory", "gpus", "gpu_class"}
 
 
 class Profile(Table):
-    """A named size of server; raises `ProfileError`.
+    """A named server size that users can choose; raises `ProfileError` for invalid values.
 
     - ``ranks``: the number of ranks on each worker
-    - ``cpus``, ``memory``: limits of a server; None means no limit
-    - ``image``: an image to use instead of the hub's default, for deployments in containers
-    - ``gpus``, ``gpu_class``: the number of GPUs that the server has for itself, and their class (None: any class)
-    - ``data``: the volumes of FARANDOLE_SHARED_VOLUMES that the server has (None: all)
-    - ``swarm``, ``kubernetes``: tables that only these deployments read, see `spawner_config.swarm.settings` and
+    - ``cpus``, ``memory``: the limits of a server; None means no limit
+    - ``image``: the image to use instead of the hub's default image, for deployments with containers
+    - ``gpus``, ``gpu_class``: the number of GPUs that a server gets exclusively, and their class; None means any class
+    - ``data``: the volumes from FARANDOLE_SHARED_VOLUMES that a server mounts; None means all of them
+    - ``swarm``, ``kubernetes``: tables for only one deployment, see `spawner_config.swarm.settings` and
       `spawner_config.kubernetes.profiles`
     """
 
@@ -56,18 +56,18 @@ class Profile(Table):
         return self
 
     def variables(self, ranks: int = 1) -> dict[str, str]:
-        """Return the environment of a server with ``ranks`` ranks: the profile's own, and each rank's share of CPUs."""
+        """Return the profile's environment variables, and OMP_NUM_THREADS for the share of the CPUs of each rank."""
         threads = {} if self.cpus is None else {"OMP_NUM_THREADS": str(max(1, int(self.cpus / ranks)))}
         return {**threads, **self.environment}
 
     def public(self) -> dict[str, Any]:
-        """Return the part of the profile that users may see, as JSON."""
+        """Return the values that users may see, for JSON."""
         return self.model_dump(include=PUBLIC)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileSet:
-    """All profiles of a hub, the default one first, its limits, and the GPUs of its host."""
+    """All profiles of a hub, starting with the default profile, its limits, and the GPUs of its machine."""
 
     profiles: tuple[Profile, ...]
     limits: Limits
@@ -75,11 +75,11 @@ class ProfileSet:
 
     @property
     def default(self) -> Profile:
-        """The profile of users who do not choose one."""
+        """The profile for users who do not choose one."""
         return self.profiles[0]
 
     def get(self, name: object) -> Profile:
-        """Return the profile of that name; raises `LookupError` that lists the profiles of the hub."""
+        """Return the profile with this name; raises `LookupError` with a list of the hub's profiles."""
         for profile in self.profiles:
             if profile.name == name:
                 return profile
@@ -88,7 +88,7 @@ class ProfileSet:
 
 
 class ProfilesFile(Table):
-    """The tables of profiles.toml, whose content is not checked yet."""
+    """The top level of profiles.toml, before the contents of its tables are checked."""
 
     limits: dict[str, Any] = Field({}, description="a table, [limits]")
     profile: list[dict[str, Any]] = Field(min_length=1, description="at least one [[profile]] table")
@@ -96,10 +96,10 @@ class ProfilesFile(Table):
 
 
 def read_profiles(path: Path, gpus: str | None = None, *, counted: bool = True) -> ProfileSet:
-    """Return what the file at ``path`` defines; raises `ProfileError`.
+    """Return the profiles, limits and GPUs that the file at ``path`` defines; raises `ProfileError`.
 
-    ``gpus``, the variable FARANDOLE_GPUS, replaces the GPUs of the file. ``counted`` is False if a scheduler counts the
-    GPUs and not the hub: profiles may then ask for any number.
+    ``gpus`` is the value of FARANDOLE_GPUS, which replaces the file's GPUs. ``counted`` is False if a scheduler assigns
+    the GPUs instead of the hub; profiles may then request any number of GPUs.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -113,7 +113,7 @@ def read_profiles(path: Path, gpus: str | None = None, *, counted: bool = True) 
 
 
 def parse_profiles(content: dict[str, Any], gpus: tuple[Gpu, ...] | None = None, *, counted: bool = True) -> ProfileSet:
-    """Return the profile set that a parsed file defines; ``gpus`` replaces its GPUs. Raises `ProfileError`."""
+    """Return the profiles, limits and GPUs in a parsed file; ``gpus`` replaces its GPUs. Raises `ProfileError`."""
     file = ProfilesFile(**content)
     profiles = tuple(_profile(number, table) for number, table in enumerate(file.profile, start=1))
     names = [profile.name for profile in profiles]
@@ -140,7 +140,10 @@ def _gpu(table: dict[str, Any]) -> Gpu:
 
 
 def _gpu_profiles(profiles: tuple[Profile, ...], gpus: tuple[Gpu, ...]) -> list[Profile]:
-    """Return a profile for each class if the file has none with GPUs: FARANDOLE_GPUS is then enough on a new host."""
+    """Return a profile for each GPU class, or an empty list if the file already has a profile with GPUs.
+
+    With these profiles, setting FARANDOLE_GPUS is enough to use the GPUs of a new machine.
+    """
     if any(profile.gpus for profile in profiles):
         return []
     names = dict.fromkeys(gpu.gpu_class for gpu in gpus)

@@ -1,6 +1,6 @@
-"""The features that a swarm requires of the hub's engine, checked by the hub at its start and by `make doctor`.
+"""The engine features that a swarm requires, which the hub checks at its start and `make doctor` checks before that.
 
-Standard library only: `make doctor` imports this module on machines without packages.
+This module imports only the standard library, because `make doctor` uses it on machines without any packages.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 OLDEST_API = (1, 44)
-"""The API of engine 25, which is the first that accepts services without new privileges."""
+"""The API version of engine 25, the first engine that supports services with "no new privileges"."""
 
 
 def missing_features(info: dict[str, Any], version: str) -> tuple[str, str] | None:
-    """Return a missing feature and its remedy, by ``docker info`` and the ``version`` of the engine's API."""
+    """Return a missing feature and its remedy, given ``docker info`` and the ``version`` of the engine's API."""
     if not (info.get("Swarm") or {}).get("ControlAvailable"):
         return (
             "FARANDOLE_DEPLOYMENT is swarm, and the engine on this machine is not a manager of a swarm.",

@@ -1,4 +1,4 @@
-"""The volumes of a swarm: homes and group folders, in a folder that all machines share if there is one."""
+"""The homes and group folders of a swarm, which are in a folder that all machines share if one is configured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAKE_SECONDS = 60
 
 
 class SwarmVolumes(SharedVolumes):
-    """The shared volumes and the homes of a hub on a swarm; if ``folder`` is None, each machine has separate homes."""
+    """The volumes of a hub on a swarm; if ``folder`` is None, each machine has separate volumes."""
 
     def __init__(self, client: docker.APIClient, shares: Shares, folder: SharedHome | None, *, name: str) -> None:
         super().__init__(client, shares, name=name)
@@ -34,20 +34,21 @@ class SwarmVolumes(SharedVolumes):
 
     @property
     def everywhere(self) -> bool:
-        """Whether a home is the same on all machines."""
+        """Whether each home is the same on all machines."""
         return self._folder is not None
 
     def mounts(self, binds: dict[str, dict[str, str]], homes: Collection[str], user: str) -> list[Mount]:
-        """Return the volumes of a server as mounts of a service; ``binds`` have the form of the engine's client.
+        """Return the mounts of a server's service; ``binds`` has the format of the engine client.
 
-        New volumes of ``homes`` get the user's name on each machine.
+        On each machine, new volumes that are listed in ``homes`` get a label with the user's name.
         """
         return [
             Mount(
                 target=bind["bind"],
                 source=volume,
                 read_only=bind["mode"] == "ro",
-                # A home starts empty and belongs to its user. Root may be unable to copy the image's folder to a share.
+                # Do not copy the image's folder into a shared home. Root may have no permission to do this on a network
+                # share.
                 no_copy=self._is_shared(volume),
                 labels=self._labels(volume, user if volume in homes else None),
                 driver_config=self._driver(volume) if self._is_shared(volume) else None,
@@ -61,7 +62,7 @@ class SwarmVolumes(SharedVolumes):
         return {HUB_LABEL: self._name, **({OWNER_LABEL: owner} if owner else {})}
 
     async def make(self, binds: dict[str, dict[str, str]], *, image: str) -> None:
-        """Create the missing folders of a server's volumes; raises `SharedVolumeError`."""
+        """Create the folders of a server's volumes if they do not exist; raises `SharedVolumeError`."""
         async with self._lock:
             for volume in filter(self._is_shared, binds):
                 await asyncio.to_thread(self._make, volume, image)
@@ -70,9 +71,10 @@ class SwarmVolumes(SharedVolumes):
         return self.everywhere and volume.startswith(f"{self._name}-")
 
     def _driver_options(self, home: str) -> dict[str, Any]:
-        """Return the options with which the home is a folder of the share on the hub's machine too.
+        """Return the options that make the home's volume on the hub's machine a folder of the share.
 
-        There its volume is the record of the home's user. Without a share, this is where notebooks run.
+        The volume's label records the user to whom the home belongs. If there is no share, the home is an ordinary
+        volume on the hub's machine, where the notebook servers run.
         """
         if not self._is_shared(home):
             return {}
@@ -84,7 +86,7 @@ class SwarmVolumes(SharedVolumes):
         return DriverConfig("local", self._folder.options(volume, self._name))
 
     def _ensure_folder(self, folder: GroupFolder, image: str, network: str) -> None:
-        """Do nothing: on a swarm, `make` creates the folders of groups as it does homes."""
+        """Do nothing, because `make` creates the folders of groups together with the homes."""
 
     def _make(self, volume: str, image: str) -> None:
         if volume in self._made:
@@ -92,7 +94,7 @@ class SwarmVolumes(SharedVolumes):
         try:
             refusal = self._run_mkdir(volume, image)
         except ENGINE_ERRORS as exc:
-            # The engine does not answer either if the machine with the shared folder does not.
+            # The engine does not answer either if the machine with the shared folder does not respond.
             refusal = reason(exc)
         if refusal:
             raise SharedVolumeError(
@@ -102,7 +104,10 @@ class SwarmVolumes(SharedVolumes):
         self._made.add(volume)
 
     def _run_mkdir(self, volume: str, image: str) -> str:
-        """Create a volume's folder as the servers' user, in a container with the whole share; returns the error."""
+        """Create a volume's folder, and return the error message, or an empty string after success.
+
+        A container mounts the whole share and creates the folder with the user id of the servers.
+        """
         source, labels = whole(self._name), {HUB_LABEL: self._name}
         mount = Mount(PLACE, source, no_copy=True, labels=labels, driver_config=self._driver(source))
         host: dict[str, Any] = self._client.create_host_config(mounts=[mount], network_mode="none")
@@ -113,7 +118,7 @@ class SwarmVolumes(SharedVolumes):
             failed = self._client.wait(made["Id"], timeout=MAKE_SECONDS)["StatusCode"]
             said = self._client.logs(made["Id"]).decode(errors="replace").strip()
         finally:
-            # An error here must not hide the first one, which the user needs.
+            # The user needs the first error, so an error during the removal must not replace it.
             with suppress(*ENGINE_ERRORS):
                 self._client.remove_container(made["Id"], force=True)
         return said if failed else ""

@@ -1,4 +1,4 @@
-"""A network for each user over all machines of a swarm, in which hub and proxy have fixed addresses."""
+"""A network for each user across all machines of a swarm, in which the hub and the proxy have fixed addresses."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from spawner_config.containers.networks import NetworkError, UserNetworks
 from spawner_config.labels import HUB_LABEL
 
 PREFIX = 25
-"""The size of a network: 128 addresses, with the lower half for servers and machines."""
+"""The prefix length of a network with 128 addresses. Servers and machines get addresses from the lower half only."""
 VXLAN_BYTES = 50
-"""The size of the header of each packet between two machines."""
+"""The number of bytes that VXLAN adds to each packet between two machines."""
 NETWORK_LABEL = "farandole.network"
-"""The network of a server, as a label of its service."""
+"""The label of a service that contains the name of the server's network."""
 ADDRESS_SECONDS = 30.0
 REMOVAL_SECONDS = 15.0
 POLL_SECONDS = 0.1
 
 
 class UserOverlays(UserNetworks):
-    """The networks of a hub's users on a swarm, managed through one of its managers.
+    """The networks of a hub's users on a swarm, managed by an engine that is a manager of the swarm.
 
-    The hub's containers, which are no services, join them with fixed addresses. After a crash they have the same
-    addresses again, which servers on other machines may have looked up, and no other container can have taken them.
+    The hub's and the proxy's containers are not services, and join the networks with fixed addresses. After a crash,
+    they get the same addresses again, because servers on other machines may have looked up these addresses, and no
+    other container can have taken them.
     """
 
     def _specification(self, subnet: IPv4Network) -> dict[str, Any]:
@@ -42,7 +43,7 @@ class UserOverlays(UserNetworks):
         }
 
     def _allocated(self, network: dict[str, Any]) -> dict[str, Any]:
-        # A swarm allocates the addresses of a network after it has answered the request for it.
+        # A swarm allocates a network's addresses only after it has answered the request to create the network.
         end = time.monotonic() + ADDRESS_SECONDS
         while not network["IPAM"]["Config"] and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
@@ -56,27 +57,30 @@ class UserOverlays(UserNetworks):
                 f"The swarm has given {network['Name']} no addresses. Remove it with `docker network rm`, and set "
                 "FARANDOLE_SUBNETS to a range of addresses that nothing else uses."
             )
-        # Counted from the end, below the broadcast address.
+        # Choose addresses from the end of the subnet, below the broadcast address, where servers get no addresses.
         address = IPv4Network(pools[0]["Subnet"])[-2 - list(self._services).index(container)]
         return {**super()._endpoint(container, network), "ipv4_address": str(address)}
 
     def _has_servers(self, network: dict[str, Any]) -> bool:
-        # The network itself lists only containers on this machine.
+        # The network's description lists only the containers on this machine, so look for services instead.
         labels = [f"{HUB_LABEL}={self._name}", f"{NETWORK_LABEL}={network['Name']}"]
         return bool(self._client.services(filters={"label": labels}))
 
     def _remove(self, network: dict[str, Any]) -> None:
-        """Remove a network and wait until its name is free. A lookup would return the old network until then."""
+        """Remove a network and wait until its name is free.
+
+        Before that, a lookup by name would return the old network.
+        """
         end = time.monotonic() + REMOVAL_SECONDS
         refusal = "it is still there"
         while time.monotonic() < end:
             try:
                 super()._remove(network)
             except APIError as exc:
-                # A task or a part of the hub is still leaving the network, or the network is already removed.
+                # A task, the hub or the proxy may still be leaving the network, or the network may already be removed.
                 refusal = str(exc.explanation or exc)
             if self._inspect(network["Name"]) is None:
                 return
             time.sleep(POLL_SECONDS)
-        # This does no harm: the user's next server uses the network again.
+        # A network that remains does no harm, because the user's next server uses it again.
         app_log.warning("The network %s could not be removed: %s", network["Name"], refusal)

@@ -1,4 +1,4 @@
-"""Spreads a cluster's workers over as many machines as possible, which a swarm alone would not do."""
+"""Spreads a cluster's workers over as many machines as possible, which a swarm does not do by itself."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from spawner_config.swarm.services import NodeNeeds
 
 NODE_LABEL = "farandole.node"
-"""The node that the hub chose for a service, as a label of the service."""
+"""The label of a service that contains the id of the node that the hub chose for it."""
 
 
 def choose_node(
     nodes: Iterable[dict[str, Any]], services: Iterable[dict[str, Any]], cluster: str, needs: NodeNeeds
 ) -> str | None:
-    """Return the id of the node for a worker of ``cluster``; None if no node fits.
+    """Return the id of the best node for a worker of ``cluster``, or None if no node meets the requirements.
 
-    The best node has the fewest workers of this cluster, and among those the fewest workers at all. ``nodes`` and
-    ``services`` of the hub are as the engine lists them.
+    The best node has the fewest workers of this cluster; among equal nodes, it has the fewest workers in total.
+    ``nodes`` and ``services`` (those of the hub) are in the format of the engine.
     """
     labels = [each["Spec"].get("Labels") or {} for each in services]
     ours = Counter(each.get(NODE_LABEL) for each in labels if each.get(CLUSTER_LABEL) == cluster)
@@ -40,7 +40,7 @@ def _fits(node: dict[str, Any], needs: NodeNeeds) -> bool:
 
 
 def _gpus(node: dict[str, Any]) -> int:
-    """Return the number of GPUs of a node, in use or not; nodes list them by name or by number."""
+    """Return the number of a node's GPUs, whether in use or not; a node lists them either by name or as a number."""
     resources = node["Description"]["Resources"].get("GenericResources") or []
     named = [each for each in resources if each.get("NamedResourceSpec", {}).get("Kind") == GPU_RESOURCE]
     counted = (each.get("DiscreteResourceSpec", {}) for each in resources)

@@ -1,4 +1,4 @@
-"""A server as a service of a swarm: one task that never restarts, with the limits of a container."""
+"""Creates the specification of a server's service, which has a single task that is never restarted."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 1_000_000_000
 GPU_RESOURCE = "GPU"
-"""The name of GPUs in `node-generic-resources` of an engine's daemon.json."""
+"""The resource name of GPUs in `node-generic-resources` in the engine's daemon.json."""
 GPU_LABEL = "farandole.gpu"
-"""The label of a node with the class of its GPUs."""
+"""The node label that contains the class of the node's GPUs."""
 SHARED_MEMORY_BYTES = 1 << 30
 LOGS = {"max-size": "20m", "max-file": "2"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeNeeds:
-    """The requirements of a server on its node: labels, and ``gpus`` GPUs of a class (None: any class)."""
+    """The requirements for the node of a server: labels, and ``gpus`` GPUs of a class; None means any class."""
 
     gpus: int = 0
     gpu_class: str | None = None
@@ -38,7 +38,7 @@ class NodeNeeds:
 
     @property
     def constraints(self) -> list[str]:
-        """The labels as constraints of a swarm."""
+        """The required labels as placement constraints."""
         return [f"node.labels.{key}=={value}" for key, value in self.labels.items()]
 
 
@@ -55,7 +55,10 @@ def task_template(
     reserved_memory: int | None = None,
     cpus: float | None = None,
 ) -> TaskTemplate:
-    """Return the task of a server; ``memory`` is in bytes, ``constraints`` are added to those of ``needs``."""
+    """Return the task of a server.
+
+    ``memory`` and ``reserved_memory`` are in bytes. ``constraints`` are added to the constraints of ``needs``.
+    """
     limits = Resources(
         mem_limit=memory,
         mem_reservation=reserved_memory,
@@ -66,7 +69,8 @@ def task_template(
     return TaskTemplate(
         _container(image, command, environment, mounts),
         resources=limits,
-        # Do not restart the task: users should see that it ended, because a new task would lose the state.
+        # Do not restart the task, because a new task would lose the state, and users should see that their server has
+        # ended.
         restart_policy=RestartPolicy(condition="none"),
         placement=Placement(constraints=[*needs.constraints, *constraints]),
         log_driver=DriverConfig("json-file", LOGS),
@@ -85,11 +89,11 @@ def _container(
         stop_grace_period=STOP_SECONDS * NANOSECONDS,
         cap_drop=["ALL"],
         privileges={"NoNewPrivileges": True},
-        # The hub checks servers itself; a swarm would end a server that is too busy to answer.
+        # The hub checks servers itself. With a health check, the swarm would end a server that is too busy to answer.
         healthcheck={"Test": ["NONE"]},
     )
 
 
 def _shared_memory() -> dict[str, Any]:
-    """Return the mount that replaces `--shm-size`. Data loader workers and NCCL pass tensors through it."""
+    """Return a tmpfs mount that replaces `--shm-size`; data loader workers and NCCL exchange tensors through it."""
     return {"Type": "tmpfs", "Target": "/dev/shm", "TmpfsOptions": {"SizeBytes": SHARED_MEMORY_BYTES}}

@@ -1,4 +1,4 @@
-"""The settings and the profiles of a swarm; `.env.example` explains each setting."""
+"""The settings and profiles of a swarm; `.env.example` explains the settings."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 LABEL_KEY = "^[A-Za-z_][A-Za-z0-9_.-]*$"
 LABEL_VALUE = "^[A-Za-z0-9_.:-]+$"
-"""The keys and values that a swarm accepts in a constraint."""
+"""The characters that a swarm accepts in placement constraints."""
 
 
 class SwarmTable(Table):
-    """The table [profile.swarm]; ``labels`` are those that `docker node update --label-add` gives to a node."""
+    """The table [profile.swarm]; ``labels`` are node labels, which `docker node update --label-add` sets."""
 
     labels: dict[Annotated[str, Field(pattern=LABEL_KEY)], Annotated[str, Field(pattern=LABEL_VALUE)]] = Field(
         {}, description="a table of texts, such as { disk = 'fast' }"
@@ -34,9 +34,9 @@ class SwarmTable(Table):
 
 
 def with_overlay_addresses(deployment: DockerSettings) -> DockerSettings:
-    """Return the settings with address pieces of the size that networks over several machines have.
+    """Return the settings with subnets of the size that overlay networks need.
 
-    Raises `SettingsError`.
+    Raises `SettingsError` if FARANDOLE_SUBNETS is too small for one such network.
     """
     try:
         return deployment.model_copy(
@@ -47,13 +47,13 @@ def with_overlay_addresses(deployment: DockerSettings) -> DockerSettings:
 
 
 def check_engine(info: dict[str, Any], version: str) -> None:
-    """Raise `SettingsError` if the engine, by ``docker info`` and the ``version`` of its API, lacks a feature."""
+    """Raise `SettingsError` if the engine lacks a feature, given ``docker info`` and the ``version`` of its API."""
     if found := missing_features(info, version):
         raise SettingsError(" ".join(found))
 
 
 def check_groups(deployment: DockerSettings, folder: SharedHome | None) -> None:
-    """Raise `SettingsError` if groups are to share a folder that each machine would have separately."""
+    """Raise `SettingsError` if there are group folders but no folder that all machines share."""
     if deployment.shares.folders and folder is None:
         raise SettingsError(
             "FARANDOLE_GROUP_FOLDERS needs FARANDOLE_SWARM_HOMES on a swarm: without a folder that all machines share, "
@@ -62,10 +62,10 @@ def check_groups(deployment: DockerSettings, folder: SharedHome | None) -> None:
 
 
 def check_firewall(environ: Mapping[str, str], deployment: DockerSettings, folder: SharedHome | None) -> None:
-    """Raise `SettingsError` if users' containers may reach the server with all homes.
+    """Raise `SettingsError` if users' containers may be able to reach the server that exports all homes.
 
-    A machine sends the packets of its containers with its own address, which the server with the homes trusts. The hub
-    cannot see the firewalls of the swarm's machines, so the administrator has to confirm them.
+    Packets from a machine's containers have the machine's address, which this server trusts. The hub cannot check the
+    firewalls of the machines, so the administrator must confirm that they block these packets.
     """
     word = environ.get("FARANDOLE_FIREWALL") or ""
     if word not in {"", "set"}:
@@ -78,7 +78,7 @@ def check_firewall(environ: Mapping[str, str], deployment: DockerSettings, folde
 
 
 def node_needs(profile: Profile) -> NodeNeeds:
-    """Return the requirements of a profile's servers on their node; raises `ProfileError`."""
+    """Return the requirements for the nodes of a profile's servers; raises `ProfileError`."""
     with naming(f"[profile.swarm] of {profile.name!r}"):
         table = SwarmTable(**profile.swarm)
     return NodeNeeds(gpus=profile.gpus, gpu_class=profile.gpu_class, node_labels=table.labels)

@@ -1,4 +1,4 @@
-"""The folder that all machines of a swarm share, in which each volume is a folder."""
+"""The folder that all machines of a swarm share, with a subfolder for each volume."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ if TYPE_CHECKING:
 KEY = "FARANDOLE_SWARM_HOMES"
 PLACE = "/homes"
 MKDIR = ("mkdir", "--parents", "--mode=700")
-"""The mount point of the share in a container that creates a folder, and its command without the folder's path."""
+"""The command that creates a folder, without the folder's path. It runs in a container that mounts the share at
+`PLACE`."""
 NFS = re.compile(r"nfs://(?P<server>[A-Za-z0-9][A-Za-z0-9.-]*)(?P<path>/[A-Za-z0-9_./-]*)")
 PATH = re.compile(r"/[A-Za-z0-9_./-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedHome:
-    """The place of the volumes: below ``path`` on an NFS ``server``, or on each machine if ``server`` is empty."""
+    """The folder of all volumes: ``path`` on the NFS server ``server``, or on each machine if ``server`` is empty."""
 
     path: str
     server: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a path with '..'."""
+        """Raise `SettingsError` if the path contains '..'."""
         if ".." in PurePosixPath(self.path).parts:
             raise SettingsError(f"{KEY} contains '..'. Give the folder's direct path.")
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> SharedHome | None:
-        """Read FARANDOLE_SWARM_HOMES; None if each machine has separate volumes. Raises `SettingsError`."""
+        """Read FARANDOLE_SWARM_HOMES; return None if each machine has separate homes. Raises `SettingsError`."""
         text = environ.get(KEY) or ""
         if not text:
             return None
@@ -48,9 +49,9 @@ class SharedHome:
         )
 
     def options(self, volume: str, hub: str) -> dict[str, str]:
-        """Return the options of the driver ``local`` for a ``volume`` of the hub of that name.
+        """Return the options of the volume driver ``local`` for a ``volume`` of the hub with the name ``hub``.
 
-        The volume of `whole` is this folder; each other volume is a folder of its name in it.
+        The volume `whole` is the shared folder itself; each other volume is a subfolder with the volume's name.
         """
         device = PurePosixPath(self.path) / ("" if volume == whole(hub) else volume)
         if self.server:
@@ -59,5 +60,5 @@ class SharedHome:
 
 
 def whole(hub: str) -> str:
-    """Return the name of the volume that is the whole folder, in which the hub creates the other folders."""
+    """Return the name of the volume that contains the whole shared folder, in which the hub creates subfolders."""
     return f"{hub}-homes"

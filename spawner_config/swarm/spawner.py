@@ -1,4 +1,4 @@
-"""The deployment on several machines whose engines form a swarm: the hub on a manager, servers on any machine."""
+"""The deployment on a swarm: the hub runs on a manager, and its servers run on any machine of the swarm."""
 
 from __future__ import annotations
 
@@ -45,33 +45,34 @@ if TYPE_CHECKING:
 
 SERVER_LABEL = "farandole.server"
 POLL_SECONDS = 0.5
-"""The interval of requests to the engine about a task that starts or ends."""
+"""The interval in seconds between requests to the engine about a task that is starting or ending."""
 CHOSEN_SECONDS = 5.0
-"""How long a worker may wait for the node that was chosen for it, before any other node may take it."""
+"""How many seconds a worker waits for its chosen node before it may run on any other node."""
 PLACE_SECONDS = 10.0
-"""How long a server without --wait may wait for a place: the swarm may still count a server that has just ended."""
+"""How many seconds a server without --wait waits for a node, because the swarm may still count a server that has just
+ended."""
 QUEUE_SECONDS = 540.0
-"""How long a server with --wait may wait for a place; the hub cancels a start after 600 s."""
+"""How many seconds a server with --wait waits for a node; the hub cancels a start after 600 s."""
 GONE_SECONDS = 30.0
 
 
 class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # type: ignore[misc]
-    """A service with one task for each server, in the network of its user over all machines.
+    """Runs each server as a service with one task, in its user's network across all machines.
 
-    A task that ends does not restart: `poll` reports that the server has ended, and its user or driver starts a new
-    one.
+    A task that ends is not restarted. `poll` reports that the server has ended, and the user or the driver starts a new
+    server.
     """
 
     shared_volumes: ClassVar[SwarmVolumes]
     hub_label: ClassVar[str]
     hub_node: ClassVar[str]
-    """The hub's name, and the id of the hub's node; set by the subclass that `configure` creates."""
+    """The name of the hub, and the id of the hub's node, set on the subclass that `configure` creates."""
     choosing: ClassVar[asyncio.Lock]
-    """Held while a worker's node is chosen, so that the next choice counts this worker's service."""
+    """Held while a worker's node is chosen and its service is created, so that the next choice counts this worker."""
     placing: ClassVar[set[FarandoleSwarmSpawner]]
-    """The hub's servers for which the swarm may not have found a node yet."""
+    """The servers of the hub for which the swarm may not have found a node yet."""
     needs = NodeNeeds()
-    """The requirements on its node; set by its profile."""
+    """The requirements for the server's node, which its profile sets."""
     gpus = 0
     gpu_class: str | None = None
     wait_for_gpus = False
@@ -80,16 +81,16 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
 
     @property
     def cluster(self) -> str:
-        """The worker's cluster, unique over all users."""
+        """The name of the worker's cluster with the user's slug, so that it is unique among all users."""
         return f"{self.user_slug}/{self.name.rpartition('-w')[0]}"
 
     @property
     def only_waiting(self) -> int:
-        """The number of servers for which the swarm currently has no place."""
+        """The number of servers for which the swarm currently finds no node."""
         return sum(bool(each._waits_for) for each in self.placing)
 
     async def create_object(self) -> Any:
-        """Create the service once its volumes exist and, for a worker, a node is chosen."""
+        """Create the service after its volumes exist and, for a worker, after a node has been chosen."""
         await self.ensure_volumes()
         try:
             await self.shared_volumes.make(self.volume_binds, image=self.image)
@@ -110,39 +111,40 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             await self._find_place()
         finally:
             self.placing.discard(self)
-        # There is no timeout here: a node may have to pull the image, and JupyterHub limits how long a start takes.
+        # This loop needs no timeout, because JupyterHub limits the duration of a start. Pulling the image can take
+        # long.
         while not (task := await self.task()) or not task.runs:
             if task is None or task.over:
                 raise await self._not_started(task)
             await asyncio.sleep(POLL_SECONDS)
 
     async def get_ip_and_port(self) -> tuple[str, int]:
-        """Return the server's address in the network of its user, which the task keeps for life."""
+        """Return the server's address in its user's network, which does not change while the task exists."""
         task = await self.task()
         if task is None or self.network_name not in task.addresses:
             raise await self._not_started(task)
         return task.addresses[self.network_name], self.port
 
     async def task(self) -> Task | None:
-        """Return the server's task; None if there is no such service."""
+        """Return the server's task, or None if the service does not exist."""
         try:
             return newest(await self.docker("tasks", filters={"service": self.object_name}))
         except docker.errors.NotFound:
             return None
 
     async def poll(self) -> Any:
-        """Return None while the server is running or starting, else how it ended."""
+        """Return None while the server is running or starting, else a description of how it ended."""
         task = await self.task()
         if task is None:
             return 0
         return task.end if task.over else None
 
     async def remove_object(self) -> None:
-        """Remove the service, and return when its container is removed."""
+        """Remove the service, and return after its container is removed."""
         await self.remove_named(self.object_name)
 
     async def remove_named(self, name: str) -> None:
-        """Remove the service of that name if it exists; return when its container is removed or its node is down."""
+        """Remove the service with this name if it exists; return after its container is removed or its node is down."""
         try:
             await self.docker("remove_service", name)
         except docker.errors.NotFound:
@@ -151,27 +153,27 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         end = loop.time() + GONE_SECONDS
         while left := await self._left_of(name):
             if loop.time() > end:
-                # A new service can still use the name, because each task's container has a unique name.
+                # This does not prevent a new service with the same name, because each task's container has a unique
+                # name.
                 self.log.warning("%s has not ended on node %s", name, ", ".join(task.node for task in left))
                 return
             await asyncio.sleep(POLL_SECONDS)
 
     async def run_post_stop_hook(self) -> None:
-        """Remove the service of a task that ended, then run the hook of every deployment."""
+        """Remove the service of the task that ended, then run the deployment's post-stop hook."""
         try:
             await self.remove_named(self.object_name)
         finally:
             await super().run_post_stop_hook()
 
     def get_env(self) -> dict[str, str]:
-        """Return the server's environment, in which only the swarm names GPUs, with a variable that it sets itself."""
+        """Return the server's environment, in which only the swarm can select GPUs."""
         return gpu_environment(super().get_env(), has_gpus=bool(self.needs.gpus))
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the events of the spawn page and of `%cluster start`, with ``queue`` while the server waits for a
-        place.
+        """Yield the progress events of a start, for the spawn page and `%cluster start`.
 
-        The hub closes this generator when the start has ended.
+        ``queue`` is 1 while the server is waiting for a node. The hub closes this generator at the end of the start.
         """
         async for event in super().progress():
             yield event
@@ -184,7 +186,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             await asyncio.sleep(POLL_SECONDS)
 
     async def _create_service(self, node: str | None) -> Any:
-        """Create the service, on the given node if there is one."""
+        """Create the service, on ``node`` if it is not None."""
         worker = {CLUSTER_LABEL: self.cluster} if is_worker(self.name) else {}
         return await self.docker(
             "create_service",
@@ -208,12 +210,13 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
                 **({NODE_LABEL: node} if node else {}),
                 **worker,
             },
-            # Let names resolve to the container itself, because ranks look up their own names.
+            # With this mode, the service's name resolves to the container itself, as ranks that look up their own names
+            # need.
             endpoint_spec={"Mode": "dnsrr"},
         )
 
     async def _find_place(self) -> None:
-        """Return when the task has a node, the chosen one if it has room; raises `SpawnException`."""
+        """Wait until the task has a node, preferably the chosen node; raises `SpawnException` if it gets none."""
         if self._chosen and not await self._placed(CHOSEN_SECONDS):
             await self.remove_named(self.object_name)
             made = await self._create_service(None)
@@ -222,7 +225,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             raise _no_place(self._waits_for)
 
     async def _placed(self, seconds: float) -> bool:
-        """Return whether the swarm finds a node within that time; `_waits_for` has the reason if not."""
+        """Return whether the swarm finds a node within ``seconds``; if not, `_waits_for` contains the reason."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while (task := await self.task()) is None or task.searching:
@@ -234,8 +237,8 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         return True
 
     async def _left_of(self, name: str) -> list[Task]:
-        """Return the tasks of a service that have not ended, except those on nodes that are down."""
-        # Find the tasks by a label, because they may outlive the service.
+        """Return the tasks of a service that have not ended, without those on nodes that are down."""
+        # Find the tasks by their label, because they may exist longer than the service.
         found = await self.docker("tasks", filters={"label": [f"{SERVER_LABEL}={name}"]})
         left = [task for task in map(Task.of, found) if task.state not in ENDED]
         if not left:
@@ -244,7 +247,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
         return [task for task in left if task.node not in down]
 
     async def _not_started(self, task: Task | None) -> SpawnException:
-        """Return the error for a task that ended, with the name of its machine, which the swarm's reason lacks."""
+        """Return the error for a task that ended, including its machine's name, which is not in the swarm's reason."""
         if task is None:
             return _not_started("its service was removed")
         names = {node["ID"]: node["Description"].get("Hostname", "") for node in await self.docker("nodes")}
@@ -252,15 +255,15 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
 
 
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
-    """Set up a hub on a manager of a swarm, whose servers are services."""
+    """Configure a hub on a manager of a swarm, with servers as services."""
     deployment = with_overlay_addresses(DockerSettings.from_environment(os.environ))
     folder = SharedHome.from_environment(os.environ)
     check_groups(deployment, folder)
     check_firewall(os.environ, deployment, folder)
     needs = {profile.name: node_needs(profile) for profile in profile_set.profiles}
     configure_hub(c, settings, profile_set, deployment)
-    # The proxy keeps its connections to the hub. The name `hub` might resolve to an address in a user's network, and
-    # requests on such a connection fail when that network is removed with the user's last server.
+    # The proxy keeps connections to the hub open. If it used the name `hub`, a connection might go through a user's
+    # network, and requests would fail when that network is removed together with the user's last server.
     c.JupyterHub.hub_connect_url = f"http://hub-api:{HUB_PORT}"
     c.Spawner.hub_connect_url = f"http://hub:{HUB_PORT}"
     connect = partial(docker.APIClient, base_url=os.environ["DOCKER_HOST"], version="auto")
@@ -268,9 +271,10 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
     info = client.info()
     check_engine(info, client.api_version)
     networks = user_networks(c, deployment, UserOverlays, client)
-    # `BurstSpawner.concurrent_starts` replaces this limit.
+    # `BurstSpawner.concurrent_starts` replaces this limit, which would also count servers that wait for a node.
     c.JupyterHub.concurrent_spawn_limit = 0
-    # Set these on a class: traitlets would copy a setting for each spawner, but all must share each lock.
+    # Set these as class attributes, because traitlets would copy a configured value for each spawner, while all
+    # spawners must share the same objects.
     shared = {
         "networks": networks,
         "shared_volumes": SwarmVolumes(connect(), deployment.shares, folder, name=deployment.name),
@@ -285,7 +289,7 @@ def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:
 
 
 def set_place(needs: dict[str, NodeNeeds], spawner: Any, profile: Profile) -> None:
-    """Set the requirements of a profile's servers on their node, which reserves the profile's memory for them."""
+    """Set the requirements for the server's node, and reserve the profile's memory on it."""
     spawner.needs = needs[profile.name]
     spawner.mem_guarantee = profile.memory
 

@@ -1,4 +1,4 @@
-"""The state of a service's task, from the engine's answer."""
+"""The state of a service's task, read from the engine's answer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SEARCHING = {"new", "allocated", "pending"}
-"""States of a task without a node."""
+"""The states of a task that has no node yet."""
 ENDED = {"complete", "failed", "shutdown", "rejected", "orphaned", "remove"}
-"""States of a task without a running container."""
+"""The states of a task whose container is no longer running."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task: its ``state``, the state that the swarm wants, its node, and its address in each of its networks."""
+    """A task of a service; ``desired`` is the state that the swarm wants it to have.
+
+    ``addresses`` maps the names of the task's networks to its addresses in them.
+    """
 
     state: str
     desired: str
@@ -26,7 +29,7 @@ class Task:
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Task:
-        """Return the task that an engine's answer describes."""
+        """Return the task that the engine's answer ``found`` describes."""
         status = found["Status"]
         code = (status.get("ContainerStatus") or {}).get("ExitCode")
         attachments = found.get("NetworksAttachments") or []
@@ -44,31 +47,34 @@ class Task:
 
     @property
     def runs(self) -> bool:
-        """Whether the task's container is running and the swarm wants it to continue."""
+        """Whether the task's container is running and the swarm does not want to end it."""
         return self.state == "running" and not self.given_up
 
     @property
     def over(self) -> bool:
-        """Whether the task has ended, or was lost with its node."""
+        """Whether the task has ended or was lost together with its node."""
         return self.state in ENDED or self.given_up
 
     @property
     def given_up(self) -> bool:
-        """Whether the swarm treats the task as ended. Its node may be down and may have reported another state last."""
+        """Whether the swarm has abandoned the task.
+
+        If the node is down, ``state`` can still be the last state that the node reported.
+        """
         return self.desired in {"shutdown", "remove"}
 
     @property
     def searching(self) -> bool:
-        """Whether the task has no node yet; ``reason`` says why, once the swarm has given a reason."""
+        """Whether the task has no node yet; ``reason`` contains the swarm's reason, if it has reported one."""
         return self.state in SEARCHING and not self.given_up
 
     @property
     def end(self) -> str:
-        """How the task ended, for the hub's log."""
+        """A description of how the task ended, for the hub's log."""
         return f"{self.state}: {self.reason}" if self.reason else self.state
 
 
 def newest(found: Iterable[dict[str, Any]]) -> Task | None:
-    """Return the newest of a service's tasks; None if it has none."""
+    """Return the newest of a service's tasks, or None if it has no task."""
     tasks = sorted(found, key=lambda each: str(each["CreatedAt"]))
     return Task.of(tasks[-1]) if tasks else None

@@ -1,4 +1,7 @@
-"""One rank of the contract test of Horovod's release: rank 0 waits in a backward pass for a rank that never comes."""
+"""Script for one rank in the contract test of how Horovod releases a rank.
+
+Rank 0 waits in a backward pass for a rank that never takes part.
+"""
 
 import contextlib
 import sys
@@ -34,7 +37,10 @@ def main(result: Path) -> None:
 
 
 def refuses_while_it_is_averaged(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """An interrupted pass in a world that continues leaves averages that the other ranks will join."""
+    """Check that gradients cannot be cleared after an aborted pass in a world that continues.
+
+    The averages of that pass are still in flight, and the other ranks will join them.
+    """
     hooks = [parameter.register_post_accumulate_grad_hook(broken_off) for parameter in model.parameters()]
     with contextlib.suppress(BrokenOffError):
         model(torch.randn(3, 4)).sum().backward()

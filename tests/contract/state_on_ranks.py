@@ -1,4 +1,4 @@
-"""One rank of the contract test of fd.state and fd.checkpoint: a script that reads a `Task` as JSON."""
+"""Script for one rank in the contract test of fd.state and fd.checkpoint. It reads a `Task` as JSON."""
 
 import json
 import random
@@ -28,7 +28,7 @@ class Task:
     resume: str | None = None
     steps: int = STEPS
     noise: bool = False
-    """Add noise from each rank's random numbers, so that the losses of the ranks differ."""
+    """Whether to add noise from each rank's random numbers, so that the losses of the ranks differ."""
 
 
 def make_state() -> State:
@@ -45,7 +45,7 @@ def make_state() -> State:
 
 
 def train(state: State, *, until: int, noise: bool) -> list[dict[str, Any]]:
-    """Return the samples of this rank and the sum of their losses for each step."""
+    """Return this rank's samples and the sum of their losses, for each step."""
     seen: list[dict[str, Any]] = []
     for epoch in range(state.epoch, 100):
         state.epoch = epoch
@@ -64,12 +64,12 @@ def train(state: State, *, until: int, noise: bool) -> list[dict[str, Any]]:
 
 
 def share_a_state() -> None:
-    """Each rank trains alone, then all continue from the last rank's state."""
+    """Let each rank train alone, and check that all ranks then continue from the last rank's state."""
     root = fd.size() - 1
     torch.manual_seed(fd.rank())
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).to(torch.bfloat16 if fd.rank() == root else torch.float32)
     optimizer = torch.optim.Adam(model.parameters(), lr=1 / (fd.rank() + 1))
-    if fd.rank() == root:  # the other ranks' optimizers have no state yet
+    if fd.rank() == root:  # the optimizers of the other ranks have no state yet
         model(torch.randn(4, 3, dtype=torch.bfloat16)).sum().backward()
         optimizer.step()
     state = fd.state(model, optimizer, step=fd.rank(), history=["x"] * fd.rank())
@@ -102,7 +102,7 @@ def main(task: Task) -> None:
     share_a_state()
     state = make_state()
     made = fd.checkpoint(state, every=5, folder=task.folder, resume=task.resume)
-    state.on_commit(lambda _state: made.wait())  # A step takes a millisecond, for which the disk would be too slow.
+    state.on_commit(lambda _state: made.wait())  # the disk is slower than a step, which takes about a millisecond
     seen = train(state, until=task.steps, noise=task.noise)
     found = {"resumed": made.resumed, "seen": seen, "loader": state.loader.state_dict()}
     (Path(task.out) / f"{fd.rank()}.json").write_text(json.dumps(found))

@@ -1,4 +1,4 @@
-"""The contract of every backend, on a cluster of this machine: one set of tests for all backends."""
+"""The contract of every backend, tested on a local cluster with one set of tests for all backends."""
 
 import _thread
 import threading
@@ -84,7 +84,7 @@ def interrupted(*arguments):
     return finish(*arguments)
 kernel.finish_metadata = interrupted
 """
-"""Interrupts the rank after the cell has ended and before its reply has left."""
+"""Code that interrupts the rank after the cell has ended and before its reply is sent."""
 
 
 def test_an_interrupt_between_a_cell_and_its_reply_loses_no_rank(cluster):
@@ -180,7 +180,7 @@ def test_a_check_measures_the_world_and_does_not_change_the_ranks(cluster):
     assert [rank.rank for rank in found.ranks] == [0, 1]
     assert found.ranks[0].versions == found.ranks[1].versions
     assert found.ranks[0].versions["torch"] != "none"
-    # This machine has one clock, so the measured skew is the error, and the check must report it.
+    # All ranks on this machine share a clock, so the measured skew must lie within the error that the check reports.
     assert all(abs(rank.skew) <= rank.skew_error + 1e-3 for rank in found.ranks)
     [link] = found.links
     assert (link.first, link.second, link.error) == (0, 1, "")
@@ -246,7 +246,7 @@ def test_a_run_stopped_by_its_user_reports_it_for_every_rank(cluster):
 
 @pytest.fixture
 def broken_horovod(tmp_path, monkeypatch):
-    """The result of a check on a rank whose Horovod was built for another torch."""
+    """Make the import of Horovod fail, as if it had been built for another version of torch."""
     (tmp_path / "horovod").mkdir()
     (tmp_path / "horovod" / "__init__.py").touch()
     (tmp_path / "horovod" / "torch.py").write_text("raise ImportError('undefined symbol')")

@@ -1,4 +1,4 @@
-"""An elastic run on both backends. Ranks die at given steps, and each sample is trained exactly once."""
+"""Elastic runs on both backends. Ranks die at given steps, and each sample is trained on exactly once."""
 
 from collections import Counter
 from itertools import pairwise
@@ -25,7 +25,7 @@ def cluster(request, tmp_path_factory):
 
 
 def whole(run, *, epochs=EPOCHS):
-    """The run has trained each sample once an epoch, and all ranks end with equal parameters."""
+    """Check that the run has trained on each sample once per epoch, and that all ranks end with equal parameters."""
     assert run.status == Status.FINISHED
     for result in run.results.values():
         assert result["step"] == STEPS * epochs
@@ -34,13 +34,13 @@ def whole(run, *, epochs=EPOCHS):
 
 
 def steps_lost(run):
-    """Return the largest step back in the reports of rank 0."""
+    """Return by how many steps rank 0's reports go back at most."""
     steps = run.dataframe().query("rank == 0")["step"].to_list()
     return max((before - now + 1 for before, now in pairwise(steps)), default=0)
 
 
 def has_notice(run, *texts):
-    """Return whether one notice of the run contains all these texts; liveness may add others in between."""
+    """Return whether one of the run's notices contains all these texts. It may contain other text in between."""
     return any(all(text in notice for text in texts) for notice in run.notices)
 
 
@@ -65,7 +65,7 @@ def test_without_a_copy_either_new_ranks_continue_from_the_newest_checkpoint(clu
     whole(run)
     assert has_notice(run, "resumed from the checkpoint of step 20: no other rank")
     assert not has_notice(run, "from the beginning")
-    # Unknown (None) if rank 0 dies before it reports a step after the checkpoint.
+    # At most the five steps from the checkpoint at step 20 to the fault at step 25 are lost.
     assert steps_lost(run) <= 5
 
 

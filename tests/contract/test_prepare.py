@@ -1,4 +1,4 @@
-"""fd.prepare matches a single process with the whole batch, on every backend and for any number of ranks."""
+"""On every backend and any number of ranks, fd.prepare gives the same result as a single process with whole batches."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The control thread releases a rank that waits for an absent peer, with an error that names the call."""
+"""The control thread releases a rank that waits for an absent peer. The error names the failed call."""
 
 from pathlib import Path
 

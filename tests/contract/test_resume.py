@@ -1,4 +1,4 @@
-"""A run resumes another run's checkpoint, on a cluster of this machine with either backend."""
+"""A run resumes from another run's checkpoint, on a local cluster with either backend."""
 
 import pytest
 from farandole import Cluster
@@ -39,7 +39,7 @@ def cell(fault="pass"):
 
 
 def losses(run):
-    """Return the ranks' mean loss at each step. All ranks have shares of the same size."""
+    """Return the mean loss of the ranks at each step. All ranks have shares of the same size."""
     return means(run, "loss")
 
 
@@ -56,7 +56,7 @@ def cluster(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def broken(cluster):
-    """A run that failed at its tenth step."""
+    """Return a run that failed at its tenth step."""
     with pytest.raises(RankError, match="enough"):
         cluster.train(cell("if state.step == 10: raise ValueError('enough')"), name="broken")
     return cluster.store.load("broken")
@@ -77,10 +77,10 @@ def test_resuming_gives_the_losses_of_an_uninterrupted_run(cluster, broken, key)
     assert f"resumed from step 8, {broken.id}, written by 2 ranks" in run.notices
     expected = {step: loss for step, loss in losses(whole).items() if step > 8}
     assert losses(run) == pytest.approx(expected, rel=1e-6)
-    # A power of two leaves the loss exact.
+    # Scaling by powers of two does not round the loss.
     assert means(run, "scale") == {step: 2.0 ** (1 + step // 2) for step in expected}
     assert [checkpoint.step for checkpoint in run.checkpoints] == [12, 16]
-    for made in (whole, run):  # the newest run with a checkpoint is the failed one again
+    for made in (whole, run):  # without these checkpoints, the newest run that can be resumed is the failed run again
         for checkpoint in made.checkpoints:
             (checkpoint.path / "manifest.json").unlink()
 

@@ -14,7 +14,7 @@ BACKENDS = ["horovod", "torch"]
 
 
 def _train(backend: str, size: int, out: Path, **task: Any) -> list[dict[str, Any]]:
-    """Return the answer of each rank."""
+    """Train on each rank, and return the results by rank."""
     out.mkdir()
     task = {"folder": str(out / "checkpoints"), "out": str(out)} | task
     with world(backend, size) as environments:
@@ -23,7 +23,7 @@ def _train(backend: str, size: int, out: Path, **task: Any) -> list[dict[str, An
 
 
 def _steps(ranks: list[dict[str, Any]]) -> dict[int, tuple[int, list[int], float]]:
-    """Return epoch, samples of all ranks and mean loss for each step."""
+    """Return the epoch, the samples of all ranks and the mean loss for each step."""
     found = {}
     for parts in zip(*(rank["seen"] for rank in ranks), strict=True):
         ids = [number for part in parts for number in part["ids"]]
@@ -56,5 +56,5 @@ def test_another_number_of_ranks_continues_with_the_same_samples(backend: str, t
         for epoch in range(3):
             ids = Counter(number for of, samples, _ in joined.values() if of == epoch for number in samples)
             assert ids == Counter(range(SAMPLES))
-        for step in (11, 12, 13):  # the first run made three steps after its checkpoint
+        for step in (11, 12, 13):  # the first run made three steps after its last checkpoint
             assert second[step][2] == pytest.approx(first[step][2], rel=1e-4)

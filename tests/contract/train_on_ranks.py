@@ -1,4 +1,4 @@
-"""One rank of the contract test of fd.prepare: a script that trains every case and saves the parameters."""
+"""Script for one rank in the contract test of fd.prepare. It trains every case and saves the parameters."""
 
 import os
 import sys
@@ -22,7 +22,10 @@ CASES = [
     *[(name, samples) for name in ("sgd", "adamw") for samples in (64, 66, 70)],
     *[(name, 70) for name in ("clip", "scaler", "accumulate", "again")],
 ]
-"""Samples of each case: batches of 16 leave a last batch of 16, 2 or 6, so shares are equal, empty or uneven."""
+"""Name and number of samples of each case.
+
+With batches of 16, the last batch has 16, 2 or 6 samples, so the shares of the ranks are equal, partly empty or uneven.
+"""
 
 
 def data(samples: int) -> TensorDataset:
@@ -51,17 +54,17 @@ def endless(loader: DataLoader) -> Iterator[list[torch.Tensor]]:
 
 
 def train(name: str, samples: int) -> dict[str, torch.Tensor]:
-    # Each rank starts with different values. Only the broadcast makes them equal.
+    # Each rank starts with different values, which only the broadcast in fd.prepare makes equal.
     model = model_for(fd.rank())
     optimizer = optimizer_for(name, model)
-    if fd.rank() == 0:  # optimizer state on rank 0 only, as after a checkpoint is loaded there
+    if fd.rank() == 0:  # only rank 0 has optimizer state, as after loading a checkpoint on rank 0
         warm_up(model, optimizer)
     loader = DataLoader(data(samples), batch_size=BATCH, shuffle=True)
-    # An earlier cell has used the model. The remaining graph must not keep Horovod's hooks.
+    # An earlier cell has used the model, and its graph must not keep Horovod's hooks.
     kept = model(torch.zeros(1, 6))
     model, optimizer, loader = fd.prepare(model, optimizer, loader)
     train_on(model, optimizer, loader, STEP.get(name, plain_step)())
-    if name == "again":  # as a cell that runs twice and makes a new optimizer for the same model
+    if name == "again":  # as if a cell runs twice and creates a new optimizer for the same model
         model, other, _ = fd.prepare(model, optimizer_for(name, model))
         train_on(model, other, loader, plain_step())
         train_on(model, optimizer, loader, plain_step())
@@ -93,7 +96,7 @@ def clipped_step() -> Step:
 
 
 def scaled_step() -> Step:
-    """Follows torch's recipe for mixed precision with clipping."""
+    """Return a step that follows torch's recipe for mixed precision with gradient clipping."""
     scaler = torch.amp.GradScaler("cpu", init_scale=4096.0, growth_interval=3)
 
     def step(loss: Loss, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -151,9 +154,9 @@ def leave_world() -> None:
 
 
 def end_process() -> None:
-    """Exit without Python's finalization, which once aborted a rank after its work was done.
+    """Exit without Python's finalization, which once aborted a rank after the rank's work was done.
 
-    The cause is not proven; a thread of Gloo may have released a tensor of a wrapped model at that moment.
+    The cause has not been confirmed. A thread of Gloo may have released a tensor of a wrapped model at that moment.
     """
     sys.stdout.flush()
     os._exit(0)

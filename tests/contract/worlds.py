@@ -1,4 +1,4 @@
-"""Worlds of plain processes on this machine, for the contract tests of rank code."""
+"""Starts worlds of plain processes on this machine for the contract tests of the rank code."""
 
 import contextlib
 import os
@@ -56,8 +56,8 @@ def _horovod_environments(size: int, server: RendezvousServer) -> list[dict[str,
 
 
 def run(environments: list[dict[str, str]], module: str, *arguments: object) -> None:
-    """Run a module as a script on all ranks of a world; a failed rank's output becomes the error."""
-    # Users' cells would show torch's deprecation warnings in red.
+    """Run a module as a script on all ranks of a world. Fail with the output of a failed rank, if any."""
+    # Turn these warnings into errors, because torch's deprecation warnings would appear in red in users' cells.
     script = [sys.executable, "-W", "error::FutureWarning", "-m", module, *map(str, arguments)]
     ranks = [
         subprocess.Popen(script, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -74,7 +74,7 @@ def run(environments: list[dict[str, str]], module: str, *arguments: object) -> 
 
 @contextlib.contextmanager
 def world(backend: str, size: int) -> Iterator[list[dict[str, str]]]:
-    """Yield each rank's environment."""
+    """Yield the environment variables of each rank."""
     if backend == "horovod":
         server = RendezvousServer(verbose=0)
         try:

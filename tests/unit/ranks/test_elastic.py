@@ -1,4 +1,4 @@
-"""fd.elastic and a rank's membership within one process. A second thread acts as the driver."""
+"""Tests of fd.elastic and of a rank's membership, within one process. A second thread acts as the driver."""
 
 import threading
 import time
@@ -240,7 +240,7 @@ def test_ranks_leave_at_the_announced_commit_and_keep_its_state(member):
             member.leave_at_commit(3)
             try:
                 commits(state, 10)
-            except Exception as exc:  # A user's loop may handle a failed batch like this.
+            except Exception as exc:  # user code may handle a failed batch like this
                 raise AssertionError("an `except Exception` caught the exception for leaving") from exc
 
     train(state)

@@ -1,4 +1,4 @@
-"""Which checkpoints a run has on disk, and which run a new one resumes."""
+"""A run lists its checkpoints on disk, and a new run finds the run to resume from."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def test_unreadable_files_are_not_checkpoints(store: RunStore) -> None:
 
 def test_a_run_is_found_by_id_prefix_or_name(store: RunStore) -> None:
     run = _run(store, (1,), name="digits")
-    _run(store, name="digits")  # A newer run without a checkpoint.
+    _run(store, name="digits")  # a newer run without a checkpoint
     for key in (run.id, "digits"):
         assert store.to_resume(key).id == run.id
 

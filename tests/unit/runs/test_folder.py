@@ -1,4 +1,4 @@
-"""A strange file in one run's folder is named, and all other runs stay visible."""
+"""An invalid file in one run's folder is reported, and all other runs stay visible."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The origin of a run, as a real kernel reports it."""
+"""The origin of a run, as reported by a real kernel."""
 
 import json
 

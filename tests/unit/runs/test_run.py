@@ -1,4 +1,4 @@
-"""The live side of a run: it receives records and provides series, tables and logs."""
+"""A run in progress receives records and provides series, tables and logs."""
 
 import json
 import math
@@ -148,7 +148,7 @@ def test_a_run_finishes_only_once(run):
 
 
 class SlowSink(Nowhere):
-    """A sink that waits for `may_close` before it closes, and sets `closing` when it begins."""
+    """A sink that sets `closing` when `close` is called, and then waits for `may_close`."""
 
     def __init__(self):
         self.closing, self.may_close = threading.Event(), threading.Event()
@@ -167,7 +167,7 @@ def test_after_waiting_for_a_run_its_files_have_its_end(tmp_path):
         waiting = pool.submit(run.wait)
         with pytest.raises(TimeoutError):
             waiting.result(timeout=0.2)
-        assert run.wait(timeout=0) is run  # A call that does not wait returns an ended run.
+        assert run.wait(timeout=0) is run  # a call without a timeout returns immediately, because the run has ended
         sink.may_close.set()
         assert waiting.result(timeout=DEADLINE) is run
         ending.result(timeout=DEADLINE)
@@ -191,7 +191,7 @@ def test_ranks_of_an_elastic_run_change_workers(run):
 def test_series_are_available_without_lines_per_rank(run):
     for step in range(1000):
         report(run, 0, step=step, loss=step / 7)
-        # Rank 1 reports rarely, so the buckets of rank 1 are narrower than those of rank 0.
+        # Rank 1 reports less often, so its buckets are narrower than the buckets of rank 0.
         if step % 10 == 0:
             report(run, 1, step=step, loss=1.0)
     with_lines = run.series()

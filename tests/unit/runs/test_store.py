@@ -1,4 +1,4 @@
-"""The run store on disk: readable files, crashes, full disks, and how runs are found."""
+"""The run store on disk keeps readable files, survives crashes and full disks, and finds runs."""
 
 import functools
 import json
@@ -202,7 +202,10 @@ def test_a_folder_that_works_again_after_the_end_is_still_written(tmp_path):
 
 
 def test_after_a_full_disk_writing_continues_in_the_middle_of_a_line(tmp_path):
-    """A child under a file size limit gets EFBIG within a line; once the limit is lifted, the file is complete."""
+    """A file size limit makes a write fail with EFBIG in the middle of a line.
+
+    After the limit is lifted, the file is complete.
+    """
     script = """
 import resource, signal, sys
 from pathlib import Path
@@ -283,14 +286,14 @@ def test_the_git_commit_is_recorded(store, tmp_path):
 
 
 def say(run, rank, step):
-    """Have a rank report a step and print a line, as the next two messages of its journal."""
+    """Make a rank report a step and print a line. These are the next two messages in the rank's journal."""
     record = report_to_json(Report(rank=rank, time=float(step), step=step, values={"x": float(step)}))
     run.add_records(rank, record, position=(f"kernel-{rank}", 2 * step + 1))
     run.add_log(rank, f"line {step}\n", position=(f"kernel-{rank}", 2 * step + 2))
 
 
 def tear(run):
-    """Write the incomplete files that a driver leaves behind if it is killed while writing a message."""
+    """Write incomplete lines, as a driver does if it is killed while writing a message."""
     with (run.folder / "metrics/rank-0.jsonl").open("a") as file:
         file.write('{"kind": "rep')
     with (run.folder / "logs/rank-0.log").open("a") as file:
@@ -302,7 +305,7 @@ def lose_positions(run):
 
 
 def lose_bytes(run):
-    """Shorten a file, as a power failure may: the driver had recorded a larger size."""
+    """Shorten a file, as a power failure may, so that it is smaller than the size that the driver has recorded."""
     path = run.folder / "metrics/rank-0.jsonl"
     path.write_bytes(path.read_bytes()[:-9])
 
@@ -331,7 +334,7 @@ def test_a_replayed_run_continues_without_duplicates(store, faults):
 
 
 def test_ranks_of_an_elastic_run_share_files_and_each_message_is_written_once(store):
-    """Ranks are renumbered, so a file holds messages from several kernels, in another order than the journals."""
+    """Ranks are renumbered, so a file contains messages from several kernels, in another order than the journals."""
     run = create(store)
     messages = [("a", 1, 0), ("b", 1, 1), ("a", 2, 1), ("b", 2, 0), ("a", 3, 1)]
 
@@ -377,7 +380,7 @@ def test_positions_that_do_not_fit_the_files_are_removed(store):
 
 
 def test_a_temporarily_unreadable_folder_loses_no_file(store, monkeypatch):
-    """If positions lacked the size of a file, the next driver would truncate that file to zero bytes."""
+    """If positions.json lacked the size of a file, the next driver would truncate that file to zero bytes."""
     run = create(store)
     say(run, 0, 0)
     run.let_go()
@@ -390,7 +393,7 @@ def test_a_temporarily_unreadable_folder_loses_no_file(store, monkeypatch):
 
 
 def test_output_that_no_journal_holds_survives_the_next_driver(store):
-    """A worker numbers no output beyond the limit of its journal, so a second driver does not receive it again."""
+    """A worker does not number output beyond the limit of its journal, so a second driver does not receive it again."""
     run = create(store)
     say(run, 0, 0)
     run.flush()

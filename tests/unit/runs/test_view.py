@@ -1,4 +1,4 @@
-"""Which progress bars a dashboard shows."""
+"""A dashboard shows the progress bars of the current work."""
 
 from farandole.runs.model import RunInfo
 from farandole.runs.run import Run

@@ -1,4 +1,4 @@
-"""The view of a run that the driver writes to the run's folder."""
+"""The driver writes a view of each run to the run's folder."""
 
 import json
 import time
@@ -79,7 +79,7 @@ def test_a_failed_view_does_not_affect_the_run_and_is_reported_once(tmp_path, br
     report(run, 0, 2, loss=0.4, accuracy=0.5)
     until(lambda: run.notices)
     report(run, 0, 3, loss=0.3)
-    # The thread continues, and readers do not mistake an old view for the current one.
+    # The thread keeps running, and the view is emptied so that readers do not mistake an old view for the current one.
     until(lambda: len(RunStore(tmp_path).load_run(run.id)) == 3)
     until(lambda: (run.folder / VIEW).read_bytes() == b"")
     run.finish(Status.FINISHED)
@@ -95,7 +95,7 @@ def test_a_failed_last_view_does_not_affect_the_run(tmp_path, monkeypatch, error
     run = created(tmp_path)
 
     def view(*_, **__):
-        # The run's own files are complete before the view is made from them.
+        # The run's own files are complete before the view is made.
         assert len(RunStore(tmp_path).load_run(run.id)) == 1
         raise error
 
@@ -167,6 +167,6 @@ def test_slow_writes_are_rare(tmp_path, clock, monkeypatch):
         version += 1
         views.renew(version)
         clock.now += 0.25
-    # A view takes 0.2 s to write, so the files are due every 5.2 s and every 20.2 s.
+    # A view takes 0.2 s to write, so the two files are due every 5.2 s and every 20.2 s.
     assert files.written.count(VIEW) <= 1000 / 5
     assert files.written.count(LINES) <= 1000 / 20

@@ -1,4 +1,4 @@
-"""Checkpoints on disk are complete or absent. Damaged ones are skipped, and a full or slow disk causes a notice."""
+"""Checkpoints on disk are complete or absent. Damaged checkpoints are skipped, and full or slow disks cause a notice."""
 
 import json
 import random
@@ -59,7 +59,7 @@ def _training() -> State:
 
 
 def _losses(state: State, steps: int) -> list[float]:
-    """Train with noise from every random generator and a commit after each step, and return the losses."""
+    """Train with random noise from every generator, commit after each step, and return the losses."""
     losses: list[float] = []
     for epoch in range(state.epoch, 9):
         state.epoch = epoch
@@ -271,7 +271,7 @@ def test_a_kill_during_a_write_leaves_the_previous_checkpoint_complete(notices: 
         last = max([*written, *map(int, rest.split())])
         state = make_state(nn.Linear(1500, 1500), step=0)
         found = checkpoint(state, resume="c", folder="unused").resumed
-        # The writer may have finished another step without printing it.
+        # The writer may have finished another step without printing its number.
         assert found in {last, last + 1}
         assert state.model.weight.unique().tolist() == [found]
         assert before == 0 or _steps(Path("c"))
@@ -280,7 +280,7 @@ def test_a_kill_during_a_write_leaves_the_previous_checkpoint_complete(notices: 
 
 def test_files_of_a_killed_writer_are_removed_or_restored() -> None:
     _three()
-    Path("c/step-3").rename("c/.step-3.old")  # The writer was killed between the two renames.
+    Path("c/step-3").rename("c/.step-3.old")  # as if the writer had been killed between the two renames
     Path("c/.step-3.new").mkdir()
     Path("c/step-1").rename("c/.step-1.gone")
     found = checkpoint(make_state(nn.Linear(3, 3), step=0), resume="c", folder="unused").resumed
@@ -319,7 +319,7 @@ def test_a_full_disk_is_reported_and_retried(notices: list[str], tmp_path: Path)
 
 
 def _fail_once(made: Checkpoints, state: State, notices: list[str]) -> None:
-    """Let a write fail, and check that a failure after a successful write is reported again."""
+    """Make one write fail, and check that a failure after a successful write is reported again."""
     made.folder.rename("elsewhere")
     made.folder.touch()
     state.commit()

@@ -1,4 +1,4 @@
-"""Copies of commits that outlive a process are complete or absent, and are read only by the run that wrote them."""
+"""Copies of commits outlive a process. They are complete or absent, and are read only by the run that wrote them."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ def make_state(weight=0.0):
 
 
 def kept(folder, commits, run="r"):
-    """Save ``commits`` commits, each with the commit's number as the weight, and return the state."""
+    """Make and save ``commits`` commits whose weights are the number of the commit, and return the state."""
     one, state = MemoryCheckpoint(run, folder), make_state()
     for number in range(1, commits + 1):
         torch.nn.init.constant_(state.model.weight, number)
@@ -101,10 +101,10 @@ def test_the_memory_of_a_removed_copy_is_freed_at_the_next_commit(tmp_path):
 
 
 def held(folder):
-    """Return how many files of a folder this process has open, including deleted ones."""
+    """Return how many files in a folder this process has open, including deleted files."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # The descriptor with which the folder was listed is closed by now.
+        with contextlib.suppress(OSError):  # The descriptor that was used to list the folder is already closed.
             count += descriptor.readlink().is_relative_to(folder)
     return count
 

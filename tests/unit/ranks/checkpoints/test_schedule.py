@@ -1,10 +1,10 @@
-"""When checkpoints are due, by the number of commits and by time."""
+"""Checkpoints are due after a number of commits or after a time."""
 
 from farandole.ranks.checkpoints.schedule import EveryCommits, EverySeconds, parse_every
 
 
 def _due(every: EverySeconds | EveryCommits, clock: list[float], seconds: list[float]) -> tuple[list[int], list[int]]:
-    """Commit after each of ``seconds``. Return the commits with a decision, and those with a checkpoint due."""
+    """Commit after each duration in ``seconds``. Return the commits with a decision and those with a checkpoint."""
     met, due, meet = [], [], every.next_decision(0)
     for commit, took in enumerate(seconds, 1):
         clock[0] += took

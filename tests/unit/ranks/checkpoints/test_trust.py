@@ -1,4 +1,4 @@
-"""Checkpoints that others may have written are not unpickled. The pickle in these tests would create a file."""
+"""Checkpoints that other users may have written are not unpickled. The pickle in these tests would create a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spawner_config.shares import GROUPS_PLACE
 
 
 class Trap:
-    """Creates a file when it is unpickled."""
+    """An object whose unpickling creates a file."""
 
     def __reduce__(self) -> Any:
         return open, ("trapped", "w")
@@ -35,7 +35,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def made() -> Path:
-    """A checkpoint written by this user. Because of the first tensor, the index is a pickle too."""
+    """Return a checkpoint written by this user. It contains a tensor, so the index of the tensors is a pickle too."""
     state = _state()
     checkpoint(state, every=1, folder="c").save()
     [path] = files.checkpoint_paths(Path("c"))
@@ -47,7 +47,7 @@ def _state() -> State:
 
 
 def _set_a_trap(path: Path) -> None:
-    """Replace the outline with a malicious one that has the right checksum, as an attacker would."""
+    """Replace the outline with a malicious outline and update its checksum, as an attacker would."""
     outline = path / files.OUTLINE
     manifest = (path / "manifest.json").read_text()
     before = files._described(outline)
@@ -88,7 +88,7 @@ def test_a_checkpoint_that_others_can_write_is_not_unpickled(made: Path, mode: i
 
 
 def test_a_checkpoint_in_a_folder_of_a_group_is_refused_although_its_owner_has_our_id(made: Path) -> None:
-    """All users have the same user id in the servers of a hub."""
+    """On the servers of a hub, all users have the same user id."""
     with pytest.raises(UntrustedError, match="in the folder of a group, where all members write"):
         check_trusted(made, groups=Path.cwd())
     check_trusted(made)
@@ -117,7 +117,7 @@ def test_own_checkpoints_and_those_of_root_are_loaded(made: Path, monkeypatch: p
 
 
 def test_on_kubernetes_the_own_group_may_write_files(made: Path) -> None:
-    """On Kubernetes, the group of a volume is the user's own and may write all files on the volume."""
+    """On Kubernetes, a volume belongs to the user's own group, which may write to all of its files."""
     made.chmod(0o2770)
     for path in made.iterdir():
         path.chmod(0o660)

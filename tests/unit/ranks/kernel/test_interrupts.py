@@ -1,4 +1,4 @@
-"""A kernel replies to every cell, no matter at which point an interrupt arrives."""
+"""A kernel replies to every cell, no matter when an interrupt arrives."""
 
 from types import SimpleNamespace
 

@@ -6,7 +6,7 @@ from farandole.ranks.kernel.lean import skip_empty_flushes
 
 
 class Stream:
-    """A stand-in for a kernel's output stream, with only write and flush."""
+    """A stand-in for a kernel's output stream, with only ``write`` and ``flush``."""
 
     def __init__(self):
         self.texts = []

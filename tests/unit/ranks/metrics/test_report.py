@@ -18,7 +18,7 @@ from farandole.ranks.metrics.result import result, to_plain
 
 
 class Line:
-    """A publisher that records the messages."""
+    """A publisher that records all messages."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -165,7 +165,7 @@ def test_usage_is_sampled_while_a_run_is_active() -> None:
 
     line = Reporter()
     line.connect(publish)
-    assert not sampled.wait(0.3)  # Without a run, resource usage is not sampled.
+    assert not sampled.wait(0.3)  # resource usage is not sampled without a run
     line.begin("r1")
     assert sampled.wait(10)
     line.close()
@@ -223,7 +223,7 @@ def test_a_step_that_is_too_large_for_its_column_is_refused(key):
 
 @pytest.mark.parametrize("levels", [200, 100_000])
 def test_a_result_that_is_nested_too_deeply_is_refused_on_the_rank(levels: int) -> None:
-    """The driver could not serialize such a result, and the thread that writes the run's files would end."""
+    """The driver could not serialize such a result, and the thread that writes the run's files would crash."""
     value: Any = 1
     for _ in range(levels):
         value = [value]

@@ -1,4 +1,4 @@
-"""Measurements of the network between two ranks, over real sockets. A peer that pauses simulates a slow network."""
+"""Measurements of the network between two ranks use real sockets. A peer that pauses simulates a slow network."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ def pool():
 
 @contextmanager
 def pair():
-    """Yield the two sockets of one connection."""
+    """Yield the two sockets of a connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname(), timeout=DEADLINE)
         far, _ = server.accept()
@@ -75,7 +75,7 @@ def test_the_latency_is_a_round_trip(pool):
 
 
 def test_the_bandwidth_counts_received_bytes(pool):
-    """The rate is about 1 MB/s, because data in the sender's buffers does not count."""
+    """The measured rate is about 1 MB/s, because data in the sender's buffers does not count."""
     enough = threading.Event()
 
     def trickle(peer):

@@ -1,4 +1,4 @@
-"""The description of a rank's machine and of its GPUs, with a stand-in for nvidia-smi."""
+"""Descriptions of a rank's machine and its GPUs, with a stand-in for nvidia-smi."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_the_smaller_of_host_and_cgroup_memory_is_reported(tmp_path):
 
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
-    """Return a function that puts a script named nvidia-smi first on the path."""
+    """Return a function that puts a script named nvidia-smi first on the PATH."""
 
     def make(script):
         program = tmp_path / "nvidia-smi"

@@ -1,4 +1,4 @@
-"""What a state saves, restores and rejects."""
+"""A state saves and restores its parts and values, and rejects unsupported arguments."""
 
 import random
 from typing import Any
@@ -50,7 +50,7 @@ def test_positional_parts_are_named_by_their_type() -> None:
 
 
 class Average:
-    """A user's object with a state_dict."""
+    """A user-defined object with a ``state_dict``."""
 
     def __init__(self) -> None:
         self.mean = torch.zeros(2)
@@ -120,7 +120,7 @@ def test_restore_returns_to_the_last_commit_and_training_continues_equally() -> 
 
     first = go_on()
     assert not _same(first, committed)
-    for _ in range(2):  # Twice: training must not have changed the copy through the restored state.
+    for _ in range(2):  # the second pass fails if training has changed the copy through the restored state
         state.restore()
         assert _same(state.state_dict(), committed)
         assert _same(go_on(), first)
@@ -174,7 +174,7 @@ def test_later_commits_use_the_buffers_of_earlier_ones() -> None:
         _step(model, optimizer)
         state.commit()
         buffers.append(_pointers(state.last.state))
-    # Commits alternate between two buffers. The first buffer has no momentum yet.
+    # Commits alternate between two buffers. In the first buffer, the optimizer has no momentum yet.
     assert buffers[2] == buffers[4] != buffers[3] == buffers[5]
 
 
@@ -228,7 +228,7 @@ def test_custom_parts_are_kept() -> None:
     state.commit()
     average.mean += 1
     state.restore()
-    average.mean += 5  # The object changes the restored tensor in place.
+    average.mean += 5  # changes the restored tensor in place
     state.restore()
     assert average.mean.tolist() == [1, 1]
 

@@ -16,7 +16,7 @@ SIZES = (1, 2, 3, 4, 7)
 
 
 class NoWeight:
-    """A stand-in for the averaging weight that a training loader sets."""
+    """A stand-in for the gradient weight that a training loader sets."""
 
     def set(self, weight: float) -> None:
         self.weight = weight
@@ -33,7 +33,7 @@ def _make(count: int = 50, batch: int = 8, *, per_rank: bool = False, seed: int 
 
 
 def _taken(loader: ShardedLoader, steps: int | None) -> Iterator[tuple[list[int], float]]:
-    """Yield a rank's samples and weight for each step. Stop after ``steps`` steps unless that is None."""
+    """Yield a rank's samples and weight for each step. Stop after ``steps`` steps unless ``steps`` is None."""
     for step, (batch,) in enumerate(loader, 1):
         yield batch.tolist(), loader._weight.weight  # type: ignore[union-attr]
         if step == steps:
@@ -43,7 +43,7 @@ def _taken(loader: ShardedLoader, steps: int | None) -> Iterator[tuple[list[int]
 def _stretch(
     monkeypatch: pytest.MonkeyPatch, make: Any, size: int, position: Any, steps: int | None
 ) -> tuple[list[int], Any]:
-    """Return the samples that ``size`` ranks train from a position, and the position at which they stop."""
+    """Return the samples on which ``size`` ranks train from a position, and the position at which they stop."""
     samples: list[int] = []
     ends = []
     for rank in range(size):
@@ -52,7 +52,7 @@ def _stretch(
         loader = make()
         loader.load_state_dict(position)
         for own, weight in _taken(loader, steps):
-            samples += own if weight else []  # A placeholder batch has no weight.
+            samples += own if weight else []  # a stand-in batch has weight 0
             end = loader.state_dict()
         ends.append(end)
     assert all(end == ends[0] for end in ends)
@@ -144,7 +144,7 @@ def test_a_restore_within_a_loop_ends_it_and_the_next_loop_continues_there() -> 
 
 def test_a_loop_closed_late_does_not_change_the_restored_position() -> None:
     loader = _make()
-    kept = iter(loader)  # The traceback of a failed step keeps the iterator like this.
+    kept = iter(loader)  # the traceback of a failed step would keep the iterator in the same way
     next(kept)
     position = loader.state_dict()
     next(kept)

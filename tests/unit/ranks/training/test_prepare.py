@@ -15,7 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 class Weights:
-    """Records the weights that a loader sets."""
+    """A stand-in for the gradient weight that records the values a loader sets."""
 
     def __init__(self) -> None:
         self.seen: list[float] = []
@@ -34,11 +34,11 @@ def _be(monkeypatch: pytest.MonkeyPatch, rank: int, size: int) -> None:
 
 
 def _epochs(monkeypatch: pytest.MonkeyPatch, size: int, make: Any, epochs: int = 1) -> list[list[list[int]]]:
-    """Return the list of batches that each rank receives."""
+    """Return a list of batches for each rank."""
     ranks = []
     for rank in range(size):
         _be(monkeypatch, rank, size)
-        torch.manual_seed(rank)  # Each rank has different random numbers.
+        torch.manual_seed(rank)  # each rank has different random numbers
         loader = make()
         ranks.append([batch[0].tolist() for _ in range(epochs) for batch in loader])
     return ranks
@@ -49,7 +49,7 @@ def _flat(lists: list[list[Any]]) -> list[Any]:
 
 
 def _joined(ranks: list[list[list[int]]]) -> list[list[int]]:
-    """Return the global batches, joined from the batches of the ranks."""
+    """Return the global batches, which are joined from the ranks' shares."""
     return [_flat(list(parts)) for parts in zip(*ranks, strict=True)]
 
 

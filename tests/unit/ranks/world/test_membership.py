@@ -1,4 +1,4 @@
-"""Which variables of a world a rank keeps when it joins the next one."""
+"""A rank that joins a world restores the environment variables that only the previous world had set."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Only the connections that were opened in a given period are cut."""
+"""Only the connections that were opened in a tracked period are cut."""
 
 import contextlib
 import ctypes
@@ -120,12 +120,12 @@ def test_no_socket_changes_its_blocking_mode(connect, listener, blocking):
 
 SO_ATTACH_FILTER = 26
 SILENT_SECONDS = 12.0
-"""The duration of a test: longer than the time for which a machine may be silent."""
+"""Duration of a test in seconds. It exceeds the time limit for a machine that does not answer."""
 
 
 def lose_all_that_comes(connection):
-    """Make the system drop all packets of a connection silently, as if the network cable had been unplugged."""
-    program = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))  # This filter accepts no packets.
+    """Make the system silently drop all packets of a connection, as if a network cable had been unplugged."""
+    program = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))  # rejects every packet
     connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(program)))
 
 
@@ -140,7 +140,7 @@ def test_a_silently_broken_link_ends_receivers_and_senders(connect):
     with pytest.raises(OSError) as caught:
         waiting[0].recv(1)
     assert caught.value.errno == errno.ETIMEDOUT
-    # This process has shut the socket down. The system would keep it open for a quarter of an hour.
+    # This process has shut down the socket, which the system would otherwise keep open for a quarter of an hour.
     assert sending[0].recv(1) == b""
 
 

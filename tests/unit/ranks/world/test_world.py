@@ -1,4 +1,4 @@
-"""A second thread can leave a rank's world of the torch backend at any time."""
+"""A second thread can make a rank leave a world of the torch backend at any time."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ SECONDS = 60
 
 @pytest.fixture
 def world(monkeypatch):
-    """The world of rank 0 of two on this machine; rank 1 never arrives."""
+    """Yield rank 0's side of a world of two ranks on this machine. Rank 1 never arrives."""
     environment = {
         "FARANDOLE_BACKEND": "torch",
         "FARANDOLE_RANK": "0",
@@ -56,7 +56,7 @@ def test_a_rank_that_waits_for_a_missing_peer_is_released_and_can_retry(world, m
     world.open_store("127.0.0.1")
     world.form()
     assert dist.get_world_size() == 1
-    # Once formed, the world has torch's timeout for collectives, not the shorter timeout of the rendezvous.
+    # After the world has formed, collectives have torch's timeout, not the shorter timeout for connecting.
     assert dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout == COLLECTIVE_TIMEOUT
 
 
@@ -93,7 +93,7 @@ except dist.DistError:
     sys.stdin.read()
     world.leave()
 """
-"""Rank 1, which failed to form a world before, while rank 0 did not."""
+"""Code of rank 1. Unlike rank 0, it has already failed to form a world once."""
 
 
 def test_ranks_that_formed_a_world_and_ranks_that_failed_form_the_next_one(world, monkeypatch):
@@ -102,10 +102,11 @@ def test_ranks_that_formed_a_world_and_ranks_that_failed_form_the_next_one(world
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     other = subprocess.Popen([sys.executable, "-c", OTHER], env=os.environ | where, **pipes)
     try:
-        # The first rank waits for a while; the second arrives immediately.
+        # The first rank to arrive has to wait until the process of the second rank has started.
         monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=SECONDS))
         world.form()
-        # Both ranks must have formed the world before one leaves. Leaving cuts connections that are being opened.
+        # Both ranks must have formed the world before one leaves, because leaving cuts connections that are being
+        # opened.
         assert (dist.get_world_size(), other.stdout.readline()) == (2, "2\n")
     finally:
         world.leave()
@@ -130,7 +131,7 @@ def test_two_threads_leave_one_after_the_other(world, monkeypatch):
         return asked[-1]
 
     def destroy():
-        second.wait(0.5)  # Without a lock, the other thread would find a world too if it looked at this moment.
+        second.wait(0.5)  # without a lock, the other thread would still find a world during this time
         if not there[0]:
             errors.append("destroyed twice")
         there[0] = False

@@ -81,6 +81,6 @@ def refusal(reason: str) -> str:
             "psql -U farandole -c '\\password'`)."
         )
     return (
-        f"The database of FARANDOLE_DATABASE cannot be used ({said}). Check its address and that it runs. The "
-        "database of docker-compose.yml runs if COMPOSE_PROFILES names postgres."
+        f"The database of FARANDOLE_DATABASE cannot be used ({said}). Check that the address is correct "
+        "and that the database is running. The database of docker-compose.yml runs if COMPOSE_PROFILES names postgres."
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 MEMORY = "^[1-9][0-9]*[KMGT]$"
-MEMORY_EXAMPLE = "text as '512M' or '4G'"
+MEMORY_EXAMPLE = "text such as '512M' or '4G'"
 
 
 def _yes_or_no(value: object) -> object:

@@ -118,7 +118,7 @@ def _folder(item: str) -> GroupFolder:
     group = group.strip()
     if not GROUP.fullmatch(group):
         raise SettingsError(
-            f"{FOLDERS} has {item!r}. It must be groups such as 'vision: ada grace, nlp'; the name of a group is of "
+            f"{FOLDERS} has {item!r}. It must be groups such as 'vision: ada grace, nlp'; the name of a group consists of "
             "lower-case letters, digits and hyphens."
         )
     # JupyterHub converts user names to lower case.

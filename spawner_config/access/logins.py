@@ -43,16 +43,16 @@ URLs or HTML."""
 class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: ignore[misc]
     """A NativeAuthenticator that creates its first administrator from the settings and limits logins and sign-ups."""
 
-    first_admin = Unicode(help="The administrator who exists from the first start on.", config=True)
+    first_admin = Unicode(help="The administrator whose account is created at the first start.", config=True)
     first_password = Unicode(
-        help="The first administrator's first password; changed at /hub/change-password.", config=True
+        help="The first administrator's initial password, which can be changed at /hub/change-password.", config=True
     )
-    signups_per_hour = Integer(1000, min=1, help="How many accounts may be made within an hour.", config=True)
+    signups_per_hour = Integer(1000, min=1, help="How many accounts may be created within an hour.", config=True)
     most_pending = Integer(1000, min=1, help="How many accounts may wait for approval.", config=True)
     signups_per_address = Integer(
         300,
         min=1,
-        help="How many accounts may be made from one address within an hour, and how many of one address may wait for "
+        help="How many accounts may be created from one address within an hour, and how many of them may wait for "
         "approval. A whole class may share an address, for example behind a router.",
         config=True,
     )

@@ -27,7 +27,7 @@ MAKE_TOKEN = "Make one: openssl rand -hex 32"
 def password_weakness(password: str) -> str | None:
     """Return why the administrator's password is weak, as a phrase that continues "it ..."; None if it is strong."""
     if len(password) < ADMIN_PASSWORD_LENGTH:
-        return f"has {len(password)} characters, it needs {ADMIN_PASSWORD_LENGTH} or more"
+        return f"has {len(password)} characters and needs {ADMIN_PASSWORD_LENGTH} or more"
     if len(password.encode()) > PASSWORD_BYTES:
         return f"has more than {PASSWORD_BYTES} bytes, which bcrypt does not accept"
     if len(set(password)) < DISTINCT_CHARACTERS:

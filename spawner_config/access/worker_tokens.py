@@ -22,7 +22,7 @@ class WorkerTokenHandler(APIHandler):  # type: ignore[misc]
         """Send the token; answer 403 if the worker belongs to another user, or 409 if it is not running."""
         user = self.find_user(user_name)
         if user is None or user is not self.current_user:
-            raise HTTPError(403, "Only a user's own programs lead the user's workers.")
+            raise HTTPError(403, "Only a user's own programs can get tokens for the user's workers.")
         spawner = user.spawners.get(server_name) if is_worker(server_name) else None
         if spawner is None or not spawner.active or spawner.orm_spawner.oauth_client is None:
             raise HTTPError(409, f"There is no running worker {server_name!r}.")

@@ -35,7 +35,7 @@ class AddressRange:
     def __post_init__(self) -> None:
         """Raise ValueError if the range is too small for one network."""
         if self.whole.prefixlen > self.prefix:
-            raise ValueError(f"{self.whole} is too small, it must be /{self.prefix} or larger")
+            raise ValueError(f"{self.whole} is too small: it must be /{self.prefix} or larger")
 
     def free(self, taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
         """Yield the subnets of the range that do not overlap any network in ``taken``."""

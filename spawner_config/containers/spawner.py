@@ -52,7 +52,7 @@ class FarandoleDockerSpawner(NetworkedSpawner, GpuSpawner):
         try:
             await self.docker("stop", self.container_id, timeout=STOP_SECONDS)
         except docker.errors.NotFound:
-            self.log.info("%s is gone already", self.container_name)
+            self.log.info("%s has already been removed", self.container_name)
 
 
 def configure(c: Any, settings: Settings, profile_set: ProfileSet) -> None:

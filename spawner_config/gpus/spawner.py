@@ -217,7 +217,7 @@ class GpuSpawner(BurstSpawner):
         _, unfinished = await asyncio.wait([self.end_container()], timeout=GONE_SECONDS)
         if unfinished:
             reason = self.gpu_pool.releases.refusal(self.key)
-            self.log.warning("GPU %s stays taken, the engine has not removed %s", ", ".join(ids), reason)
+            self.log.warning("GPU %s stays in use, because the engine has not removed %s", ", ".join(ids), reason)
 
     def end_container(self) -> asyncio.Task[None]:
         """Start to remove the container and free its GPUs, unless this is already in progress; return the task."""

@@ -285,7 +285,9 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         await self._start_watching_pods()
         pod = self._pod
         if pod is not None and is_overdue(pod, datetime.now(UTC), OVERDUE_SECONDS):
-            self.log.warning("The node of %s does not end it: it is treated as gone", self._log_name)
+            self.log.warning(
+                "The node of %s has not confirmed its removal, so the pod is treated as gone", self._log_name
+            )
             await self.stop(now=True)
             return 1
         code: int | None = await super().poll()

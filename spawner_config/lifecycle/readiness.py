@@ -35,7 +35,7 @@ class StartCleanup:
         """
         status = await super().poll_and_notify()  # type: ignore[misc]
         if status is not None and self.server is not None and not self.pending:
-            self.log.warning("%s has no container: its start was given up", self._log_name)
+            self.log.warning("%s has no container because its start was cancelled", self._log_name)
             await self.user.stop(self.name)
         return status
 

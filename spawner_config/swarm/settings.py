@@ -29,7 +29,7 @@ class SwarmTable(Table):
     """The table [profile.swarm]; ``labels`` are node labels, which `docker node update --label-add` sets."""
 
     labels: dict[Annotated[str, Field(pattern=LABEL_KEY)], Annotated[str, Field(pattern=LABEL_VALUE)]] = Field(
-        {}, description="a table of texts, such as { disk = 'fast' }"
+        {}, description="a table of text values, such as { disk = 'fast' }"
     )
 
 

@@ -35,7 +35,7 @@ def test_subnets_have_128_addresses() -> None:
 
 
 def test_a_range_smaller_than_a_subnet_is_refused() -> None:
-    with pytest.raises(SettingsError, match="FARANDOLE_SUBNETS: 10.0.0.0/26 is too small, it must be /25 or larger"):
+    with pytest.raises(SettingsError, match="FARANDOLE_SUBNETS: 10.0.0.0/26 is too small: it must be /25 or larger"):
         with_overlay_addresses(settings(FARANDOLE_SUBNETS="10.0.0.0/26"))
 
 
@@ -77,10 +77,10 @@ def test_a_profile_sets_the_requirements_of_its_node() -> None:
     ("table", "words"),
     [
         ({"label": {}}, "unknown key 'label'"),
-        ({"labels": "fast"}, "table of texts"),
-        ({"labels": {"disk": 1}}, "table of texts"),
-        ({"labels": {"a b": "x"}}, "table of texts"),
-        ({"labels": {"disk": "fast || true"}}, "table of texts"),
+        ({"labels": "fast"}, "table of text values"),
+        ({"labels": {"disk": 1}}, "table of text values"),
+        ({"labels": {"a b": "x"}}, "table of text values"),
+        ({"labels": {"disk": "fast || true"}}, "table of text values"),
     ],
 )
 def test_impossible_requirements_are_refused(table: dict[str, Any], words: str) -> None:

@@ -1,4 +1,4 @@
-"""An HTTP client that uses the hub like a browser: it fills in the login and spawn forms and requests a token."""
+"""An HTTP client that uses the hub as a browser does. It submits the login and spawn forms and requests tokens."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ POLL_SECONDS = 0.2
 
 
 class BrowserError(RuntimeError):
-    """Raised when the hub refuses a request from the browser. The message is the hub's reason."""
+    """Raised when the hub refuses a request. The message contains the hub's reason."""
 
 
 class Browser:
-    """A logged-in user of the hub at ``url``."""
+    """The browser of a user who is logged in to the hub at ``url``."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
-        """Log in; raises `BrowserError` when the hub refuses."""
+        """Log in. Raises `BrowserError` if the hub refuses the login."""
         self.url = url
         self.user = user
         self._name = quote(user, safe="")
@@ -41,13 +41,13 @@ class Browser:
         return next(cookie.value or "" for cookie in self._session.cookies if cookie.name == "_xsrf")
 
     def spawn_page(self) -> str:
-        """Return the HTML of the page on which the user chooses a profile."""
+        """Return the HTML of the spawn page, on which the user chooses a profile."""
         answer = self._session.get(f"{self.url}/hub/spawn/{self._name}", timeout=30)
         answer.raise_for_status()
         return answer.text
 
     def start_notebook(self, profile: str = "cpu") -> str:
-        """Start the user's notebook server with the spawn page and return its address once it is ready.
+        """Start the user's notebook server through the spawn page, wait until it is ready, and return its URL.
 
         Raises `BrowserError` with the hub's reason if the server does not start.
         """
@@ -60,13 +60,13 @@ class Browser:
         return url_of(self.url, f"/user/{self._name}")
 
     def stop_notebook(self) -> None:
-        """Stop the user's notebook server and return once it has stopped."""
+        """Stop the user's notebook server and wait until it has stopped."""
         where = f"{self.url}/hub/api/users/{self._name}/server"
         self._session.delete(where, headers={"X-XSRFToken": self._xsrf()}, timeout=60).raise_for_status()
         wait_until(lambda: not self.has_notebook(), STOP_DEADLINE)
 
     def has_notebook(self) -> bool:
-        """Return whether the user's notebook server exists, even if it is starting or stopping."""
+        """Return whether the user has a notebook server. A server that is starting or stopping counts as well."""
         answer = self._session.get(f"{self.url}/hub/api/users/{self._name}", timeout=30)
         answer.raise_for_status()
         return "" in answer.json()["servers"]
@@ -85,7 +85,7 @@ class Browser:
         raise BrowserError("The hub closed the progress of the server before it was ready.")
 
     def _progress(self) -> requests.Response:
-        """Open the stream of progress events. The hub answers 400 while it cleans up after a failed start."""
+        """Open the stream of progress events. After a failed start, the hub answers 400 until it has cleaned up."""
         where = f"{self.url}/hub/api/users/{self._name}/server/progress"
         params = {"_xsrf": self._xsrf()}
         end = time.monotonic() + STOP_DEADLINE
@@ -93,14 +93,14 @@ class Browser:
             answer = self._session.get(where, params=params, stream=True, timeout=SPAWN_DEADLINE)
             if answer.ok:
                 return answer
-            # A connection returns to the pool only after its whole response has been read.
+            # The response is read completely, because only then is its connection returned to the pool.
             reason = answer.text[:500]
             if answer.status_code != 400 or time.monotonic() > end:
                 raise BrowserError(f"The hub does not report its progress (HTTP {answer.status_code}): {reason}")
             time.sleep(POLL_SECONDS)
 
     def make_token(self, scopes: list[str] | None = None) -> str:
-        """Return a new API token for the user, with all permissions of the user unless ``scopes`` limits them."""
+        """Return a new API token of the user. It has all of the user's permissions unless ``scopes`` limits them."""
         body: dict[str, Any] = {"note": "farandole"} if scopes is None else {"note": "farandole", "scopes": scopes}
         where = f"{self.url}/hub/api/users/{self._name}/tokens"
         answer = self._session.post(where, json=body, headers={"X-XSRFToken": self._xsrf()}, timeout=30)

@@ -1,4 +1,4 @@
-"""URLs of a hub and of its users' servers, and a tunnel that makes a remote hub reachable below localhost."""
+"""Makes the URLs of a hub and its users' servers, and forwards a local port to a remote hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spawner_config.origins.hosts import is_domain, is_local, subdomain_hook
 
 
 def url_of(hub: str, path: str) -> str:
-    """Return the URL of a path at the hub with the address ``hub``. Paths below /user/NAME are on the user's host."""
+    """Return the URL of a path on the hub at the URL ``hub``. A path below /user/NAME is on the host of that user."""
     parts, words = urlsplit(hub), path.split("/")
     if words[:2] != ["", "user"] or not is_domain(parts.hostname or ""):
         return f"{hub}{path}"
@@ -20,14 +20,14 @@ def url_of(hub: str, path: str) -> str:
 
 
 def connect(url: str, seconds: float) -> socket.socket:
-    """Return a connection to the host of a URL, resolved as browsers do."""
+    """Connect to the host of a URL. Like browsers, resolve names below ``localhost`` to 127.0.0.1."""
     parts = urlsplit(url)
     host = str(parts.hostname)
     return socket.create_connection(("127.0.0.1" if is_local(host) else host, parts.port or 80), seconds)
 
 
 def forward(port: int, target: tuple[str, int]) -> None:
-    """Forward connections from a port of this machine to another address, until this process ends."""
+    """Forward connections to a port of this machine to another address until this process ends."""
     listener = socket.create_server(("127.0.0.1", port))
 
     async def serve() -> None:
@@ -46,7 +46,7 @@ def forward(port: int, target: tuple[str, int]) -> None:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy all bytes. Both directions are closed when either one ends."""
+    """Copy all bytes from ``reader`` to ``writer``, then close ``writer``. This also ends the other direction."""
     try:
         while piece := await reader.read(65536):
             writer.write(piece)

@@ -1,4 +1,4 @@
-"""A kernel of a notebook server behind the hub, used as a notebook page uses it."""
+"""A client that uses a kernel on a notebook server behind the hub in the same way as a notebook page."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ if TYPE_CHECKING:
 
 CONNECT_DEADLINE = 60.0
 SILENT_SECONDS = 20.0
-"""A server pings its clients every 30 s, and closes the connection of a client that does not listen then."""
+"""The client reconnects if it has not read from the connection for this long.
+
+The server pings its clients every 30 s and closes the connection to a client that does not respond.
+"""
 
 
 class CellError(RuntimeError):
-    """Raised when a cell fails or does not end in time."""
+    """Raised when a cell fails or does not finish in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One code cell: its source and its tags."""
+    """The source and the tags of one code cell."""
 
     source: str
     tags: tuple[str, ...] = ()
 
 
 class RemoteKernel:
-    """A new kernel for the notebook ``path`` on the server at ``address``; a context manager."""
+    """A context manager for a new kernel of the notebook ``path`` on the server at the URL ``address``."""
 
     def __init__(self, address: str, token: str, path: str) -> None:
-        """Start the kernel's session."""
+        """Start the kernel by creating a session for the notebook."""
         self._address = address
         self._path = path
         self._token = token
@@ -51,7 +54,7 @@ class RemoteKernel:
         self._client = uuid.uuid4().hex
 
     def __enter__(self) -> Self:
-        """Connect to the kernel's channels."""
+        """Open the websocket to the kernel's channels."""
         parts = urlsplit(self._address)
         where = f"ws://{parts.netloc}{parts.path}/api/kernels/{self._kernel_id}/channels?session_id={self._client}"
         self._socket = websocket.create_connection(
@@ -66,17 +69,17 @@ class RemoteKernel:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Disconnect and end the kernel."""
+        """Close the websocket and shut the kernel down."""
         self._socket.close()
         self._session.delete(f"{self._address}/api/kernels/{self._kernel_id}", timeout=CONNECT_DEADLINE)
 
     def reconnect(self) -> None:
-        """Connect again, because the server may have closed a connection that was not read for a minute."""
+        """Open a new websocket, because the server closes one that has not been read for too long."""
         self._socket.close()
         self.__enter__()
 
     def code_cells(self) -> list[Cell]:
-        """Return the code cells of the notebook that is on the server."""
+        """Return the code cells of the notebook as it is stored on the server. Empty cells are omitted."""
         answer = self._session.get(f"{self._address}/api/contents/{self._path}", timeout=CONNECT_DEADLINE)
         answer.raise_for_status()
         cells = answer.json()["content"]["cells"]
@@ -87,11 +90,11 @@ class RemoteKernel:
         ]
 
     def execute(self, code: str, *, deadline: float) -> str:
-        """Run ``code`` and return its output as plain text; raises `CellError` with the traceback."""
+        """Run ``code`` and return its output as plain text. Raises `CellError` with the traceback if it fails."""
         return self.finish(self.begin(code), code, deadline=deadline)
 
     def finish(self, request: str, code: str, *, deadline: float) -> str:
-        """Wait for the request that `begin` has sent and return its output; raises `CellError`."""
+        """Wait until the request from `begin` is finished, and return its output. Raises `CellError` if it fails."""
         end = time.monotonic() + deadline
         output: list[str] = []
         replied = idle = False
@@ -108,13 +111,13 @@ class RemoteKernel:
         return "".join(output)
 
     def begin(self, code: str) -> str:
-        """Send ``code`` for execution; return the request's id for `finish`."""
+        """Send a request to execute ``code``, and return the id of the request, which `finish` needs."""
         if time.monotonic() - self._listened > SILENT_SECONDS:
             self.reconnect()
         request = uuid.uuid4().hex
         header = {"msg_id": request, "msg_type": "execute_request", "session": self._client, "username": ""}
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
-        # Send cells one by one: a kernel that drops the requests after a failed one may also drop the next one.
+        # If a cell fails, the kernel would otherwise abort queued requests, and with them possibly the next cell.
         content["stop_on_error"] = False
         message = {"header": {**header, "version": "5.3"}, "parent_header": {}, "metadata": {}, "content": content}
         self._socket.send(json.dumps({**message, "channel": "shell", "buffers": []}))
@@ -122,14 +125,14 @@ class RemoteKernel:
 
     def _receive(self, end: float, code: str) -> dict[str, Any]:
         while not (frame := self._frame(end, code)):
-            # The server keeps the kernel's messages for this client in the meantime.
+            # No message is lost, because the server keeps the messages for this client until it is connected again.
             self.reconnect()
         self._listened = time.monotonic()
         message: dict[str, Any] = _decode(frame)
         return message
 
     def _frame(self, end: float, code: str) -> str | bytes:
-        """Return the next frame. It is empty if the server has closed the connection. Raises `CellError`."""
+        """Return the next frame, or an empty one if the connection is closed. Raises `CellError` after ``end``."""
         self._socket.settimeout(max(0.1, end - time.monotonic()))
         try:
             frame: str | bytes = self._socket.recv()
@@ -143,7 +146,7 @@ class RemoteKernel:
 
 
 def _decode(frame: str | bytes) -> Any:
-    """Return the message of a frame; a binary one holds offsets, the JSON message, then buffers (not needed here)."""
+    """Return the message in a frame. A binary frame has offsets, the JSON message and buffers, which are ignored."""
     if isinstance(frame, str):
         return json.loads(frame)
     count = int.from_bytes(frame[:4], "big")

@@ -1,7 +1,7 @@
-"""Makes the fixtures of this folder with the code of an old commit; fixtures/README.md has the commands.
+"""Makes the fixtures in this folder with the code of an old commit. fixtures/README.md has the commands.
 
-It imports the modules of that commit and leads runs on the workers of a real hub: two that finish, two that fail, and
-two whose driver is killed.
+The script imports the modules of that commit and starts six runs on the workers of a real hub. Two runs finish, two
+fail, and the drivers of the last two are killed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ fd.result(state.step)
 
 
 class Notebook:
-    """A kernel that leads clusters with the magics, as JupyterLab executes cells."""
+    """A kernel that leads clusters with the magics. It receives the same requests as from JupyterLab."""
 
     def __init__(self, hub: RunningHub, name: str) -> None:
         self._manager = KernelManager(kernel_name="python3")
@@ -101,7 +101,7 @@ class Notebook:
         self.run("%load_ext farandole")
 
     def run(self, code: str, *, fails: bool = False) -> None:
-        """Execute a cell; exit unless it succeeds, or fails if it should."""
+        """Execute a cell and wait for it. Exit if the cell fails, or if ``fails`` is true and it succeeds."""
         self._cells += 1
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False, "stop_on_error": False}
         message = self._client.session.msg("execute_request", content, metadata={"cellId": f"cell-{self._cells}"})
@@ -117,13 +117,13 @@ class Notebook:
                 return message["content"]
 
     def end(self) -> None:
-        """End the kernel as kill -9 does."""
+        """Kill the kernel, so that it cannot clean up."""
         self._client.stop_channels()
         self._manager.shutdown_kernel(now=True)
 
 
 def wait_until(is_so: Any) -> None:
-    """Return when a condition is true; exit at the deadline."""
+    """Wait until a condition is true. Exit if this takes longer than `PATIENCE`."""
     give_up = time.monotonic() + PATIENCE
     while not is_so():
         if time.monotonic() > give_up:
@@ -132,7 +132,7 @@ def wait_until(is_so: Any) -> None:
 
 
 def lead_to_the_end(hub: RunningHub) -> None:
-    """Make the runs that end under their driver."""
+    """Make the four runs whose driver lives until they end."""
     notebook = Notebook(hub, "digits")
     notebook.run("%cluster start --workers 2 --name digits --backend torch")
     notebook.run(f"%%distributed_train --name reports\n{REPORTS}")
@@ -145,7 +145,7 @@ def lead_to_the_end(hub: RunningHub) -> None:
 
 
 def _keep_checkpoints_of(name: str) -> None:
-    """Remove all other checkpoints: each takes 30 KB or more, mostly states of random number generators."""
+    """Remove the checkpoints of all other runs, because each checkpoint takes at least 30 KB."""
     for folder in RUNS.glob("2*"):
         if json.loads((folder / "run.json").read_text())["name"] != name:
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -153,7 +153,10 @@ def _keep_checkpoints_of(name: str) -> None:
 
 @contextmanager
 def lost(hub: RunningHub, name: str, options: str, code: str, reports: int) -> Iterator[None]:
-    """Make a run whose driver is killed and whose workers save their journals in its folder."""
+    """Make a run whose driver is killed. The workers save their journals in the run's folder when they stop.
+
+    The body of the ``with`` statement runs after the run has ended and before its workers are stopped.
+    """
     (HOME / "end").unlink(missing_ok=True)
     notebook = Notebook(hub, name)
     try:
@@ -180,16 +183,17 @@ def _has_ended(hub: RunningHub, token: str, worker: str) -> bool:
 
 
 def newest(name: str) -> Path:
-    """Return the folder of the newest run, which has this name."""
+    """Return the folder of the newest run, and check that the run has this name."""
     folder = max(RUNS.glob("2*"))
     assert json.loads((folder / "run.json").read_text())["name"] == name
     return folder
 
 
 def dump(database: Path, target: Path) -> None:
-    """Write a hub's database as SQL, without the tokens of its servers and the secrets of its OAuth clients.
+    """Write the database of a hub as SQL, without its servers' tokens and its OAuth clients' secrets.
 
-    The servers' process ids become ones that no system gives: a hub that found a process there would stop it.
+    The process ids of the servers are replaced with ids that no system assigns. Otherwise a hub that starts on this
+    database might stop an unrelated process.
     """
     with closing(sqlite3.connect(":memory:")) as copy:
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as original:
@@ -204,7 +208,7 @@ def dump(database: Path, target: Path) -> None:
 
 
 def main(target: Path) -> None:
-    """Make everything below ``target``."""
+    """Make all fixtures in the folder ``target``."""
     with run_hub(HOME / "hub") as hub:
         hub.start_notebook(USER, "cpu-2")
         hub.start_notebook("grace")

@@ -1,4 +1,4 @@
-"""The paths of the fixtures, and writable copies of them."""
+"""The paths of the fixtures, and a function that makes writable copies of runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ REPORTS, FAILS, WHOLE, BROKEN = (
     "20261123-123557-fb9d",
     "20261123-123558-bd9b",
 )
-"""Runs that ended under their driver."""
+"""Ids of the runs whose driver was alive until they ended."""
 LOST, LOST_ELASTIC = "20261123-123619-905b", "20261123-123650-9500"
-"""Runs whose driver was killed; their folders have the journals of the workers."""
+"""Ids of the runs whose driver was killed. Their folders contain the journals of the workers."""
 
 
 def copy_runs(target: Path, *runs: str) -> Path:
-    """Copy runs into a folder; as in the originals, the journals of workers are newer than the files of the driver."""
+    """Copy runs into a folder. As in the original runs, the workers' journals are newer than the driver's files."""
     for run in runs:
         folder = target / run
         shutil.copytree(FIXTURES / "runs" / run, folder)

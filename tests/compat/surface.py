@@ -1,7 +1,7 @@
-"""The public interface as data: public names, magics, settings.
+"""Describes the public interface of a checkout as data, which includes public names, magics and settings.
 
-`python -m tests.compat.surface` in a checkout prints it as JSON. It uses public names only, so it also runs on old
-commits.
+`python -m tests.compat.surface` prints the description of the current checkout as JSON. The module uses only public
+names, so it also runs in checkouts of old commits.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ RUN = [
 STATE = ["commits", "parts", "last", "commit", "restore", "on_commit", "state_dict", "load_state_dict", "sync"]
 CHECKPOINTS = ["folder", "resumed", "save", "wait", "load"]
 CHECKPOINT = ["step", "path", "time", "bytes"]
-"""Public members of the classes that public functions return."""
+"""``RUN``, ``STATE``, ``CHECKPOINTS`` and this list are the public members of classes that public functions return."""
 SETTING = re.compile(r"\b(?:FARANDOLE|COMPOSE)_[A-Z][A-Z_]*[A-Z]\b")
 SETTING_FILES = (".env.example", "docker-compose.yml", "hub/kubernetes/site.example/settings.env.example")
-"""Files in which operators find settings."""
+"""Files that list the settings for operators."""
 
 
 def surface() -> dict[str, Any]:
-    """Return public names, exceptions and magics."""
+    """Describe the public names, the exceptions and the magics of the imported package."""
     run = _returned(farandole.Cluster.train)
     returned = {
         "Run": (run, RUN),
@@ -67,12 +67,12 @@ def surface() -> dict[str, Any]:
 
 
 def settings(root: Path) -> list[str]:
-    """Return the names of all settings in a checkout's files for operators."""
+    """Return the names of all settings in the `SETTING_FILES` of a checkout."""
     return sorted({name for file in SETTING_FILES for name in SETTING.findall((root / file).read_text("utf-8"))})
 
 
 def make_targets(root: Path) -> list[str]:
-    """Return the make targets that `make help` shows."""
+    """Return the names of the make targets that `make help` shows."""
     return sorted(re.findall(r"^([a-z-]+):.*## ", (root / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
@@ -86,7 +86,7 @@ def _described(value: Any) -> Any:
 
 
 def _members(kind: type, names: Iterable[str]) -> dict[str, Any]:
-    """Return the parameters of each method, None for other attributes; missing names are left out."""
+    """Return the parameters of each method, and None for each other attribute. Names that do not exist are omitted."""
     made = {*re.findall(r"self\.([a-z_]+)\b", inspect.getsource(kind)), *inspect.get_annotations(kind)}
     found = {name: inspect.getattr_static(kind, name, None) for name in names if hasattr(kind, name) or name in made}
     return {
@@ -98,7 +98,7 @@ def _members(kind: type, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _parameters(called: Callable[..., Any]) -> list[list[str]]:
-    """Return name, kind and default of each parameter."""
+    """Return the name, kind and default of each parameter."""
     return [
         [one.name, one.kind.name, "" if one.default is one.empty else repr(one.default)]
         for one in inspect.signature(called).parameters.values()
@@ -106,7 +106,7 @@ def _parameters(called: Callable[..., Any]) -> list[list[str]]:
 
 
 def _returned(function: Any) -> Any:
-    """Return the class that a function returns, by its annotation."""
+    """Return the class in a function's return annotation."""
     return eval(function.__annotations__["return"], function.__globals__)
 
 
@@ -116,7 +116,7 @@ def _exceptions() -> dict[str, list[str]]:
 
 
 def _options(parser: ArgumentParser) -> dict[str, dict[str, str]]:
-    """Return the arguments of a magic, by the names that users write."""
+    """Return the arguments of a magic by the names that users type."""
     return {
         " ".join(action.option_strings) or action.dest: {
             "nargs": repr(action.nargs),

@@ -1,4 +1,7 @@
-"""Training resumes from a checkpoint of 3ff8f67 and ends with the result that 3ff8f67 had without an interruption."""
+"""Tests that training resumes from a checkpoint of the old commit 3ff8f67.
+
+The result must be the same as that of the old commit without an interruption.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tests.compat.places import BROKEN, WHOLE, copy_runs
 
 @pytest.fixture(scope="module", params=[None, Elastic()], ids=["fixed", "elastic"])
 def resumed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Run]:
-    """A new run that resumed an old one, and its store."""
+    """A new run that has resumed an old run, and the store of both runs."""
     store = RunStore(copy_runs(tmp_path_factory.mktemp("runs"), WHOLE, BROKEN))
     with Cluster.start(local=True, ranks=2, backend="torch", store=store) as cluster:
         run = cluster.train(store.load("whole").code, resume="broken", elastic=request.param)
@@ -38,13 +41,13 @@ def test_a_run_resumes_from_an_old_checkpoint(resumed: tuple[RunStore, Run]) -> 
 
 
 def files(folder: Path) -> dict[str, Path]:
-    """Return the files of a run by their names, with N for the step of a checkpoint."""
+    """Return the files in a run's folder by their relative paths, in which N replaces the step of a checkpoint."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return {re.sub("step-[0-9]+", "step-N", str(path.relative_to(folder))): path for path in found}
 
 
 def content(path: Path) -> Any:
-    """Return a JSON file, or the first record of a file of records."""
+    """Return the content of a JSON file, or the first record in a file of JSON lines."""
     return json.loads(path.read_text(encoding="utf-8").splitlines()[0] if path.suffix == ".jsonl" else path.read_text())
 
 

@@ -1,4 +1,4 @@
-"""A hub starts with the database of a hub of 3ff8f67 and has its users, servers and tokens."""
+"""Tests that a hub starts with a database of the old commit 3ff8f67 and keeps the users, servers and tokens in it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_users_servers_and_tokens_are_unchanged(old_hub: RunningHub) -> None:
         "lost-elastic-w0": {**WORKER, "cluster": "lost-elastic"},
         "lost-elastic-w1": {**WORKER, "cluster": "lost-elastic"},
     }
-    # Their processes ended with the old hub.
+    # The processes of these servers ended with the old hub.
     assert not any(server["ready"] for server in answer["servers"].values())
     browser = old_hub.browser("ada")
     tokens = browser._session.get(f"{old_hub.url}/hub/api/users/ada/tokens", timeout=30).json()["api_tokens"]

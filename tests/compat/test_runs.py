@@ -1,4 +1,4 @@
-"""Run folders of 3ff8f67 open with all their content."""
+"""Tests that the run folders of the old commit 3ff8f67 can be read with all their content."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_failed_run_has_its_error(store: RunStore) -> None:
 
 
 def test_series_equal_those_in_the_folder(store: RunStore) -> None:
-    """The current code makes the same view of a run as the one in its folder."""
+    """The current code makes the same view of an old run as the view that is stored in the run's folder."""
     folder = store.folder / REPORTS
     kept, lines = (json.loads((folder / name).read_text()) for name in ("view.json", "lines.json"))
     run = store.load("reports")
@@ -202,7 +202,7 @@ def test_the_magic_lists_and_shows_old_runs(shell: InteractiveShell) -> None:
 
 
 def test_the_status_of_an_old_driver_is_read(tmp_path: Path) -> None:
-    """A notebook that was open during an upgrade runs the old code."""
+    """A notebook that was open during an upgrade still runs the old code and writes its status in the old format."""
     shutil.copytree(FIXTURES / "runs" / ".desks", tmp_path / ".desks", copy_function=shutil.copy)
     [status] = driver_statuses(tmp_path)
     assert (status.cluster, status.local, status.backend, status.busy) == ("lost-elastic", False, "torch", True)

@@ -1,4 +1,4 @@
-"""Settings and profiles of 3ff8f67 have the same effect."""
+"""Tests that settings and profiles of the old commit 3ff8f67 still have the same effect."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ ADDRESSES = {
     "FARANDOLE_PROXY_ADDRESS": "http://10.96.0.7:8000",
     "CONFIGPROXY_AUTH_TOKEN": "0123456789abcdef" * 4,
 }
-"""The variables that the manifests set in addition to settings.env."""
+"""Variables that the Kubernetes manifests set in addition to the variables in settings.env."""
 
 Configure = Callable[[Mapping[str, str]], Any]
 
 
 class Engine:
-    """A stand-in for the engine of a swarm manager that has no networks."""
+    """A fake Docker API client of a swarm manager that has no networks."""
 
     api_version = "1.47"
 
@@ -50,7 +50,7 @@ class Engine:
 
 @pytest.fixture
 def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
-    """A function that returns the configuration of a hub with an environment and the old profiles."""
+    """Return a function that loads the hub's configuration with given environment variables and the old profiles."""
     monkeypatch.setattr(docker, "APIClient", Engine)
     shutil.copy(FIXTURES / "profiles.toml", tmp_path)
 
@@ -63,7 +63,7 @@ def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
 
 
 def deployed(folder: Path, name: str) -> Deployment:
-    """Return the deployment in a folder with an old `.env` and the current compose file, as `make doctor` reads it."""
+    """Copy an old `.env` and the current compose file into a folder, and read the deployment as `make doctor` does."""
     shutil.copy(FIXTURES / f"{name}.env", folder / ".env")
     (folder / ".env").chmod(0o600)
     shutil.copy(ROOT / "docker-compose.yml", folder)
@@ -71,21 +71,21 @@ def deployed(folder: Path, name: str) -> Deployment:
 
 
 def of_the_hub(name: str) -> dict[str, str]:
-    """Return the hub's environment from an old `.env` and the current compose file."""
+    """Return the environment variables that the current compose file gives the hub for an old `.env` file."""
     values = read_env_file(FIXTURES / f"{name}.env")
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
     return {key: substituted(text, values) for key, text in services["hub"]["environment"].items()}
 
 
 def substituted(text: str, values: Mapping[str, str]) -> str:
-    """Put values into a text as compose does: the innermost ``${NAME:-default}`` first."""
+    """Substitute ``${NAME:-default}`` in a string as compose does, from the innermost expression outwards."""
     while found := re.search(r"\$\{([A-Z_]+)(?::[-?]([^${}]*))?\}", text):
         text = text[: found.start()] + (values.get(found[1]) or found[2] or "") + text[found.end() :]
     return text
 
 
 def worker(c: Any, profile: str) -> Any:
-    """Return a stand-in for a worker's spawner with the attributes that the hub sets for a profile."""
+    """Return a fake spawner of a worker with the attributes that the hub sets for a profile."""
     options = {"role": "worker", "cluster": "digits", "workers": 2, "together": 2, "profile": profile}
     user = SimpleNamespace(name="ada", spawners={}, groups=[])
     spawner = SimpleNamespace(name="digits-w0", user=user, user_options=options)
@@ -122,7 +122,7 @@ def test_the_doctor_reads_each_value(tmp_path: Path) -> None:
 
 
 def test_an_old_file_sets_each_setting_of_the_example(tmp_path: Path) -> None:
-    """The fixtures have every setting of 3ff8f67."""
+    """The fixtures contain every setting that existed in 3ff8f67."""
     old = read_env_file(FIXTURES / "docker.env")
     assert len(old) == 43
     assert set(old) <= set(read_env_file(ROOT / ".env.example"))
@@ -136,7 +136,7 @@ def test_a_hub_with_containers(configure: Configure) -> None:
     assert environment["FARANDOLE_DATABASE"] == (
         "postgresql+psycopg://farandole:only-for-these-tests-8@postgres/farandole"
     )
-    # There is no PostgreSQL here.
+    # The test runs without PostgreSQL.
     c = configure({**environment, "FARANDOLE_DATABASE": "", "COMPOSE_PROFILES": "tls"})
     assert c.Authenticator.admin_users == {"ada"}
     assert (c.NativeAuthenticator.enable_signup, c.NativeAuthenticator.open_signup) == (True, False)
@@ -153,7 +153,7 @@ def test_a_hub_with_containers(configure: Configure) -> None:
 
 
 def test_profiles_of_containers(configure: Configure) -> None:
-    # The hub now refuses FARANDOLE_BIND of that file without HTTPS.
+    # Without HTTPS, the hub now refuses the value of FARANDOLE_BIND in the old file unless FARANDOLE_HTTP allows it.
     environment = {**of_the_hub("docker"), "FARANDOLE_DATABASE": "", "COMPOSE_PROFILES": ""}
     c = configure({**environment, "FARANDOLE_HTTP": "insecure"})
     small, large, gpu = (worker(c, profile) for profile in ("cpu", "large", "gpu"))
@@ -166,7 +166,7 @@ def test_profiles_of_containers(configure: Configure) -> None:
 
 
 def test_a_hub_on_a_swarm(configure: Configure) -> None:
-    # The old profiles have GPUs of another class than this swarm.
+    # FARANDOLE_GPUS is empty, because the old profiles request another class of GPUs than it lists.
     environment = {**of_the_hub("swarm"), "FARANDOLE_SHARED_VOLUMES": "corpora:/data/corpora", "FARANDOLE_GPUS": ""}
     with pytest.raises(SystemExit, match="FARANDOLE_SWARM_HOMES needs"):
         configure(environment)
@@ -187,7 +187,7 @@ def test_a_hub_on_a_swarm(configure: Configure) -> None:
 def test_a_hub_on_kubernetes(configure: Configure) -> None:
     settings = {**read_env_file(FIXTURES / "kubernetes.env"), **ADDRESSES}
     settings["FARANDOLE_SHARED_VOLUMES"] += ",corpora:/data/corpora"
-    # The setting is new, and the hub for other machines asks for it.
+    # FARANDOLE_DOMAIN did not exist in 3ff8f67, and a hub that other machines can reach now requires it.
     with pytest.raises(SystemExit, match="FARANDOLE_DOMAIN is not set, and FARANDOLE_HTTPS=yes"):
         configure(settings)
     c = configure({**settings, "FARANDOLE_DOMAIN": "hub.example.org"})

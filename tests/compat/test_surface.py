@@ -1,4 +1,4 @@
-"""All public names, magics and settings of 3ff8f67 exist with the same arguments; more may exist."""
+"""Tests that all public names, magics and settings of the old commit 3ff8f67 still exist with the same arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POSITIONAL = {"POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD"}
 
 
 def callables(table: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Return the members of nested tables by their dotted names."""
+    """Flatten nested tables. The keys of the result are dotted names."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         found |= callables(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}

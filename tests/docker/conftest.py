@@ -30,8 +30,7 @@ PROFILES = Path(__file__).with_name("small.toml")
 WORKERS = 4
 """The number of workers that each user may have on the hub of the fixture `stack`."""
 TIMEOUT_SECONDS = 900
-"""Time limit for a test in seconds. It includes the start of fixtures that the test is the first to use, such as an
-engine or a hub."""
+"""Time limit for a test in seconds. It includes starting an engine or a hub if the test is the first to use it."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,7 +24,10 @@ while (1) {
 
 
 def set_server(spawner, _profile):  # type: ignore[no-untyped-def]
-    """Run the Perl server instead of a notebook server, with all GPUs in its environment."""
+    """Run the Perl server instead of a notebook server.
+
+    Its environment asks for all GPUs, which the hub must override.
+    """
     spawner.cmd = ["perl", "-e", SERVER]
     spawner.args = []
     spawner.environment = {"NVIDIA_VISIBLE_DEVICES": "all"}

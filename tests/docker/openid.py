@@ -26,7 +26,7 @@ Answer = tuple[int, dict[str, Any]]
 
 @dataclass
 class Provider:
-    """A provider at ``url`` for a single client, which receives the browser at ``callback`` after a login.
+    """A provider at ``url`` for a single client, whose URL ``callback`` receives the browser after a login.
 
     ``claims`` are the claims of the next user who logs in. If ``denies`` is set, the next login fails with this error
     message. ``broken`` maps paths to the HTTP status that they return instead of the usual one.

@@ -1,4 +1,4 @@
-"""Ports for services that open them minutes after the choice, or open them again after a restart."""
+"""Choose ports for services that open them minutes later, or again after a restart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ because several tests may choose one before any of them opens it."""
 
 
 def quiet_port(among: range) -> int:
-    """Return a port in the range ``among`` that nobody uses.
+    """Return a port in the range ``among`` on which nothing listens.
 
     Raises OSError if a hundred random ports are all in use.
     """

@@ -42,8 +42,7 @@ listener.bind(("0.0.0.0", 45678))
 listener.listen()
 """
 LISTEN_PORT = 45678
-"""A port that no service uses, on which a user's own program listens. Other users must not reach such programs
-either."""
+"""A port that no service uses. Tests listen on it, because users must not reach each other's own programs."""
 
 
 def reached(kernel: RemoteKernel, targets: Sequence[Target], *, rank: int | None = None) -> list[Target]:
@@ -62,7 +61,7 @@ def networks(stack: Stack, container: str) -> dict[str, str]:
 
 
 def host_addresses(stack: Stack, container: str) -> list[str]:
-    """Return this machine's addresses, and the first address of each of the container's networks, the usual gateway."""
+    """Return the addresses of this machine and the usual gateway addresses of the container's networks."""
     own = [each.address for interface in psutil.net_if_addrs().values() for each in interface if each.family == AF_INET]
     ids = [each["NetworkID"] for each in stack.inspect(container)["NetworkSettings"]["Networks"].values()]
     configs = [json.loads(stack.docker("network", "inspect", each))[0]["IPAM"]["Config"] for each in ids]

@@ -39,7 +39,7 @@ SENT = re.compile(r'"GET /v2/\S* HTTP/[0-9.]+" 200 ([0-9]+) ')
 class Registry:
     """A registry in ``container``.
 
-    This machine reaches it at the host:port ``here``, the other machine at ``there``.
+    This machine reaches the registry at the host:port ``here``, and the other machine at ``there``.
     """
 
     container: str

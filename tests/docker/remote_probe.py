@@ -29,7 +29,7 @@ def start_servers(hub: RemoteHub) -> None:
 
 
 def probe_of(hub: RemoteHub, url: str = "") -> OriginProbe:
-    """Return the origin probe for a hub, at another address of the hub if ``url`` is given."""
+    """Return the origin probe for a hub at ``url``, which by default is the hub's own URL."""
     return OriginProbe(url or hub.url, hub.passwords[EVE])
 
 

@@ -1,4 +1,4 @@
-"""Accounts if sign-up needs approval or is closed. Only the administrator's own form can approve an account."""
+"""Accounts on a hub where sign-up needs approval or is closed. Only an administrator can approve an account."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 DRAWN_SECONDS = 180
 CELL_MILLISECONDS = 240_000
 REST_MILLISECONDS = 480_000
-"""Time limit in milliseconds for the cells after the first training. They train two more times, which takes minutes on
-a busy machine."""
+"""Time limit in milliseconds for the cells after the first training. They train twice, which takes minutes on a busy
+machine."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_first_notebook_trains_over_two_worker_containers(stack: Stack, lab:
 def train_in_the_first_notebook(lab: Lab, places: Callable[[], int]) -> None:
     """Log in, start a server, run the first notebook and check its results.
 
-    ``places`` returns the number of containers, pods or machines on which the notebook's workers run, which must be 2.
+    ``places`` returns the number of containers, pods or machines that the two workers use, and must return 2.
     """
     lab.log_in(ADMIN)
     lab.start_server(ADMIN, "cpu")

@@ -62,7 +62,7 @@ def may_log_in(stack: Stack, user: str) -> bool:
     try:
         Browser(stack.url, user, stack.passwords[user])
     except (BrowserError, OSError):
-        # The hub also fails in these ways while it has no connection to its database or is still starting.
+        # These errors also occur while the hub has no connection to its database or is still starting.
         return False
     return True
 
@@ -120,7 +120,7 @@ def test_a_password_changed_only_in_env_is_reported_with_a_remedy_that_works(sta
     without_terminal = remedy[1].replace(" exec ", " exec -T ")
     done = run(*shlex.split(without_terminal), cwd=stack.folder, typed=f"{password}\n{password}\n")
     assert not done.returncode, done.stderr
-    # The engine restarts the hub, so that no further command is needed.
+    # No further command is needed, because the engine restarts the hub.
     stack.wait_ready()
     stack.sign_up("pia")
     assert may_log_in(stack, "pia")

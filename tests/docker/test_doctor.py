@@ -154,7 +154,7 @@ def test_an_unreadable_certificate_is_reported_by_the_doctor_and_in_the_log(tmp_
         stack.compose("up", "-d", "--no-deps", "tls")
         wait_until(lambda: says("No HTTPS: /run/tls/tls.key cannot be read (Permission denied)"), LOG_SECONDS)
         assert not says("Traceback")
-        # Once it can read the key, the service begins to serve without a restart.
+        # Once the service can read the key, it begins to serve without a restart.
         (folder / "tls.key").chmod(0o644)
         wait_until(lambda: says("The certificate is good until"), LOG_SECONDS)
     finally:
@@ -163,7 +163,7 @@ def test_an_unreadable_certificate_is_reported_by_the_doctor_and_in_the_log(tmp_
 
 @contextmanager
 def container_in(subnet: str) -> Iterator[str]:
-    """Run a container in a network with this subnet, as a user's server would run, and yield its name."""
+    """Run a container like a user's server in a network with this subnet, and yield the container's name."""
     name = f"farandole-test-{secrets.token_hex(3)}"
     docker("network", "create", "--subnet", subnet, name)
     try:

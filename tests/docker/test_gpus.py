@@ -57,8 +57,7 @@ def test_two_gpus_and_three_users(hub: GpuHub) -> None:
     assert hub.devices("dan") == []
     assert "NVIDIA_VISIBLE_DEVICES=void" in hub.container("dan").attrs["Config"]["Env"]
 
-    # Users see their place in the queue. The first user is served when a server stops, the second when a server
-    # crashes.
+    # Users see their place in the queue. The first user is served when a server stops, the second when one crashes.
     hub.ask("carol", wait=True)
     carol = hub.events("carol")
     assert any("place 1 of 1" in event["message"] for event in carol if event.get("queue"))
@@ -124,7 +123,7 @@ def test_a_long_queue_does_not_delay_other_starts(engine: str, tmp_path: Path) -
     with gpu_hub(tmp_path, engine) as hub:
         assert hub.spawn("alice")["ready"]
         assert hub.spawn("bob")["ready"]
-        # JupyterHub starts 100 servers at the same time by default, and these are more.
+        # This is more than the 100 servers that JupyterHub starts at the same time by default.
         for number in range(101):
             hub.ask(f"user{number}", wait=True)
         wait_until(lambda: hub.request("GET", "farandole/gpus").json()["stand-in"]["waiting"] == 101, SOON)

@@ -116,8 +116,8 @@ def test_concurrent_requests_get_no_more_workers_than_sequential_ones(api: HubAp
         answers = list(pool.map(lambda name: api.ask(USER, name, role="worker", profile="small"), names))
     admitted = [name for name, answer in zip(names, answers, strict=True) if answer.status_code in {201, 202}]
     try:
-        # The user already has one worker. Even fewer requests than the rest may be admitted, because each request
-        # counts as a worker while the hub examines it, even if the hub refuses it later.
+        # The user already has one worker, so at most WORKERS - 1 requests can be admitted. There may be fewer, because
+        # each request counts as a worker while the hub examines it, even if the hub refuses it later.
         assert 1 <= len(admitted) <= WORKERS - 1, [answer.text for answer in answers]
         assert {answer.status_code for answer in answers} <= {201, 202, 400}
     finally:

@@ -1,4 +1,4 @@
-"""The hub's own services, such as the proxy, HTTPS and users' networks, and images that do not fit the hub."""
+"""The proxy, HTTPS and users' networks of a hub in containers, and images that cannot be used."""
 
 from __future__ import annotations
 
@@ -88,8 +88,7 @@ def test_a_start_given_up_while_the_engine_is_slow_leaves_no_server(stack: Stack
     wait_until(there, AGAIN_SECONDS)
     stack.docker("pause", f"{stack.name}-engine")
     try:
-        # The hub cancels the start and waits for one second. It then fails with 500, because the start is not cleaned
-        # up yet.
+        # The hub cancels the start, waits for one second, and answers 500 because the clean-up has not ended.
         assert api.request("DELETE", path, {"remove": True}).status_code == 500
     finally:
         stack.docker("unpause", f"{stack.name}-engine")
@@ -178,8 +177,7 @@ def test_https_with_an_own_certificate(closed_stack: Stack, https: tuple[str, st
     assert session.get(f"{url}/hub/home", allow_redirects=False, timeout=30).ok
     assert [cookie.name for cookie in session.cookies if not cookie.secure] == []
     assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
-    # Browsers accept a cookie with the prefix __Host- only for the host that sets it, so no page of a user can set this
-    # cookie.
+    # Browsers accept a __Host- cookie only from the host that it belongs to, so no user's page can set this cookie.
     assert "__Host-jupyterhub-hub-login" in {cookie.name for cookie in session.cookies}
     # The port serves nothing without TLS, not even the login page.
     with pytest.raises(requests.ConnectionError):

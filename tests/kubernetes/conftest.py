@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 COUNT_SECONDS = 60
 TIMEOUT_SECONDS = 900
-"""Time limit for a test in seconds. It includes the start of the cluster. `make test-kubernetes` builds the cluster's
-programs earlier."""
+"""Time limit for a test in seconds. It includes starting the cluster but not building its programs, because `make
+test-kubernetes` builds them first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,7 +43,7 @@ def node() -> Iterator[OneNode]:
 
 @pytest.fixture(scope="session")
 def site(node: OneNode, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Install a hub on the cluster and return it. It is removed together with the cluster at the end."""
+    """Install a hub on the cluster and return the hub. It is removed together with the cluster at the end."""
     site = Site(node, tmp_path_factory.mktemp("site"))
     try:
         site.install()

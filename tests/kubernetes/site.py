@@ -29,8 +29,7 @@ PLACE_SECONDS = 20
 INSTALL_SECONDS = 180
 GONE_SECONDS = 120.0
 SMALLER = {"cpu_request = 0.5": "cpu_request = 0.1", 'memory_request = "1G"': 'memory_request = "256M"'}
-"""Replacements in the profiles, which reduce the resource requests so that the clusters of two users fit on two
-CPUs."""
+"""Replacements that reduce the profiles' resource requests, so that two users' clusters fit on two CPUs."""
 GPU_PROFILE = """
 [[profile]]
 name = "{}"

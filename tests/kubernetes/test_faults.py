@@ -82,7 +82,7 @@ def test_a_deleted_worker_pod_is_replaced_during_a_run(site: Site) -> None:
 def test_a_hub_sees_its_pods_again_after_an_outage_of_the_control_plane(site: Site) -> None:
     with elastic_run(site, "grace"):
         with site.node.without_control_plane():
-            # Wait until KubeSpawner has stopped watching pods, which the hub's log must show.
+            # Wait until KubeSpawner has stopped watching pods. The check of the hub's log below confirms this.
             time.sleep(AWAY_SECONDS)
         wait_until(lambda: "never recovered, giving up" in site.kubectl("logs", "deployment/hub"), RECOVERY_SECONDS)
         before = site.pods("grace")["main-w1"]["metadata"]["uid"]
@@ -107,7 +107,7 @@ def test_a_run_continues_while_its_node_is_drained_of_a_worker(site: Site) -> No
     with elastic_run(site, "emmy"):
         which = "--pod-selector=farandole.user=emmy,hub.jupyter.org/servername=main-w1"
         site.node.kubectl("drain", NODE, "--force", "--delete-emptydir-data", which, "--timeout=120s")
-        # There is no other node for a replacement.
+        # The only node accepts no pods now, so that the worker is not replaced yet.
         wait_for_size(site, "emmy", 1)
         site.node.kubectl("uncordon", NODE)
         wait_for_size(site, "emmy", 2)

@@ -16,7 +16,7 @@ class Evil(RequestHandler):
     """``page``, ``worker.js``, ``xsrf`` (a token for the login form), ``code`` and ``loot``."""
 
     def check_xsrf_cookie(self):
-        """Skip the check of XSRF cookies."""
+        """Turn off the XSRF check, which Tornado makes only for methods that this handler refuses, such as POST."""
 
     def get(self, what):
         """Serve."""

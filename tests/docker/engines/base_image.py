@@ -58,7 +58,7 @@ def _remove(root: Path, pattern: str) -> None:
 def _carry_certificates(folder: Path) -> int:
     """Copy the certificate authorities that only this machine trusts, and return their number.
 
-    Builds of images need them behind a proxy that intercepts TLS.
+    Image builds need these certificates behind a proxy that intercepts TLS.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shipped = {ssl.PEM_cert_to_DER_cert(path.read_text()) for path in SHIPPED.glob("**/*.crt")}

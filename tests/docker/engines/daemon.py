@@ -21,7 +21,7 @@ STOP_SECONDS = 60.0
 
 
 def wait_for(happened: Callable[[], bool], what: str, seconds: float) -> None:
-    """Wait until ``happened()`` is true. Raises `SetUpError`, which names ``what``, after ``seconds``."""
+    """Wait until ``happened()`` is true. Raises `SetUpError` with ``what`` in its message after ``seconds``."""
     end = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > end:
@@ -33,7 +33,7 @@ def wait_for(happened: Callable[[], bool], what: str, seconds: float) -> None:
 class Daemon:
     """A background process whose command line contains ``folder``.
 
-    The folder identifies the process, because its process id may be reused after its end.
+    The folder identifies the process, because the operating system may reuse its process id.
     """
 
     name: str
@@ -104,8 +104,7 @@ class Daemon:
 
     def _runs(self, pid: int) -> bool:
         try:
-            # The command line is empty if the process has ended but its parent, maybe this process, has not reaped it
-            # yet.
+            # The command line is empty if the process has ended but its parent, maybe this process, has not reaped it.
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
         except FileNotFoundError:
             return False

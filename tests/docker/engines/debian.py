@@ -1,4 +1,4 @@
-"""Install Debian packages on this machine, or only unpack them, if necessary from a newer release."""
+"""Install Debian packages, or unpack them without installing them, also from a newer release."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "farandole" / "engines"
-"""The folder of unpacked packages, which are kept so that the next run downloads nothing."""
+"""The folder for unpacked packages, which are kept so that the next run does not download them again."""
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 RELEASE, NEWER = "bookworm", "trixie"
 

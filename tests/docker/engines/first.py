@@ -22,7 +22,8 @@ FOLDER = Path("/var/tmp/farandole-engine")
 PID_FILE = "dockerd.pid"
 CONTAINERD_PID = Path("/var/run/docker/containerd/containerd.pid")
 LOCAL = {"unix:///var/run/docker.sock", "unix:///run/docker.sock"}
-"""The accepted values of DOCKER_HOST, because docker-compose.yml mounts this socket into a container of the hub."""
+"""The accepted values of DOCKER_HOST. Both are the socket that docker-compose.yml mounts into a container of the
+hub."""
 SYSTEMD = Path("/run/systemd/system")
 PROGRAMS = {"docker": "docker.io", "dockerd": "docker.io", "iptables": "iptables", "ip": "iproute2", "ps": "procps"}
 PLUGINS = {"buildx": "docker-buildx", "compose": "docker-compose"}
@@ -30,10 +31,7 @@ PLUGINS = {"buildx": "docker-buildx", "compose": "docker-compose"}
 
 
 def up() -> None:
-    """Make sure that an engine is running that has buildx, compose and the base image.
-
-    Raises `SetUpError` if that fails.
-    """
+    """Ensure that an engine with buildx, compose and the base image is running. Raises `SetUpError` if that fails."""
     check_local()
     if not _answers():
         _start()

@@ -44,9 +44,9 @@ def _give(pid: int, root: Path, gpu: str) -> None:
 
 
 def _admit(pid: int, gpu: str) -> None:
-    """Allow access to the device node with version 1 of control groups.
+    """Allow access to the device node if the host uses cgroup v1.
 
-    With version 2, opening it remains forbidden.
+    With cgroup v2, opening the node remains forbidden.
     """
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PREFIX = "farandole-test-"
-"""The prefix of the names of the tests' containers, networks, volumes and hubs."""
+"""The names of all containers, networks, volumes and hubs of the tests have this prefix."""
 FIREWALLED = "10.217.0.0/20"
 """The address range that the tests use in firewall rules. Nothing else on this machine uses it."""
 SWEEP_SECONDS = 240.0
@@ -27,7 +27,7 @@ SWEEP_SECONDS = 240.0
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Reserve this machine's engine, and clean it up first. Raises `SetUpError` if that fails."""
+    """Reserve this machine's engine and remove what earlier sessions have left. Raises `SetUpError` if that fails."""
     with locked("farandole-test"):
         sweep()
         yield
@@ -36,8 +36,8 @@ def alone() -> Iterator[None]:
 def sweep() -> None:
     """Remove all objects whose names have the tests' prefix, and the tests' firewall rules.
 
-    This is repeated until nothing is left, because a hub that is still running may recreate what was just removed.
-    Raises `SetUpError` if something remains after `SWEEP_SECONDS`.
+    The removal is repeated until nothing is left, because a hub that is still running may recreate what was just
+    removed. Raises `SetUpError` if something remains after `SWEEP_SECONDS`.
     """
     said: list[str] = []
     try:
@@ -49,7 +49,7 @@ def sweep() -> None:
 
 
 def _remove_found(said: list[str]) -> bool:
-    """Remove what exists now and return whether there was anything. Append the engine's error output to ``said``."""
+    """Remove the objects that exist now and return whether there were any. Add the engine's errors to ``said``."""
     removals = (
         (("rm", "--force", "--volumes"), _containers()),
         (("network", "rm"), _named("network")),

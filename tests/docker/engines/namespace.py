@@ -18,7 +18,7 @@ from tests.docker.engines.debian import run
 class Namespace:
     """The network namespace ``name``, which has at most 12 characters.
 
-    ``cable`` is a network of four addresses, from which both ends of the cable get theirs.
+    ``cable`` is a network of four addresses, two of which are assigned to the ends of the cable.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Namespace:
     def enter(self) -> tuple[str, ...]:
         """The prefix of commands that run inside the namespace.
 
-        The prefix is not `ip netns exec`, because that also gives each command its own mounts, and an engine and its
+        The prefix does not use `ip netns exec`, which also gives each command its own mounts. An engine and its
         containerd must share their mounts.
         """
         return ("nsenter", f"--net=/run/netns/{self.name}")

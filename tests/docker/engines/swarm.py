@@ -22,7 +22,7 @@ NODES_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Swarm:
-    """A swarm whose hub runs on ``manager``. Only ``other`` has a GPU, which is a name without a device."""
+    """A swarm whose hub runs on ``manager``. Only ``other`` has a GPU, which exists in name only."""
 
     manager: SecondEngine
     other: SecondEngine
@@ -69,7 +69,7 @@ class Swarm:
 
 @contextmanager
 def swarm() -> Iterator[Swarm]:
-    """Run two engines as one swarm, in which ``other`` also has the node labels that the tests use."""
+    """Run two engines as one swarm, in which ``other`` has the GPU and the node labels that the tests use."""
     manager = SecondEngine(
         name="farandole-s1", cable=IPv4Network("10.216.255.0/30"), containers=IPv4Network("10.216.0.0/24")
     )

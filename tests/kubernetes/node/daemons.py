@@ -31,7 +31,7 @@ CERTIFICATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Commands:
-    """The commands of all daemons, which run in the network namespace that the command ``enter`` enters.
+    """The commands of all daemons, with the prefix ``enter``, which runs them in the node's network namespace.
 
     ``address`` is the node's address in this namespace, and ``folder`` contains all files of the daemons.
     """
@@ -130,7 +130,7 @@ class Commands:
             f"--tls-cert-file={keys.crt('api')}",
             f"--tls-private-key-file={keys.key('api')}",
             f"--client-ca-file={keys.authority}",
-            # There is no aggregation layer, but clients look for its certificate nevertheless.
+            # There is no aggregation layer, but clients still look for its certificate.
             f"--requestheader-client-ca-file={keys.authority}",
             "--requestheader-allowed-names=nobody",
             f"--kubelet-certificate-authority={keys.authority}",

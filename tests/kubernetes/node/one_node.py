@@ -107,7 +107,7 @@ class OneNode:
 
     @contextmanager
     def without_control_plane(self) -> Iterator[None]:
-        """Stop the whole control plane for a while, as when its only machine restarts.
+        """Stop the whole control plane during the block, as when its only machine restarts.
 
         Stopping only the API server is not enough. Its clients wait longer after each failed attempt, up to a minute,
         and no volume claim is bound before their next attempt.
@@ -158,7 +158,7 @@ class OneNode:
         return run(self._program("ctr"), "--address", str(self._commands.socket), "--namespace", "k8s.io", *arguments)
 
     def copy(self, *images: str) -> None:
-        """Copy images from this machine's Docker engine, with their names. Raises `SetUpError` if that fails."""
+        """Copy images from this machine's Docker engine without renaming them. Raises `SetUpError` if that fails."""
         command = [self._program("ctr"), "--address", str(self._commands.socket), "--namespace", "k8s.io"]
         with subprocess.Popen(["docker", "save", *images], stdout=subprocess.PIPE) as save:
             load = [*command, "images", "import", "-"]
@@ -273,9 +273,9 @@ class OneNode:
 
 
 def _group_roots() -> list[Path]:
-    """Return the folders of this machine's control groups.
+    """Return the root folders of this machine's control groups.
 
-    Version 1 has one folder for each controller, version 2 has a single folder.
+    There is one for each controller with cgroup v1, and a single one with cgroup v2.
     """
     if (CGROUPS / "cgroup.procs").exists():
         return [CGROUPS]
@@ -283,7 +283,7 @@ def _group_roots() -> list[Path]:
 
 
 def _fill_cpuset(root: Path, name: str) -> None:
-    """Assign CPUs and memory to a new control group, because version 1 creates groups without any."""
+    """Assign CPUs and memory to a new control group, because cgroup v1 creates groups without any."""
     for file in ("cpuset.cpus", "cpuset.mems"):
         if (root / file).exists():
             (root / name / file).write_text((root / file).read_text())

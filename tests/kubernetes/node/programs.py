@@ -1,6 +1,6 @@
 """The programs of a Kubernetes node, from Debian's packages or built from Debian's source.
 
-Debian 12 has the source of Kubernetes 1.20.2, but builds only kubectl from it. `python -m
+Debian 12 has the source of Kubernetes 1.20.2, but builds only kubectl from it. The command `python -m
 tests.kubernetes.node.programs` builds the other programs once, which takes about ten minutes of CPU time.
 """
 
@@ -18,7 +18,7 @@ SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubel
 GO = "1.19"
 VERSION = "v1.20.2"
 SOURCE = "src/k8s.io/kubernetes"
-"""The folder of the source, which is inside a GOPATH because such an old source cannot be built elsewhere."""
+"""The source's folder, which is inside a GOPATH because such old source code cannot be built elsewhere."""
 PAUSE = "build/pause/linux/pause.c"
 BUILDERS = {
     "dpkg-source": "dpkg-dev",

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 DRAWN_SECONDS = 180
 CELL_MILLISECONDS = 240_000
 REST_MILLISECONDS = 480_000
-"""Time limit in milliseconds for the cells after the first training. They train twice, which takes minutes on a busy
-machine."""
+"""Time limit in milliseconds for the cells after the first training. They train twice, which can take minutes."""
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ FOLDER = Path("/var/tmp/farandole-engine")
 PID_FILE = "dockerd.pid"
 CONTAINERD_PID = Path("/var/run/docker/containerd/containerd.pid")
 LOCAL = {"unix:///var/run/docker.sock", "unix:///run/docker.sock"}
-"""The accepted values of DOCKER_HOST. Both are the socket that docker-compose.yml mounts into a container of the
-hub."""
+"""The accepted values of DOCKER_HOST. Both are the socket that docker-compose.yml mounts into a container."""
 SYSTEMD = Path("/run/systemd/system")
 PROGRAMS = {"docker": "docker.io", "dockerd": "docker.io", "iptables": "iptables", "ip": "iproute2", "ps": "procps"}
 PLUGINS = {"buildx": "docker-buildx", "compose": "docker-compose"}

@@ -1,7 +1,7 @@
 """The programs of a Kubernetes node, from Debian's packages or built from Debian's source.
 
-Debian 12 has the source of Kubernetes 1.20.2, but builds only kubectl from it. The command `python -m
-tests.kubernetes.node.programs` builds the other programs once, which takes about ten minutes of CPU time.
+Debian 12 has the source of Kubernetes 1.20.2, but builds only kubectl from it. The command
+`python -m tests.kubernetes.node.programs` builds the other programs once, in about ten minutes of CPU time.
 """
 
 from __future__ import annotations

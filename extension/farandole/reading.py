@@ -91,11 +91,11 @@ def parse_json(data: bytes | str, what: str) -> dict[str, Any]:
 def check_levels(value: Any, what: str, most: int = MOST_LEVELS) -> None:
     """Raise ValueError if lists and objects are nested more than ``most`` levels deep."""
     level = [value]
-    for _ in range(most):
-        inner = (item for one in level for item in (one.values() if isinstance(one, dict) else one))
-        level = [item for item in inner if isinstance(item, dict | list)]
-        if not level:
+    for _ in range(most + 1):
+        nested = [one for one in level if isinstance(one, dict | list)]
+        if not nested:
             return
+        level = [item for one in nested for item in (one.values() if isinstance(one, dict) else one)]
     raise ValueError(f"{what} is nested too deeply")
 
 

@@ -186,6 +186,12 @@ def test_a_result_is_plain_json(line: Line) -> None:
     assert line.records("result")[0]["value"] == {"a": [0, 1], "b": [1.5, None, "Infinity"], "3": True}
 
 
+@pytest.mark.parametrize("value", [5, 0.5, True, None, "text", [], {}, [1, [2]]])
+def test_a_result_may_be_a_number_a_text_or_a_list(line: Line, value: Any) -> None:
+    result(value)
+    assert [record["value"] for record in line.records("result")] == [value]
+
+
 def test_an_error_names_the_place_of_a_value_that_is_not_json() -> None:
     with pytest.raises(ReportError, match=r"value\['a'\]\[1\] is a object"):
         to_plain({"a": [1, object()]}, "value")

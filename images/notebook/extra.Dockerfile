@@ -1,4 +1,4 @@
-# The notebook image and a course's own packages; see images/extra.py.
+# The notebook image with additional packages for a course or a user; see images/extra.py.
 ARG PARENT
 FROM $PARENT
 USER root

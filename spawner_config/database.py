@@ -54,7 +54,7 @@ def _engine(url: str) -> Engine:
 
 
 def _ends_early(url: URL) -> bool:
-    """Return whether the password has an @, which ends it early and would put the rest into errors as a host name."""
+    """Return whether an unescaped @ splits the password, whose rest would appear in errors as the host name."""
     return url.username is not None and "@" in f"{url.host}{url.database}"
 
 

@@ -1,4 +1,4 @@
-"""Labels of containers, services, networks, volumes, pods and images, shared by the hub, engine filter and doctor.
+"""Labels of containers, services, networks, volumes, pods and images, for the hub, engine filter and `make doctor`.
 
 This module imports only the standard library, because `make doctor` uses it on machines without any packages.
 """

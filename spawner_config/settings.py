@@ -119,7 +119,7 @@ def ensure_password(settings: Settings) -> str:
 
 
 def needed(environ: Mapping[str, str], key: str, what: str) -> str:
-    """Return the value of a required variable; raises `SettingsError`, which contains ``what``, if it is not set."""
+    """Return the value of a required variable; raises `SettingsError` with ``what`` in its message if it is not set."""
     value = environ.get(key)
     if not value:
         raise SettingsError(f"{key} is not set. It must be {what}.")

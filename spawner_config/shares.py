@@ -29,7 +29,10 @@ class DataSet:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFolder:
-    """A folder in which a group's members can write; if ``members`` is None, the JupyterHub group has the members."""
+    """A folder in which the members of a group can write.
+
+    If ``members`` is None, they are the members of the JupyterHub group with the same name.
+    """
 
     group: str
     members: frozenset[str] | None
@@ -118,8 +121,8 @@ def _folder(item: str) -> GroupFolder:
     group = group.strip()
     if not GROUP.fullmatch(group):
         raise SettingsError(
-            f"{FOLDERS} has {item!r}. It must be groups such as 'vision: ada grace, nlp'; the name of a group consists of "
-            "lower-case letters, digits and hyphens."
+            f"{FOLDERS} has {item!r}. It must be groups such as 'vision: ada grace, nlp'; the name of a group consists "
+            "of lower-case letters, digits and hyphens."
         )
     # JupyterHub converts user names to lower case.
     return GroupFolder(group=group, members=frozenset(members.lower().split()) if colon else None)

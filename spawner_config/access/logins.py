@@ -70,7 +70,7 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         return PAGES
 
     async def refresh_user(self, user: Any, handler: Any = None, **options: Any) -> bool:
-        """Return whether a user may stay logged in or get a server; JupyterHub asks regularly and before each start.
+        """Return whether a user may stay logged in and get servers; JupyterHub asks regularly and before each start.
 
         A user without an account was added by an administrator, or logged in before FARANDOLE_LOGIN was changed. For
         such a user:
@@ -292,5 +292,5 @@ def _configure_native(c: Any, given: Mapping[str, str], signup: tuple[bool, bool
     c.NativeAuthenticator.allowed_failed_logins = FAILED_LOGINS
     c.NativeAuthenticator.seconds_before_next_try = LOCKOUT_SECONDS
     c.Authenticator.username_pattern = USER_NAME
-    # Accounts are approved individually, so no separate list of allowed users is needed.
+    # Whether a user may log in depends only on the account, so no separate list of allowed users is needed.
     c.Authenticator.allow_all = True

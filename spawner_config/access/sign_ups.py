@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 HOUR = 3600
 IPV6_PREFIX = 64
-"""The length of the IPv6 prefix that counts as one address. Internet providers give each customer at least such a
-network."""
+"""The length of the IPv6 prefix that counts as one address. Internet providers give each customer at least a /64
+network, so a single customer has many addresses."""
 
 
 class SignUps:

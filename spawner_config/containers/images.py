@@ -69,7 +69,7 @@ class ImageSpawner(DockerSpawner):  # type: ignore[misc]
     """The pulls in progress, which all spawners of a hub share."""
 
     def docker(self, method: str, *arguments: Any, **options: Any) -> Awaitable[Any]:
-        """Call the engine. A pull runs in a separate thread, because it can take minutes and would block all calls."""
+        """Call the engine; a pull runs in a separate thread because it can take minutes and would block other calls."""
         if method == "pull":
             return self.pulls.pull(*arguments, **options)
         call: Awaitable[Any] = super().docker(method, *arguments, **options)

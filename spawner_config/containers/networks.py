@@ -222,7 +222,7 @@ class UserNetworks:
 
 
 def _present(network: dict[str, Any]) -> set[str]:
-    """Return the names of the running containers in a network; on a swarm, only of those on this machine."""
+    """Return the names of a network's running containers; a swarm lists only those on this machine."""
     return {container["Name"] for container in (network["Containers"] or {}).values()}
 
 

@@ -47,7 +47,8 @@ class GpuPool:
     async def acquire(self, request: GpuRequest, *, wait: bool = False) -> tuple[str, ...]:
         """Assign GPUs to a server and return their ids; if ``wait`` is true, wait in the queue until enough are free.
 
-        Raises: NoGpuError: Not enough GPUs are free and ``wait`` is false, or the machine does not have enough GPUs.
+        Raises `NoGpuError` if not enough GPUs are free and ``wait`` is false, or if the machine does not have enough
+        GPUs.
         """
         self._check_possible(request)
         waiter = self._queue[request.key] = _Waiter(request)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spawner_config.gpus.model import Key
 
 Remove: TypeAlias = "Callable[[], Awaitable[str | None]]"
-"""Tries once to remove a container. Returns None if the container no longer exists, else its name and the reason."""
+"""Tries once to remove a container. Returns None if it no longer exists, else its name and why it still exists."""
 
 TIMEOUT = 600.0
 FIRST_PAUSE = 0.1
@@ -36,7 +36,7 @@ class GpuRelease:
         self._refusals: dict[Key, str] = {}
 
     def begin(self, key: Key, remove: Remove) -> asyncio.Task[None]:
-        """Start to remove a server's container, unless the removal is already in progress, and return its task."""
+        """Begin removing a server's container, unless the removal is already in progress, and return its task."""
         if key not in self._tasks:
             self._stuck.pop(key, None)
             self._tasks[key] = asyncio.create_task(self._end(key, remove))

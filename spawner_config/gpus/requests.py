@@ -1,4 +1,4 @@
-"""Formats requests for GPUs as an engine expects them, for NVIDIA's runtime or the Container Device Interface (CDI)."""
+"""Requests for GPUs in the form that an engine supports: NVIDIA's runtime, or the Container Device Interface (CDI)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFUSALS = ("could not select device driver", "CDI device injection failed", "un
 
 
 def offered_form(info: dict[str, Any]) -> str | None:
-    """Return the form of GPU requests that an engine supports, according to ``docker info``; None without support."""
+    """Return the form of GPU requests that an engine supports, according to ``docker info``, or None."""
     if "nvidia" in (info.get("Runtimes") or {}):
         return "nvidia"
     devices = info.get("DiscoveredDevices")

@@ -220,11 +220,11 @@ class GpuSpawner(BurstSpawner):
             self.log.warning("GPU %s stays in use, because the engine has not removed %s", ", ".join(ids), reason)
 
     def end_container(self) -> asyncio.Task[None]:
-        """Start to remove the container and free its GPUs, unless this is already in progress; return the task."""
+        """Begin removing the container and freeing its GPUs, unless this is already in progress; return the task."""
         return self.gpu_pool.releases.begin(self.key, self._remove_container)
 
     async def _remove_container(self) -> str | None:
-        """Try to remove the container; return None if it no longer exists, else its name and the reason."""
+        """Try to remove the container; return None if it no longer exists, else its name and why it still exists."""
         # Use the container's name, because its id can be unknown after a cancelled start.
         try:
             await self.docker("remove_container", self.object_name, v=True, force=True)

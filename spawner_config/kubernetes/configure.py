@@ -33,8 +33,7 @@ STOP_SECONDS = 5
 END_SECONDS = 10
 """The grace period in seconds in which a drained or preempted worker can store its last records."""
 GONE_NODE_SECONDS = 30
-"""How long, in seconds, a server stays on a node that is not ready or unreachable; the default of Kubernetes is 300
-s."""
+"""How many seconds a server stays on a node that is not ready or unreachable; the default of Kubernetes is 300."""
 START_SECONDS = 1200
 """The time limit for a start in seconds, which includes pulling the image at the first start on a node."""
 QUEUE_SECONDS = 7 * 24 * 3600
@@ -143,7 +142,8 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
     gpus = {deployment.gpu_resource: str(profile.gpus)} if profile.gpus else {}
     spawner.extra_resource_limits = {**gpus, SCRATCH: needs.scratch or deployment.scratch}
     spawner.extra_resource_guarantees = {SCRATCH: SCRATCH_REQUEST}
-    # A training job with priority must not preempt a notebook server, because its driver may control other jobs.
+    # A training job with priority must not preempt a notebook server, because the driver on that server may control
+    # other jobs.
     spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else deployment.notebook_priority) or ""
     place_pod(deployment, needs, spawner, profile)
     plan = VolumePlan.of(

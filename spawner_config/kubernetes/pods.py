@@ -83,8 +83,8 @@ class FarandoleKubeSpawner(StartCleanup, WatchingSpawner):
         """The future that JupyterHub awaits before it removes a server that is already being stopped.
 
         JupyterHub does not set this future for the stop after a failed start, although pods need some time to end. All
-        requests must await the same future, because a request with a later future could remove the next server with the
-        same name.
+        requests must await the same future, because a request that awaits a later one could remove the next server with
+        the same name.
         """
         if self._hub_stops is not None:
             return self._hub_stops

@@ -42,8 +42,8 @@ def _labels(text: str) -> dict[str, str]:
     for key, _, value in pairs:
         if TAKEN_LABEL.fullmatch(key) or COMMON_LABELS.get(key, value) != value:
             raise SettingsError(
-                f"FARANDOLE_POD_LABELS has '{key}={value}', but the hub itself sets the label {key!r} of users' pods. Use "
-                "another key."
+                f"FARANDOLE_POD_LABELS has '{key}={value}', but the hub itself sets the label {key!r} of users' pods. "
+                "Use another key."
             )
     return {key: value for key, _, value in pairs}
 

@@ -41,7 +41,7 @@ def _cause(stop: asyncio.Future[None]) -> BaseException | None:
 
 
 def _begin_stop(user: Any, worker: Any) -> asyncio.Future[None]:
-    """Start to stop a server as JupyterHub's handlers do, so that later stop requests await the same future."""
+    """Begin stopping a server as JupyterHub's handlers do, so that later stop requests await the same future."""
     starting = worker._spawn_future
     if starting is not None:
         starting.cancel()

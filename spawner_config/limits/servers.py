@@ -18,7 +18,7 @@ class NamedServerLimit:
     """
 
     def __init__(self, limits: Limits) -> None:
-        """Compute the limit from the limits of the profiles."""
+        """Add the limits on workers and on notebook servers."""
         self.most = limits.workers_per_user + limits.notebooks_per_user
 
     def __call__(self, handler: Any) -> int:

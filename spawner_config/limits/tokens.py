@@ -43,7 +43,7 @@ def scopes_of_server(spawner: Any) -> list[str]:
 class TokenLimit:
     """Limits the number and the length of a user's tokens.
 
-    - A user may request at most `requested` tokens, none of which may be longer than `LONGEST`.
+    - No token may be longer than `LONGEST`, and a user may request at most `requested` tokens.
     - If a user already has `most` tokens of all kinds, a new token replaces the one from the oldest browser login at a
       server. Any web page can make a browser log in repeatedly, so these logins must not block servers or other logins.
     - Servers always get their tokens, whose number is limited by the limits on servers.
@@ -53,7 +53,7 @@ class TokenLimit:
     """
 
     def __init__(self, limits: Limits) -> None:
-        """Compute the limits from the limits of the profiles."""
+        """Compute the limits from the limits on the user's servers."""
         self.requested = SPARE_TOKENS
         self.most = SPARE_TOKENS + TOKENS_PER_SERVER * (limits.workers_per_user + limits.notebooks_per_user)
 

@@ -116,7 +116,7 @@ class OwnHostHandler(RequestHandler):
         self._own = own
 
     def check_xsrf_cookie(self) -> None:
-        """Skip the check, because this handler changes nothing."""
+        """Skip the XSRF check, because this handler changes nothing."""
 
     def prepare(self) -> None:
         """Redirect to the hub's own host, or answer 421."""

@@ -32,7 +32,7 @@ def profiles(environ: Mapping[str, str]) -> set[str]:
 
 
 def has_https(environ: Mapping[str, str]) -> bool:
-    """Return whether browsers use HTTPS, provided either by a compose service or by another server in front of it.
+    """Return whether browsers use HTTPS, provided by a compose service or by another server in front of the hub.
 
     Raises `SettingsError`.
     """

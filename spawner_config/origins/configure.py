@@ -59,7 +59,7 @@ def check_domain(settings: Settings, reached_by: str) -> None:
 
 
 def _check_application() -> None:
-    """Raise `SettingsError` if the hub runs as another application than `FarandoleHub`."""
+    """Raise `SettingsError` if the hub runs as an application other than `FarandoleHub`."""
     if JupyterHub.initialized() and not isinstance(JupyterHub.instance(), FarandoleHub):
         raise SettingsError(
             "The command `jupyterhub` would serve the hub on the hosts of its users too. Start `python hub/start.py` "

@@ -33,7 +33,7 @@ PAGE = """<!doctype html>
 
 
 def is_foreign(headers: Mapping[str, str], own: str) -> bool:
-    """Return whether a page of another origin than ``own`` started a navigation; False if no header shows this."""
+    """Return whether a page whose origin is not ``own`` started a navigation; False if no header shows this."""
     site = headers.get("Sec-Fetch-Site")
     if site is not None:
         return site not in {"same-origin", "none"}
@@ -78,7 +78,7 @@ class ConfirmHandler(RequestHandler):
         self._own = own
 
     def get(self, what: str) -> None:
-        """Show the page. No other page may show it in a frame, because only the user may follow the link."""
+        """Show the page, and forbid frames and scripts, because only the user may follow the link."""
         self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; form-action 'none'")
         self.set_header("X-Content-Type-Options", "nosniff")
         # For browsers without Sec-Fetch-Site, the Referer header must show that the link was followed on this page.

@@ -56,7 +56,7 @@ class Profile(Table):
         return self
 
     def variables(self, ranks: int = 1) -> dict[str, str]:
-        """Return the profile's environment variables, and OMP_NUM_THREADS for the share of the CPUs of each rank."""
+        """Return the profile's environment variables, and OMP_NUM_THREADS for each rank's share of the CPUs."""
         threads = {} if self.cpus is None else {"OMP_NUM_THREADS": str(max(1, int(self.cpus / ranks)))}
         return {**threads, **self.environment}
 

@@ -94,7 +94,7 @@ class SwarmVolumes(SharedVolumes):
         try:
             refusal = self._run_mkdir(volume, image)
         except ENGINE_ERRORS as exc:
-            # The engine does not answer either if the machine with the shared folder does not respond.
+            # If the machine with the shared folder does not respond, the engine does not answer either.
             refusal = reason(exc)
         if refusal:
             raise SharedVolumeError(

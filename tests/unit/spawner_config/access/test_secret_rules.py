@@ -16,7 +16,7 @@ from spawner_config.settings import SettingsError
 @pytest.mark.parametrize(
     ("password", "words"),
     [
-        ("elevenchars", "has 11 characters, it needs 12"),
+        ("elevenchars", "has 11 characters and needs 12"),
         ("x" * 80, "more than 72 bytes"),
         ("ababababababab", "repeats"),
         ("Password12345", "example"),

@@ -1,4 +1,4 @@
-"""Cells that tests send to ranks, and a function that presses Ctrl-C."""
+"""Cells that tests send to ranks, and a function that simulates Ctrl-C."""
 
 import _thread
 import time
@@ -9,13 +9,13 @@ SUM = {
     "horovod": "import horovod.torch as hvd, torch\nprint(int(hvd.allreduce(torch.ones(1), op=hvd.Sum)))",
     "torch": "import torch, torch.distributed as dist\nx = torch.ones(1); dist.all_reduce(x); print(int(x))",
 }
-"""Prints the number of ranks, counted with the backend itself."""
+"""For each backend, a cell that prints the number of ranks, which is counted with a collective of the backend."""
 
 STUCK = {
     "horovod": "import horovod.torch as hvd, torch\nprint('in', flush=True)\nhvd.allreduce(torch.ones(1))",
     "torch": "import torch, torch.distributed as dist\nprint('in', flush=True)\ndist.all_reduce(torch.ones(1))",
 }
-"""Ranks that run this cell wait for those that do not."""
+"""For each backend, a cell that blocks until all ranks execute it."""
 
 TRAIN = """
 import os, signal, torch, farandole as fd
@@ -39,17 +39,17 @@ fd.result([step, sum(float(parameter.sum()) for parameter in model.parameters())
 
 
 def train(epochs=2, fault="pass"):
-    """Return a training cell; each step ends with the statement `fault`."""
+    """Return a training cell. Each step ends with the statement ``fault``."""
     return TRAIN.format(epochs=epochs, fault=fault)
 
 
 def text(blocks):
-    """Return all printed text."""
+    """Return the text of all output blocks."""
     return "".join(block.text for block in blocks)
 
 
 def interrupt_when_it_prints(work):
-    """Call `work(show)`, press Ctrl-C when its cell prints, and return the seconds until KeyboardInterrupt."""
+    """Call `work(show)`, simulate Ctrl-C at the first output, and return the seconds until KeyboardInterrupt."""
     pressed = []
 
     def press(block):
@@ -106,15 +106,16 @@ fd.result({{"step": state.step, "size": fd.size(), "seen": list(state.seen), "lr
 
 
 def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass", before=""):
-    """Return an elastic cell; each step begins with `fault`, e.g. `kill(RANK, STEP)`, which leaves a file in `folder`.
+    """Return an elastic cell.
 
-    `before` runs before the loop, when the state exists.
+    Each step begins with the statement ``fault``. For example, ``kill(RANK, STEP)`` kills a rank once and leaves a file
+    in ``folder``. The statements ``before`` run before the training loop, when the state exists already.
     """
     return ELASTIC.format(folder=str(folder), epochs=epochs, samples=samples, every=every, fault=fault, before=before)
 
 
 CHECKPOINTS = "made = fd.checkpoint(state, every=10)"
-"""A statement to run before the loop of an elastic cell."""
+"""A value for ``before`` that writes a checkpoint after every 10 commits."""
 
 VANISH = (
     CHECKPOINTS
@@ -136,7 +137,7 @@ def vanish(step):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 )
-"""The same with `vanish(STEP)`, which kills all ranks once and removes the commits from shared memory."""
+"""`CHECKPOINTS` and the function ``vanish(STEP)``, which once deletes all commits in shared memory and kills all ranks."""
 
 LEARN = """
 import os, signal, torch, farandole as fd
@@ -181,5 +182,5 @@ with torch.no_grad():
 
 
 def learn(folder, *, fault="pass"):
-    """Return an elastic cell of 128 steps whose result is the accuracy on samples that were not trained."""
+    """Return an elastic cell that trains for 128 steps. Its result is the accuracy on samples not used for training."""
     return LEARN.format(folder=str(folder), fault=fault)

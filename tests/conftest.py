@@ -1,4 +1,4 @@
-"""Fixtures for all tests. A failed test shows its logs, and a skipped test fails the run."""
+"""Fixtures for all tests. A failed test shows its logs, and a skipped test makes the test run fail."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ CHROMIUM_ARGUMENTS = [
 
 
 def pytest_sessionstart() -> None:
-    # For local ranks; `calm` sets it for the ranks of a hub.
+    # This is for local ranks. `calm` sets the variable for the ranks of a hub.
     os.environ["HOROVOD_CYCLE_TIME"] = CYCLE_MS
-    # Background processes of a shell ignore SIGINT. Tests that press Ctrl-C would inherit that.
+    # A shell starts background processes with SIGINT ignored, which tests that press Ctrl-C would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -49,7 +49,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A Chromium for one module; its event loop runs in this thread, so no async test can run beside it."""
+    """A Chromium browser for one module. Its event loop runs in this thread, so async tests cannot run in parallel."""
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert path, "the browser tests need chromium; `make test` installs it"
     with sync_playwright() as playwright:

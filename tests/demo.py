@@ -1,4 +1,4 @@
-"""Run the first notebook without a browser: log in, start a notebook server, run all cells, and shut down."""
+"""Runs the first notebook without a browser: log in, start a notebook server, run all cells, and shut down."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_notebook(address: str, token: str) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return the beginning and the end of a long output."""
+    """Return the text, shortened to its first and last lines if it is long."""
     lines = text.splitlines()
     if len(lines) <= SHOWN_LINES:
         return text.rstrip("\n")
@@ -48,7 +48,7 @@ def shorten(text: str) -> str:
 
 
 def choose_settings() -> Settings:
-    """Return the settings from the environment. The defaults are a free port and a new folder."""
+    """Return the settings from the environment, by default with a free port and the folder `demo` in the state folder."""
     settings = Settings.from_environment(os.environ)
     if not os.environ.get("FARANDOLE_PORT"):
         settings = replace(settings, port=free_port())
@@ -58,7 +58,7 @@ def choose_settings() -> Settings:
 
 
 def play(hub: HubProcess) -> None:
-    """Run the steps of a user, and print their results."""
+    """Perform the actions of a user, and print the results."""
     hub.wait_ready()
     print(f"The hub answers at {hub.url}; logging in as {USER!r} ...", flush=True)
     browser = Browser(hub.url, USER, hub.password)
@@ -69,7 +69,7 @@ def play(hub: HubProcess) -> None:
 
 
 def main() -> int:
-    """Return 0 if every cell succeeded and no process was left."""
+    """Run the demo, and return 0 if every cell succeeded and no process was left behind."""
     stop_on_signals()
     try:
         hub = HubProcess(choose_settings())

@@ -1,4 +1,4 @@
-"""A fake `ElasticHost` and fake ranks, with faults on demand, for tests of an elastic run's agent."""
+"""A fake `ElasticHost` and fake ranks that can be made to fail, for tests of an elastic run's agent."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ class Server:
 
 
 class Rank(RankKernel):
-    """A rank that trains until the test ends its cell; a `deaf` rank does not notice a broken world."""
+    """A rank that trains until the test ends its cell. A `deaf` rank does not notice that its world is broken."""
 
     def __init__(self, number, *, deaf=False):
         super().__init__(Server(f"c-w{number}"), f"kernel-{number}", slot=0)
@@ -122,7 +122,7 @@ class Rank(RankKernel):
 
 
 class FakeHost(ElasticHost):
-    """A host that forms worlds immediately, and replaces lost ranks with the `spare` ones."""
+    """A host that forms worlds immediately, and replaces lost ranks with the ranks in `spare`."""
 
     def __init__(self, size, options, *, spare=(), trouble=0, breaks=0, refuses=0, stuck=0, **timeouts):
         self.group = RankGroup()

@@ -1,4 +1,4 @@
-"""Flood the hub with one user's requests over 20 connections, and measure the delay for another user."""
+"""Floods the hub with one user's requests over 20 connections, and measures the response times for another user."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CONNECTIONS = 20
 PROBE_SECONDS = 0.1
 NOTE = "n" * 4_000
 OPTION = "o" * 16_000
-"""As much as the hub admits."""
+"""The note and the option are about as long as the hub allows."""
 BODY = 4_000_000
 CHUNK = 65536
 
 
 @dataclass(kw_only=True)
 class Flood:
-    """Requests with ``user``'s ``token``, optionally ``sign_ups``, and requests with another user's ``probe`` token."""
+    """Requests of ``user`` with ``token``, optionally with sign-ups, and of another user with the token ``probe``."""
 
     url: str
     user: str
@@ -37,12 +37,12 @@ class Flood:
     seconds: list[float] = field(default_factory=list)
 
     def run(self, duration: float) -> None:
-        """Flood the hub for the given number of seconds."""
+        """Flood the hub for ``duration`` seconds."""
         asyncio.run(self._run(duration))
 
     @property
     def p99(self) -> float:
-        """The 99th percentile of the hub's response times to the other user."""
+        """The 99th percentile of the response times for the other user, in seconds."""
         return sorted(self.seconds)[int(0.99 * (len(self.seconds) - 1))]
 
     async def _run(self, duration: float) -> None:

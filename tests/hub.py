@@ -1,4 +1,4 @@
-"""Run a real hub for tests, with free ports and a separate state folder that is removed afterwards."""
+"""Runs a real hub for tests, with free ports and a separate state folder."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 PROFILES = ROOT / "hub" / "profiles.toml"
 CYCLE_MS = "5"
-"""Horovod's cycle time in tests. With the default of 1 ms, an idle rank uses a tenth of a core."""
+"""Horovod's cycle time in tests, in milliseconds. With the default of 1 ms, an idle rank uses a tenth of a core."""
 START_DEADLINE = 120.0
 
 
 class RunningHub:
-    """A running hub, and the tests' actions on it."""
+    """A running hub, with the actions that tests perform on it."""
 
     def __init__(self, process: HubProcess) -> None:
         self.process = process
@@ -37,7 +37,7 @@ class RunningHub:
         self.state = process.settings.state
 
     def browser(self, user: str, password: str = "") -> Browser:
-        """Return a logged-in browser, by default with the password of all users."""
+        """Return a browser in which ``user`` is logged in, by default with the password that all users share."""
         return Browser(self.url, user, password or self.password)
 
     def token_for(self, user: str, scopes: list[str] | None = None) -> str:
@@ -49,12 +49,12 @@ class RunningHub:
         return self.browser(user).start_notebook(profile)
 
     def api(self, token: str, method: str, path: str, body: Any = None) -> requests.Response:
-        """Send a request with a token to ``path`` at the hub or at a user's server."""
+        """Send a request with a token to ``path`` at the hub or at a user's server, and return the response."""
         headers = {"Authorization": f"token {token}"}
         return local_session().request(method, url_of(self.url, path), json=body, headers=headers, timeout=30)
 
     def start_worker(self, token: str, user: str, name: str, **options: Any) -> None:
-        """Start a worker and return once it is ready; raises AssertionError with the hub's reason."""
+        """Start a worker and wait until it is ready. Raises AssertionError with the hub's reason if the start fails."""
         path = f"/hub/api/users/{user}/servers/{name}"
         answer = self.api(token, "POST", path, {"role": "worker", **options})
         assert answer.status_code in (201, 202), answer.text
@@ -62,7 +62,7 @@ class RunningHub:
         assert last.get("ready"), last
 
     def progress(self, token: str, path: str) -> dict[str, Any]:
-        """Return the last event of a server's progress."""
+        """Return the last progress event of a server's start."""
         headers = {"Authorization": f"token {token}"}
         with local_session().get(f"{self.url}{path}", headers=headers, stream=True, timeout=START_DEADLINE) as answer:
             lines = [line for line in answer.iter_lines(decode_unicode=True) if line.startswith("data: ")]
@@ -73,7 +73,7 @@ class RunningHub:
         return self._server(user, server).environ()
 
     def kill_server(self, user: str, server: str) -> None:
-        """Kill a server with SIGKILL. Its kernels detect this and exit."""
+        """Kill a server with SIGKILL. Its kernels detect that the server is gone, and exit."""
         self._server(user, server).kill()
 
     def _server(self, user: str, server: str) -> psutil.Process:
@@ -91,11 +91,11 @@ class RunningHub:
             proxy.wait(10)
 
     def kill_and_restart(self) -> None:
-        """Kill the hub with its proxy and its service, and start another hub with the same state."""
+        """Kill the hub with its proxy and its culler, and start another hub with the same state."""
         self.process.process.kill()
         self.process.process.wait(10)
         self.kill_proxy()
-        # A killed hub cannot stop its service, and the next hub starts a new one.
+        # A killed hub cannot stop its culler, and the next hub starts a new culler.
         for culler in self._processes("spawner_config.lifecycle.culler"):
             culler.kill()
         self.process._lock.close()
@@ -106,7 +106,7 @@ class RunningHub:
         return [one for one in processes_of(self.state) if part in " ".join(one.cmdline())]
 
     def logs(self) -> str:
-        """Return the last part of the hub's log and of every server's log."""
+        """Return the last lines of the hub's log and of every server's log."""
         paths = [self.process.log_path, *sorted((self.state / "logs").glob("*.log"))]
         return "\n".join(f"--- {path.name}\n{_tail(path)}" for path in paths)
 
@@ -116,7 +116,7 @@ def _tail(path: Path, lines: int = 40) -> str:
 
 
 def calm(profiles: str) -> str:
-    """Return the profiles with a cycle time of `CYCLE_MS`. Profiles that set variables are unchanged."""
+    """Return the profiles with Horovod's cycle time set to `CYCLE_MS`. Profiles that set variables are unchanged."""
     environment = f'environment = {{ HOROVOD_CYCLE_TIME = "{CYCLE_MS}" }}'
     return re.sub(r"(?m)^(ranks = \d+)\n\n", rf"\1\n{environment}\n\n", profiles)
 
@@ -125,13 +125,13 @@ def calm(profiles: str) -> str:
 def run_hub(
     state: Path, profiles: Path = PROFILES, config: Path = CONFIG, *, one_origin: bool = False
 ) -> Iterator[RunningHub]:
-    """Run a hub. The test fails if the hub leaves anything behind."""
+    """Run a hub. The test fails if any process outlives the hub."""
     settings = Settings(port=free_port(), state=state, profiles=profiles, one_origin=one_origin)
     running = RunningHub(HubProcess(settings, config))
     try:
         running.process.wait_ready()
         yield running
     finally:
-        # A test may have replaced the hub's process.
+        # A test may have replaced the hub's process, so stop the current process.
         leftovers = running.process.stop()
     assert not leftovers, f"processes outlived their hub and had to be killed: {leftovers}"

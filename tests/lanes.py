@@ -1,8 +1,8 @@
-"""Runs the tests in lanes, pytest processes side by side: `python -m tests.lanes [ARGUMENTS OF PYTEST]`.
+"""Runs the tests in lanes, which are concurrent pytest processes: `python -m tests.lanes [PYTEST ARGUMENTS]`.
 
-Unit tests run in a separate process. Integration tests that mostly wait for timeouts run beside the others, and
-the contract tests follow them, so that both lanes take about as long. The output of a lane is printed when the lane
-ends, so that the lines of two lanes do not mix.
+The unit tests have a separate lane. The integration tests that mostly wait for timeouts share a lane with the contract
+tests, so that this lane takes about as long as the lane of the other integration tests and the browser tests. The
+output of a lane is printed when the lane ends, so that the lines of different lanes do not mix.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import pytest
 
 ELSEWHERE = ("tests/docker", "tests/kubernetes")
-"""Tests that need a container engine have separate targets."""
+"""The folders of tests that need a container engine. These tests have separate make targets."""
 END_LINES = 25
-"""Of a failed lane, printed once more after the output of all lanes."""
+"""The number of last lines of a failed lane that are printed again after the output of all lanes."""
 WAITING = tuple(f"tests/integration/test_{name}.py" for name in ("idle", "elastic", "takeover"))
 
 
@@ -31,7 +31,7 @@ def lanes() -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class Ended:
-    """A lane that has ended."""
+    """The result of a lane that has ended."""
 
     name: str
     status: int
@@ -56,7 +56,7 @@ class Ended:
 
 
 def run_lane(name: str, arguments: list[str]) -> Ended:
-    """Run pytest for a lane."""
+    """Run pytest for a lane, and return the result."""
     begun = time.monotonic()
     command = [sys.executable, "-m", "pytest", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -64,8 +64,9 @@ def run_lane(name: str, arguments: list[str]) -> Ended:
 
 
 def run(arguments: list[str]) -> int:
-    """Run all lanes, show each one when it ends, and return a common exit status."""
-    ended = []
+"""The folders of tests that need a container engine. These tests have separate make targets."""
+END_LINES = 25
+"""The number of last lines of a failed lane that are printed again after the output of all lanes."""
     with ThreadPoolExecutor() as pool:
         for future in as_completed(pool.submit(run_lane, name, [*own, *arguments]) for name, own in lanes().items()):
             future.result().show()
@@ -77,7 +78,7 @@ def run(arguments: list[str]) -> int:
 
 
 def worst(statuses: list[int]) -> int:
-    """Return the status of a failed lane, if any. A lane without selected tests fails only if all lanes are empty."""
+    """Return the status of a failed lane, if any. A lane without selected tests fails only if all lanes have none."""
     failed = set(statuses) - {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
     return failed.pop() if failed else min(statuses)
 

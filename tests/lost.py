@@ -1,4 +1,4 @@
-"""Runs whose drivers are killed, for tests of how such runs continue or end."""
+"""Runs whose drivers have been killed, for tests of how such runs continue or end."""
 
 import json
 import re
@@ -33,7 +33,7 @@ TOGETHER = CELL.replace(
     """from farandole.ranks.world.collectives import gather_bytes
 while b"end" not in gather_bytes(b"end" if pathlib.Path({end!r}).exists() else b"on"):""",
 )
-"""The same with the backend: each step is a collective."""
+"""Like `CELL`, but each step includes a collective of the backend."""
 DRIVER = """
 import json, sys
 from pathlib import Path
@@ -52,11 +52,13 @@ FAULT = """time.sleep(0.01 if (marks / "hurry").exists() else 0.1)
             if fd.rank() == 1 and (marks / "kill").exists():
                 (marks / "kill").unlink()
                 os.kill(os.getpid(), signal.SIGKILL)"""
-"""The beginning of each step of an elastic cell: it is slow until the file "hurry" exists."""
+"""The beginning of each step of an elastic cell. Steps are slow until the file ``hurry`` exists, and rank 1 kills
+itself when the file ``kill`` exists.
+"""
 
 
 def steps_on_disk(store):
-    """Return the number of reports of each rank in the newest run's files."""
+    """Return the number of reports in each rank's file."""
     return [len(path.read_text().splitlines()) for path in sorted(store.folder.glob("*/metrics/*.jsonl"))]
 
 
@@ -65,7 +67,7 @@ def all_have(store, least):
 
 
 def assert_whole(store, run):
-    """Check that each report and line of both ranks is in the run's files, once and in order."""
+    """Check that each report and each line of both ranks is in the run's files once and in order."""
     frame = store.load_run(run.id)
     for rank, count in run.results.items():
         assert frame[frame["rank"] == rank]["step"].to_list() == list(range(count))
@@ -77,13 +79,13 @@ def assert_whole(store, run):
 
 
 def assert_none_left_out(store, run, epochs=EPOCHS):
-    """Check that an elastic run trained each sample once an epoch, and that its files have each step."""
+    """Check that an elastic run trained on each sample once in each epoch, and that its files contain each step."""
     assert run.status is Status.FINISHED
     for result in run.results.values():
         assert Counter(result["seen"]) == dict.fromkeys(range(248), epochs)
     live, kept = run.dataframe(), store.load_run(run.id)
     assert len(live) == len(kept) == len(kept.drop_duplicates(["rank", "time"]))
-    # The cell reports after its commits, and at a commit ranks may leave for a larger world.
+    # A step is reported after its commit. If a rank leaves for a larger world at that commit, its report is missing.
     parted = {int(step) for notice in run.notices for step in re.findall(r"from step (\d+)", notice)}
     assert set(range(1, 31 * epochs + 1)) - set(kept[kept["rank"] == 0]["step"]) <= parted
 
@@ -113,11 +115,11 @@ class Lost:
         assert self.store.list()[0].status is Status.LOST
 
     def wait_for_the_end_of(self, hub, rank):
-        """Wait until a rank's worker has seen the rank end, because a driver cannot attach to a dying kernel."""
+        """Wait until a rank's worker has recorded the rank's end, because a driver cannot attach to a dying kernel."""
         wait_until(lambda: self.record(hub, rank)["ended"], PATIENCE)
 
     def record(self, hub, rank):
-        """Ask a rank's worker for the state of the journal of this run."""
+        """Return the state of this run's journal, as a rank's worker describes it."""
         path = f"/user/lost/{self.name}-w{rank}/farandole/records"
         return hub.api(self.where["token"], "GET", path).json()["records"][0]
 
@@ -125,7 +127,7 @@ class Lost:
         return Cluster.attach(self.name, store=store or self.store, **self.where)
 
     def stop(self):
-        # A successful test has already stopped it.
+        # If the test has succeeded, it has already stopped the cluster.
         with suppress(NoClusterError):
             Cluster.stop_named(self.name, **self.where)
 
@@ -138,7 +140,7 @@ class LostElastic(Lost):
         self._lose(hub, folder, name, backend, elastic(folder, epochs=EPOCHS, fault=FAULT), {"lr_rule": "linear"})
 
     def kill_rank(self):
-        """Kill rank 1 with SIGKILL at its next step."""
+        """Make rank 1 kill itself with SIGKILL at its next step."""
         (self._folder / "kill").touch()
 
     def hurry(self):

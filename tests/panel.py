@@ -1,4 +1,4 @@
-"""A notebook server with the panel's routes, and a fake hub with its REST API and the API of its workers."""
+"""A notebook server with the panel's routes, and a fake of the hub's REST API and of its workers' API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ USAGE = {
 
 
 class PanelHub(FakeHub):
-    """A hub with its workers; "hold" among the events of a start waits until `go` is set."""
+    """A fake hub with workers. The event "hold" delays the remaining events of a start until `go` is set."""
 
     def __init__(self):
         super().__init__()
@@ -63,7 +63,7 @@ class PanelHub(FakeHub):
         return web.Response(status=503) if self.away else await handler(request)
 
     def has(self, name, **options):
-        """Start a worker."""
+        """Add a running worker."""
         model = {"ready": True, "pending": None, "url": f"/user/ada/{name}/", "user_options": options}
         self.servers[name] = {"name": name, "stopped": False, **model}
 
@@ -105,7 +105,7 @@ class PanelHub(FakeHub):
 
 
 class PanelServer:
-    """A notebook server, and requests to it as a page sends them."""
+    """A notebook server, and methods that send requests as the panel's page does."""
 
     def __init__(self, url, session, token=PAGE_TOKEN, app=None):
         self.url, self.session, self.app = url, session, app
@@ -113,7 +113,7 @@ class PanelServer:
         self._headers = {"Authorization": f"token {token}"}
 
     async def ask(self, method, path, status=200, **options):
-        """Send a request with the page's login and return its answer, JSON or text."""
+        """Send a request with the page's token, and return the answer as JSON or text."""
         async with self.session.request(method, self.url + path, headers=self._headers, **options) as answer:
             text = await answer.text()
             assert answer.status == status, f"{answer.status}: {text}"
@@ -122,7 +122,7 @@ class PanelServer:
 
     @asynccontextmanager
     async def stream(self, *, seen=True):
-        """Open the stream as a page with a visible or hidden panel, and yield a reader of the stream's messages."""
+        """Open the event stream as a page with a visible or hidden panel, and yield a reader of the messages."""
         async with self.session.ws_connect(self.url + "events", headers=self._headers) as socket:
             stream = Stream(socket, self.answers)
             await stream.watch(seen=seen)
@@ -139,16 +139,16 @@ class Stream:
         await self.socket.send_json({"kind": "watch", "seen": seen, **rest})
 
     def log(self):
-        """Return all parts of a log received so far."""
+        """Return the log text that has been received so far."""
         return "".join(message["part"]["text"] for message in self.heard if message["kind"] == "log")
 
     async def known(self, kind, wanted=lambda _message: True):
-        """Return the last received message of a kind if it matches, or else the next one that does."""
+        """Return the last received message of this kind if it matches, or else wait for the next message that does."""
         last = next((message for message in reversed(self.heard) if message["kind"] == kind), None)
         return last if last is not None and wanted(last) else await self.until(kind, wanted)
 
     async def until(self, kind, wanted=lambda _message: True, *, seconds=DEADLINE):
-        """Return the next message of a kind that matches."""
+        """Wait for the next message of this kind that matches, and return it."""
         async with asyncio.timeout(seconds):
             while True:
                 received = await self.socket.receive()
@@ -162,7 +162,7 @@ class Stream:
 
 @asynccontextmanager
 async def panel_server(folder, monkeypatch, hub=None):
-    """Run a notebook server with a store in ``folder``, and optionally a hub."""
+    """Run a notebook server with a run store in ``folder``, and optionally with a hub."""
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
     monkeypatch.setenv("JUPYTER_NO_CONFIG", "1")
     monkeypatch.setenv("FARANDOLE_RUNS", str(folder / "runs"))

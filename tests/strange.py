@@ -1,4 +1,4 @@
-"""Damaged files in a run folder: pipes, links in a loop, huge files, and JSON of the wrong types."""
+"""Damaged files for a run folder: named pipes, links in a loop, huge files, and JSON with the wrong types."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HUGE_BYTES = 3_000_000_000
 
 
 def write_run(store: Path, run: str = GOOD, **changes: Any) -> Path:
-    """Write a finished run with a report, a log and its code."""
+    """Write a finished run with one report, a log and its code."""
     folder = store / run
     for part in ("metrics", "logs", "usage"):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def write_run(store: Path, run: str = GOOD, **changes: Any) -> Path:
 
 
 def pipe(path: Path) -> None:
-    """Create a named pipe at the path. Opening it blocks."""
+    """Create a named pipe. Opening the pipe blocks."""
     os.mkfifo(path)
 
 
@@ -67,28 +67,28 @@ def outside(path: Path) -> None:
 
 
 def huge(path: Path) -> None:
-    """Create a sparse file with a size of gigabytes."""
+    """Create a sparse file of 3 GB."""
     with path.open("wb") as file:
         file.truncate(HUGE_BYTES)
 
 
 def folder(path: Path) -> None:
-    """Create a folder at the path."""
+    """Create a folder in place of the file."""
     path.mkdir()
 
 
 def binary(path: Path) -> None:
-    """Write bytes that are not valid text."""
+    """Write bytes that are not valid UTF-8."""
     path.write_bytes(bytes(range(256)) * 10)
 
 
 def nested(path: Path) -> None:
-    """Write JSON that is nested too deeply for Python's stack."""
+    """Write JSON that is nested too deeply for Python's parser."""
     path.write_text("[" * 100_000 + "]" * 100_000)
 
 
 def values(path: Path) -> None:
-    """Write JSON that needs much more memory when parsed than as text."""
+    """Write JSON that needs much more memory once it is parsed."""
     path.write_text("[" + "[]," * 8_000_000 + "[]]")
 
 
@@ -96,7 +96,7 @@ FILES: tuple[Callable[[Path], None], ...] = (pipe, loop, outside, huge, folder, 
 
 
 def replaced(make: Callable[[Path], None], path: Path) -> None:
-    """Replace a file with a damaged one."""
+    """Replace a file with a damaged one, which ``make`` creates."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     make(path)
@@ -104,7 +104,7 @@ def replaced(make: Callable[[Path], None], path: Path) -> None:
 
 @contextmanager
 def limited_memory(more: int = 1_000_000_000) -> Iterator[None]:
-    """Limit the additional memory of this process. Beyond the limit it gets a MemoryError and is not killed."""
+    """Limit the memory that this process can allocate, so that allocations beyond the limit raise MemoryError."""
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (size + more, before[1]))

@@ -1,4 +1,4 @@
-"""Workers and ranks for tests of a cluster's core. The test controls when they start, compute and stop."""
+"""Fake workers and ranks for tests of a cluster's core. The test controls when they start, compute and stop."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ class Server:
 
 
 class Rank(RankKernel):
-    """A rank that answers at once. It computes until the test ends its cell or interrupts the rank."""
+    """A rank that answers calls immediately. Its cell runs until the test ends the cell or interrupts the rank."""
 
     def __init__(self, worker):
         super().__init__(worker, f"kernel of {worker.name}", slot=0)
@@ -40,7 +40,7 @@ class Rank(RankKernel):
 
 
 class Hub(WorkerSource):
-    """Starts workers when the test allows it, and lists the existing ones."""
+    """A worker source that starts workers when the test allows it, and lists the existing workers."""
 
     def __init__(self):
         self.there, self.asked = set(), []
@@ -84,7 +84,7 @@ class Hub(WorkerSource):
 
 
 class Stubs(WorkerPool):
-    """A WorkerPool with one rank for each worker, without connections."""
+    """A WorkerPool whose workers have one rank each. The ranks need no connections."""
 
     async def _handle_of(self, worker, whole, *, found):
         info = WorkerInfo(

@@ -1,4 +1,4 @@
-"""Each test gets a new page; a failed test saves a screenshot."""
+"""Fixtures for browser tests. Each test gets a new page, and a failed test saves a screenshot of its page."""
 
 from __future__ import annotations
 

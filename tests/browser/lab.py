@@ -1,4 +1,4 @@
-"""A user's actions with mouse and keyboard, from the login page to the notebook."""
+"""The actions of a user with mouse and keyboard, from the login page to the notebook."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ARTIFACTS = Path(__file__).parent.parent / "artifacts"
 
 
 class Hub(Protocol):
-    """The parts of a hub that a browser needs."""
+    """The attributes of a hub that the browser uses."""
 
     url: str
     password: str
 
 
 class Lab:
-    """One user's browser."""
+    """A page in the browser of one user, with the user's actions on the hub and in JupyterLab."""
 
     def __init__(self, hub: Hub, page: Page) -> None:
         self.hub = hub
@@ -36,11 +36,11 @@ class Lab:
 
     def _take(self, page: Page) -> None:
         self.page = page
-        # Accept the question "Leave site?".
+        # Confirm the dialog that asks whether to leave the page.
         page.on("dialog", lambda dialog: dialog.accept())
 
     def reopen(self) -> None:
-        """Close the page and open another one, in which the user is still logged in."""
+        """Close the page and open another page in the same browser, in which the user is still logged in."""
         browser = self.page.context
         self.page.close()
         self._take(browser.new_page())
@@ -53,7 +53,7 @@ class Lab:
         return path
 
     def log_in(self, user: str) -> None:
-        """Log in with the form."""
+        """Log in at the hub with the login form."""
         self.page.goto(f"{self.hub.url}/hub/login")
         self.page.get_by_label("Username:").fill(user)
         self.page.get_by_label("Password:", exact=True).fill(self.hub.password)
@@ -75,28 +75,28 @@ class Lab:
         expect(self.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
 
     def run_all(self) -> None:
-        """Run all cells from the menu."""
+        """Run all cells from the menu "Run"."""
         self.page.locator(".lm-MenuBar-itemLabel", has_text="Run").click()
         self.page.locator(".lm-Menu-itemLabel").get_by_text("Run All Cells", exact=True).click()
 
     def run_cell(self, index: int) -> Locator:
-        """Run one cell with the keyboard and return it."""
+        """Run one cell with the keyboard, and return the cell."""
         cell = self.cell(index)
         cell.locator(".cm-content").click()
         self.page.keyboard.press("Shift+Enter")
         return cell
 
     def cell(self, index: int) -> Locator:
-        """Return a cell by its number, counted from 0."""
+        """Return the cell with this index, counted from 0."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
 
     def cell_with(self, text: str) -> Locator:
-        """Return the first cell that contains a text."""
+        """Return the first cell that contains this text."""
         return self.page.locator(".jp-Notebook .jp-Cell", has_text=text).first
 
 
 def open_panel(lab: Lab) -> Locator:
-    """Show the panel by its icon in the left bar, unless it is visible already."""
+    """Open the panel with its icon in the left sidebar, unless the panel is visible already."""
     panel = lab.page.locator("#farandole-panel")
     if not panel.is_visible():
         lab.page.locator('.jp-SideBar [data-id="farandole-panel"]').click()
@@ -105,25 +105,25 @@ def open_panel(lab: Lab) -> Locator:
 
 
 def show_tab(panel: Locator, name: str) -> None:
-    """Choose a tab of the panel."""
+    """Select a tab of the panel."""
     panel.get_by_role("tab", name=name).click()
     expect(panel.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
 
 
 def shoot_failure(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Save a screenshot of the page of a failed test."""
+    """If the test has failed, save a screenshot of its page, and add the screenshot's path to the report."""
     lab = getattr(item, "funcargs", {}).get("lab")
     if report.failed and lab is not None and not lab.page.is_closed():
         attach(report, "browser", lambda: f"{lab.page.url}\npicture: {lab.shoot(f'failed-{item.name}')}")
 
 
 def points(cell: Locator, series: str) -> int:
-    """Return the number of points in the cell's chart of a series, 0 if there is no chart yet."""
+    """Return the number of points in the cell's chart of ``series``, or 0 if there is no chart yet."""
     return len(places(cell, series))
 
 
 def places(cell: Locator, series: str) -> list[float]:
-    """Return the x positions, in pixels, of the points in the cell's chart of a series."""
+    """Return the x positions of the points in the cell's chart of ``series``, in pixels."""
     line = cell.locator(".fd-chart", has_text=series).locator("path.fd-mean").first
     if not line.count():
         return []
@@ -131,12 +131,12 @@ def places(cell: Locator, series: str) -> list[float]:
 
 
 def wait_for_points(cell: Locator, series: str, least: int, deadline: float = 60.0) -> None:
-    """Wait until a chart has at least this many points."""
+    """Wait until the cell's chart of ``series`` has at least ``least`` points."""
     wait_until(lambda: points(cell, series) >= least, deadline)
 
 
 def show(element: Locator) -> None:
-    """Scroll until the whole element is visible; JupyterLab renders cells late, which moves the content."""
+    """Scroll until the whole element is visible, repeatedly if JupyterLab moves it by rendering other cells late."""
 
     def seen() -> bool:
         element.evaluate("element => element.scrollIntoView({block: 'end'})")

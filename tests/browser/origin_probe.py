@@ -1,6 +1,7 @@
-"""A page from one user's server, opened by another user, tries to steal what belongs to the other user.
+"""Tests whether a page on one user's server can steal from another user who opens that page.
 
-It needs a hub over HTTP or HTTPS, and a browser whose names lead to it: the tests of all deployments use it.
+The tests of all deployments use this probe. They need a hub over HTTP or HTTPS, and a browser that resolves the names
+of the hub's hosts.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SERVERS = """async (user) => {
 
 
 def install(kernel: RemoteKernel) -> None:
-    """Add the hostile pages to the server of a kernel, which has them after its next start."""
+    """Install the hostile pages on a kernel's server, which serves them after its next start."""
     files = {name: (SOURCES / name).read_text(encoding="utf-8") for name in ("evil.py", "page.html")}
     files[".jupyter/jupyter_server_config.py"] = CONFIG.format(home="HOME")
     kernel.execute(INSTALL.format(files=json.dumps(files)), deadline=60)
@@ -55,14 +56,14 @@ def install(kernel: RemoteKernel) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Victim:
-    """A user with a running server, whose browser opens the page of `EVE`."""
+    """A user with a running server, in whose browser the page of `EVE` is opened."""
 
     name: str
     password: str
 
 
 class OriginProbe:
-    """The hub with the address ``url``; ``password`` is that of `EVE`, whose server runs."""
+    """Attempts to steal from users of the hub at ``url``. ``password`` is that of `EVE`, whose server is running."""
 
     def __init__(self, url: str, password: str) -> None:
         self.url = url
@@ -70,7 +71,7 @@ class OriginProbe:
         self.page_url = url_of(url, f"/user/{EVE}/evil/page")
 
     def where(self, victim: Victim) -> dict[str, str]:
-        """Return what the page has collected."""
+        """Return the addresses and names that the page needs for its attempts."""
         server = urlsplit(url_of(self.url, f"/user/{victim.name}/"))
         return {
             "hub": self.url,
@@ -81,7 +82,7 @@ class OriginProbe:
         }
 
     def steal(self, page: Page, victim: Victim, *names: str) -> dict[str, list[str]]:
-        """Open the page as the victim and return what each attempt has stolen."""
+        """Open the hostile page in the victim's browser, and return what each attempt has stolen."""
         page.goto(self.page_url)
         expect(page.get_by_text("A page of eve's.")).to_be_visible()
         return self._attempt(page, victim, *names)
@@ -93,19 +94,19 @@ class OriginProbe:
         return {name: loot for name, loot in stolen.items() if loot}
 
     def user_of(self, page: Page) -> str:
-        """Return who is logged in at the hub."""
+        """Return the name of the user who is logged in at the hub."""
         page.goto(f"{self.url}/hub/home")
         return str(page.evaluate("window.jhdata.user"))
 
     def servers_of(self, page: Page, victim: Victim) -> list[str]:
-        """Return the victim's servers at the hub, running or not, with the times of their starts."""
+        """Return the names and start times of the victim's servers at the hub, whether running or stopped."""
         page.goto(f"{self.url}/hub/home")
         servers: list[str] = page.evaluate(SERVERS, victim.name)
         return servers
 
     @contextmanager
     def logged_in(self, chromium: Browser, victim: Victim, **options: Any) -> Iterator[tuple[BrowserContext, Page]]:
-        """Log in as the victim."""
+        """Log in as the victim in a new browser context, and yield the context and its page."""
         with chromium.new_context(**options) as context:
             context.set_default_timeout(SECONDS * 1000)
             page = context.new_page()
@@ -113,7 +114,7 @@ class OriginProbe:
             yield context, page
 
     def start_server(self, chromium: Browser, user: Victim, profile: str, **options: Any) -> None:
-        """Start a user's server with the spawn page."""
+        """Start a user's server from the spawn page."""
         with self.logged_in(chromium, user, **options) as (_, page):
             page.goto(f"{self.url}/hub/spawn/{user.name}")
             page.locator(f"input[type=radio][value={profile}]").check()
@@ -121,7 +122,7 @@ class OriginProbe:
             page.wait_for_url(f"{url_of(self.url, f'/user/{user.name}/lab')}**")
 
     def assert_nothing_is_stolen(self, chromium: Browser, victim: Victim, **options: Any) -> None:
-        """Run all attempts; the victim can work before and after."""
+        """Run all attempts, and check that they steal nothing and that the victim can still work."""
         with self.logged_in(chromium, victim, **options) as (context, page):
             servers = self.servers_of(page, victim)
             for attempt in ("login_as_eve", "spawn_by_navigation", "logout"):
@@ -130,14 +131,14 @@ class OriginProbe:
                 assert self.servers_of(page, victim) == servers, attempt
             assert self.steal(page, victim) == {}
             if self.url.startswith("http:"):
-                # Over plain HTTP, cookies of the page log the victim out, and no login works until they are deleted.
+                # Over plain HTTP, the page can set cookies that log the victim out and prevent logins until deleted.
                 self._delete_shared_cookies(context)
                 self._log_in(page, victim)
             self._assert_normal_use(page, victim)
             self._assert_no_login_on_a_users_host(page)
             page.goto(self.page_url)
             page.evaluate("domain => bomb(domain)", urlsplit(self.url).hostname)
-            # The victim's requests are refused until the cookies are deleted. This steals nothing.
+            # The hub refuses the victim's requests until the cookies are deleted, but nothing is stolen.
             assert self._attempt(page, victim, "hub_tokens", "server_tokens", "iframes") == {}
             self._delete_shared_cookies(context)
             self._assert_normal_use(page, victim)
@@ -150,7 +151,7 @@ class OriginProbe:
         page.wait_for_url(lambda url: "/hub/login" not in url)
 
     def _delete_shared_cookies(self, context: BrowserContext) -> None:
-        """Delete the cookies that were set for all hosts of the hub."""
+        """Delete the cookies that are valid for all hosts of the hub."""
         context.clear_cookies(domain=f".{urlsplit(self.url).hostname}")
 
     def _assert_normal_use(self, page: Page, victim: Victim) -> None:

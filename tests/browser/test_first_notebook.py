@@ -1,4 +1,4 @@
-"""The user's whole path: log in at the hub, train, watch the run, reload the page, stop."""
+"""Tests a user's complete path: log in at the hub, train, watch the run, reload the page, and stop."""
 
 from __future__ import annotations
 

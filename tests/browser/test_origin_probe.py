@@ -1,4 +1,4 @@
-"""A hostile user's page takes nothing of the user or administrator who opens it; with one origin it takes tokens."""
+"""Tests that a hostile page steals nothing from users who open it, but steals tokens if all users share one origin."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STOLEN_WITH_ONE_ORIGIN = (
 
 
 def prepared(hub: RunningHub) -> OriginProbe:
-    """Start all users' servers, and add the hostile pages to eve's server."""
+    """Start all users' servers, and install the hostile pages on eve's server."""
     eve = hub.browser(EVE)
     address = eve.start_notebook("lean")
     with RemoteKernel(address, eve.make_token(), "scratch.ipynb") as kernel:
@@ -104,7 +104,7 @@ def test_with_one_origin_it_steals_tokens(
                 stolen = probe.steal(page, victim, *STOLEN_WITH_ONE_ORIGIN)
                 assert set(stolen) == set(STOLEN_WITH_ONE_ORIGIN)
                 tokens |= {*stolen["hub_tokens"]}
-        # Here the probe must find a token of each user, with which eve's programs can act as that user.
+        # With one origin, the probe must find a token of each user, with which eve's code can act as that user.
         users = {hub.api(token, "GET", "/hub/api/user").json().get("name") for token in tokens}
         assert users >= {"grace", ADMIN}
 

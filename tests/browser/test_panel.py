@@ -1,4 +1,4 @@
-"""The panel in JupyterLab: training without magics, and a page that shows the past after a reload."""
+"""Tests for the panel in JupyterLab: training without magics, and earlier runs that are shown again after a reload."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ AXE = Path(__file__).parents[2] / "extension/labextension/node_modules/axe-core/
 FAULTS = """async (parts) => (await axe.run(document.querySelectorAll(parts))).violations
     .filter(({impact}) => impact === "serious" || impact === "critical")
     .map(({id, nodes}) => `${id}: ${nodes.map((node) => node.html).join("; ")}`)"""
-"""Return the accessibility faults that axe-core finds in parts of the page, as text."""
+"""JavaScript that returns the serious and critical accessibility faults that axe-core finds in parts of the page."""
 
 PARTS = "#farandole-panel, .fd-cell-mark, .fd-statusbar"
-"""The elements that this extension adds to the page."""
+"""The selectors of the elements that the extension adds to the page."""
 
 CUT_OFF = """panel => {
     const view = panel.querySelector(".fd-tabpanel");
@@ -40,10 +40,10 @@ CUT_OFF = """panel => {
         .filter((part) => part.getBoundingClientRect().right > edge + 1)
         .map((part) => part.outerHTML.slice(0, 200));
 }"""
-"""Return the elements that overflow the panel on the right; elements that scroll may have wider content."""
+"""JavaScript that returns the elements beyond the panel's right edge. Elements that scroll may have wider content."""
 
 TONE = "status => getComputedStyle(status).getPropertyValue('--fd-tone')"
-"""The colour of a status."""
+"""JavaScript that returns the colour of a status."""
 
 WIDTH = 320
 """The smallest width of the panel, in pixels."""
@@ -53,11 +53,11 @@ ASKING = "%%distributed_train\nthe_"
 NAMES = "%%distributed\nthe_answer = 42\nthe_question = None"
 TOKENS = """(cell, skipped) => [...cell.querySelectorAll(".cm-line")].slice(skipped).map(
     (line) => [...line.querySelectorAll("span")].map((token) => [token.textContent, token.className]))"""
-"""Return the syntax colours of a cell's lines, without the given number of tokens at its start."""
+"""JavaScript that returns the tokens of a cell's lines and their style classes, without the first ``skipped`` lines."""
 
 
 def reload(lab: Lab) -> Locator:
-    """Reload the page, check that the panel is still visible, and return it."""
+    """Reload the page, check that the panel is still visible, and return the panel."""
     lab.page.reload()
     panel = lab.page.locator("#farandole-panel")
     expect(panel).to_be_visible(timeout=60_000)
@@ -73,7 +73,7 @@ def choose_theme(lab: Lab, name: str) -> None:
 
 
 def narrow(lab: Lab) -> None:
-    """Drag the handle beside the panel until it has its smallest width."""
+    """Drag the handle beside the panel until the panel has its smallest width."""
     panel, mouse = lab.page.locator("#farandole-panel"), lab.page.mouse
     box = panel.bounding_box()
     assert box is not None
@@ -88,13 +88,13 @@ def narrow(lab: Lab) -> None:
 
 
 def assert_no_faults(lab: Lab, parts: str) -> None:
-    """Check parts of the page with axe-core."""
+    """Check with axe-core that these parts of the page have no accessibility faults."""
     lab.page.evaluate(AXE.read_text(encoding="utf-8"))
     assert lab.page.evaluate(FAULTS, parts) == []
 
 
 def assert_accessible(lab: Lab) -> None:
-    """Check all elements of the extension with axe-core, and that the narrow panel cuts nothing off."""
+    """Check that all elements of the extension are accessible, and that the narrow panel cuts nothing off."""
     narrow(lab)
     assert_no_faults(lab, PARTS)
     assert lab.page.locator("#farandole-panel").evaluate(CUT_OFF) == []
@@ -112,7 +112,7 @@ def assert_accessible_in_all_tabs(lab: Lab, name: str) -> None:
 
 def save(lab: Lab) -> None:
     lab.page.keyboard.press("Control+s")
-    # JupyterLab may take more than 5 s to save while other tests run.
+    # JupyterLab may take more than 5 s to save a notebook while other tests are running.
     expect(lab.page.locator(".jp-mod-dirty")).to_have_count(0, timeout=30_000)
 
 
@@ -136,7 +136,7 @@ def compare_and_filter(lab: Lab, panel: Locator) -> None:
 
 
 def assert_edited_as_a_plain_cell(lab: Lab) -> None:
-    """Check that a distributed cell has syntax colours, and completes names of earlier cells."""
+    """Check that a distributed cell is highlighted, and that JupyterLab completes names from earlier cells in it."""
     expect(lab.page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=60_000)
     lab.cell(5).locator(".cm-content").click()
     lab.page.keyboard.press("Control+End")
@@ -148,7 +148,7 @@ def assert_edited_as_a_plain_cell(lab: Lab) -> None:
             offered.first.wait_for(timeout=3000)
         return offered.count() > 0
 
-    # The kernel's first reply takes longer than JupyterLab waits for it.
+    # JupyterLab stops waiting before the kernel's first reply arrives, so press Tab repeatedly.
     wait_until(asked, 60)
     for name in ("the_answer", "the_question"):
         expect(offered.filter(has_text=name)).to_be_visible()
@@ -225,7 +225,7 @@ def test_a_new_user_trains_without_magics(hub: RunningHub, lab: Lab):
 
 @pytest.mark.timeout(400)
 def test_a_run_is_shown_live_after_the_browser_reconnects(hub: RunningHub, lab: Lab):
-    # This is long enough for all checks, even on a slow machine.
+    # The training lasts long enough for all checks, even on a slow machine.
     cells = START.format("none"), CELL.replace("290", "1200"), NAMES, PLAIN, f"%%distributed_train\n{PLAIN}", ASKING
     write_notebook(home_of(hub, "kovalevskaya") / "survivor.ipynb", *cells)
     lab.log_in("kovalevskaya")
@@ -235,7 +235,7 @@ def test_a_run_is_shown_live_after_the_browser_reconnects(hub: RunningHub, lab: 
     assert_edited_as_a_plain_cell(lab)
     wait_for_points(lab.run_cell(1), "loss", 5)
 
-    # The page that follows executes no cell.
+    # The new page executes no cell, but shows the run.
     lab.reopen()
     lab.page.goto(url_of(hub.url, "/user/kovalevskaya/lab/tree/survivor.ipynb"))
     expect(lab.page.locator(".fd-cell-mark")).to_be_visible(timeout=60_000)
@@ -252,7 +252,7 @@ def test_a_run_is_shown_live_after_the_browser_reconnects(hub: RunningHub, lab: 
     wait_for_points(panel, "loss", seen + 6)
     assert_accessible(lab)
 
-    # The log follows, a killed rank is marked, and the end of the run is shown.
+    # The log of a worker is shown, a killed rank is marked as dead, and the end of the run is shown.
     show_tab(panel, "Clusters")
     worker = panel.get_by_role("listitem", name="main-w1")
     expect(worker).to_contain_text("rank 1")
@@ -274,7 +274,7 @@ def test_a_run_is_shown_live_after_the_browser_reconnects(hub: RunningHub, lab: 
     expect(lab.page.get_by_role("dialog")).to_contain_text("A run is active on this cluster")
     assert_no_faults(lab, ".jp-Dialog")
     lab.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-    # The other rank continues alone; the user ends the run.
+    # The other rank continues alone, so the user ends the run.
     show_tab(panel, "Runs")
     panel.get_by_role("button", name="Stop the run").click()
     expect(panel.locator(".fd-detail .fd-status").first).to_have_text("interrupted", timeout=60_000)

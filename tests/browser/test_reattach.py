@@ -1,4 +1,4 @@
-"""A driver kernel dies during a run: `%cluster attach` in the reopened notebook shows the run, which continues."""
+"""Tests that a run survives the death of its driver, and that `%cluster attach` shows it in the reopened notebook."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ steps = [part["step"].to_list() for _, part in reports.groupby("rank")]
 print("ranks that are whole:", sum(one == list(range(len(one))) for one in steps))
 print("last step:", max(map(max, steps)))
 """
-"""Return the number of ranks that reported each step, by the run's files."""
+"""A cell that prints how many ranks reported every step, and the last step, both read from the run's files."""
 
 
 def kernel_of(hub: RunningHub, user: str, server: str = "") -> psutil.Process:
-    """Return the process of the user's notebook kernel, or of a worker's kernel."""
+    """Return the process of the user's notebook kernel, or of the kernel of the worker ``server``."""
     for process in processes_of(hub.state):
         if "ipykernel_launcher" not in " ".join(process.cmdline()):
             continue
@@ -95,7 +95,7 @@ def home_of(hub: RunningHub, user: str) -> Path:
 
 
 def attach_after_a_kill(hub: RunningHub, lab: Lab, user: str, backend: str, cells: list[str]) -> Locator:
-    """Run the first of the cells and kill the driver; return the cell that attaches and shows the whole run."""
+    """Run the first of ``cells``, kill the driver, and return the cell that attaches to the run and shows all of it."""
     write_notebook(home_of(hub, user) / "survivor.ipynb", START.format(backend), cells[0], ATTACH, *cells[1:])
     lab.log_in(user)
     lab.start_server(user, "lean")
@@ -124,7 +124,7 @@ def test_a_run_outlives_the_kernel_that_started_it(hub: RunningHub, lab: Lab):
 
     expect(lab.run_cell(4)).to_contain_text("is interrupted", timeout=60_000)
     expect(attached.locator(".fd-status")).to_have_text("interrupted")
-    # The dashboard has a point for each step up to the last; the files have one for each rank as well.
+    # The dashboard shows one point for each step, but the files have a report of each rank for each step.
     output = lab.run_cell(5)
     expect(output).to_contain_text("ranks that are whole: 2")
     last = int(re.search(r"last step: (\d+)", output.inner_text())[1])
@@ -153,11 +153,11 @@ def test_an_elastic_run_is_taken_over_and_survives_the_loss_of_a_rank(hub: Runni
 
 
 def wait_for_more(attached: Locator):
-    """Wait until the dashboard shows that the run has made some more steps."""
+    """Wait until the dashboard shows at least five more steps."""
     wait_for_points(attached, "loss", points(attached, "loss") + 5)
 
 
 def assert_even(xs: list[float]):
-    """Check that a line's points are in the order of steps, without gaps or duplicates."""
+    """Check that a line's points are evenly spaced, because no step may be missing, duplicated or out of order."""
     width = (xs[-1] - xs[0]) / (len(xs) - 1)
     assert xs == pytest.approx([xs[0] + number * width for number in range(len(xs))], abs=width / 4)

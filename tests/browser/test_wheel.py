@@ -1,4 +1,4 @@
-"""The wheel brings the panel to JupyterLab and to Notebook 7 on a machine without Node."""
+"""Tests that the wheel installs the panel in JupyterLab and in Notebook 7 on a machine without Node.js."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ END_SECONDS = 20
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel, JupyterLab and Notebook, and nothing else."""
+    """An environment that contains only the wheel, JupyterLab and Notebook."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ROOT / "extension"]
@@ -44,7 +44,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["lab", "notebook"])
 def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: Browser) -> Iterator[Page]:
-    """A notebook in JupyterLab or Notebook 7, on a server that finds only the environment `bare`."""
+    """A notebook that is open in JupyterLab or Notebook 7. Its server finds only the environment `bare`."""
     program = request.param
     write_notebook(tmp_path / "first.ipynb", "")
     own = {"HOME": str(tmp_path), "PATH": str(bare / "bin"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
@@ -68,7 +68,7 @@ def page(request: pytest.FixtureRequest, bare: Path, tmp_path: Path, chromium: B
         try:
             server.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            # A server that is stopped during a request may never end: a thread of anyio waits for its event loop.
+            # A server that is stopped during a request may hang, because a thread of anyio waits for the event loop.
             server.kill()
             server.wait()
 
@@ -87,7 +87,7 @@ def test_the_panel_exists_and_inserts_a_training_cell(page: Page) -> None:
     panel.get_by_role("button", name="Insert training cell").click()
     expect(page.locator(".jp-Notebook")).to_contain_text("%cluster start --local --ranks 2")
     expect(page.locator(".jp-Notebook")).to_contain_text("%%distributed_train")
-    # A server that is stopped while a kernel starts may never end.
+    # Wait for the kernel, because a server that is stopped while a kernel is starting may hang.
     expect(page.locator(".jp-Notebook-ExecutionIndicator")).to_have_attribute(
         "data-status", "idle", timeout=DEADLINE * 1000
     )
@@ -96,7 +96,7 @@ def test_the_panel_exists_and_inserts_a_training_cell(page: Page) -> None:
 
 
 def assert_message_on_the_page_of_files(page: Page) -> None:
-    """Check the message of Notebook 7 if there is no notebook to insert into."""
+    """Check the message that Notebook 7 shows if no notebook is open for the new cell."""
     page.goto(page.url.replace("/notebooks/first.ipynb", "/tree"))
     open_in_notebook(page)
     page.locator("#farandole-panel").get_by_role("button", name="Insert training cell").click()
@@ -105,12 +105,12 @@ def assert_message_on_the_page_of_files(page: Page) -> None:
 
 
 def open_in_notebook(page: Page) -> None:
-    """Show the panel from the menu, because Notebook 7 has no side bar."""
+    """Open the panel from the menu, because Notebook 7 has no icon for the panel."""
     wait_until(lambda: _picked(page, "View", "Left Sidebar", re.compile("Farandole")), DEADLINE)
 
 
 def _picked(page: Page, *names: str | re.Pattern[str]) -> bool:
-    """Click these items of a menu; return whether all were found, since menus are incomplete during loading."""
+    """Click these menu items in order, and return whether all were found. Menus are incomplete while the page loads."""
     try:
         for name in names:
             page.locator(".lm-MenuBar-itemLabel, .lm-Menu-itemLabel").get_by_text(name).click(timeout=MENU_MS)

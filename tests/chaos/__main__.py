@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --seed 1 --faults 100`: inject faults and check the runs."""
+"""Injects faults into training runs and checks the runs: `python -m tests.chaos --seed 1 --faults 100`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKERS = 3
 
 
 def main() -> int:
-    """Inject the faults and print the outcome; return 1 and keep the folder if a check fails."""
+    """Inject the faults and print the results. If a check fails, keep the evidence and return 1."""
     asked = _arguments()
     stop_on_signals()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
@@ -31,20 +31,20 @@ def main() -> int:
         kinds = [kind for kind in site.kinds if kind in (asked.kinds or site.kinds)]
         if not kinds:
             raise SystemExit(f"This machine can inject none of these kinds of faults, only {', '.join(site.kinds)}.")
-        say(f"kinds that can be done here: {', '.join(kinds)}")
+        say(f"kinds of faults that can be injected here: {', '.join(kinds)}")
         faults = schedule(asked.seed, asked.faults, kinds, site.backends, WORKERS)
         only = [fault for fault in faults if asked.only in (None, fault.number)]
         report = soak(site, only, workers=WORKERS, kept=kept, say=say)
     print(summary(report), flush=True)
     if report.problems:
-        print(f"all that tells of it: {kept}")
+        print(f"The evidence is in {kept}")
     else:
         shutil.rmtree(folder)
     return 1 if report.problems else 0
 
 
 def say(text: str) -> None:
-    """Print a line with the time."""
+    """Print a line with the current time."""
     print(time.strftime("%H:%M:%S"), text, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The training code of a soak test, and the ranks' own journals, which are safe from all injected faults."""
+"""The training code of a soak test, and the ranks' own journals, which no injected fault can damage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLES = 248
 COMMIT_EVERY = 2
 CHECKPOINT_EVERY = 20
 END = "end"
-"""A file with this name in the folder ends the training."""
+"""The training ends when a file with this name exists in the folder."""
 
 CELL = """
 import json, os, time, torch, farandole as fd
@@ -70,7 +70,7 @@ note(ended=True, step=state.step)
 
 
 def cell(folder: str) -> str:
-    """Return the cell; its ranks keep their journals in ``folder``."""
+    """Return the code of the cell, whose ranks write their journals to ``folder``."""
     return CELL.format(
         folder=folder,
         samples=SAMPLES,
@@ -81,13 +81,13 @@ def cell(folder: str) -> str:
 
 
 def memory_mark(folder: str, rank: int) -> str:
-    """Return the path of a file that, once created, makes a rank allocate more memory than allowed."""
+    """Return the path of a file that makes a rank allocate more memory than allowed once the file exists."""
     return f"{folder}/memory-{rank}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step of a rank, as the rank writes it to the journal after reporting it."""
+    """A step of a rank. The rank writes it to its journal after reporting the step."""
 
     rank: int
     size: int
@@ -100,14 +100,14 @@ class Step:
 
 @dataclass(kw_only=True)
 class Life:
-    """The steps of one process in order; ``ended`` is true once the process has completed the training."""
+    """The steps of one process in order. ``ended`` is true if the process has completed the training."""
 
     steps: list[Step] = field(default_factory=list)
     ended: bool = False
 
 
 class Journals:
-    """The journals in a folder; each read continues where the last one stopped."""
+    """Reads the journals in a folder. Each read continues where the previous read stopped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -115,7 +115,7 @@ class Journals:
         self._read: dict[str, int] = {}
 
     def read(self) -> list[Life]:
-        """Return what the processes have written so far, without an incomplete last line."""
+        """Return the steps that each process has recorded so far, without incomplete last lines."""
         for path in sorted(self._folder.glob("journal-*")):
             self._read_on(path)
         return [life for life in self._lives.values() if life.steps]
@@ -140,17 +140,17 @@ def _take(life: Life, line: dict[str, Any]) -> None:
 
 
 def in_order(lives: Iterable[Life]) -> list[Step]:
-    """Return all steps of all processes, by time."""
+    """Return the steps of all processes, sorted by time."""
     return sorted((step for life in lives for step in life.steps), key=lambda step: step.at)
 
 
 def longest_gap(steps: Iterable[Step]) -> float:
-    """Return the longest time without a step of any rank, in seconds."""
+    """Return the longest time in seconds during which no rank completed a step."""
     times = [step.at for step in steps]
     return max((after - before for before, after in pairwise(times)), default=0.0)
 
 
 def steps_lost(steps: Iterable[Step]) -> int:
-    """Return the largest number of steps that rank 0 has repeated, in any process."""
+    """Return the largest number of steps that rank 0 had to repeat at one time, whichever process was rank 0."""
     done = [step.step for step in steps if step.rank == 0]
     return max([0, *(before - after + 1 for before, after in pairwise(done))])

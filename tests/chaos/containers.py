@@ -1,4 +1,4 @@
-"""The soak test on a hub in containers."""
+"""The soak test on a hub whose servers run in containers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 USER = "chaos"
 RUNS = "/home/user/farandole/runs"
-"""In the user's home, which a fault may fill."""
+"""The folder of the runs. It is in the user's home, whose disk a fault may fill."""
 GROUP = "journals"
 JOURNALS = f"/groups/{GROUP}"
-"""A place that always has room for the soak's own files."""
+"""The folder of the soak test's own files. No fault fills its disk."""
 MEMORY = "2G"
 SUBNETS = "10.214.48.0/20"
 GONE_SECONDS = 60.0
@@ -46,7 +46,7 @@ python driver.py <task >>driver.log 2>&1 &
 echo $! >pid
 wait $! || { [ $? = 137 ] || touch driver.ended; }
 """
-"""Records that a driver ended by itself, and not by a kill -9 of the soak."""
+"""A shell script that runs the driver, and creates ``driver.ended`` unless the driver was killed with SIGKILL."""
 STOP = """
 import sys
 from farandole import Cluster
@@ -59,7 +59,7 @@ except NoClusterError:
 
 
 class DockerSite(Site):
-    """Injects faults into processes in containers and into whole containers; reads a run's files from a copy."""
+    """Injects faults into processes in containers and into whole containers. A run's files are read from a copy."""
 
     def __init__(self, folder: Path, stack: Stack, home: Volume) -> None:
         self._folder = folder
@@ -78,7 +78,7 @@ class DockerSite(Site):
         return (*ALWAYS, *(kind for kind, can_be in possible.items() if can_be))
 
     def begin(self, name: str, backend: str, workers: int) -> None:
-        """Let a driver start a cluster with this name and train on it."""
+        """Start a driver, which starts a cluster with this name and trains on it."""
         self._name, self._work, self._copied = name, f"{JOURNALS}/{name}", 0.0
         self._journals = Journals(self._at(self._work))
         task = {
@@ -115,8 +115,8 @@ class DockerSite(Site):
             case "memory":
                 mark = memory_mark(self._work, fault.rank)
                 self._exec(self._notebook, "touch", mark)
-                # Wait until the rank has removed this file and so stopped reporting. Earlier, it could still train,
-                # and die only during the next fault.
+                # Wait until the rank has removed this file, because it has then stopped reporting. Otherwise it
+                # could continue to train, and die only during the next fault.
                 gone = f"test -e {mark} || echo gone"
                 wait_until(lambda: bool(self._exec(self._notebook, "sh", "-c", gone)), TAKEN_SECONDS)
             case "cut":
@@ -126,12 +126,12 @@ class DockerSite(Site):
                 self._home.fill(fault.share)
 
     def hold(self, fault: Fault) -> None:
-        """Fill the disk again."""
+        """Fill the disk again, because the run may have removed files."""
         if fault.kind == "disk":
             self._home.fill(fault.share)
 
     def heal(self, fault: Fault) -> None:
-        """Connect the network and free the disk."""
+        """Reconnect the network and free the disk."""
         if fault.kind == "disk":
             self._home.free()
         if self._cut is not None:
@@ -139,7 +139,7 @@ class DockerSite(Site):
             self._cut = None
 
     def lives(self) -> list[Life]:
-        """Return the steps that the run's ranks have done so far."""
+        """Return the steps that the run's ranks have completed so far."""
         self._copy()
         return self._journals.read()
 
@@ -150,7 +150,7 @@ class DockerSite(Site):
         return self._at(RUNS) / name.read_text() if name.exists() else None
 
     def outcome(self) -> str | None:
-        """Return how the run ended, or None while it is running. Raises: RuntimeError if the driver ended first."""
+        """Return how the run ended, or None while it is running. Raises: RuntimeError if only the driver ended."""
         self._copy()
         work = self._at(self._work)
         if (work / driver.OUTCOME).exists():
@@ -161,7 +161,7 @@ class DockerSite(Site):
         return None
 
     def ask_to_end(self) -> None:
-        """Make the training end at the next step."""
+        """Make the training end at its next step."""
         self._exec(self._notebook, "touch", f"{self._work}/{END}")
 
     def give_up(self) -> None:
@@ -171,13 +171,13 @@ class DockerSite(Site):
         self._copy(all_of_it=True)
 
     def left(self) -> list[str]:
-        """Return the workers' containers that still exist."""
+        """Return the workers' containers that still exist after the run."""
         with suppress(TimeoutError):
             wait_until(lambda: not self._workers(), GONE_SECONDS)
         return [f"container {name}" for name in self._workers()]
 
     def keep(self, folder: Path) -> None:
-        """Copy all evidence from the run to that folder."""
+        """Copy all evidence from the run to ``folder``."""
         shutil.copytree(self._folder / "copy", folder)
         (folder / "containers.log").write_text(self._stack.logs())
 
@@ -200,7 +200,7 @@ class DockerSite(Site):
         return self._stack.docker("exec", container, *command)
 
     def _put(self, name: str, text: str) -> None:
-        """Write a file into the run's work folder."""
+        """Write a file to the run's working folder."""
         command = ["docker", "exec", "-i", self._notebook, "sh", "-c", f"cat >{self._work}/{name}"]
         subprocess.run(command, input=text, text=True, check=True)
 
@@ -208,8 +208,8 @@ class DockerSite(Site):
         return [name for name in self._stack.containers() if name.startswith(f"{self._notebook}--")]
 
     def _container(self, target: Step) -> str:
-        """Return the container of a rank. Raises: KeyError if it no longer exists."""
-        # The spawner adds a hash to the name.
+        """Return the container in which a rank runs. Raises: KeyError if the container no longer exists."""
+        # The names of workers' containers end in a hash, which the spawner adds.
         return {name.rpartition("--")[2].rpartition("-")[0]: name for name in self._workers()}[target.worker]
 
     def _pid_and_address(self, container: str) -> tuple[int, str]:
@@ -220,12 +220,12 @@ class DockerSite(Site):
         return self._folder / "copy" / Path(path).relative_to("/")
 
     def _copy(self, *, all_of_it: bool = False) -> None:
-        """Copy the journals and the run's files. The contents of checkpoints are copied only on demand."""
+        """Copy the journals and the run's files. The contents of checkpoints are copied only with ``all_of_it``."""
         if time.monotonic() - self._copied < LOOK_SECONDS and not all_of_it:
             return
         places = [str(Path(path).relative_to("/")) for path in (self._work, RUNS)]
         left_out = [] if all_of_it else ["--exclude=*.distcp"]
-        # Files change and vanish during the copy, which tar reports as an error.
+        # tar reports an error if files change or vanish during the copy, so ignore its exit status.
         pack = ["tar", "-C", "/", "--ignore-failed-read", *left_out, "-c", *places]
         packed = subprocess.run(["docker", "exec", self._notebook, *pack], capture_output=True, check=False).stdout
         shutil.rmtree(self._folder / "copy", ignore_errors=True)
@@ -236,7 +236,7 @@ class DockerSite(Site):
 
 @contextmanager
 def docker_site(folder: Path) -> Iterator[DockerSite]:
-    """Like `site_on`, but waits until no other session uses this machine's engine."""
+    """Run a hub like `site_on`, after waiting until no other session uses this machine's engine."""
     first.check_local()
     with alone(), site_on(folder) as site:
         yield site
@@ -244,7 +244,7 @@ def docker_site(folder: Path) -> Iterator[DockerSite]:
 
 @contextmanager
 def site_on(folder: Path) -> Iterator[DockerSite]:
-    """Run a hub in containers for a soak test; check that only objects of the compose file remain afterwards."""
+    """Run a hub in containers for a soak test, and check that none of its users' containers and networks remain."""
     shares = {"FARANDOLE_GROUP_FOLDERS": f"{GROUP}: {USER}"}
     with (
         Volume.open(folder / "home") as home,
@@ -261,7 +261,7 @@ def site_on(folder: Path) -> Iterator[DockerSite]:
 
 
 def _lend(stack: Stack, home: Volume) -> None:
-    """Create the user's home from a folder of this machine, before a server creates it."""
+    """Create the volume of the user's home from a folder on this machine, before a server's start creates it."""
     options = {"type": "none", "o": "bind", "device": str(home.folder)}
     given = [word for key, value in options.items() for word in ("--opt", f"{key}={value}")]
     stack.docker("volume", "create", *given, "--label", f"{LABEL}={stack.name}", f"{stack.name}-home-{USER}")

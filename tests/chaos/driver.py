@@ -1,4 +1,4 @@
-"""Drives a run as a notebook's kernel would: `python -m tests.chaos.driver` reads its task as a line of JSON."""
+"""Drives a run as a notebook's kernel would. `python -m tests.chaos.driver` reads its task from a line of JSON."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ OUTCOME = "outcome"
 
 
 def lead(task: dict[str, Any]) -> None:
-    """Begin the run, or attach to it if it has already begun; stop the cluster when the run has ended."""
+    """Start the run, or attach to it if it has already started, and stop the cluster when the run has ended."""
     folder = Path(task["folder"])
     where = {"store": RunStore(Path(task["store"])), **task["where"]}
     if (folder / RUN).exists():
         cluster = Cluster.attach(task["cluster"], **where)
         run_id = (folder / RUN).read_text()
         known = cluster.background.get(run_id)
-        # If the run ended before the previous driver was killed, the run's files already record how.
+        # If the run ended before the previous driver was killed, the outcome is in the run's files.
         run = known.run if known else cluster.store.load(run_id)
     else:
         cluster = Cluster.start(task["workers"], name=task["cluster"], backend=task["backend"], **where)

@@ -1,4 +1,4 @@
-"""Invariants that a run's files must satisfy after any fault; each check yields a sentence for each violation."""
+"""Invariants that a run's files must satisfy after any fault. Each check yields a sentence for each violation."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from tests.chaos.cell import Life
 
 QUEUED_SECONDS = 5.0
-"""A process that was killed within this time may have held its last records alone with its worker."""
+"""Seconds before the death of a process whose records may be lost, because only its worker had them."""
 LINE = re.compile(r"step \d+ at \d+\.\d+(e[+-]?\d+)?")
 REASON = re.compile(r"was given up|fewer than the|could not be reached")
-"""Words in the allowed reasons for a failure: every error of a cell names a rank too."""
+"""Words in the allowed reasons for a failure. "rank" is not enough, because errors of a cell also name ranks."""
 
 
 def broken(folder: Path, lives: Sequence[Life]) -> list[str]:
-    """Return the violations in the files of an ended run; ``lives`` holds the steps that its ranks recorded."""
+    """Return the violations in the files of a run that has ended. ``lives`` holds the steps that its ranks recorded."""
     found = [*_record(folder), *_lines(folder), *_checkpoints(folder)]
-    # The later checks need files that have passed these checks.
+    # The later checks can read only files that have passed these checks.
     return found or [*_reports(folder, lives), *_logs(folder, lives), *_samples(folder)]
 
 
 def read_info(folder: Path) -> RunInfo:
-    """Return the content of ``run.json``. Raises: OSError, ValueError and the like."""
+    """Read ``run.json``. Raises: OSError, ValueError, TypeError, KeyError or AttributeError if this fails."""
     return RunInfo.from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")), folder)
 
 
@@ -89,7 +89,7 @@ def _logs(folder: Path, lives: Sequence[Life]) -> Iterator[str]:
     lines = [line for path in folder.glob("logs/*.log") for line in path.read_text(encoding="utf-8").splitlines()]
     ours = Counter(line for line in lines if line.startswith("step"))
     yield from (f"a line of a log is damaged: {line[:80]!r}" for line in ours if not LINE.fullmatch(line))
-    # Two ranks may report in the same microsecond.
+    # Two ranks may report the same step in the same microsecond, and then print the same line.
     said = Counter(f"step {step.step} at {step.at!r}" for step in in_order(lives))
     for line, count in ours.items():
         if count > max(1, said[line]):
@@ -107,7 +107,7 @@ def _missing(lives: Sequence[Life], there: Any, what: str) -> Iterator[str]:
 
 
 def _samples(folder: Path) -> Iterator[str]:
-    """Each epoch contains every sample once; the last epoch may be incomplete."""
+    """Check that each epoch contains every sample once. The last epoch may be incomplete."""
     for rank, result in read_info(folder).results.items():
         seen = Counter(result["seen"])
         counts = {seen[sample] for sample in range(SAMPLES)}

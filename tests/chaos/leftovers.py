@@ -1,4 +1,4 @@
-"""Finds what a run on the local hub leaves behind: processes, copies in shared memory and temporary folders."""
+"""Finds what a run on a local hub leaves behind: processes, commits in shared memory, and temporary folders."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Leftovers:
-    """Watches the workers and ranks of the hub that has its state in that folder."""
+    """Watches the workers and ranks of the hub whose state is in the folder ``state``."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._temporary: set[Path] = set()
 
     def note(self) -> None:
-        """Record the temporary folders in use, because their names do not show which process owns them."""
+        """Record the temporary folders in use, because their names do not show later which process created them."""
         for process in self._servers():
             with suppress(psutil.Error):
                 paths = [*process.cmdline(), *(file.path for file in process.open_files())]
                 self._temporary |= {folder for path in paths for folder in _temporary_folder(path)}
 
     def left(self, run: str | None) -> list[str]:
-        """Return what remains."""
+        """Return the processes, commits in shared memory and temporary folders that still exist after a run."""
         processes = [f"process {one.pid}: {_command(one)}" for one in self._servers()]
         copies = sorted(SHARED_MEMORY.glob(f"farandole-{run}-*")) if run else []
         folders = sorted(path for path in self._temporary if path.exists())
@@ -51,7 +51,7 @@ def _command(process: psutil.Process) -> str:
 
 
 def _temporary_folder(path: str) -> Iterator[Path]:
-    """Yield the temporary folder of Farandole that contains a path."""
+    """Yield Farandole's temporary folder that contains a path, if there is one."""
     place = Path(tempfile.gettempdir())
     with suppress(ValueError, IndexError):
         name = Path(path).relative_to(place).parts[0]

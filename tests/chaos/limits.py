@@ -1,4 +1,4 @@
-"""Limits on the time and steps that each fault may cost, and the effects that each fault must have."""
+"""Limits on what each fault may cost a run, and the effects that each fault must have."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ if TYPE_CHECKING:
     from tests.chaos.soak import Hit
 
 STOP_SECONDS = 60.0
-"""Seconds without training after a rank is stopped; the driver treats it as lost after about half of them."""
+"""The longest pause of the training, in seconds, after a rank is stopped. The driver treats the rank as lost after
+about half of this time.
+"""
 NOTICED_SECONDS = 5.0
-"""A network cut took effect if training paused this long or a rank was lost."""
+"""A network cut has taken effect if the training paused for this many seconds, or if a rank was lost."""
 SPARING = ("hub", "proxy", "driver", "disk")
-"""The kinds of faults that stop no rank."""
+"""The kinds of faults that must not end any rank."""
 GIVEN_UP = 10
-"""One of this many runs may be given up, and one of fewer runs as well, unless it is the only one."""
+"""One in this many runs may end early. If there are fewer runs, one may end early, unless it is the only run."""
 
 
 def exceeded(hit: Hit, before: Sequence[Step], after: Sequence[Step], notices: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each violation.
 
-    ``before`` and ``after`` are the ranks before and after the fault; ``notices`` are users' messages in between.
+    ``before`` and ``after`` hold the last step of each rank before and after the fault. ``notices`` holds the messages
+    that the user has received in between.
     """
     fault, seconds = hit.fault, hit.seconds or 0.0
     if fault.kind in SPARING and _processes(before) != _processes(after):
@@ -35,11 +38,11 @@ def exceeded(hit: Hit, before: Sequence[Step], after: Sequence[Step], notices: S
 
 
 def too_many(given_up: int, runs: int) -> Iterator[str]:
-    """Yield a sentence if more runs than allowed were given up."""
+    """Yield a sentence if more runs than allowed ended early."""
     if given_up > max(1, runs // GIVEN_UP) or given_up == runs:
         yield f"{given_up} of {runs} runs were given up"
 
 
 def _processes(ranks: Sequence[Step]) -> list[tuple[str, int]]:
-    """Return the worker and the process id of each rank, sorted."""
+    """Return the worker and the process id of each rank, in sorted order."""
     return sorted((step.worker, step.pid) for step in ranks)

@@ -1,4 +1,4 @@
-"""The soak test on a hub with local processes."""
+"""The soak test on a hub whose servers are local processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALWAYS = ("rank", "rank-0", "worker", "stop", "driver", "hub", "proxy")
 
 
 class LocalSite(Site):
-    """Injects faults by signals to local processes; for root also a full disk, dropped packets and a memory limit."""
+    """Injects faults by sending signals to processes. Root can also fill the disk, drop packets and limit memory."""
 
     def __init__(self, folder: Path, hub: RunningHub, volume: Volume) -> None:
         self._folder = folder
@@ -66,7 +66,7 @@ class LocalSite(Site):
         return Path(self._task["folder"])
 
     def begin(self, name: str, backend: str, workers: int) -> None:
-        """Let a driver start a cluster with this name and train on it."""
+        """Start a driver, which starts a cluster with this name and trains on it."""
         work = self._folder / name
         work.mkdir()
         self._leftovers = Leftovers(self._hub.state)
@@ -109,16 +109,16 @@ class LocalSite(Site):
                 self._limit.set(target.pid)
                 mark = Path(memory_mark(str(self._work), fault.rank))
                 mark.touch()
-                # Wait until the rank has removed this file and so stopped reporting. Earlier, it could still train.
+                # Wait until the rank has removed this file and so has stopped reporting. Before, it may still train.
                 wait_until(lambda: not mark.exists(), TAKEN_SECONDS)
 
     def hold(self, fault: Fault) -> None:
-        """Fill the disk again."""
+        """Fill the disk again, because the run may have removed files."""
         if fault.kind == "disk":
             self._volume.fill(fault.share)
 
     def heal(self, fault: Fault) -> None:
-        """Free the disk, accept packets again, and remove the memory limit after it has killed a process."""
+        """Free the disk, accept packets again, and remove the memory limit once it has killed a process."""
         if fault.kind == "disk":
             self._volume.free()
         if self._cut is not None:
@@ -128,7 +128,7 @@ class LocalSite(Site):
             self._limit.lift()
 
     def lives(self) -> list[Life]:
-        """Return the steps that the run's ranks have done so far."""
+        """Return the steps that the run's ranks have completed so far."""
         return self._journals.read()
 
     def run_folder(self) -> Path | None:
@@ -137,7 +137,7 @@ class LocalSite(Site):
         return Path(self._task["store"]) / name.read_text() if name.exists() else None
 
     def outcome(self) -> str | None:
-        """Return how the run ended, or None while it is running. Raises: RuntimeError if the driver ended first."""
+        """Return how the run ended, or None while it is running. Raises: RuntimeError if only the driver ended."""
         assert self._driver is not None
         ended = self._driver.poll() is not None
         path = self._work / driver.OUTCOME
@@ -150,7 +150,7 @@ class LocalSite(Site):
         return None
 
     def ask_to_end(self) -> None:
-        """Make the training end at the next step."""
+        """Make the training end at its next step."""
         (self._work / END).touch()
 
     def give_up(self) -> None:
@@ -162,7 +162,7 @@ class LocalSite(Site):
             Cluster.stop_named(self._task["cluster"], **self._where)
 
     def left(self) -> list[str]:
-        """Return the run's processes and temporary files that still exist."""
+        """Return the run's processes, commits in shared memory and temporary folders that still exist."""
         with suppress(TimeoutError):
             wait_until(lambda: not self._left(), GONE_SECONDS)
         return self._left()
@@ -172,7 +172,7 @@ class LocalSite(Site):
         return self._leftovers.left(run.name if run is not None else None)
 
     def keep(self, folder: Path) -> None:
-        """Copy all evidence from the run to that folder."""
+        """Copy all evidence from the run to ``folder``."""
         shutil.copytree(self._work, folder / "work")
         shutil.copytree(self._hub.state / "logs", folder / "server-logs")
         shutil.copy(self._hub.process.log_path, folder)
@@ -201,7 +201,7 @@ class LocalSite(Site):
 
 @contextmanager
 def local_site(folder: Path) -> Iterator[LocalSite]:
-    """Run a hub for a soak; its state and its runs are in ``folder``."""
+    """Run a hub for a soak test, with its state and its runs in ``folder``."""
     folder.mkdir(exist_ok=True)
     if Cut.possible():
         Cut.restore_all()

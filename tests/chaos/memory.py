@@ -1,4 +1,4 @@
-"""A memory limit for one process, like a container's; needs root and the kernel's memory controller."""
+"""A memory limit for one process, like that of a container. It needs root and the kernel's memory controller."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from hub.process import wait_until
 
 ROOT = Path("/sys/fs/cgroup")
 FIRST = "memory"
-"""The controller's folder if each controller has its own hierarchy (cgroup v1), and its name in v2."""
+"""The folder of the memory controller's hierarchy in cgroup v1."""
 LIMITS = {
     "memory.limit_in_bytes": "{size}",
     "memory.memsw.limit_in_bytes": "{size}",
     "memory.max": "{size}",
     "memory.swap.max": "0",
 }
-"""The settings of both versions, in the order in which they must be written; a group has those of its version.
+"""The settings of cgroup v1 and v2, in the order in which they must be written. A group has those of one version.
 
 Source: Linux, Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
 """
 NEEDED = ("memory.limit_in_bytes", "memory.max")
 SIZE = 256 * 2**20
-"""Bytes that the process may allocate beyond its current memory."""
+"""The bytes that the process may allocate in addition to its current memory."""
 GONE_SECONDS = 30.0
 
 
 class MemoryLimit:
-    """The limit of a process from `set` to `lift`: the kernel kills it when it allocates `SIZE` more bytes."""
+    """Limits the memory of a process from `set` until `lift`. The kernel kills the process if it exceeds the limit."""
 
     def __init__(self, name: str, *, root: Path = ROOT) -> None:
         hierarchy = root / FIRST
-        # The group is at the top level, where the memory controller is available without delegation.
+        # Create the group at the top level, because the memory controller is available there without delegation.
         self._group = (hierarchy if hierarchy.is_dir() else root) / name
 
     def set(self, pid: int) -> None:
@@ -45,7 +45,7 @@ class MemoryLimit:
         (self._group / "cgroup.procs").write_text(str(pid))
 
     def lift(self) -> None:
-        """Remove the limit after the process has ended. Raises: TimeoutError if it stays alive."""
+        """Remove the limit once the process has ended. Raises: TimeoutError if the process does not end."""
         wait_until(self._lifted, GONE_SECONDS)
 
     def _lifted(self) -> bool:
@@ -59,7 +59,7 @@ class MemoryLimit:
 
     @classmethod
     def possible(cls, *, root: Path = ROOT) -> bool:
-        """Return whether this user may set limits here."""
+        """Return whether this user can set memory limits on this machine."""
         trial = cls(f"farandole-chaos-{os.getpid()}-trial", root=root)
         try:
             trial._group.mkdir()

@@ -1,4 +1,4 @@
-"""Network cuts: between two processes of one machine, and between two containers."""
+"""Cuts the network between two processes on one machine, or between two containers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import subprocess
 import psutil
 
 MARK = "farandole-chaos"
-"""The comment that marks the rules of soaks, also of killed ones."""
+"""The comment on the packet rules of soak tests, by which the rules of killed soak tests are found."""
 
 
 class Cut:
-    """A cut between two processes, from `make` to `restore`; needs root and iptables.
+    """A network cut between two processes, from `make` until `restore`. It needs root and iptables.
 
-    Connections opened later are not cut, because processes on one machine can be told apart only by their ports.
+    Connections that are opened later are not cut, because processes on one machine differ only in their ports.
     """
 
     def __init__(self, one: int, other: int) -> None:
         self._pairs = _pairs(one, other)
 
     def make(self) -> None:
-        """Drop all packets. Raises: RuntimeError if the two have no connection."""
+        """Drop all packets between the two processes. Raises: RuntimeError if they have no connection."""
         if not self._pairs:
             raise RuntimeError("there is no connection between the two processes that could be cut")
         for pair in self._pairs:
@@ -31,20 +31,20 @@ class Cut:
 
     @staticmethod
     def possible() -> bool:
-        """Return whether this user may set packet rules here."""
+        """Return whether this user can set packet rules on this machine."""
         if os.geteuid() != 0 or shutil.which("iptables") is None:
             return False
         return subprocess.run(["iptables", "-w", "-L", "INPUT"], capture_output=True, check=False).returncode == 0
 
     def restore(self) -> None:
-        """Let the packets through again."""
+        """Accept the packets again."""
         for pair in self._pairs:
-            # If `make` failed, some rules are missing.
+            # If `make` failed, some of the rules do not exist.
             _rule("-D", *_match(pair), check=False)
 
     @staticmethod
     def restore_all() -> None:
-        """Remove cuts left over from killed soak tests."""
+        """Remove the cuts that killed soak tests have left behind."""
         listed = subprocess.run(["iptables", "-w", "-S", "INPUT"], capture_output=True, text=True, check=True).stdout
         for rule in map(shlex.split, listed.splitlines()):
             if MARK in rule:
@@ -52,9 +52,9 @@ class Cut:
 
 
 class Blackhole:
-    """A cut between two containers, given their process ids and addresses, until `restore`; needs root and nsenter.
+    """A network cut between two containers until `restore`. It needs root and nsenter.
 
-    The two cannot reach each other. Both keep their addresses, and other containers still reach both.
+    The containers are given by process id and address. They keep their addresses, and can still reach other containers.
     """
 
     def __init__(self, one_pid: int, one_address: str, other_pid: int, other_address: str) -> None:
@@ -64,11 +64,11 @@ class Blackhole:
 
     @staticmethod
     def possible() -> bool:
-        """Return whether this user may enter a container's network here."""
+        """Return whether this user can change a container's routes on this machine."""
         return os.geteuid() == 0 and None not in {shutil.which("nsenter"), shutil.which("ip")}
 
     def restore(self) -> None:
-        """Remove the cut; the routes of a container that has ended are already gone."""
+        """Remove the cut. Errors are ignored, because a container that has ended has no routes left."""
         for way in self._ways:
             _route("del", *way, check=False)
 
@@ -79,7 +79,7 @@ def _route(what: str, pid: int, address: str, *, check: bool) -> None:
 
 
 def _pairs(one: int, other: int) -> list[tuple[int, int]]:
-    """Return the ports (from, to) of all connections between two processes, in both directions."""
+    """Return the pairs of ports (from, to) of all connections between two processes, in both directions."""
     theirs = {(found.laddr.port, found.raddr.port) for found in _connections(other)}
     ours = {(found.laddr.port, found.raddr.port) for found in _connections(one)}
     return sorted({pair for near, far in ours if (far, near) in theirs for pair in ((near, far), (far, near))})

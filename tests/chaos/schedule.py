@@ -1,4 +1,4 @@
-"""The schedule of faults. The same seed and kinds give the same first faults, however many are requested."""
+"""The schedule of faults. The same seed and kinds always give the same faults, however many of them are requested."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PER_RUN = 10
-"""The faults of one run; the next run uses the other backend."""
+"""The number of faults in one run. The next run uses the other backend."""
 MOST_STEPS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault: its target, and the step after the run's recovery at which it strikes."""
+    """A fault with its target. It is injected ``steps`` steps after the run has recovered from the previous fault."""
 
     number: int
     kind: str
@@ -25,7 +25,7 @@ class Fault:
     """The target rank, or the rank whose worker is the target."""
     steps: int
     share: float
-    """The share of a checkpoint that a full disk still holds: the write fails in the middle."""
+    """The fraction of a checkpoint that still fits on a full disk, so that the write fails partway."""
 
     def __str__(self) -> str:
         where = f" {self.rank}" if self.kind in {"rank", "worker", "stop", "cut", "memory"} else ""
@@ -33,7 +33,7 @@ class Fault:
 
 
 def schedule(seed: int, count: int, kinds: Sequence[str], backends: Sequence[str], size: int) -> list[Fault]:
-    """Return a list of faults for runs of ``size`` ranks; every kind occurs once before any kind is repeated."""
+    """Return ``count`` faults for runs of ``size`` ranks. Every kind occurs once before any kind is repeated."""
     source = random.Random(seed)
     order = _shuffled(source, kinds)
     return [
@@ -41,7 +41,7 @@ def schedule(seed: int, count: int, kinds: Sequence[str], backends: Sequence[str
             number=number,
             kind=(kind := next(order)),
             backend=backends[number // PER_RUN % len(backends)],
-            # Rank 0 is a separate kind.
+            # The kind "rank" never draws rank 0, because faults of rank 0 are a separate kind.
             rank=_rank(source, kind, size),
             steps=source.randint(1, MOST_STEPS),
             share=source.random(),
@@ -51,7 +51,7 @@ def schedule(seed: int, count: int, kinds: Sequence[str], backends: Sequence[str
 
 
 def runs(faults: Sequence[Fault]) -> list[list[Fault]]:
-    """Return the faults of each run."""
+    """Return the faults of each run, in order."""
     numbers = sorted({fault.number // PER_RUN for fault in faults})
     return [[fault for fault in faults if fault.number // PER_RUN == number] for number in numbers]
 

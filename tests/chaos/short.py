@@ -1,4 +1,4 @@
-"""A short soak test for the test suite: it injects some kinds of faults into one run, once each."""
+"""A short soak test for the test suite. It injects some kinds of faults into one run, once each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKERS = 2
 
 
 def assert_survives(site: Site, kinds: Sequence[str], kept: Path) -> None:
-    """Inject each kind of fault into a run on two workers; check that the run ends well and leaves nothing."""
+    """Inject each kind of fault into a run on two workers, and check that the run ends well and leaves nothing."""
     faults = schedule(SEED, len(kinds), kinds, site.backends, WORKERS)
     report = soak(site, faults, workers=WORKERS, kept=kept, say=print)
     print(summary(report))

@@ -1,4 +1,4 @@
-"""The interface of a soak test to a hub: inject faults, read the runs' progress, and find leftovers."""
+"""The interface between a soak test and a hub: inject faults, read the progress of runs, and find leftovers."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ class Site(ABC):
 
     @abstractmethod
     def begin(self, name: str, backend: str, workers: int) -> None:
-        """Let a driver start a cluster with this name and train on it."""
+        """Start a driver, which starts a cluster with this name and trains on it."""
 
     @abstractmethod
     def hit(self, fault: Fault, ranks: Sequence[Step]) -> None:
-        """Inject a fault; ``ranks`` holds the last step of each rank, in order.
+        """Inject a fault. ``ranks`` holds the last step of each rank, in the order of ranks.
 
         Raises: KeyError, ProcessLookupError if the target no longer exists.
         """
 
     @abstractmethod
     def hold(self, fault: Fault) -> None:
-        """Renew a lasting fault, because a full disk has to stay full although files are removed from it."""
+        """Renew a lasting fault. For example, fill the disk again after files were removed from it."""
 
     @abstractmethod
     def heal(self, fault: Fault) -> None:
-        """Undo a lasting fault, for example free the disk or reconnect the network."""
+        """Undo a lasting fault. For example, free the disk or reconnect the network."""
 
     @abstractmethod
     def lives(self) -> list[Life]:
-        """Return the steps that the run's ranks have done so far."""
+        """Return the steps that the run's ranks have completed so far."""
 
     @abstractmethod
     def run_folder(self) -> Path | None:
-        """Return a folder with the current content of the run's folder, or None if there is none yet."""
+        """Return a folder with the current files of the run, or None if the run has no files yet."""
 
     @abstractmethod
     def outcome(self) -> str | None:
-        """Return how the run ended, or None while it is running. Raises: RuntimeError if the driver ended first."""
+        """Return how the run ended, or None while it is running. Raises: RuntimeError if only the driver ended."""
 
     @abstractmethod
     def ask_to_end(self) -> None:
-        """Make the training end at the next step."""
+        """Make the training end at its next step."""
 
     @abstractmethod
     def give_up(self) -> None:
@@ -64,8 +64,8 @@ class Site(ABC):
 
     @abstractmethod
     def left(self) -> list[str]:
-        """Wait for the run's cleanup, then return everything that still remains besides the run's folder."""
+        """Wait for the run's cleanup, then return everything that remains apart from the run's folder."""
 
     @abstractmethod
     def keep(self, folder: Path) -> None:
-        """Copy the evidence from the run (run folder, journals and logs) to that folder."""
+        """Copy the evidence from the run (run folder, journals and logs) to ``folder``."""

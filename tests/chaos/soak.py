@@ -1,4 +1,4 @@
-"""The soak test: start one run after another, inject faults into each, and check each run when it has ended."""
+"""The soak test: start one run after another, inject faults into each run, and check the run when it has ended."""
 
 from __future__ import annotations
 
@@ -25,23 +25,25 @@ if TYPE_CHECKING:
     from tests.chaos.site import Site
 
 PATIENCE_SECONDS = 180.0
-"""Time limit in seconds for all ranks to train again after a fault, including the detection of a hung rank; also for a
-start and an end."""
+"""Time limit in seconds for all ranks to train again after a fault, including the time to detect a hung rank. The limit
+also applies to the start and the end of a run.
+"""
 CUT_SECONDS = 15.0
-"""Duration of a network cut in seconds: long enough for the driver to detect it."""
+"""Duration of a network cut in seconds, which is long enough for the driver to detect the cut."""
 FULL = "could not be written"
 TAIL_BYTES = 4_000
 
 
 class EndedError(Exception):
-    """Raised if a run ends too early."""
+    """Raised if a run ends before the soak test ends it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """An injected fault with the seconds without training, the seconds until all ranks trained again, and lost steps.
+    """An injected fault and its cost.
 
-    ``seconds`` and ``whole`` are None if the fault ended the run.
+    ``seconds`` is the longest time without a step, ``whole`` the time until all ranks trained again, and ``lost`` the
+    number of repeated steps. The times are None if the fault ended the run.
     """
 
     fault: Fault
@@ -52,11 +54,11 @@ class Hit:
 
 @dataclass(kw_only=True)
 class Report:
-    """The outcome of a soak."""
+    """The results of a soak test."""
 
     hits: list[Hit] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
-    """The reasons of the runs that ended early."""
+    """The runs that ended early, with the reasons."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -69,7 +71,7 @@ def soak(
     say: Callable[[str], None],
     patience: float = PATIENCE_SECONDS,
 ) -> Report:
-    """Inject faults and return the outcome; runs with problems leave their evidence in ``kept``."""
+    """Inject the faults and return the results. The evidence from runs with problems is copied to ``kept``."""
     report, number = Report(), 0
     for group in runs(faults):
         left = list(group)
@@ -85,7 +87,7 @@ def soak(
 
 
 class Disturbed:
-    """One run with faults, from the start until everything is cleaned up."""
+    """A run into which faults are injected, from its start until its cleanup."""
 
     def __init__(
         self, site: Site, name: str, workers: int, report: Report, say: Callable[[str], None], patience: float
@@ -99,7 +101,7 @@ class Disturbed:
         self._patience = patience
 
     def go(self, faults: Sequence[Fault]) -> int:
-        """Inject the faults while the run lasts; return how many were injected."""
+        """Inject the faults while the run lasts, and return how many were injected."""
         done = len(self._report.hits)
         self._site.begin(self._name, faults[0].backend, self._workers)
         try:
@@ -133,7 +135,7 @@ class Disturbed:
             self._until(self._whole_since(time.time()), f"not all ranks train again after {fault}")
             if fault.kind == "disk":
                 self._until(lambda: self._is_reported(known), "no notice reports that the disk is full")
-                # Wait, because users get no second message if the disk fills up again before a checkpoint succeeds.
+                # Wait for a checkpoint. If the disk filled up again before it, users would get no second message.
                 self._until(self._written_after(self._last_step()), "no checkpoint is written although there is room")
         except (EndedError, TimeoutError, RuntimeError):
             self._report.hits.append(Hit(fault=fault))
@@ -145,7 +147,7 @@ class Disturbed:
             self._problem(problem)
 
     def _hit(self, fault: Fault) -> list[Step]:
-        """Inject a fault and return the ranks from before; try twice, because a rank may die in between."""
+        """Inject a fault and return the ranks before it. Try twice, because the target may die before the fault."""
         for _ in range(2):
             try:
                 ranks = self._ranks()
@@ -157,7 +159,7 @@ class Disturbed:
         raise RuntimeError(f"the target of {fault} had died before the fault, twice")
 
     def _endure(self, fault: Fault) -> None:
-        """Let a lasting fault last for a while."""
+        """Wait while a lasting fault affects the run."""
         if fault.kind == "disk":
             later = self._step_is(self._last_step() + 2 * CHECKPOINT_EVERY)
 
@@ -172,7 +174,7 @@ class Disturbed:
 
     def _note(self, fault: Fault, began: float) -> Hit:
         whole = time.time()
-        # Include a little time before the fault, because the gap starts at the last step before it.
+        # Include one second before the fault, because the gap begins at the last step before the fault.
         steps = [step for step in in_order(self._site.lives()) if step.at > began - 1.0]
         hit = Hit(fault=fault, seconds=longest_gap(steps), whole=whole - began, lost=steps_lost(steps))
         self._report.hits.append(hit)
@@ -181,7 +183,7 @@ class Disturbed:
 
     def _look(self) -> None:
         folder = self._site.run_folder()
-        # A run that was stopped by force is incomplete, so its files cannot be checked.
+        # A run with a problem was stopped by force, so its files are incomplete and cannot be checked.
         if folder is not None and not self.problems:
             for problem in broken(folder, self._site.lives()):
                 self._problem(problem)
@@ -205,7 +207,7 @@ class Disturbed:
             raise TimeoutError(f"{what} (for {self._patience:g} s)") from exc
 
     def _whole_since(self, since: float) -> Callable[[], bool]:
-        """Return a function that tells whether all ranks of a full-size world have reported since then."""
+        """Return a function that checks whether all ranks of a full-size world have reported after ``since``."""
 
         def whole() -> bool:
             folder = self._site.run_folder()
@@ -233,7 +235,7 @@ class Disturbed:
         return read_info(folder).notices if folder is not None else ()
 
     def _ranks(self) -> list[Step]:
-        """Return the last step of each rank of the world."""
+        """Return the last step of each rank."""
         last = {step.rank: step for step in in_order(self._site.lives())}
         return [last[rank] for rank in range(self._workers)]
 
@@ -242,7 +244,7 @@ class Disturbed:
 
 
 def _last_report(folder: Path, rank: int) -> dict[str, Any] | None:
-    """Return the last complete report in a rank's file, or None."""
+    """Return the last complete report in a rank's file, or None if there is no report."""
     path = folder / f"metrics/rank-{rank}.jsonl"
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""A small file system for the runs of a soak test, which can fill up without harm to the machine."""
+"""A small file system for the runs of a soak test, which can be filled without harm to the rest of the machine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 SIZE = 192 * 2**20
 CHECKPOINT_BYTES = 500_000
-"""A little less than the size of a checkpoint of the soak's training."""
+"""A little less than the size of a checkpoint in a soak test, in bytes."""
 FILL_SECONDS = 30.0
 
 
 class Volume:
-    """A folder, on a small file system if this user may mount one."""
+    """A folder that is a small file system, if this user may mount one."""
 
     def __init__(self, folder: Path, *, small: bool) -> None:
         self.folder = folder
@@ -31,30 +31,30 @@ class Volume:
     @classmethod
     @contextmanager
     def open(cls, folder: Path) -> Iterator[Volume]:
-        """Make a volume, and unmount it at the end."""
+        """Create the folder, mount a small file system on it if possible, and unmount the file system at the end."""
         folder.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "farandole-chaos", str(folder)]
         try:
             small = subprocess.run(command, capture_output=True, check=False).returncode == 0
         except OSError:
-            # This machine lacks the program.
+            # This machine has no program `mount`.
             small = False
         try:
             yield cls(folder, small=small)
         finally:
             if small:
-                # A process may still have a file open there. Ignore the error, because the soak's report matters more.
+                # A process may still have a file open there, so detach the folder now. The kernel unmounts it later.
                 subprocess.run(["umount", "-l", str(folder)], check=True)
 
     def fill(self, share: float) -> None:
-        """Leave only this fraction of a checkpoint's size free, so that the next checkpoint fails halfway.
+        """Leave only this fraction of a checkpoint's size free, so that the next checkpoint fails partway.
 
         Call this repeatedly, because a checkpoint frees space when it replaces an older one.
         """
         wait_until(lambda: self._filled(share), FILL_SECONDS)
 
     def _filled(self, share: float) -> bool:
-        """Fill the volume; return whether the free space is as intended, which other writers may prevent."""
+        """Fill the volume, and return whether this succeeded. It fails if another process has taken the space."""
         found = os.statvfs(self.folder)
         more = found.f_bavail * found.f_frsize - int(share * CHECKPOINT_BYTES)
         with self._filler.open("ab") as file:
@@ -68,5 +68,5 @@ class Volume:
         return True
 
     def free(self) -> None:
-        """Free the space."""
+        """Free the space that `fill` has taken."""
         self._filler.unlink(missing_ok=True)

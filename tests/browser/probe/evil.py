@@ -1,4 +1,4 @@
-"""A hostile user's additions to a Jupyter server: pages without a login, and a store for what these pages send."""
+"""A hostile user's extension of a Jupyter server: pages that need no login, and a store for the data that they send."""
 
 import json
 import os
@@ -13,13 +13,13 @@ LOOT = []
 
 
 class Evil(RequestHandler):
-    """``page``, ``worker.js``, ``xsrf`` (a token for the login form), ``code`` and ``loot``."""
+    """Serves ``page``, ``worker.js``, ``xsrf`` (a token for the login form), ``code`` (stores a code) and ``loot``."""
 
     def check_xsrf_cookie(self):
         """Turn off the XSRF check, which Tornado makes only for methods that this handler refuses, such as POST."""
 
     def get(self, what):
-        """Serve."""
+        """Serve one of the pages or values."""
         if what == "page":
             self.finish((HERE / "page.html").read_text())
         elif what == "worker.js":
@@ -36,7 +36,7 @@ class Evil(RequestHandler):
 
 
 def login_token(browser):
-    """Return a token of the hub's login form, for a browser with this name."""
+    """Return an XSRF token for the hub's login form, for a browser with this user agent."""
     request = urllib.request.Request(f"{os.environ['FARANDOLE_HUB_URL']}/hub/login", headers={"User-Agent": browser})
     if public := os.environ.get("JUPYTERHUB_HOST"):
         request.add_header("Host", urlsplit(public).netloc)

@@ -1,4 +1,4 @@
-"""The fake kernels of the scale bench answer a driver like real ones."""
+"""Tests that the fake kernels of the scale benchmark answer a driver like real kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.scale.standin import Kernel
 
 
 def ask(kernel, kind="execute_request", channel="shell", **content):
-    """Return the answers as (channel, type, content), and check that each names the request."""
+    """Return the kernel's answers as (channel, type, content), and check that each answer refers to the request."""
     header = {"msg_id": "mine", "msg_type": kind, "date": "2026-01-01T00:00:00Z"}
     content = {"code": "", "user_expressions": {}} | content
     frame = serialize_msg_to_ws_v1([json.dumps(part).encode() for part in (header, {}, {}, content)], channel)

@@ -1,4 +1,4 @@
-"""README and docs name files, make targets and settings that exist; Sphinx itself checks the links within docs/."""
+"""Tests that README and docs name only existing files, make targets and settings. Sphinx checks links within docs/."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_page_names_make_targets_that_exist(page) -> None:
 def test_pages_name_settings_that_the_code_reads() -> None:
     texts = sources()
     known = set().union(*(SETTING.findall(text) for text in texts))
-    # A field of a settings model is read from the environment variable with the same name.
+    # Each field of a settings model is read from the variable with the field's name in capitals after FARANDOLE_.
     fields = set().union(*(FIELD.findall(text) for text in texts))
     named = set().union(*(SETTING.findall(page.read_text(encoding="utf-8")) for page in PAGES))
     assert {name for name in named - known if name.removeprefix("FARANDOLE_").lower() not in fields} <= {

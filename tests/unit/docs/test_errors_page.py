@@ -1,4 +1,4 @@
-"""The page of error messages lists all messages of the code, and each message is a sentence."""
+"""Tests that the page of error messages lists all messages in the code, and that each message is a sentence."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ NOT_FOR_USERS = {
     "spawner_config/settings.py": {'raise SettingsError("\\n".join(messages))': PASSED_ON},
     "spawner_config/swarm/spawner.py": {"raise refused_start(str(exc)": PASSED_ON},
 }
-"""The raises that have no message on the page: file, beginning of the line, reason."""
+"""The raise statements without a message on the page. Each file maps the beginnings of its lines to the reason."""
 
 
 def test_the_page_lists_the_messages_of_the_code() -> None:
@@ -110,7 +110,7 @@ def test_all_errors_for_users_are_listed() -> None:
 
 
 def raises_without_a_message() -> Iterator[tuple[str, str]]:
-    """Yield file and line of each ``raise`` with a call whose message is not on the page."""
+    """Yield the file and the source line of each ``raise`` whose message is not on the page."""
     listed = {(found.path, found.line) for folder in PARTS.values() for found in find(folder)}
 
     def is_listed(path: Path, node: ast.AST) -> bool:
@@ -120,7 +120,7 @@ def raises_without_a_message() -> Iterator[tuple[str, str]]:
         lines = module.path.read_text(encoding="utf-8").splitlines()
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and not is_listed(module.path, node):
-                # The message may be in the function that returns the error.
+                # If a function creates the error, the message is in that function.
                 made = module.function(name_of(node.exc.func))
                 if made is None or not is_listed(made[0].path, made[1]):
                     yield str(module.path.relative_to(ROOT)), lines[node.lineno - 1].strip()
@@ -177,7 +177,7 @@ def test_each_message_is_a_sentence() -> None:
 
 
 def texts(code: str) -> list[str]:
-    """Return the messages of the only error that a function makes."""
+    """Return the messages of the only error that the function in ``code`` raises."""
     tree = ast.parse(code)
     module = Module(tree)
     [function] = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "f"]

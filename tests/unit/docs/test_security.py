@@ -1,4 +1,4 @@
-"""The security model names tests that exist."""
+"""Tests that the security model names only tests that exist."""
 
 from __future__ import annotations
 

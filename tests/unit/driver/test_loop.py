@@ -1,4 +1,4 @@
-"""The bridge between a notebook cell and the event loop: results, errors, interrupts."""
+"""Tests for the bridge between a notebook cell and the event loop: results, errors and interrupts."""
 
 import _thread
 import asyncio

@@ -1,4 +1,4 @@
-"""Output of many ranks: labels, and the folding of equal lines."""
+"""Tests for the output of many ranks: labels, and the folding of equal lines."""
 
 import random
 
@@ -182,7 +182,7 @@ def test_a_rank_that_joined_later_is_shown_too():
 
 
 class PlainFolder:
-    """A literal implementation of the folding rules. It takes time cubic in the number of ranks."""
+    """A direct implementation of the folding rules, for comparison. Its run time is cubic in the number of ranks."""
 
     def __init__(self, ranks):
         self.said = {rank: [] for rank in ranks}

@@ -1,4 +1,4 @@
-"""HTTP sessions that resolve names below localhost as browsers do, and keep each host's cookies apart."""
+"""Tests that HTTP sessions resolve names below localhost as browsers do, and keep each host's cookies apart."""
 
 import http.server
 import ssl
@@ -14,7 +14,7 @@ from tests.unit.hub.test_certificate import make_pair
 
 
 class Echo(http.server.BaseHTTPRequestHandler):
-    """A server that returns the host and cookies of each request. `/to/HOST` redirects to that host."""
+    """A server that responds with the host and cookies of each request. `/to/HOST` redirects to that host."""
 
     protocol_version = "HTTP/1.1"
 

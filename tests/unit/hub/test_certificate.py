@@ -1,4 +1,4 @@
-"""The certificate of the service `tls`, and the checks and messages of the container before it starts serving."""
+"""Tests for the certificate of the service `tls`, and for its container's checks and messages before it starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAY = dt.timedelta(days=1)
 
 
 def make_pair(folder: Path, *, days: int = 30, passphrase: bytes | None = None, names: Sequence[str] = NAMES) -> Path:
-    """Write a self-signed certificate for ``names`` that expires after ``days``, and its key."""
+    """Write a self-signed certificate for ``names`` and its key. The certificate expires in ``days`` days."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub.example.org")])
     end = dt.datetime.now(dt.UTC) + days * DAY
@@ -50,7 +50,7 @@ def make_pair(folder: Path, *, days: int = 30, passphrase: bytes | None = None, 
 
 
 def serve(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the container's entry point, with a command in place of the server."""
+    """Run the container's entry point with a command in place of the server."""
     code = "import pathlib, sys; from hub.tls import main; main(['echo', 'serving'], pathlib.Path(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(folder)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

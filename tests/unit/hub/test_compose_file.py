@@ -1,4 +1,4 @@
-"""Properties of every service in docker-compose.yml, read as YAML; `docker compose` itself is not used."""
+"""Tests for the services in docker-compose.yml. The file is read as YAML, without `docker compose`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The findings of `make doctor`; the tests with a real engine are in tests/docker/test_doctor.py."""
+"""Tests for the findings of `make doctor`. The tests with a real engine are in tests/docker/test_doctor.py."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
 
 
 def deployment(folder: Path, **settings: str) -> Deployment:
-    """A deployment folder of an operator, with valid secrets unless ``settings`` override them."""
+    """Return an operator's deployment folder, whose secrets are valid unless ``settings`` replace them."""
     (folder / "docker-compose.yml").write_text(COMPOSE)
     env = folder / ".env"
     env.touch(mode=0o600)
@@ -57,7 +57,7 @@ def bad(findings: Iterable[Finding]) -> list[tuple[Level, str]]:
 
 
 class Answers:
-    """A fake engine with prepared answers for some paths, and None for all others."""
+    """A fake engine that returns the prepared answers for their paths, and None for all other paths."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -81,7 +81,7 @@ def test_the_doctor_needs_no_package(tmp_path: Path) -> None:
     write_doctor(tmp_path / "doctor")
     deployment(tmp_path, FARANDOLE_ENGINE_SOCKET=str(tmp_path / "nowhere.sock"))
     environment = {"PATH": os.environ["PATH"]}
-    # -S hides site-packages: the doctor must not depend on packages that are installed for the tests.
+    # -S hides site-packages, because the doctor must not depend on packages that are installed for the tests.
     command = [sys.executable, "-I", "-S", str(tmp_path / "doctor")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stderr
@@ -197,7 +197,7 @@ def test_a_user_without_access_to_the_socket_gets_the_name_of_the_group(tmp_path
         "listener.bind(str(path))\n"
         "listener.listen()\n"
         "path.chmod(0)\n"
-        # The file's mode does not restrict root.
+        # File permissions do not restrict root, so root becomes an unprivileged user.
         "if os.geteuid() == 0: os.setuid(65534)\n"
         "try: SocketEngine(path).get('/version')\n"
         "except EngineError as exc: print(exc, exc.remedy)\n"
@@ -474,10 +474,10 @@ def test_state_on_the_disk_of_users_volumes_is_a_warning(tmp_path: Path) -> None
     assert here.level is Level.WARNING
     assert "a user who fills it stops the hub's database" in here.found
     assert "FARANDOLE_STATE_FOLDER" in here.remedy
-    # A folder that does not exist yet is treated like its parent.
+    # A folder that does not exist yet will be on its parent's disk.
     new = deployment(tmp_path, FARANDOLE_STATE_FOLDER=str(tmp_path / "state" / "hub"))
     assert check_state(new, Answers(), info).level is Level.WARNING
-    # /proc is never on the disk of a test's folder.
+    # /proc is never on the same disk as the folder of a test.
     elsewhere = deployment(tmp_path, FARANDOLE_STATE_FOLDER="/proc")
     assert check_state(elsewhere, Answers(), info).level is Level.OK
     volume = {"/volumes/farandole-state": {"Options": {"device": "/proc"}, "Mountpoint": str(tmp_path)}}
@@ -511,7 +511,7 @@ def test_a_swarm_with_homes_and_internet_needs_the_word_that_every_machine_has_t
 
 
 def listed(commands: Iterable[str]) -> str:
-    """Return the rules of DOCKER-USER that these commands create, in the format of `iptables -S`."""
+    """Return the rules of DOCKER-USER after these commands have run, in the format of `iptables -S`."""
     rules: list[str] = []
     for command in commands:
         insert = re.search(r"iptables -I DOCKER-USER (.*?)(; done|$)", command)
@@ -529,7 +529,7 @@ CLOSED = listed(closing_commands("10.213.0.0/16"))
 METADATA_ONLY = (
     "-A DOCKER-USER -s 10.213.0.0/16 -d 169.254.0.0/16 -p tcp -m tcp ! --dport 53 -j REJECT --reject-with x\n"
 )
-"""The rule that version 0.1.0 printed."""
+"""The rule that `make doctor` printed in version 0.1.0."""
 LOCKED = "-P INPUT ACCEPT\n-A INPUT -s 10.0.0.0/8 -p tcp -m tcp ! --dport 53 -m conntrack --ctstate NEW -j REJECT\n"
 ALL = ["private", "metadata", "own ports"]
 

@@ -1,4 +1,4 @@
-"""The filter in front of a fake engine that answers from a dictionary and records the requests it receives."""
+"""Tests for the filter, with a fake engine that answers from a dictionary and records the requests it receives."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ Client = TestClient[web.Request, web.Application]
 
 
 def body(**host: Any) -> dict[str, Any]:
-    """Return the body of a request as dockerspawner sends it."""
+    """Return the body of a request to create a container, as dockerspawner sends it."""
     return {
         "Image": IMAGE,
         "Cmd": ["farandole-server"],

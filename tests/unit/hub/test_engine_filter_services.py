@@ -1,4 +1,4 @@
-"""The filter admits only services with the structure that our spawner gives them."""
+"""Tests that the filter accepts only services with the structure that our spawner gives them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULES = Rules(deployment="swarm", homes=HOMES, shared_volumes=("mnist",), addres
 
 
 class FakeEngine:
-    """A fake engine that answers look-ups. The answers come from ``there``."""
+    """A fake engine that returns the object stored in ``there`` for a path, and a 404 error for all other paths."""
 
     there: dict[str, Any] = {  # noqa: RUF012 - nobody changes it
         "/networks/farandole-user-ada": {"Id": "net-id", "Name": "farandole-user-ada", "Labels": OURS},
@@ -46,7 +46,7 @@ class FakeEngine:
 
 
 def sent() -> dict[str, Any]:
-    """Return the body as the spawner sends it."""
+    """Return the body of a request to create a service, as the spawner sends it."""
     home = Mount(
         "/home/user",
         "farandole-home-ada",
@@ -77,7 +77,7 @@ def sent() -> dict[str, Any]:
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """Return the spawner's body with one value changed, or removed if ``value`` is None."""
+    """Return the spawner's request body with one value replaced. ``path`` holds the value's keys, joined by dots."""
     body = copy.deepcopy(sent())
     *where, last = path.split(".")
     found = body
@@ -234,7 +234,7 @@ async def test_without_a_shared_folder_no_volume_has_options() -> None:
 
 
 def making(**changes: Any) -> dict[str, Any]:
-    """Return the body of the container that makes a home's folder, as `shared_home` sends it through docker-py."""
+    """Return the request body for a container that creates a home's folder, as `shared_home` sends it via docker-py."""
     driver = {"Name": "local", "Options": HOMES.options("farandole-homes", "farandole")}
     whole = {
         "Type": "volume",
@@ -272,7 +272,7 @@ HOME = "farandole-home-ada:/home/user"
 @pytest.mark.parametrize(
     "changes",
     [
-        # A volume of that name would follow the link to the root folder of the machine.
+        # A volume of that name would follow the link and expose the machine's root folder.
         {"Entrypoint": ["ln", "-s", "/", "/homes/farandole-home-x"]},
         {"Entrypoint": None},
         {"Entrypoint": None, "Cmd": ["mkdir", "--parents", "--mode=700", FOLDER]},

@@ -1,4 +1,4 @@
-"""The command of the proxy follows from FARANDOLE_ORIGINS."""
+"""Tests that FARANDOLE_ORIGINS determines the command line of the proxy."""
 
 import pytest
 

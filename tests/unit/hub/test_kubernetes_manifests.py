@@ -1,4 +1,4 @@
-"""The manifests in hub/kubernetes: the access that they grant, and consistency with each other and the spawner."""
+"""Tests for the manifests in hub/kubernetes: the access they grant, and whether they fit each other and the spawner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spawner_config.settings import ROOT, Settings
 
 FOLDER = ROOT / "hub/kubernetes"
 SERVER = {"component": "singleuser-server", **ACCESS_LABELS}
-"""Labels of a user's pod; KubeSpawner sets the first one."""
+"""The labels of a user's pod. KubeSpawner sets the first label."""
 SERVER_PORT = 8888
 
 
@@ -63,7 +63,7 @@ def admits(spec: dict[str, Any], direction: str, peer: dict[str, str], port: int
 
 
 def _selects(each: dict[str, Any], peer: dict[str, str]) -> bool:
-    # A peer with only a namespaceSelector means all pods in those namespaces.
+    # A peer that has only a namespaceSelector selects all pods in those namespaces.
     labels = each.get("podSelector", {}).get("matchLabels", {})
     return "ipBlock" not in each and labels.items() <= peer.items()
 
@@ -140,7 +140,7 @@ def test_the_way_to_the_internet_leaves_out_what_the_doctors_rules_do() -> None:
     (rule,) = one("NetworkPolicy", "servers-to-the-internet")["spec"]["egress"]
     excepted = [ip_network(each) for each in rule["to"][0]["ipBlock"]["except"]]
     assert set(PRIVATE) <= set(excepted)
-    # No rule admits IPv6 addresses.
+    # All ranges are IPv4, so no rule admits IPv6 addresses.
     assert {ip_network(peer["ipBlock"]["cidr"]).version for peer in rule["to"]} == {4}
 
 
@@ -290,7 +290,8 @@ def test_the_proxy_routes_by_host_as_the_hub_expects() -> None:
     proxy, hub = (pods()[name]["spec"]["containers"][0] for name in ("proxy", "hub"))
     assert proxy["args"][:4] == ["python", "-m", "hub.host_routing", "configurable-http-proxy"]
     (origins,) = (each["valueFrom"]["secretKeyRef"] for each in proxy["env"] if each["name"] == "FARANDOLE_ORIGINS")
-    # Both use this file. It is not the settings file, because a change of settings must not restart the proxy.
+    # The hub and the proxy read this variable from a separate secret, because a change of the other settings must not
+    # restart the proxy.
     assert origins == {"name": "proxy-token", "key": "FARANDOLE_ORIGINS", "optional": True}
     assert {"secretRef": {"name": "proxy-token"}} in hub["envFrom"]
     (values,) = read("values.yaml")

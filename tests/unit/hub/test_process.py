@@ -1,4 +1,4 @@
-"""Waiting for a hub on this machine."""
+"""Tests for waiting until a hub on this machine is ready."""
 
 import http.server
 import threading
@@ -10,7 +10,7 @@ from spawner_config.origins.hosts import PublicAddress
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """A server that answers only on the hub's own host, as the hub does."""
+    """A server that answers health checks only at the hub's own host, as the hub does."""
 
     def do_GET(self):
         own = (self.headers["Host"], self.path) == (f"hub.test:{self.server.server_port}", "/hub/health")

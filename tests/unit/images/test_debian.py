@@ -1,4 +1,4 @@
-"""The package source of the images' Debian packages, and the comparison of these packages with the recorded ones."""
+"""Tests for the package sources of the images, and for the comparison of Debian packages with the recorded packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JupyterLab extension is built once for the same sources, and the wheel installs it where JupyterLab looks."""
+"""Tests that the JupyterLab extension is built only if its sources change, and that the wheel contains it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if sys.argv[1:3] == ["run", "build"]:
 
 
 class Checkout:
-    """A checkout with one source, and an npm that only records its arguments."""
+    """A checkout with a few source files, and a fake npm that records its arguments."""
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self.lab, self.calls = folder / "extension" / "labextension", folder / "calls"
@@ -50,7 +50,7 @@ class Checkout:
         self.environment = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(cache)}
 
     def build(self, *arguments: str) -> list[str]:
-        """Run the build and return the commands that npm received."""
+        """Run the build, and return the commands that npm received."""
         self.calls.unlink(missing_ok=True)
         command = [sys.executable, str(self.lab / "build.py"), *arguments]
         subprocess.run(command, check=True, env=self.environment, timeout=60)

@@ -1,4 +1,4 @@
-"""The database of a hub, for the tests of accounts and tokens."""
+"""A fixture with a hub's database, for the tests of accounts and tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Session]:
-    """A session of a new database."""
+    """A session on a new, empty hub database."""
     session = orm.new_session_factory(f"sqlite:///{tmp_path}/hub.sqlite")()
     yield session
     session.close()

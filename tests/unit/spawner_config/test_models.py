@@ -1,4 +1,4 @@
-"""The models of settings and tables: every value that can be wrong has a description for its error."""
+"""Tests for the models of settings and tables. Every field that can be invalid has a description for its error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spawner_config.swarm.settings import SwarmTable
 TABLES = (Limits, PodNeeds, Profile, ProfilesFile, SwarmTable)
 VARIABLES = (DockerSettings, IdleLimits, KubernetesSettings, Rules)
 NEVER_WRONG = {"name", "gpu_image", "shares", "home_class", "gpu_kind", "homes", "shared_volumes"}
-"""Variables that accept any text, or that are not read as variables."""
+"""Fields that need no description, because they accept any text or are not read from a variable."""
 
 
 @pytest.mark.parametrize("model", [*TABLES, *VARIABLES])

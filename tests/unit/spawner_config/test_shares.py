@@ -16,7 +16,7 @@ SHARES = Shares(data=parse_data("mnist:/data/mnist", "farandole"), folders=parse
 
 
 class FakeEngine:
-    """A fake engine that records the existing volumes, and the containers that were created and removed."""
+    """A fake engine that stores volumes and their labels, and records which containers were created and removed."""
 
     def __init__(self, *volumes: str) -> None:
         self.volumes = set(volumes)
@@ -25,7 +25,7 @@ class FakeEngine:
         self.labels: dict[str, dict[str, str] | None] = {}
 
     def create_volume(self, name: str, *, labels: dict[str, str]) -> dict[str, Any]:
-        """Create a volume, or return the one that exists, as an engine does."""
+        """Create a volume, or return the existing volume with this name, as an engine does."""
         if name not in self.volumes:
             self.volumes.add(name)
             self.labels[name] = labels
@@ -126,7 +126,7 @@ def test_a_home_carries_the_full_name_of_its_user() -> None:
 
 
 def test_the_home_of_another_user_is_refused_with_the_remedy() -> None:
-    """The other user may have been deleted, because homes are kept after that."""
+    """The home's owner may have been deleted, because homes are kept when their users are deleted."""
     engine = FakeEngine()
     claim(engine, "ada@example.org")
     with pytest.raises(
@@ -144,7 +144,7 @@ def test_a_profile_can_have_some_of_the_data_sets() -> None:
     shares = Shares(data=parse_data("mnist:/data/mnist,web:/data/web", "farandole"))
     shared = SharedVolumes(FakeEngine("web"), shares, name="farandole")  # type: ignore[arg-type]
     assert shared.binds("ada", set(), ["web"]) == {"web": {"bind": "/data/web", "mode": "ro"}}
-    # The other data set is missing, but this profile does not use it.
+    # The data set mnist is missing, but this profile does not use it.
     asyncio.run(shared.ensure("ada", set(), ["web"], image="farandole-notebook:1", network="farandole-user-ada"))
     with pytest.raises(SharedVolumeError, match="mnist"):
         asyncio.run(shared.ensure("ada", set(), None, image="farandole-notebook:1", network="farandole-user-ada"))

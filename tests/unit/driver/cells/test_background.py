@@ -1,4 +1,4 @@
-"""Runs in the background: how they end, what they print, and how a driver detaches from them."""
+"""Tests for runs in the background: how they end, what they print, and how a driver detaches from them."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def fail(run, exc, ended=None):
 
 
 class Cell:
-    """A cell that prints a line and ends when the test sets `end`."""
+    """A cell that prints a line, and ends when the test sets `end`."""
 
     def __init__(self, background):
         self.end = asyncio.Event()
@@ -136,7 +136,7 @@ async def test_a_slow_volume_does_not_block_the_loop_at_the_end(run, monkeypatch
     background, cell = await begun(run)
     cell.end.set()
     async with asyncio.timeout(30):
-        # The loop must not block while the run's files are being closed.
+        # The event loop must not block while the run's files are being closed.
         while not writes.is_set():
             await asyncio.sleep(0.01)
     may_end.set()

@@ -1,4 +1,4 @@
-"""A training cell keeps its cluster busy from the request to the last reply."""
+"""Tests that a training cell keeps its cluster busy from the request until the last reply."""
 
 import _thread
 import asyncio
@@ -23,7 +23,7 @@ def ignore(*_):
 
 
 class InterruptedStore(RunStore):
-    """A store that calls `meanwhile` while a run is being created."""
+    """A store that calls `meanwhile` while it is creating a run."""
 
     meanwhile = staticmethod(ignore)
 
@@ -34,7 +34,7 @@ class InterruptedStore(RunStore):
 
 
 class Cluster:
-    """A cluster of two stub ranks on a separate event loop, with a runner for cells."""
+    """A cluster of two stub ranks, whose event loop runs in a separate thread, and a runner for training cells."""
 
     def __init__(self, folder):
         self.loop = LoopThread()
@@ -54,12 +54,12 @@ class Cluster:
         return self.core.group.kernels
 
     def end_cells(self):
-        """Let the cells of all ranks end, including cells that have not begun."""
+        """End the cells of all ranks. Cells that have not started yet will end immediately."""
         for rank in self.ranks:
             self.loop.loop.call_soon_threadsafe(rank.over.set)
 
     def interrupt(self):
-        """Interrupt the cell for which the main thread waits, and return once the cell's task is being cancelled."""
+        """Interrupt the main thread, which is waiting for a cell, and wait until the cell's task is being cancelled."""
         _thread.interrupt_main()
         give_up = time.monotonic() + 30
         while not any(task.cancelling() for task in asyncio.all_tasks(self.loop.loop)):
@@ -69,7 +69,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    # An interrupt waits this long for a cell that is about to begin; here none begins.
+    # An interrupt waits this long for a cell that is about to begin, but no cell begins in these tests.
     monkeypatch.setattr(core, "BEGIN_SECONDS", 0.1)
     cluster = Cluster(tmp_path)
     yield cluster
@@ -98,7 +98,7 @@ def test_a_scale_waits_for_the_cell_whose_run_is_being_created(cluster, detach):
 
 @pytest.mark.parametrize("detach", [False, True])
 def test_a_run_is_watched_before_its_cell_starts(cluster, detach):
-    """Watchers that start later would miss the first reports, and TensorBoard's event files would lack these."""
+    """A watcher that starts later would miss the first reports, so TensorBoard's event files would lack them."""
     threads = []
 
     def watch(run):
@@ -126,7 +126,7 @@ def test_a_run_that_cannot_be_watched_ends(cluster, detach):
 
 @pytest.mark.parametrize("detach", [False, True])
 def test_an_interrupt_while_a_run_is_being_created_ends_the_run(cluster, detach):
-    """The thread that creates the run on a slow volume cannot be stopped."""
+    """The thread that creates the run cannot be stopped, so the interrupt has to end the run after its creation."""
     cluster.store.meanwhile = cluster.interrupt
     with pytest.raises(KeyboardInterrupt):
         cluster.training.train(TrainRequest(code="x"), detach=detach)

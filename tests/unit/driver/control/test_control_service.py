@@ -1,4 +1,4 @@
-"""Other processes change a cluster while its driver is busy. The workers are stubs that start on command."""
+"""Tests that other processes can change a cluster while its driver is busy. The workers are stubs."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ DEADLINE = 60
 
 
 class Cluster:
-    """A cluster with a control service."""
+    """A cluster with a control service and stub workers, which start when the test allows it."""
 
     def __init__(self, folder):
         self.hub = Hub()
@@ -35,7 +35,7 @@ class Cluster:
 
     @asynccontextmanager
     async def cell(self):
-        """Run a cell on the first worker, and yield the cell's task."""
+        """Run a cell on the first worker, yield the cell's task, and wait until the cell ends."""
         task = asyncio.create_task(
             self.core.run(Cell(code="x", sink=lambda *_: None), None, lambda _: None), name="the cell"
         )

@@ -1,4 +1,4 @@
-"""A driver's mailbox: the status file, requests and answers, and mailboxes of drivers that have ended."""
+"""Tests for a driver's mailbox: its status file, requests and answers, and the mailboxes of drivers that have ended."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ DEADLINE = 60
 
 
 class Core:
-    """A cluster of two workers, with the attributes that the mailbox reads."""
+    """The part of a cluster that the mailbox uses. The cluster has one worker with one rank."""
 
     name, backend, ended, busy = "c", "torch", "", False
 
@@ -68,7 +68,7 @@ def core(tmp_path):
 
 @asynccontextmanager
 async def led(core):
-    """Run the cluster's mailbox. Yield a function that waits until the status meets a condition and returns it."""
+    """Serve the cluster's mailbox. Yield a function that waits for a status that meets a condition, and returns it."""
     store, messages = core.training.store.folder, []
     leading = ControlService(
         core, core.training, local=False, origin=Origin(notebook="/home/n.ipynb"), progress=messages.append

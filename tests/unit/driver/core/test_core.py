@@ -1,4 +1,4 @@
-"""Cells on a cluster that has no ranks at the moment, and on a cluster whose workers start and stop."""
+"""Tests for cells on a cluster that currently has no ranks, and on a cluster whose workers start and stop."""
 
 import asyncio
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ def core():
 
 
 class Stopped:
-    """An elastic cell whose ranks are all lost; it ends when it is stopped."""
+    """An elastic cell that has lost all its ranks, and runs until it is stopped."""
 
     def __init__(self):
         self.begun, self.over = asyncio.Event(), asyncio.Event()
@@ -83,7 +83,7 @@ async def test_a_cluster_is_busy_while_a_cell_has_no_rank_yet(core):
         assert core.busy
         check = asyncio.create_task(core.check(lambda _: None))
         done, _ = await asyncio.wait([check], timeout=0.1)
-        # A second, concurrent check would start the same kernels.
+        # Two checks at the same time would start the same kernels.
         assert not done
         check.cancel()
     assert not core.busy
@@ -95,7 +95,7 @@ async def test_a_cell_can_start_right_after_a_run_is_stopped(core):
     async def run():
         async with core._cell:
             await core.lead(cell)
-            for _ in range(5):  # The loop needs several iterations to end the cell.
+            for _ in range(5):  # The event loop needs several iterations to end the cell.
                 await asyncio.sleep(0)
 
     running = asyncio.create_task(run())
@@ -107,7 +107,7 @@ async def test_a_cell_can_start_right_after_a_run_is_stopped(core):
 
 
 class Cluster:
-    """Workers that start and stop immediately."""
+    """The workers of a cluster. They start immediately, and stop when the test sets `may_stop`."""
 
     def __init__(self, core, workers):
         self.group = core.group

@@ -1,4 +1,4 @@
-"""A cluster keeps running workers, and replaces all lost workers at the same time."""
+"""Tests that a cluster keeps the workers that are running, and replaces all lost workers at the same time."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from farandole.exceptions import WorkerStartError
 
 
 class Server(Worker):
-    """A worker that refuses the first requests, and cannot start kernels if it is `full`."""
+    """A worker that refuses the first ``refuses`` requests. If it is ``full``, replacing one of its kernels fails."""
 
     def __init__(self, name, *, refuses=0, present=True, full=False):
         super().__init__(name=name, url="", token="", session=None, presence=self.listed)
@@ -48,7 +48,7 @@ class Source:
 
 
 class Staffed(WorkerPool):
-    """WorkerPool whose kernels need no connection, and whose workers start at once."""
+    """A WorkerPool whose workers start immediately, and whose kernels need no connection."""
 
     def __init__(self, *servers):
         self.source = Source()
@@ -119,7 +119,7 @@ async def test_a_worker_without_room_is_reported_after_the_others_are_complete()
 
 
 class Many(Source):
-    """A source of many workers that records how many of them are identified at the same time."""
+    """A source of many workers. It records the largest number of workers that were identified at the same time."""
 
     def __init__(self):
         super().__init__()
@@ -143,7 +143,7 @@ class Newcomer(Server):
 
 
 class Unconnected(WorkerPool):
-    """WorkerPool whose kernels need no connection."""
+    """A WorkerPool whose kernels need no connection."""
 
     async def _kernel(self, worker, slot, kernel_id=None, idle_seconds=0.0):
         return RankKernel(worker, f"new-{slot}", slot=slot)
@@ -159,7 +159,7 @@ async def test_hundreds_of_new_workers_are_identified_a_few_at_a_time_and_in_ord
 
 
 class Opened(RankKernel):
-    """A kernel that needs no connection and records that it was closed."""
+    """A kernel that needs no connection, and records whether it was closed."""
 
     closed = False
 
@@ -168,7 +168,7 @@ class Opened(RankKernel):
 
 
 class Starting(WorkerPool):
-    """WorkerPool with three servers: one starts, one starts some of its ranks, and then the last one fails."""
+    """A WorkerPool with three servers. All ranks of the first and some of the second start before the third fails."""
 
     def __init__(self, *servers):
         self.source = Source()
@@ -193,7 +193,7 @@ class Starting(WorkerPool):
     async def _kernel(self, worker, slot, kernel_id=None, idle_seconds=0.0):
         if slot and worker is self.servers[1]:
             self.up.set()
-            # This kernel is still starting when the other worker breaks down.
+            # This kernel is still starting when the third server fails.
             await asyncio.Event().wait()
         self.opened.append(Opened(worker, f"new-{slot}", slot=slot))
         return self.opened[-1]

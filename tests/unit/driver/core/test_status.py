@@ -1,4 +1,4 @@
-"""The sentence that says when an idle worker will be stopped."""
+"""Tests for the status of an idle worker, which says when the worker will be stopped."""
 
 from datetime import datetime
 

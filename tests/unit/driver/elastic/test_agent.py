@@ -1,4 +1,4 @@
-"""The agent of an elastic run, tested with fake ranks: lost, new and removed ranks, and errors."""
+"""Tests for the agent of an elastic run with fake ranks: lost, new and removed ranks, and errors."""
 
 import asyncio
 

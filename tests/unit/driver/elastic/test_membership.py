@@ -1,4 +1,4 @@
-"""Calls on the ranks of an elastic run, and how its ranks are gathered or killed."""
+"""Tests for calls on the ranks of an elastic run, and for how these ranks are gathered or killed."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""How waiting ranks form the next world, and what happens if they cannot."""
+"""Tests for how waiting ranks form the next world, and what happens if they cannot form it."""
 
 import pytest
 from farandole.driver.options import Elastic

@@ -1,4 +1,4 @@
-"""New ranks of an elastic run, failed attempts to join, and workers that stop after their ranks have left."""
+"""Tests for new ranks of an elastic run, failed attempts to join, and workers that stop after their ranks have left."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""An elastic run ends after repeated failures without progress."""
+"""Tests that an elastic run ends after repeated failures without progress."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ TORN = (
     "RuntimeError: [/a/long/way/to/its/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4066. "
     "This is typically caused by a remote worker crashing. Check the logs of the remote worker."
 )
-"""An error of Gloo, which begins with its source line."""
+"""A Gloo error message, which begins with the line of source code that raised the error."""
 
 
 async def test_a_notice_shows_the_error_of_a_library_without_its_source_line():
@@ -42,7 +42,7 @@ async def test_failures_without_a_commit_in_between_end_the_run():
 
 
 async def lose_all(host, times, commits_of):
-    """Kill the only rank repeatedly. Each new rank has a memory checkpoint."""
+    """Kill the only rank ``times`` times. ``commits_of`` returns the commits in each new rank's memory checkpoint."""
     for number in range(times):
         fresh = Rank(10 + number)
         fresh.commits = commits_of(number)

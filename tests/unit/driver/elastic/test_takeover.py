@@ -1,4 +1,4 @@
-"""An elastic run that another driver takes over."""
+"""Tests for an elastic run that another driver takes over."""
 
 from farandole.driver.elastic.takeover import missing
 

@@ -1,4 +1,4 @@
-"""The errors of many ranks become a single exception."""
+"""Tests that the errors of many ranks are combined into a single exception."""
 
 import pytest
 from farandole.driver.kernels.errors import rank_error

@@ -1,4 +1,4 @@
-"""Ranks are recovered one by one; a failure of one does not affect the others."""
+"""Tests that each rank is interrupted and recovered independently, so one rank's failure does not affect the others."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ class Prompt(Unreachable):
 
 
 class Rank(RankKernel):
-    """A rank whose cell runs until the rank is interrupted or reported dead."""
+    """A rank whose cell runs until the rank is interrupted or marked as dead."""
 
     async def execute(self, _code, **_options):
         waits = [asyncio.create_task(self._dies())]
@@ -60,7 +60,7 @@ async def test_an_unreachable_worker_does_not_delay_other_ranks():
 
 
 class Counted(Prompt):
-    """A worker that counts how often its rank was interrupted."""
+    """A worker that counts how many times its rank was interrupted."""
 
     interrupts = 0
 
@@ -73,7 +73,7 @@ class Counted(Prompt):
 
 
 class Leaver(Rank):
-    """A rank that leaves the world as soon as it is asked to."""
+    """A rank that leaves the world immediately when asked, and counts how many times it was asked."""
 
     left = 0
 
@@ -98,7 +98,7 @@ async def test_hundreds_of_ranks_are_released_once_each_if_one_fails():
 
 
 class Late(Counted):
-    """A worker whose rank ends its cell only after a second interrupt."""
+    """A worker whose rank ends its cell only after the second interrupt."""
 
     async def interrupt_kernel(self, kernel_id):
         self.interrupts += 1

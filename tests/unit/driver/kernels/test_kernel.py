@@ -1,4 +1,4 @@
-"""The connection to a rank's kernel over a fake websocket: replies, output, journals and deaths."""
+"""Tests for the connection to a rank's kernel over a fake websocket: replies, output, journals and deaths."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.unit.driver.workers.test_source import served
 
 
 class FakeKernel:
-    """A worker with one kernel; `answer` maps each request to a list of (channel, type, content, buffers)."""
+    """A fake worker with one kernel. `answer` returns the replies to a request as (channel, type, content, buffers)."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -99,7 +99,7 @@ async def test_an_execution_ends_with_its_reply_and_idle_in_any_order(order):
 async def test_output_goes_to_the_sink_before_the_end():
     seen = []
     output = ("iopub", "stream", {"name": "stdout", "text": "hi\n"})
-    # The reply on the shell channel may overtake output on iopub, but the idle status cannot.
+    # The reply on the shell channel may arrive before output on iopub, but the idle status arrives after all output.
     async with connected(always(OK, output, IDLE)) as (kernel, _):
         await kernel.execute("print('hi')", sink=lambda *message: seen.append(message))
     assert seen == [(3, "stream", {"name": "stdout", "text": "hi\n"}, None)]
@@ -232,7 +232,7 @@ async def test_errors_name_missing_and_disconnected_kernels():
 
 
 class RecordingKernel(FakeKernel):
-    """A kernel whose worker keeps a journal. After the websocket is cut, messages are only in the journal."""
+    """A kernel whose worker keeps a journal. While the websocket is disconnected, messages are only in the journal."""
 
     def __init__(self):
         super().__init__(lambda header, content: ())
@@ -270,7 +270,7 @@ class RecordingKernel(FakeKernel):
         return answer
 
     async def say(self, channel, kind, content, *, live):
-        """Add a message to the journal, and send it to the driver if ``live``."""
+        """Add a message to the journal, and also send it over the websocket if ``live``."""
         cell = next(message for message, part in self.marks.items() if part == "cell")
         metadata = {RECORD_NUMBER: len(self.recorded) + 1, RECORD_RUN: "r"}
         parts = [json.dumps(part).encode() for part in ({"msg_type": kind}, {"msg_id": cell}, metadata, content)]
@@ -282,7 +282,7 @@ class RecordingKernel(FakeKernel):
 
 @asynccontextmanager
 async def recorded_run(presence):
-    """Yield a kernel, its fake, the output, and the execution of a run's cell that has printed 0 and 1."""
+    """Yield a kernel, its fake worker, the list of outputs, and the task of a cell that has printed 0 and 1."""
     fake, seen = RecordingKernel(), []
     runner = web.AppRunner(fake.application(), shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()

@@ -1,4 +1,4 @@
-"""A silent rank is reported once when it stops answering, and once when it answers again."""
+"""Tests that a silent rank is reported once when it stops answering, and once when it answers again."""
 
 import asyncio
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from farandole.driver.kernels.replies import Reply
 
 
 class Rank(RankKernel):
-    """A rank that answers pings while `answers` is set."""
+    """A rank that answers pings only while `answers` is set."""
 
     def __init__(self, number):
         super().__init__(SimpleNamespace(name=f"c-w{number}"), f"kernel-{number}", slot=0)
@@ -45,7 +45,7 @@ async def test_a_silent_rank_is_reported_once_and_again_when_it_answers():
     watch = await watched(ranks, notices)
     await until(lambda: notices)
     asked = ranks[0].asked
-    # The silent rank does not delay the other one, and is reported only once.
+    # The silent rank does not delay pings to the other rank, and is reported only once.
     await until(lambda: ranks[0].asked > asked + 5)
     [silent] = notices
     assert silent.startswith("rank 1 (worker c-w1) has not answered for 0.06 s: it hangs, its process is stopped, or ")
@@ -69,7 +69,8 @@ async def test_a_rank_is_reported_before_it_is_given_up():
 async def test_a_silence_is_reported_soon_after_half_the_time():
     rank, notices = Rank(0), []
     watch = asyncio.create_task(Liveness(lambda: [rank], notices.append, seconds=6, give_up=lambda _: None).run())
-    # A check every third of the timeout would report up to a third too late. Timers fire in order even under load.
+    # If ranks were checked only every third of the timeout, a report would come up to a third too late.
+    # Timers fire in order even under load, so the test is reliable on a busy machine.
     await asyncio.sleep(1.9)
     for _ in range(5):
         await asyncio.sleep(0)

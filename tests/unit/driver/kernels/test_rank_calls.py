@@ -1,4 +1,4 @@
-"""The driver's stubs for calls on ranks match the functions that ranks execute."""
+"""Tests that the driver's stubs for calls on ranks match the functions that the ranks execute."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""A batch of messages is delivered only to its target: the run that it names, `%pull` or the elastic run."""
+"""Tests that a batch of messages is delivered only to its target: the run that it names, `%pull` or the elastic run."""
 
 import pytest
 from farandole.driver.kernels.kernel import RankKernel
@@ -82,7 +82,7 @@ def test_an_elastic_run_receives_the_messages_of_its_ranks_too(router, runs, ker
 
 
 def test_a_batch_from_a_journal_reaches_only_its_run(router, runs):
-    """The rank of the journal may be lost, and a member that no longer exists must not join the elastic run."""
+    """The rank that wrote the journal may be lost, and a lost rank must not join the elastic run."""
     router.elastic = elastic = Listener()
     router.to_run(0, batch(runs[0].id, RESULT), [], ("k", 1))
     assert elastic.heard == []

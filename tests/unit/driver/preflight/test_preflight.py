@@ -1,4 +1,4 @@
-"""The faults and outliers that the check finds in made-up measurements, and the messages for users."""
+"""Tests for the faults and outliers that the check finds in invented measurements, and for the messages to users."""
 
 from dataclasses import replace
 
@@ -76,7 +76,7 @@ def test_a_missing_package_counts_as_another_version():
     ],
 )
 def test_a_shortage_of_one_rank_is_one_fault_with_its_name(changes, words):
-    # Real clocks always differ slightly.
+    # Add a small offset to all clocks, because real clocks always differ slightly.
     [fault] = machine_faults([replace(rank, skew=rank.skew + 0.001) for rank in ranks(3, 1, **changes)])
     assert words in fault
     assert "c-w1" in fault
@@ -155,7 +155,7 @@ def test_each_pair_is_measured_once_and_each_node_once_per_round(nodes):
 
 
 def links(count, odd=(), *, local=False, **changes):
-    """Return links between all ranks with typical values for gigabit Ethernet. ``odd`` changes some of them."""
+    """Return links between all pairs of ranks, as on gigabit Ethernet. ``changes`` apply to the pairs in ``odd``."""
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     usual = {"latency": 0.0001, "bandwidth": 118e6, "local": local}
     return [Link(first=i, second=j, **(usual | (changes if (i, j) in odd else {}))) for i, j in pairs]

@@ -1,4 +1,4 @@
-"""The measurements of the check with a fake group of ranks, some of which fail."""
+"""Tests for the measurements of the check, with a fake group of ranks in which some ranks fail."""
 
 import json
 
@@ -29,7 +29,7 @@ DESCRIBED = {
 
 
 class Group:
-    """Ranks whose answers come from a table, indexed by the name of the called function."""
+    """Fake ranks whose answers are looked up in a table by the name of the called function."""
 
     def __init__(self, count, clock, **answers):
         self.kernels = list(range(count))
@@ -59,7 +59,7 @@ class Group:
 
 @pytest.fixture
 def time(monkeypatch):
-    """A driver's clock by which round trips take 4, 2 and 6 s. A rank reads its clock halfway, and is 100 s ahead."""
+    """A fake clock of the driver, with round trips of 4, 2 and 6 s. The ranks' clocks are 100 s ahead of it."""
 
     class Time:
         def __init__(self):
@@ -76,7 +76,7 @@ def time(monkeypatch):
             trip = self.trips.pop(0) if self.trips else 6.0
             middle = self.now + trip / 2
             self.now += trip
-            # Only the fastest round trip is symmetric.
+            # Only in the fastest round trip does the rank read its clock exactly halfway.
             return middle + 100 + (0 if trip == 2 else 1)
 
     time = Time()

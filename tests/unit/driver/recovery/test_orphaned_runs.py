@@ -1,4 +1,4 @@
-"""Journals that no driver has read to the end, and how a driver restores such a run after its workers are gone."""
+"""Tests for journals that no driver has read to the end, and for restoring such a run after its workers are gone."""
 
 import asyncio
 import fcntl
@@ -28,7 +28,7 @@ LATE = {"status": "error", "ename": "ValueError", "evalue": "late", "traceback":
 
 
 class Owner:
-    """The connection of a rank, whose driver has disconnected unless `has_driver`."""
+    """The connection to a rank. Its driver has disconnected unless `has_driver` is true."""
 
     def __init__(self, has_driver=False):
         self.has_driver = has_driver
@@ -44,7 +44,7 @@ def store(tmp_path):
 
 @pytest.fixture(params=["positions", "no positions"])
 def run(store, request):
-    """A run of two ranks whose driver was killed after step 0 of each. Older drivers did not write positions."""
+    """A run of two ranks whose driver was killed after step 0. Older drivers did not record positions."""
     run = store.create(code="x", backend="none", cluster="c", size=2, workers=["c-w0", "c-w1"], name="long")
     for rank in range(2):
         run.add_records(rank, reported(rank, 0), position=(f"kernel-{rank}", 1))
@@ -82,7 +82,7 @@ def message(kind, content, request):
 
 
 def said(records, run, rank, *, steps=3, reply=OK, owner=None, elastic=None):
-    """Record all messages of a rank's part in a run, and return the journal, which has not ended."""
+    """Record the messages that a rank sends during a run, and return the journal, which has not ended yet."""
     owner, kernel = owner or Owner(), f"kernel-{rank}"
     for part in Part:
         mark = {"run": run.id, "part": part, "rank": rank, "about": about(run, elastic)}
@@ -104,7 +104,7 @@ def said(records, run, rank, *, steps=3, reply=OK, owner=None, elastic=None):
 
 
 def leave(folder, run, *ranks, **options):
-    """Have the worker of these ranks record them to the end without a driver, then stop."""
+    """Record these ranks to the end of the run without a driver, and persist the journals as a stopping worker does."""
 
     folder.mkdir(exist_ok=True)
 
@@ -299,7 +299,7 @@ def test_a_journal_of_wrong_types_hides_no_other_run(store, run, tmp_path, chang
 
 
 def frame(*parts, count=None, offsets=None):
-    """Return a persisted message with these parts, or with a count and offsets that do not fit them."""
+    """Return a message as stored in a journal, or one with a damaged header if ``count`` and ``offsets`` are given."""
     own = serialize_msg_to_ws_v1([json.dumps(part).encode() for part in parts], "shell")
     data = own if count is None else count.to_bytes(8, "little") + b"".join(n.to_bytes(8, "little") for n in offsets)
     return len(data).to_bytes(4, "big") + data

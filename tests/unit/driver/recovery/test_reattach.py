@@ -1,4 +1,4 @@
-"""Which recorded runs a driver takes over, and how it treats ranks without a journal."""
+"""Tests for the recorded runs that a driver takes over, and for how it treats ranks without a journal."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def found(run, worker, *, ended=None, led=False, ranks=(0, 1)):
 
 
 def as_if_its_driver_was_killed(run):
-    """Record a process that has ended as the run's driver in run.json."""
+    """Change run.json so that the run's driver is a process that has ended."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     path = run.folder / "run.json"
@@ -72,7 +72,7 @@ async def test_a_recently_killed_driver_does_not_lead(store, run, worker):
 
 
 def as_if_another_process_leads(run):
-    """Record the parent of this process, which is running, as the run's driver in run.json."""
+    """Change run.json so that the run's driver is the parent of this process, which is still running."""
     path = run.folder / "run.json"
     info = json.loads(path.read_text())
     parent = psutil.Process().parent()
@@ -81,7 +81,7 @@ def as_if_another_process_leads(run):
 
 
 class Server:
-    """A worker whose journal answers ``times`` requests that it has no reader, and later ones that it has one."""
+    """A worker whose journal has no reader in the first ``times`` answers, and has a reader in later answers."""
 
     name = "c-w0"
 
@@ -118,7 +118,7 @@ async def test_a_rank_without_a_journal_is_dead_and_its_files_keep_its_output(st
     assert half.missing == [1]
     run.let_go()
     with (run.folder / "logs/rank-1.log").open("a") as log:
-        log.write("its last words")  # no journal holds them, so they stay
+        log.write("its last words")  # No journal has this line, so it must stay in the log.
     again = restore_run(half, store, write=True)
     assert again.dataframe()["rank"].tolist() == [0, 1]
     assert again.ranks()[1].log.lines() == ["line 0", "its last words"]
@@ -132,7 +132,7 @@ async def test_a_rank_without_a_journal_is_dead_and_its_files_keep_its_output(st
 
 
 class LongRecord(Worker):
-    """A worker whose journal ends although the connection stays open, as behind a proxy."""
+    """A worker that sends its whole journal but keeps the connection open, as may happen behind a proxy."""
 
     def __init__(self, said):
         super().__init__(name="c-w0", url="", token="", session=None)
@@ -169,7 +169,7 @@ async def test_a_dead_ranks_journal_is_read_without_waiting_for_more(monkeypatch
     worker, output = LongRecord(said=20), []
     reader, seen = reader_of(worker), RankKernel(worker, "k", slot=0)
     reading = asyncio.create_task(reader.read(lambda *said: output.append(said[2]["text"]), seen))
-    # The websocket reports the death before the journal has been read.
+    # The websocket reports the rank's death before the journal has been read.
     seen.mark_dead("killed by signal 9 (SIGKILL)")
     async with asyncio.timeout(60):
         reply = await reading

@@ -1,4 +1,4 @@
-"""A driver reaches a hub with a host for each user, although Python does not resolve names below localhost."""
+"""Tests that a driver reaches the hosts of all users, although Python does not resolve names below localhost."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ URL = "http://ada.hub.localhost:8000/user/ada/main-w0/"
 
 
 class Proxy:
-    """A proxy that routes by host like the hub's proxy, and redirects all other requests to the hub's own host."""
+    """A fake of the hub's proxy. It routes requests by host, and redirects unknown requests to the hub's own host."""
 
     def __init__(self):
         self.hosts = []
@@ -58,7 +58,7 @@ async def test_servers_connect_to_the_proxy_and_name_the_public_host(monkeypatch
         monkeypatch.setenv("FARANDOLE_HUB_URL", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret")
         monkeypatch.setenv("JUPYTERHUB_HOST", PUBLIC)
-        # The panel attaches to a cluster with the address that its own client uses.
+        # When the panel attaches to a cluster, it passes the address that its own client uses.
         for given in (None, f"http://127.0.0.1:{port}"):
             [worker] = await HubWorkers.from_environment(given, None, session).find("main")
             assert worker.url == f"http://127.0.0.1:{port}/user/ada/main-w0/"
@@ -108,7 +108,7 @@ async def test_the_hubs_redirect_in_place_of_a_worker_is_not_followed():
         (Address.of("http://proxy:8000", PUBLIC), URL, "http://proxy:8000/user/ada/main-w0/", "ada.hub.localhost:8000"),
         (Address.of("http://proxy:8000"), "/user/ada/main-w0/", "http://proxy:8000/user/ada/main-w0/", ""),
         (Address.of("https://hub.test/"), "https://ada.hub.test/user/ada/x", "https://ada.hub.test/user/ada/x/", ""),
-        # A hub with a public address and without hosts for users
+        # This hub has a public address, but no hosts for users.
         (Address.of("http://proxy", "https://hub.test"), "/user/ada/x/", "http://proxy/user/ada/x/", "hub.test"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`HubWorkers` and `HubClient` against a fake of the REST API of JupyterHub, with its refusals and delays."""
+"""Tests for `HubWorkers` and `HubClient` with a fake of JupyterHub's REST API, including its refusals and delays."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ INFO = {
 
 
 class FakeHub:
-    """A fake of the REST API that the client uses; `events` holds the events of each server's start."""
+    """A fake of the REST API that the client uses. `events` holds the progress events of each server's start."""
 
     def __init__(self):
         self.servers = {}
@@ -101,7 +101,7 @@ class FakeHub:
             message = "Too many users trying to log in right now. Try again in 10 seconds."
             return web.json_response({"message": message}, status=429, headers={"Retry-After": self.retry_after})
         self.asked[name] = await request.json()
-        # The hub finishes a request even if the client disconnects.
+        # The hub completes a request even if the client disconnects.
         await asyncio.shield(asyncio.ensure_future(self.register(name)))
         return web.Response(status=202)
 
@@ -169,7 +169,7 @@ async def start(workers, names=("c-w0", "c-w1"), timeout=10.0, progress=None):
 
 @asynccontextmanager
 async def with_tokens(fake):
-    """The workers of a hub that issues tokens for workers."""
+    """Yield the workers of a hub that issues tokens for workers."""
     fake.tokens = {}
     async with served(fake.application()) as url, aiohttp.ClientSession() as session:
         yield HubWorkers(HubClient(url=url, token=TOKEN, session=session, stop_seconds=1.5))
@@ -402,7 +402,7 @@ async def test_stopping_waits_until_the_hub_has_forgotten_the_name(fake, workers
 async def test_workers_that_wait_for_a_stop_request_do_not_time_out(fake, workers):
     names = [f"c-w{number}" for number in range(5 * STOPS_AT_ONCE)]
     fake.servers = {name: {} for name in names}
-    # All requests together take longer than the timeout of one request.
+    # Together, the requests take longer than the timeout of a single request.
     fake.stop_seconds = 0.4
     await workers.stop(names)
     assert fake.servers == {}

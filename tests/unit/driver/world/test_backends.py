@@ -1,4 +1,4 @@
-"""The ranks' assignments, and the environment that each backend needs to form a world."""
+"""Tests for how ranks are assigned, and for the environment that each backend needs to form a world."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Changes of accounts in a real database with the hub's own users; only starting and stopping servers is faked."""
+"""Tests for changes to accounts in a real database. Only the starting and stopping of servers is faked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PASSWORD = "a long one, too"
 
 
 class Hub:
-    """The part of a hub that the account page uses; ``stopped`` records the servers that the spawner had to stop."""
+    """The part of a hub that the account page uses. ``stopped`` lists the names of the servers that were stopped."""
 
     def __init__(self, database):
         self.database = database
@@ -67,7 +67,7 @@ class Hub:
         return account
 
     def user(self, name):
-        """Return a user who has logged in, has a token and is in a group."""
+        """Return a hub user who has an API token and is a member of a group."""
         self.database.add(orm.User(name=name, groups=[orm.Group(name=f"friends of {name}")]))
         self.database.commit()
         user = self.users[name]
@@ -118,7 +118,7 @@ async def test_a_starting_server_ends_with_the_lock_out(hub):
     spawner = grace.get_or_create_spawner("c-w0", "")
     spawner._spawn_pending = True
     starting = spawner._spawn_future = asyncio.ensure_future(asyncio.Event().wait())
-    # The hub registers the same callback.
+    # JupyterHub adds the same callback, which clears the future when the start has ended.
     starting.add_done_callback(lambda _: setattr(spawner, "_spawn_future", None))
     await hub.change(account, "lock-out")
     assert starting.cancelled()

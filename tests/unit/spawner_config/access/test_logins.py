@@ -104,12 +104,12 @@ async def test_a_locked_out_user_is_logged_out(database):
 
 
 def token_of(database, user, note):
-    """Return a token as the hub stores it."""
+    """Create a token with this note, and return its row in the hub's database."""
     return orm.APIToken.find(database, user.new_api_token(note=note, scopes=["inherit"]))
 
 
 def token_of_server(database, user):
-    """Return the token of a server, created and annotated as the hub does."""
+    """Create and mark a server's token as the hub does, and return its row in the hub's database."""
     row = orm.Spawner(name="")
     database.add(row)
     row.user = user
@@ -123,7 +123,7 @@ def token_of_server(database, user):
 
 @pytest.fixture
 def added(database):
-    """A user of the hub without an account."""
+    """A hub user who has no account for password logins."""
     database.add(orm.OAuthClient(identifier="jupyterhub"))
     user = orm.User(name="added")
     database.add(user)
@@ -149,7 +149,7 @@ async def test_without_an_account_only_the_tokens_of_servers_work(database, adde
 
 
 async def test_a_note_makes_no_token_of_a_server(database, added):
-    """Users can choose the notes of their tokens, and the session ids of tokens that other servers request."""
+    """The hub must not recognize a server's token by its note or session id alone, because users can choose both."""
     asks = SimpleNamespace(current_user=added)
     asks.get_token = lambda: token_of(database, added, "Server at /user/added/")
     assert not await authenticator(database).refresh_user(added, asks)
@@ -208,7 +208,7 @@ async def test_failed_logins_lock_the_account_for_a_while(database):
 
 
 def let_pass(ours, name, **time):
-    """Make an account's failed logins older by ``time``."""
+    """Move an account's last failed login back by ``time``, as if that much time had passed since."""
     ours.login_attempts[name]["time"] -= timedelta(**time)
 
 
@@ -286,7 +286,7 @@ async def test_a_password_of_73_bytes_is_refused_alike_for_all_names(database, n
 
 
 async def test_a_login_takes_as_long_without_an_account(database, monkeypatch):
-    """The comparison of hashes takes most of the time, so each case includes one of the same cost."""
+    """Comparing hashes takes most of a login's time, so a login without an account compares a hash of the same cost."""
     costs = []
     monkeypatch.setattr(bcrypt, "checkpw", lambda _, hashed: costs.append(hashed[:7]))
     ours = authenticator(database)
@@ -315,7 +315,7 @@ async def test_attempts_at_the_same_time_count_like_others(database, monkeypatch
 
 
 async def test_a_login_with_a_password_that_is_changed_meanwhile_fails(database, monkeypatch):
-    """Otherwise this login would stay valid, although the new password ends all logins."""
+    """Otherwise this login would remain valid, although a password change should end all earlier logins."""
     ours = authenticator(database)
 
     def compare(*_):
@@ -468,7 +468,7 @@ async def test_a_login_under_a_name_with_the_slug_of_another_is_refused(database
 
 
 async def test_a_user_with_the_slug_of_an_older_one_gets_no_server(database):
-    """The user was added by an administrator or before names were compared. Administrators cannot start one either."""
+    """Such a user was added by an administrator, or by a version of the hub that did not yet compare slugs."""
     ours = authenticator(database)
     for name in (FIRST, SECOND):
         database.add(orm.User(name=name))

@@ -42,7 +42,7 @@ def configured(environment):
 
 
 def authenticator(environment, answer: Callable[[str], dict] | None = None, database=None):
-    """The hub's authenticator. ``answer`` answers the authenticator's requests to the provider."""
+    """Return the hub's authenticator. ``answer`` returns the provider's response to a request for a URL."""
     c = configured(environment)
     return c.JupyterHub.authenticator_class(config=c, http_client=Provider(answer), _deprecated_db_session=database)
 
@@ -105,13 +105,13 @@ def test_a_star_beside_names_is_refused():
 
 
 class Handler:
-    """A request to the hub's callback page."""
+    """A request to the hub's OAuth callback URL."""
 
     def get_argument(self, name, default=None):
         return {"code": "a-code"}.get(name, default)
 
     def get_state_cookie(self):
-        # Base64 of {"code_verifier": "v"}
+        # This is {"code_verifier": "v"}, encoded in Base64.
         return "eyJjb2RlX3ZlcmlmaWVyIjogInYifQ=="
 
 

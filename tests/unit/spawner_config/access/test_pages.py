@@ -1,4 +1,4 @@
-"""The pages of accounts, in a real database; only the request and the rendered page are faked."""
+"""Tests for the account pages with a real database. Only the request and the rendering of pages are faked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OLD, NEW = "a long one, too", "another long one"
 
 
 class Request:
-    """A request with the fields of a form. ``shown`` holds the values with which the page is rendered."""
+    """A request with the fields of a form. ``shown`` holds the values that were passed to the page's template."""
 
     def __init__(self, hub, user, **form):
         self.authenticator, self.users, self.db = hub.authenticator, hub.users, hub.database

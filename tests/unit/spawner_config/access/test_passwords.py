@@ -1,4 +1,4 @@
-"""Passwords are hashed outside the event loop, and this takes the same time whether or not an account exists."""
+"""Tests that passwords are hashed outside the event loop, and that this takes as long for names without an account."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PASSWORD = "a long enough one"
 
 
 class Slow:
-    """Replaces bcrypt's comparison, records the hashes, and returns when the test allows it."""
+    """A replacement for bcrypt's comparison. It records the hashes, and blocks until the test sets ``go``."""
 
     def __init__(self, monkeypatch):
         self.hashes = []
@@ -34,7 +34,7 @@ async def test_a_login_does_not_block_the_event_loop(monkeypatch):
     async with asyncio.timeout(30):
         while not slow.hashes:
             await asyncio.sleep(0.01)
-    # The loop has run during the comparison, which ends only now.
+    # The event loop has kept running during the comparison, which cannot end before `go` is set.
     slow.go.set()
     assert await asking
 

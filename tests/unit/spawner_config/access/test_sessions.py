@@ -1,4 +1,4 @@
-"""Which tokens and logins end when a password changes, in a real database with the hub's own users."""
+"""Tests for the tokens and logins that end when a password changes, with a real database and the hub's own users."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.spawner_config.access.test_accounts import Hub
 
 
 def start(user, name):
-    """Start a server as the hub does: create the server's token, then call the authenticator."""
+    """Create and mark a server's token, as the hub does when it starts the server, and return the spawner."""
     spawner = user.get_or_create_spawner(name, "")
     spawner.api_token = user.new_api_token(note=f"Server at /user/{user.name}/{name}", scopes=["inherit"])
     mark_token(spawner)
@@ -39,7 +39,7 @@ def test_the_end_of_sessions_leaves_running_servers_their_tokens(database):
 
 
 def test_a_new_start_and_a_stop_end_the_tokens_of_former_starts(database):
-    """A hub that was restarted in between no longer knows the server's token, and would leave it valid."""
+    """A restarted hub no longer knows the token of a server's earlier start, so the hub itself would not revoke it."""
     hub = Hub(database)
     grace = hub.user("grace")
     spawner = start(grace, "")

@@ -1,4 +1,4 @@
-"""Two names with the same slug. The pair was found by trying some thousand names."""
+"""Tests with two names that have the same slug. The pair was found by trying several thousand names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token with which drivers reach a worker, in a real database with the hub's own users."""
+"""Tests for the token that drivers use to connect to a worker, with a real database and the hub's own users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECRET = b"the hub's cookie secret"
 
 @pytest.fixture
 def grace(database):
-    """A user with the rights that the hub gives to all users."""
+    """A user with the roles that the hub assigns to every user."""
     user = Hub(database).user("grace")
     for role in get_default_roles():
         create_role(database, role)

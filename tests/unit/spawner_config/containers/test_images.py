@@ -47,7 +47,7 @@ def test_a_missing_image_is_reported_with_the_engines_reason():
 
 
 class Registry:
-    """A fake engine whose pulls wait for ``gate``. All clients see the same images."""
+    """A fake engine whose pulls block until ``gate`` is set. All its clients share the same images."""
 
     def __init__(self, error=None):
         self.images = set()
@@ -79,7 +79,7 @@ class Registry:
 async def registry():
     made = Registry()
     yield made
-    # Closing the event loop waits for the loop's threads, so they must finish first.
+    # Closing the event loop waits for its threads, so let the blocked pulls finish first.
     made.gate.set()
 
 

@@ -1,4 +1,4 @@
-"""Names of containers are unique, and short enough for an engine's DNS server."""
+"""Tests that container names are unique, and short enough to be resolved by an engine's DNS server."""
 
 import pytest
 

@@ -31,7 +31,7 @@ def refused(status, why):
 
 
 class Engine:
-    """A fake engine with networks and their containers."""
+    """A fake engine that stores networks and the containers connected to them."""
 
     def __init__(self, *, routes=()):
         self.networks_by_id = {}
@@ -90,7 +90,7 @@ async def test_two_servers_that_start_together_share_one_network():
 
 
 async def test_a_network_of_another_user_is_refused_with_the_remedy():
-    """Both names have the same short form, so the servers of both users could reach each other."""
+    """Both usernames have the same short form, so without the refusal both users' servers would share a network."""
     engine = Engine()
     networks = make(engine)
     await networks.hold(FIRST, "")
@@ -188,7 +188,7 @@ async def test_a_recreated_proxy_joins_the_networks_while_the_hub_runs():
 
 
 async def held_and_lost(engine):
-    """Networks of three users from which a newly created proxy is missing."""
+    """Hold the networks of three users, and disconnect the proxy from them, as if the proxy had been recreated."""
     networks = make(engine)
     for number, user in enumerate(("ada", "grace", "emmy")):
         await networks.hold(user, "")

@@ -168,7 +168,7 @@ def test_the_request_has_the_engines_format(info: dict[str, Any], form: str | No
 
 
 class FakeEngine:
-    """The part of an engine that the spawner uses: containers by name, with their GPUs."""
+    """The part of an engine that the spawner uses. ``containers`` maps the names of containers to their GPUs."""
 
     def __init__(self) -> None:
         self.containers: dict[str, list[str]] = {}
@@ -200,7 +200,7 @@ class FakeDockerSpawner(DockerSpawner):  # type: ignore[misc]
 
 
 class Site:
-    """The spawners of a hub, all with the same fake engine."""
+    """The spawners of a hub, which share one fake engine."""
 
     def __init__(self, gpus: str = "0:big,1:big") -> None:
         self.engine = FakeEngine()
@@ -299,7 +299,7 @@ async def test_a_container_that_cannot_be_removed_keeps_its_gpu_and_refusals_nam
     assert "GPUs stay in use. alice--: device or resource busy. Remove it" in caplog.text
     assert spawner.get_state()["gpu_ids"] == ["0"]
 
-    # The owner's error differs from the error for others, which names the owner. The pool retries after both.
+    # Alice's error names her container, and the error for bob names alice. Both starts retry the removal.
     with pytest.raises(SpawnException, match="last container, alice--: device or resource busy. .* must remove it"):
         await spawner.run_pre_spawn_hook()
     with pytest.raises(SpawnException, match="alice holds 1. The engine does not remove the last container of alice"):
@@ -348,7 +348,7 @@ async def test_a_new_hub_knows_the_gpus_of_running_servers() -> None:
 async def test_gpus_freed_after_the_hub_released_the_server_stay_free() -> None:
     site = Site("0:big")
     spawner = await site.start("alice")
-    # `run_post_stop_hook` leaves this state in the database if the engine takes longer than the hook waits.
+    # If the engine takes longer than `run_post_stop_hook` waits, the hub stores this state in its database.
     kept = spawner.get_state()
     await spawner.end_container()
     assert kept["gpu_ids"] == ["0"]
@@ -360,7 +360,7 @@ async def test_gpus_freed_after_the_hub_released_the_server_stay_free() -> None:
 
 
 class NewHub(Site):
-    """A restarted hub. The previous one was killed after alice's server had stopped and while it still held GPU 0."""
+    """A restarted hub. The previous hub was killed while it was stopping alice's server, whose container has GPU 0."""
 
     def __init__(self) -> None:
         super().__init__("0:big")
@@ -378,7 +378,7 @@ class NewHub(Site):
         return {"spawn_pending": 1}
 
     def __getitem__(self, key: Any) -> Any:
-        """Stand for the hub's users and for alice's spawners, which are made on access from their saved state."""
+        """Return alice as a user of the hub, or one of her spawners, which is created from its saved state."""
         if key is self.row.user:
             return SimpleNamespace(spawners=self)
         spawner = self.spawner("alice", key)

@@ -1,4 +1,4 @@
-"""The pods of users' servers, as KubeSpawner makes them from our settings and profiles."""
+"""Tests for the pods of users' servers, which KubeSpawner creates from our settings and profiles."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def configured(profiles: list[dict[str, Any]] = PROFILES) -> Config:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function that returns a server's pod in the form sent to the API server, and its spawner."""
+    """A function that returns the pod of a server, as it is sent to the API server, and the server's spawner."""
     monkeypatch.setattr(kubespawner, "load_config", lambda **_: None)
     monkeypatch.setattr(kubespawner, "shared_client", lambda *_: None)
     c = configured()

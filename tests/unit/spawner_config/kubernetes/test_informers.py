@@ -1,4 +1,4 @@
-"""A hub sees its pods again after an outage of the API server; the API is a fake, the informers are KubeSpawner's."""
+"""Tests that KubeSpawner's informers list the pods again after an outage of the API server, which is faked here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spawner_config.kubernetes.informers import WatchingSpawner, keep_watching
 
 
 class Api:
-    """A fake API server that lists the names of `pods` while `up` is set. Watches deliver no events."""
+    """A fake API server that lists pods with these names, but fails if ``up`` is false. Watches deliver no events."""
 
     def __init__(self, *names: str) -> None:
         self.up = True
@@ -47,7 +47,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Api:
     monkeypatch.setattr(kubespawner, "load_config", lambda **_: None)
     monkeypatch.setattr(kubespawner, "shared_client", lambda *_: fake)
     monkeypatch.setattr(reflectors, "shared_client", lambda *_: fake)
-    # Do not wait for the minute after which KubeSpawner stops retrying.
+    # Skip the delays between retries, because KubeSpawner stops retrying only after about a minute.
     monkeypatch.setattr(reflectors, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": at_once}))
     monkeypatch.setattr(WatchingSpawner, "reflectors", {})
     return fake

@@ -1,4 +1,4 @@
-"""The status of a start, from the states of pods as Kubernetes 1.20 reports them."""
+"""Tests for the status of a start, which is derived from the states of pods as Kubernetes 1.20 reports them."""
 
 from __future__ import annotations
 

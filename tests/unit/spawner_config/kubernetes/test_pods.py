@@ -1,4 +1,4 @@
-"""Outcomes of a pod's start; calls of the Kubernetes API and events from its watches are faked."""
+"""Tests for how the start of a pod can end. Calls to the Kubernetes API and events from its watches are faked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
 class FakeApi:
-    """A fake API that stores pods and policies, and raises `refusal` for calls that it should refuse."""
+    """A fake API that stores pods, claims and policies. If ``refusal`` is set, creating a pod raises it."""
 
     def __init__(self) -> None:
         self.pods: list[str] = []
@@ -66,7 +66,7 @@ class FakeApi:
 
 
 def annotated(**annotations: str) -> Any:
-    """An object as the client of the cluster returns it."""
+    """Return an object with these annotations, in the form that the Kubernetes client returns."""
     return SimpleNamespace(metadata=SimpleNamespace(annotations=annotations or None))
 
 
@@ -100,7 +100,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
 
 @pytest.fixture
 def spawner(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A spawner whose informers the test fills. `seen` holds the pods and `happened` the events."""
+    """A spawner whose informers the test fills. Its attribute `seen` holds the pods, and `happened` the events."""
     seen: dict[str, Any] = {}
     watch = SimpleNamespace(pods=seen, resources=seen, events=[], watch_task=None, _stopping=False)
     monkeypatch.setattr(KubeSpawner, "_start_watching_pods", nothing)
@@ -124,7 +124,7 @@ def spawner(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Other:
-    """Another server that is starting."""
+    """Another server that is starting and therefore counts towards the limit on concurrent starts."""
 
     in_queue = False
 
@@ -421,7 +421,7 @@ async def test_a_users_policy_is_removed_with_the_user(spawner: Any, api: FakeAp
 
 
 async def test_a_policy_of_another_user_is_refused_and_stays(spawner: Any, api: FakeApi) -> None:
-    """Such a policy would let the pods of both users reach each other."""
+    """If the policy were reused, the pods of both users could reach each other."""
     theirs = user_policy("farandole-user-ada", spawner.user_labels, "another")
     api.policies["farandole-user-ada"] = theirs
     with pytest.raises(SpawnException, match="network policy farandole-user-ada belongs to the user 'another'"):
@@ -437,7 +437,7 @@ async def test_a_policy_of_an_earlier_version_gets_the_users_name(spawner: Any, 
 
 
 async def test_a_claim_of_another_user_is_refused_with_the_remedy(spawner: Any, api: FakeApi) -> None:
-    """The other user may have been deleted, because homes are kept after that."""
+    """The claim's owner may have been deleted, because homes are kept when their users are deleted."""
     spawner.pvc_name = "farandole-home-ada"
     api.claims["farandole-home-ada"] = annotated(**{"hub.jupyter.org/username": "another"})
     with pytest.raises(SpawnException, match="claim farandole-home-ada belongs to the user 'another'.*remove the"):

@@ -1,4 +1,4 @@
-"""The table [profile.kubernetes] of a profile."""
+"""Tests for the table [profile.kubernetes] of a profile."""
 
 from __future__ import annotations
 

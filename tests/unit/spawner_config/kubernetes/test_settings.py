@@ -1,4 +1,4 @@
-"""The environment variables that configure a hub on Kubernetes."""
+"""Tests for the environment variables that configure a hub on Kubernetes."""
 
 from __future__ import annotations
 

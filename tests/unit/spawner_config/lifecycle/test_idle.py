@@ -1,4 +1,4 @@
-"""How the hub stops idle servers: the decision, the settings for it, and the culler's requests to the hub."""
+"""Tests for how the hub stops idle servers: the decision, the settings, and the culler's requests to the hub."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIMITS = IdleLimits(worker_minutes=30, server_minutes=120)
 
 
 def idle(server: str, ages: dict[str, float], *, reports: float = 1000, limits: IdleLimits = LIMITS) -> bool:
-    """Return the decision for servers that were last used ``ages`` minutes ago."""
+    """Return whether ``server`` is idle if the servers were last used ``ages`` minutes ago."""
     uses = {name: NOW - timedelta(minutes=age) for name, age in ages.items()}
     return is_idle(server, uses, limits, now=NOW, reports_since=NOW - timedelta(minutes=reports))
 
@@ -119,7 +119,7 @@ async def test_activity_reported_by_the_proxy_does_not_count(monkeypatch: pytest
 
 
 class Clock:
-    """The clocks of a machine, and a window of reports that opened at the same moment."""
+    """A machine's wall clock and monotonic clock, and a report window that opens when the clocks start."""
 
     def __init__(self, wall: datetime = NOW) -> None:
         self.wall, self.monotonic = wall, 0.0
@@ -130,7 +130,7 @@ class Clock:
         self.monotonic += 60 * minutes
 
     def jumps(self, minutes: float) -> None:
-        """Move only the wall clock, as a suspend or a change of the system time does."""
+        """Advance only the wall clock, as happens when the machine is suspended or the system time is changed."""
         self.wall += timedelta(minutes=minutes)
 
     def idle(self, server: str, use: datetime) -> bool:
@@ -175,7 +175,7 @@ def test_the_window_stays_open_on_this_machine() -> None:
 
 
 class Engine(BaseHTTPRequestHandler):
-    """The part of a container engine that the hub's configuration asks for: version and networks."""
+    """The endpoints of a container engine that the hub's configuration requests: its version and its networks."""
 
     def do_GET(self) -> None:
         answer = json.dumps({"ApiVersion": "1.41"} if self.path == "/version" else []).encode()
@@ -185,7 +185,7 @@ class Engine(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, *_: object) -> None:
-        """Disable the log of requests."""
+        """Do not log requests."""
 
 
 @contextmanager
@@ -214,14 +214,14 @@ def test_the_configuration_of_every_deployment_has_a_quiet_proxy(
             "DOCKER_HOST": address,
         }.items():
             monkeypatch.setenv(key, value)
-        # The file adds the repository's folder to sys.path. Restore sys.path after the test.
+        # The configuration file adds the repository's folder to sys.path, so restore sys.path after the test.
         monkeypatch.setattr(sys, "path", [*sys.path])
         c = PyFileConfigLoader("jupyterhub_config.py", path=str(ROOT / "hub")).load_config()
     assert issubclass(c.JupyterHub.proxy_class, QuietProxy)
 
 
 class Hub(RequestHandler):
-    """The part of the hub's API that the `Arbiter` uses."""
+    """The part of the hub's API that `Arbiter` uses: the list of a user's servers."""
 
     def initialize(self, servers: dict[str, Any]) -> None:
         self.servers = servers

@@ -1,4 +1,4 @@
-"""Requests with large bodies to a server that is created as JupyterHub creates its own."""
+"""Tests for large request bodies, with a server that is created in the same way as JupyterHub's own server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def limited() -> Iterator[None]:
 
 @asynccontextmanager
 async def hub() -> AsyncIterator[tuple[str, list[int]]]:
-    """The address of a server, and the sizes of the request bodies that have reached the handlers."""
+    """Run a server, and yield its address and a list of the sizes of the bodies that have reached the handlers."""
     sizes: list[int] = []
 
     class Handler(RequestHandler):
@@ -63,7 +63,7 @@ async def test_a_body_of_60_mb_is_refused_before_any_handler_reads_it(limited: N
         status, text = await post(f"{url}{path}", large(60_000_000))
         assert (status, sizes) == (413, [])
         assert f"60000000 bytes, and the hub reads at most {SMALL_BODY} for {path}" in json.loads(text)["message"]
-        # The server still answers, on this connection or on another one.
+        # The server still accepts bodies that are small enough.
         assert (await post(f"{url}{path}", large(SMALL_BODY)))[0] == 200
         assert sizes == [SMALL_BODY]
 
@@ -107,7 +107,7 @@ def test_only_lists_of_names_may_be_large_and_no_form() -> None:
 
 
 async def test_nobody_chooses_their_own_address(limited: None) -> None:
-    """tornado trusts X-Real-Ip, which the hub's proxy forwards unchanged. The proxy appends to X-Forwarded-For."""
+    """Clients can set X-Real-Ip, which tornado trusts. They cannot set the last address in X-Forwarded-For."""
 
     class Address(RequestHandler):
         def get(self) -> None:

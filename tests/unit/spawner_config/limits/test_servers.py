@@ -1,4 +1,4 @@
-"""The limit on the number of a user's named servers, in a real database of JupyterHub."""
+"""Tests for the limit on the number of a user's named servers, with a real JupyterHub database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT = NamedServerLimit(Limits(workers_per_user=2, notebooks_per_user=1, ranks_
 
 @pytest.fixture
 def ada() -> Iterator[Callable[..., User]]:
-    """Return a function that returns the hub's user with these named servers. All but the active ones are stopped."""
+    """Return a function that creates the user ada with these named servers. Only the ``active`` servers are running."""
     session = orm.new_session_factory("sqlite:///:memory:")()
 
     def with_servers(*names: str, active: tuple[str, ...] = ()) -> User:
@@ -42,7 +42,7 @@ def asks(user: User, *path: str) -> Any:
 def test_a_user_has_no_more_named_servers_than_workers_and_notebooks(ada: Callable[..., User]) -> None:
     user = ada("one", "two", "three")
     assert LIMIT(asks(user, "ada", "four")) == 3
-    # Only workers of the user are removed.
+    # Only the records of stopped workers are removed to make room, and these servers are not workers.
     assert set(user.orm_spawners) == {"", "one", "two", "three"}
 
 

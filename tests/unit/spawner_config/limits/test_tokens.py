@@ -1,4 +1,4 @@
-"""The limit on the number of a user's tokens, in a real database of JupyterHub."""
+"""Tests for the limit on the number of a user's tokens, with a real JupyterHub database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.spawner_config.access.test_accounts import Hub
 
 FEW, MOST = 5, 12
 LOGIN = {"client_id": "jupyterhub-user-mallory", "session_id": "of a browser", "expires_in": 14 * 24 * 3600}
-"""A token that a browser gets when it opens a server."""
+"""The fields of a token that a browser gets when it opens a server."""
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_requested_tokens_leave_room_for_logins_and_servers(db: Any) -> None:
 
 
 async def test_a_server_gets_its_token_whatever_its_user_has(limit: TokenLimit, database: Any) -> None:
-    """The start is JupyterHub's own. Only the server is fake, and its start fails."""
+    """JupyterHub's own code starts the server and creates its token. Only the server is fake, and its start fails."""
     hub = Hub(database)
     database.add(orm.OAuthClient(identifier=LOGIN["client_id"]))
     for role in roles.get_default_roles():
@@ -147,7 +147,7 @@ async def test_a_server_gets_its_token_whatever_its_user_has(limit: TokenLimit, 
     with pytest.raises(NotImplementedError):
         await asyncio.create_task(mallory.spawn("c-w0"))
     assert tokens == ["Server at /user/mallory/c-w0/"]
-    # The task that starts the server has ended. The note alone does not exempt a token from the limit.
+    # Outside the task that starts the server, a token counts towards the limit even if it has a server token's note.
     with pytest.raises(HTTPError, match="has requested 5 tokens"):
         mallory.new_api_token(note=tokens[0], scopes=["inherit"])
     assert mallory.new_api_token(scopes=["inherit"], **LOGIN)

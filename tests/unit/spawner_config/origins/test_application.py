@@ -1,4 +1,4 @@
-"""The hub's check of origins: which requests reach the handlers, and which are redirected or refused."""
+"""Tests for the hub's check of origins: which requests reach the handlers, and which are redirected or refused."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ THROUGH_THE_PROXY = {"X-Forwarded-For": "10.0.0.7"}
 
 
 class Anything(RequestHandler):
-    """Stands for all handlers of the hub."""
+    """A handler that stands in for all handlers of the hub."""
 
     def check_xsrf_cookie(self):
         pass
@@ -90,7 +90,7 @@ async def test_programs_reach_the_api_at_the_hubs_own_port(host):
         ):
             assert (await ask(session, "GET", path, host, proxied=False))[2] == "the hub"
         assert (await ask(session, "POST", "/hub/api/oauth2/token", host, proxied=False))[2] == "the hub"
-        # Serve no page and no login, because the cookie would be valid for all ports of this host.
+        # Neither pages nor logins are served here, because browsers would send the cookie to all ports of this host.
         assert (await ask(session, "GET", "/hub/login", host, proxied=False))[1] == f"{OWN}/hub/login"
         assert (await ask(session, "POST", "/hub/login", host, proxied=False))[0] == 421
 

@@ -1,4 +1,4 @@
-"""Caddy gets certificates for the hosts of the hub and of its users only."""
+"""Tests that Caddy obtains certificates only for the hosts of the hub and of its users."""
 
 from contextlib import asynccontextmanager
 

@@ -1,4 +1,4 @@
-"""The public address of a hub behind the services of compose."""
+"""Tests for the public address of a hub, which depends on the services that docker-compose.yml runs."""
 
 import pytest
 

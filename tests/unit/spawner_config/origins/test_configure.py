@@ -1,4 +1,4 @@
-"""The hub's configuration gives each user an origin by default, and all users one origin only if set explicitly."""
+"""Tests that each user gets an origin by default, and that all users share one only if this is set explicitly."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The hosts of users are always valid, never shared, and readable if possible."""
+"""Tests that the hosts of users are valid and unique, and readable if possible."""
 
 import pytest
 
@@ -27,14 +27,14 @@ def test_any_other_name_gets_a_stub_and_160_bits_of_a_hash(name):
     assert len(label) <= LABEL_LENGTH
     assert len(label.rpartition("--")[2]) * 5 >= 128
     assert label == label.lower()
-    # Browsers would take a label with hyphens in these places for an internationalized name.
+    # Browsers would treat a label with hyphens in these positions as an internationalized domain name.
     assert label[2:4] != "--"
 
 
 def test_no_two_names_have_one_host():
     taken = {host_label(name) for name in STRANGE}
     assert len(taken) == len(STRANGE)
-    # Nobody can get the host of another user by choosing a name.
+    # A user cannot get the host of another user by choosing that host's label as a name.
     assert {host_label(label) for label in taken if HASHED.fullmatch(label)}.isdisjoint(taken)
 
 

@@ -1,4 +1,4 @@
-"""Navigations from pages of other origins neither create nor start servers, and end no session."""
+"""Tests that navigations from pages of other origins neither create nor start servers, and do not end sessions."""
 
 import pytest
 
@@ -52,7 +52,7 @@ async def test_navigations_of_the_hubs_own_pages_and_typed_addresses_reach_the_h
 @pytest.mark.parametrize(
     "path",
     [
-        # These follow a login at a provider, links to /hub/user-redirect, and links to a server that is not running.
+        # A login at a provider, a link to /hub/user-redirect or a link to a stopped server leads to these pages.
         "/hub/spawn",
         "/hub/spawn/ada",
         "/hub/spawn/ada?next=%2Fuser%2Fada%2Flab",

@@ -1,4 +1,4 @@
-"""JupyterHub with all its handlers and the configuration of the local deployment, without proxy and servers."""
+"""Tests with a complete JupyterHub and the configuration of the local deployment, but without a proxy or servers."""
 
 import os
 import subprocess
@@ -70,7 +70,7 @@ async def test_the_login_is_on_the_hubs_own_host_only(application, tmp_path):
         status, headers, _, cookies = await ask(session, "POST", "/hub/login", data=form, headers=sent)
         assert status == 302
         [login] = [value for value in headers.getall("Set-Cookie") if value.startswith("jupyterhub-hub-login=")]
-        # The cookie is sent only to the hub's host.
+        # Without a domain attribute, the cookie is sent only to the hub's host.
         assert "domain" not in login.lower()
 
 
@@ -106,7 +106,7 @@ async def test_the_health_check_sets_no_cookie_on_any_host(application):
 
 
 async def logged_in(session):
-    """Log ada in and return the headers of her browser."""
+    """Log in as ada, and return the headers that her browser sends with a navigation."""
     _, _, _, cookies = await ask(session, "GET", "/hub/login")
     password = (Path(os.environ["FARANDOLE_STATE"]) / "password").read_text().strip()
     form = {"username": "ada", "password": password, "_xsrf": cookies["_xsrf"]}
@@ -136,7 +136,7 @@ async def test_navigations_from_another_origin_create_no_server_and_keep_the_log
             assert (status, 'value="lean"' in text) == (200, True)
         assert set(ada.orm_spawners) == {""}
         assert not ada.active
-        # The user follows the link on the page.
+        # When the user follows the link on that page, the hub creates the server.
         own = {**browser, "Sec-Fetch-Site": "same-origin"}
         assert (await ask(session, "GET", "/hub/spawn/ada/a1", headers=own))[0] == 200
         assert set(ada.orm_spawners) == {"", "a1"}
@@ -157,7 +157,7 @@ async def test_one_origin_is_named_on_the_administrators_page(application, monke
 
 @pytest.fixture
 def process():
-    """A process that answers like a user's server, and the port of that process."""
+    """Run an HTTP server in place of a user's server, and yield its process id and port."""
     port = free_port()
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

@@ -1,4 +1,4 @@
-"""The networks of a swarm's users, on an engine backed by a dictionary."""
+"""Tests for users' networks on a swarm, with a fake engine that stores networks in a dictionary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NETWORK = "farandole-user-ada"
 
 
 class SwarmEngine(Engine):
-    """A fake swarm manager with networks, the containers in them on this machine, and services on all machines."""
+    """A fake swarm manager with networks, this machine's containers in them, and the labels of the swarm's services."""
 
     def __init__(self, *, without_addresses=0):
         super().__init__()
@@ -29,7 +29,7 @@ class SwarmEngine(Engine):
     def create_network(self, name, **options):
         self.made.append(options)
         super().create_network(name, **{"internal": False, **options})
-        # This is None until a container on this machine joins the network.
+        # An engine reports None here until a container on this machine joins the network.
         next(network for network in self.networks_by_id.values() if network["Name"] == name)["Containers"] = None
 
     def inspect_network(self, key):
@@ -90,7 +90,7 @@ async def test_a_network_without_addresses_is_named_with_the_remedy(monkeypatch,
     networks = make(engine)
     with pytest.raises(NetworkError, match=f"given {NETWORK} no addresses. Remove it with `docker network rm`"):
         await networks.hold("ada", "")
-    # A starting hub does not wait for such a network.
+    # A hub that is starting does not wait until such a network has addresses.
     monkeypatch.setattr(overlays, "ADDRESS_SECONDS", 60.0)
     looks = engine.without_addresses
     networks.rejoin()
@@ -111,7 +111,7 @@ async def test_a_network_is_kept_while_a_server_on_another_machine_uses_it():
     engine = SwarmEngine()
     await make(engine).hold("ada", "")
     engine.service_labels = [["farandole.hub=farandole", f"{NETWORK_LABEL}={NETWORK}"]]
-    # A restarted hub has no record of the server, and the network lists only containers of this machine.
+    # A restarted hub does not know the server, and the network lists only the containers on this machine.
     networks = make(engine)
     await networks.release("ada", "main-w0")
     assert set(engine.networks_by_id["id-0"]["Containers"]) == {"lb", *SERVICES}

@@ -1,4 +1,4 @@
-"""Which machine of a swarm a worker is placed on."""
+"""Tests for how a swarm machine is chosen for a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that a hub on a swarm rejects before it starts."""
+"""Tests for settings that a hub on a swarm rejects before it starts."""
 
 from __future__ import annotations
 

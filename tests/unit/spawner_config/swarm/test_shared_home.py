@@ -1,4 +1,4 @@
-"""Homes on a swarm: their location, and how their folders are made."""
+"""Tests for homes on a swarm: where they are stored, and how their folders are created."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_each_volume_is_a_folder_in_the_shared_folder() -> None:
 
 
 class FakeEngine:
-    """A fake engine whose containers end with ``status``. It records the created and the removed containers."""
+    """A fake engine whose containers exit with ``status``. It records which containers were created and removed."""
 
     def __init__(self, status: int = 0, refusal: Exception | None = None, silent: Exception | None = None) -> None:
         self.status = status
@@ -156,7 +156,7 @@ def test_a_service_has_volumes_and_no_host_folder() -> None:
 
 
 def test_the_home_is_claimed_as_a_folder_of_the_share() -> None:
-    """The volume on the hub's machine records the user. The filter admits only these options."""
+    """A label of the volume on the hub's machine records the owner. The engine filter accepts only these options."""
     made: list[dict[str, Any]] = []
 
     def create_volume(name: str, **options: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The spawner of a swarm, with a swarm backed by a dictionary of services."""
+"""Tests for the spawner of a swarm, with a fake swarm that stores services in a dictionary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def absent() -> NotFound:
 
 
 class Swarm:
-    """A fake swarm with the methods of the engine's client. ``fits`` chooses the node for a task's constraints."""
+    """A fake swarm with the methods of the engine's client. ``fits`` returns the node that meets the constraints."""
 
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []
@@ -140,7 +140,7 @@ def spawner_of(engine: Swarm, server: str = "main-w0", **more: Any) -> Any:
 
 
 async def start(spawner: Any) -> Any:
-    """Start a server like dockerspawner, without the hub's own wait for the server."""
+    """Start a server in the same steps as dockerspawner, but without the hub's wait for the server to respond."""
     made = await spawner.create_object()
     spawner.object_id = made["ID"]
     await spawner.start_object()

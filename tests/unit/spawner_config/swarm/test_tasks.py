@@ -1,4 +1,4 @@
-"""The state of a task, from a swarm's description of it."""
+"""Tests for the state of a task, which is read from the swarm's description of the task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_NODE = "no suitable node (insufficient resources on 2 nodes)"
 
 
 def found(state: str, desired: str = "running", **more: Any) -> dict[str, Any]:
-    """Return an answer of an engine of version 26, without the fields that the code does not read."""
+    """Return a task as an engine of version 26 describes it, without the fields that the code does not read."""
     status = {"State": state, "Message": state, **more.pop("status", {})}
     return {"CreatedAt": "2026-11-22T20:33:54Z", "Status": status, "DesiredState": desired, **more}
 
@@ -31,7 +31,7 @@ def attached(network: str, address: str) -> dict[str, Any]:
         ("preparing", "running", False, False, False),
         ("starting", "running", False, False, False),
         ("running", "running", False, True, False),
-        # The node is down. The task keeps its last state, and the swarm no longer wants it to run.
+        # The node is down, so the task keeps its last state, although the swarm no longer wants the task to run.
         ("running", "shutdown", False, False, True),
         ("running", "remove", False, False, True),
         ("complete", "shutdown", False, False, True),

@@ -109,7 +109,7 @@ def elastic(folder, *, epochs=2, samples=248, every=1, fault="pass", before=""):
     """Return an elastic cell.
 
     Each step begins with the statement ``fault``. For example, ``kill(RANK, STEP)`` kills a rank once and leaves a file
-    in ``folder``. The statements ``before`` run before the training loop, when the state exists already.
+    in ``folder``. The statements ``before`` run after the state has been created and before the training loop.
     """
     return ELASTIC.format(folder=str(folder), epochs=epochs, samples=samples, every=every, fault=fault, before=before)
 
@@ -137,7 +137,7 @@ def vanish(step):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 )
-"""`CHECKPOINTS` and the function ``vanish(STEP)``, which once deletes all commits in shared memory and kills all ranks."""
+"""`CHECKPOINTS` and ``vanish(STEP)``, which deletes the commits in shared memory and kills all ranks, but only once."""
 
 LEARN = """
 import os, signal, torch, farandole as fd

@@ -32,7 +32,7 @@ CHROMIUM_ARGUMENTS = [
 
 
 def pytest_sessionstart() -> None:
-    # This is for local ranks. `calm` sets the variable for the ranks of a hub.
+    # Set the variable for local ranks. `calm` sets it for the ranks of a hub.
     os.environ["HOROVOD_CYCLE_TIME"] = CYCLE_MS
     # A shell starts background processes with SIGINT ignored, which tests that press Ctrl-C would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -139,7 +139,7 @@ class FakeHost(ElasticHost):
     async def replace_lost(self):
         if self.trouble:
             self.trouble -= 1
-            raise WorkerStartError("no worker can be had")
+            raise WorkerStartError("no worker is available")
         self.ranks = [rank for rank in self.ranks if rank.alive] + self.spare
         self.spare = []
         return self.ranks
@@ -157,7 +157,7 @@ class FakeHost(ElasticHost):
     async def form(self, kernels):
         if self.refuses:
             self.refuses -= 1
-            raise RankError("not all ranks could be asked")
+            raise RankError("not all ranks could be reached")
         self.worlds.append([kernel.worker.name for kernel in kernels])
         if self.breaks:
             self.breaks -= 1

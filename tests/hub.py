@@ -85,7 +85,7 @@ class RunningHub:
         raise AssertionError(f"no process of {user}'s server {server!r}")
 
     def kill_proxy(self) -> None:
-        """Kill the proxy with SIGKILL. The hub starts a new one."""
+        """Kill the proxy with SIGKILL. The hub then starts a new proxy."""
         for proxy in self._processes("configurable-http-proxy"):
             proxy.kill()
             proxy.wait(10)

@@ -46,11 +46,11 @@ class Ended:
 
     @property
     def failed(self) -> bool:
-        """Whether any of its tests failed; a lane without a selected test has not failed."""
+        """Whether any test of the lane failed. A lane without selected tests has not failed."""
         return self.status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
     def show_end(self) -> None:
-        """Print the last lines of its output again, which name the tests that failed."""
+        """Print the last lines of the lane's output again, which name the tests that failed."""
         end = self.output.decode(errors="replace").splitlines()[-END_LINES:]
         print(f"\n--- lane {self.name} ended with status {self.status}:", *end, sep="\n", flush=True)
 
@@ -64,9 +64,11 @@ def run_lane(name: str, arguments: list[str]) -> Ended:
 
 
 def run(arguments: list[str]) -> int:
-"""The folders of tests that need a container engine. These tests have separate make targets."""
-END_LINES = 25
-"""The number of last lines of a failed lane that are printed again after the output of all lanes."""
+    """Run all lanes, print the output of each lane when it ends, and return one exit status for all lanes.
+
+    The last lines of failed lanes are printed again at the end.
+    """
+    ended = []
     with ThreadPoolExecutor() as pool:
         for future in as_completed(pool.submit(run_lane, name, [*own, *arguments]) for name, own in lanes().items()):
             future.result().show()

@@ -131,7 +131,7 @@ class OriginProbe:
                 assert self.servers_of(page, victim) == servers, attempt
             assert self.steal(page, victim) == {}
             if self.url.startswith("http:"):
-                # Over plain HTTP, the page can set cookies that log the victim out and prevent logins until deleted.
+                # Over plain HTTP, the page can set cookies that log the victim out and prevent logins.
                 self._delete_shared_cookies(context)
                 self._log_in(page, victim)
             self._assert_normal_use(page, victim)

@@ -81,7 +81,7 @@ def cell(folder: str) -> str:
 
 
 def memory_mark(folder: str, rank: int) -> str:
-    """Return the path of a file that makes a rank allocate more memory than allowed once the file exists."""
+    """Return the path of a file that, once it exists, makes a rank allocate more memory than allowed."""
     return f"{folder}/memory-{rank}"
 
 

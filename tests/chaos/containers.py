@@ -115,8 +115,8 @@ class DockerSite(Site):
             case "memory":
                 mark = memory_mark(self._work, fault.rank)
                 self._exec(self._notebook, "touch", mark)
-                # Wait until the rank has removed this file, because it has then stopped reporting. Otherwise it
-                # could continue to train, and die only during the next fault.
+                # Wait until the rank has removed this file. Before that, it may continue to train, and die only
+                # during the next fault.
                 gone = f"test -e {mark} || echo gone"
                 wait_until(lambda: bool(self._exec(self._notebook, "sh", "-c", gone)), TAKEN_SECONDS)
             case "cut":
@@ -244,7 +244,7 @@ def docker_site(folder: Path) -> Iterator[DockerSite]:
 
 @contextmanager
 def site_on(folder: Path) -> Iterator[DockerSite]:
-    """Run a hub in containers for a soak test, and check that none of its users' containers and networks remain."""
+    """Run a hub in containers for a soak test, and check that only the compose file's objects remain afterwards."""
     shares = {"FARANDOLE_GROUP_FOLDERS": f"{GROUP}: {USER}"}
     with (
         Volume.open(folder / "home") as home,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.chaos.cell import Life
 
 QUEUED_SECONDS = 5.0
-"""Seconds before the death of a process whose records may be lost, because only its worker had them."""
+"""How many seconds of records may be lost when a process is killed, because only its worker had received them."""
 LINE = re.compile(r"step \d+ at \d+\.\d+(e[+-]?\d+)?")
 REASON = re.compile(r"was given up|fewer than the|could not be reached")
 """Words in the allowed reasons for a failure. "rank" is not enough, because errors of a cell also name ranks."""
@@ -73,14 +73,14 @@ def _checkpoints(folder: Path) -> Iterator[str]:
     if not places:
         yield "there is no checkpoint"
     for left in sorted((folder / CHECKPOINTS).glob(".*")):
-        yield f"{left.name} is left of a checkpoint"
+        yield f"{left.name} is left over from a checkpoint"
 
 
 def _reports(folder: Path, lives: Sequence[Life]) -> Iterator[str]:
     reports = [report for path in folder.glob("metrics/*.jsonl") for report in _read(path)]
     for (rank, time), count in Counter((report["rank"], report["time"]) for report in reports).items():
         if count > 1:
-            yield f"rank {rank}'s report of {time} is there {count} times"
+            yield f"rank {rank}'s report of {time} appears {count} times"
     there = {(report["rank"], report["step"], report["values"]["at"]) for report in reports}
     yield from _missing(lives, lambda step: (step.rank, step.step, step.at) in there, "reports")
 
@@ -93,7 +93,7 @@ def _logs(folder: Path, lives: Sequence[Life]) -> Iterator[str]:
     said = Counter(f"step {step.step} at {step.at!r}" for step in in_order(lives))
     for line, count in ours.items():
         if count > max(1, said[line]):
-            yield f"a line of a log is there {count} times: {line}"
+            yield f"a log line appears {count} times: {line}"
     yield from _missing(lives, lambda step: f"step {step.step} at {step.at!r}" in ours, "lines of the log")
 
 

@@ -34,7 +34,7 @@ def exceeded(hit: Hit, before: Sequence[Step], after: Sequence[Step], notices: S
     if fault.kind == "stop" and seconds > STOP_SECONDS:
         yield f"no rank trained for {seconds:.0f} s after {fault}"
     if fault.kind == "cut" and seconds < NOTICED_SECONDS and not any("was lost" in text for text in notices):
-        yield f"nothing came of {fault}"
+        yield f"no effect was seen after {fault}"
 
 
 def too_many(given_up: int, runs: int) -> Iterator[str]:

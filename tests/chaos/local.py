@@ -109,7 +109,7 @@ class LocalSite(Site):
                 self._limit.set(target.pid)
                 mark = Path(memory_mark(str(self._work), fault.rank))
                 mark.touch()
-                # Wait until the rank has removed this file and so has stopped reporting. Before, it may still train.
+                # Wait until the rank has removed this file, because it may continue to train before that.
                 wait_until(lambda: not mark.exists(), TAKEN_SECONDS)
 
     def hold(self, fault: Fault) -> None:

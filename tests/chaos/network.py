@@ -16,7 +16,8 @@ MARK = "farandole-chaos"
 class Cut:
     """A network cut between two processes, from `make` until `restore`. It needs root and iptables.
 
-    Connections that are opened later are not cut, because processes on one machine differ only in their ports.
+    Connections that are opened later are not cut, because packet rules can distinguish processes on one machine only by
+    their ports.
     """
 
     def __init__(self, one: int, other: int) -> None:

@@ -29,7 +29,7 @@ class Fault:
 
     def __str__(self) -> str:
         where = f" {self.rank}" if self.kind in {"rank", "worker", "stop", "cut", "memory"} else ""
-        return f"fault {self.number}: {self.kind}{where} ({self.backend}), {self.steps} steps on"
+        return f"fault {self.number}: {self.kind}{where} ({self.backend}), after {self.steps} steps"
 
 
 def schedule(seed: int, count: int, kinds: Sequence[str], backends: Sequence[str], size: int) -> list[Fault]:

@@ -135,8 +135,11 @@ class Disturbed:
             self._until(self._whole_since(time.time()), f"not all ranks train again after {fault}")
             if fault.kind == "disk":
                 self._until(lambda: self._is_reported(known), "no notice reports that the disk is full")
-                # Wait for a checkpoint. If the disk filled up again before it, users would get no second message.
-                self._until(self._written_after(self._last_step()), "no checkpoint is written although there is room")
+                # Wait for a checkpoint. If the disk filled up again before a checkpoint succeeded, users would get no
+                # second message.
+                self._until(
+                    self._written_after(self._last_step()), "no checkpoint is written although the disk has free space"
+                )
         except (EndedError, TimeoutError, RuntimeError):
             self._report.hits.append(Hit(fault=fault))
             raise
@@ -156,7 +159,7 @@ class Disturbed:
                 self._until(self._whole_since(time.time()), f"not all ranks train before {fault}")
             else:
                 return ranks
-        raise RuntimeError(f"the target of {fault} had died before the fault, twice")
+        raise RuntimeError(f"the target of {fault} was already dead in both attempts")
 
     def _endure(self, fault: Fault) -> None:
         """Wait while a lasting fault affects the run."""

@@ -37,7 +37,7 @@ class Volume:
         try:
             small = subprocess.run(command, capture_output=True, check=False).returncode == 0
         except OSError:
-            # This machine has no program `mount`.
+            # This machine has no `mount` program.
             small = False
         try:
             yield cls(folder, small=small)

@@ -33,7 +33,7 @@ def test_a_page_names_make_targets_that_exist(page) -> None:
 def test_pages_name_settings_that_the_code_reads() -> None:
     texts = sources()
     known = set().union(*(SETTING.findall(text) for text in texts))
-    # Each field of a settings model is read from the variable with the field's name in capitals after FARANDOLE_.
+    # The field `x` of a settings model is read from the variable FARANDOLE_X.
     fields = set().union(*(FIELD.findall(text) for text in texts))
     named = set().union(*(SETTING.findall(page.read_text(encoding="utf-8")) for page in PAGES))
     assert {name for name in named - known if name.removeprefix("FARANDOLE_").lower() not in fields} <= {

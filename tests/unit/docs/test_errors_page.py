@@ -80,7 +80,7 @@ NOT_FOR_USERS = {
     "spawner_config/settings.py": {'raise SettingsError("\\n".join(messages))': PASSED_ON},
     "spawner_config/swarm/spawner.py": {"raise refused_start(str(exc)": PASSED_ON},
 }
-"""The raise statements without a message on the page. Each file maps the beginnings of its lines to the reason."""
+"""For each file, the raise statements without a message on the page: the beginning of the line, and the reason."""
 
 
 def test_the_page_lists_the_messages_of_the_code() -> None:

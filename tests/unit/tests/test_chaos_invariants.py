@@ -110,14 +110,14 @@ def test_only_the_last_output_of_a_killed_process_may_be_missing(folder, lives):
 
 def test_a_duplicate_report_is_found(folder, lives):
     edit_lines(folder / "metrics/rank-0.jsonl", lambda lines: [*lines, lines[3]])
-    assert broken(folder, lives) == ["rank 0's report of 1004.5 is there 2 times"]
+    assert broken(folder, lives) == ["rank 0's report of 1004.5 appears 2 times"]
 
 
 def test_logs_are_checked_line_by_line(folder, lives):
     path = folder / "logs/rank-0.log"
     whole = path.read_text()
     edit_lines(path, lambda lines: [*lines, lines[3]])
-    assert broken(folder, lives) == ["a line of a log is there 2 times: step 4 at 1004.5"]
+    assert broken(folder, lives) == ["a log line appears 2 times: step 4 at 1004.5"]
     path.write_text(whole.replace("step 4 at 1004.5\n", "step 4 at 10"))
     assert "a line of a log is damaged: 'step 4 at 10step 5 at 1005.5'" in broken(folder, lives)
     path.write_text(whole.replace("step 4 at 1004.5\n", ""))
@@ -133,7 +133,7 @@ def test_a_damaged_checkpoint_is_found(folder, lives):
 
 def test_remains_of_a_checkpoint_are_found(folder, lives):
     (folder / "checkpoints/.step-40.new").mkdir()
-    assert broken(folder, lives) == [".step-40.new is left of a checkpoint"]
+    assert broken(folder, lives) == [".step-40.new is left over from a checkpoint"]
     shutil.rmtree(folder / "checkpoints")
     assert broken(folder, lives) == ["there is no checkpoint"]
 

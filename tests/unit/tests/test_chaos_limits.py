@@ -44,7 +44,7 @@ def test_a_cut_without_an_effect_is_reported(ranks):
     assert list(exceeded(hit("cut", 12.0), ranks, ranks, ())) == []
     assert list(exceeded(hit("cut", 1.0), ranks, ranks, LOST)) == []
     [problem] = exceeded(hit("cut", 1.0), ranks, ranks, ("rank 1 answers again",))
-    assert "nothing came of fault 0: cut" in problem
+    assert "no effect was seen after fault 0: cut" in problem
 
 
 @pytest.mark.parametrize(

@@ -32,4 +32,4 @@ def test_the_kind_rank_is_any_rank_except_rank_0():
 def test_a_single_fault_gets_its_own_run():
     faults = schedule(1, 40, KINDS, BACKENDS, 3)
     assert runs([faults[PER_RUN + 3]]) == [[faults[PER_RUN + 3]]]
-    assert str(faults[0]) == f"fault 0: {faults[0].kind} (horovod), {faults[0].steps} steps on"
+    assert str(faults[0]) == f"fault 0: {faults[0].kind} (horovod), after {faults[0].steps} steps"

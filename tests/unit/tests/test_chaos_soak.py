@@ -158,7 +158,7 @@ def test_a_rank_that_dies_before_its_fault_is_looked_up_again(tmp_path, faults):
     assert report.problems == []
     assert [hit.fault for hit in report.hits] == faults
     report, _ = soaked(Pretended(tmp_path / "twice", dies=2), faults, tmp_path)
-    assert report.problems == [f"chaos-0: the target of {faults[0]} had died before the fault, twice"]
+    assert report.problems == [f"chaos-0: the target of {faults[0]} was already dead in both attempts"]
     assert [hit.fault for hit in report.hits] == faults
 
 

@@ -68,7 +68,7 @@ def core(tmp_path):
 
 @asynccontextmanager
 async def led(core):
-    """Serve the cluster's mailbox. Yield a function that waits for a status that meets a condition, and returns it."""
+    """Serve the cluster's mailbox, and yield a function that returns the status once the status meets a condition."""
     store, messages = core.training.store.folder, []
     leading = ControlService(
         core, core.training, local=False, origin=Origin(notebook="/home/n.ipynb"), progress=messages.append

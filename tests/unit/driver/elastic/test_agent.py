@@ -62,7 +62,7 @@ async def test_a_new_rank_joins_at_one_commit_of_all():
     assert [rank.asked for rank in survivors] == [[("pause_at_next_commit", ""), ("leave_at_commit", "9")]] * 2
     assert host.worlds == [["c-w0", "c-w1", "c-w9"]]
     assert host.notices == [
-        "a lost rank could not be replaced yet, trying again: no worker can be had",
+        "a lost rank could not be replaced yet, trying again: no worker is available",
         "rank 2 joined: continuing with 3 ranks from step 90",
     ]
     host.finish()

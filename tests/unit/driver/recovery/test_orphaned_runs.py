@@ -1,4 +1,4 @@
-"""Tests for journals that no driver has read to the end, and for restoring such a run after its workers are gone."""
+"""Tests for journals that no driver has read to the end, and for restoring runs from these journals later."""
 
 import asyncio
 import fcntl
@@ -44,7 +44,7 @@ def store(tmp_path):
 
 @pytest.fixture(params=["positions", "no positions"])
 def run(store, request):
-    """A run of two ranks whose driver was killed after step 0. Older drivers did not record positions."""
+    """A run of two ranks whose driver was killed after step 0, with and without positions. Older drivers wrote none."""
     run = store.create(code="x", backend="none", cluster="c", size=2, workers=["c-w0", "c-w1"], name="long")
     for rank in range(2):
         run.add_records(rank, reported(rank, 0), position=(f"kernel-{rank}", 1))

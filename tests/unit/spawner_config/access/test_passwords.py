@@ -1,4 +1,4 @@
-"""Tests that passwords are hashed outside the event loop, and that this takes as long for names without an account."""
+"""Tests that passwords are hashed outside the event loop, and that this takes as long if an account does not exist."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ async def test_a_recreated_proxy_joins_the_networks_while_the_hub_runs():
 
 
 async def held_and_lost(engine):
-    """Hold the networks of three users, and disconnect the proxy from them, as if the proxy had been recreated."""
+    """Create the networks of three users, and disconnect the proxy from them, as if the proxy had been recreated."""
     networks = make(engine)
     for number, user in enumerate(("ada", "grace", "emmy")):
         await networks.hold(user, "")

@@ -1,4 +1,4 @@
-"""Tests for how a swarm machine is chosen for a worker."""
+"""Tests for how a swarm's machine is chosen for a worker."""
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ def cannot_be_placed(words: str, seconds: float) -> str:
         return (
             f"Kubernetes found no volume for this server within {seconds:.0f} s: {words.rstrip('.')}. Try again in a "
             "minute. If this continues, the administrator must check the claims in the hub's namespace, their access "
-            "modes and storage classes: for homes FARANDOLE_HOME_ACCESS and FARANDOLE_HOME_CLASS, or the cluster's default."
+            "modes and storage classes: for homes FARANDOLE_HOME_ACCESS and FARANDOLE_HOME_CLASS, or the "
+            "cluster's default."
         )
     return (
         f"Kubernetes found no place for this server within {seconds:.0f} s: {words.rstrip('.')}. Choose a smaller "

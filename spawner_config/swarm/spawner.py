@@ -133,7 +133,7 @@ class FarandoleSwarmSpawner(NetworkedSpawner, BurstSpawner, SwarmSpawner):  # ty
             return None
 
     async def poll(self) -> Any:
-        """Return None while the server is running or starting, else a description of how it ended."""
+        """Return None while the server is running or starting, 0 if its service does not exist, else how it ended."""
         task = await self.task()
         if task is None:
             return 0

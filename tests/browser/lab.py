@@ -136,7 +136,10 @@ def wait_for_points(cell: Locator, series: str, least: int, deadline: float = 60
 
 
 def show(element: Locator) -> None:
-    """Scroll until the whole element is visible, repeatedly if JupyterLab moves it by rendering other cells late."""
+    """Scroll until the whole element is visible.
+
+    JupyterLab renders cells late, which moves the element, so scrolling once is not enough.
+    """
 
     def seen() -> bool:
         element.evaluate("element => element.scrollIntoView({block: 'end'})")

@@ -104,7 +104,7 @@ def said(records, run, rank, *, steps=3, reply=OK, owner=None, elastic=None):
 
 
 def leave(folder, run, *ranks, **options):
-    """Record these ranks to the end of the run without a driver, and persist the journals as a stopping worker does."""
+    """Write these ranks' journals to the end without a driver, and persist the journals as a stopping worker does."""
 
     folder.mkdir(exist_ok=True)
 

@@ -107,7 +107,7 @@ def test_only_lists_of_names_may_be_large_and_no_form() -> None:
 
 
 async def test_nobody_chooses_their_own_address(limited: None) -> None:
-    """Clients can set X-Real-Ip, which tornado trusts. They cannot set the last address in X-Forwarded-For."""
+    """Clients can set X-Real-Ip, which tornado trusts, but the proxy appends the last address in X-Forwarded-For."""
 
     class Address(RequestHandler):
         def get(self) -> None:

@@ -1,4 +1,4 @@
-"""Tests for how a swarm's machine is chosen for a worker."""
+"""Tests for the choice of a worker's machine in a swarm."""
 
 from __future__ import annotations
 

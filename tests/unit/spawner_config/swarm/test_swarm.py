@@ -140,7 +140,7 @@ def spawner_of(engine: Swarm, server: str = "main-w0", **more: Any) -> Any:
 
 
 async def start(spawner: Any) -> Any:
-    """Start a server in the same steps as dockerspawner, but without the hub's wait for the server to respond."""
+    """Start a server with the same steps as dockerspawner, but without the hub's wait for the server to respond."""
     made = await spawner.create_object()
     spawner.object_id = made["ID"]
     await spawner.start_object()

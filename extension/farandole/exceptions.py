@@ -28,7 +28,7 @@ class FarandoleError(Exception):
     """Base class of all errors that Farandole raises for its users."""
 
     def _render_traceback_(self) -> list[str]:
-        """Show only the message in a notebook, because this package's stack frames do not help users. Called by IPython."""
+        """Show only the message in a notebook, because this package's frames do not help users. Called by IPython."""
         return [f"{type(self).__name__}: {self}"]
 
 

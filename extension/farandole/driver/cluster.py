@@ -347,8 +347,7 @@ class Cluster:
 
     def _open(self, work: Any) -> Self:
         try:
-            # The control service begins before the workers start, because the panel would otherwise show a cluster
-            # without a driver.
+            # The control service begins first, because the panel would otherwise show a cluster without a driver.
             self._loop.call(self._control.begin())
             self._loop.call(work)
         except BaseException:

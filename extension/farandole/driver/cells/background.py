@@ -91,8 +91,7 @@ class BackgroundRun:
         ended: float | None,
     ) -> None:
         ticker = asyncio.create_task(self._tick())
-        # Files are written in a thread, because a slow volume must not block the loop that communicates with the
-        # workers.
+        # Files are written in a thread, because a slow volume must not block the loop that serves all workers.
         try:
             check(self.run, await work)
         except asyncio.CancelledError:
@@ -109,8 +108,7 @@ class BackgroundRun:
         finally:
             ticker.cancel()
             self.relay.pump(flush=True)
-            # The order matters: if `_refresh` came first, a `watch` between both lines would miss the end and the last
-            # refresh.
+            # The order matters. If `_refresh` came first, a `watch` call in between would not show the final status.
             self._over.set()
             self._refresh()
 

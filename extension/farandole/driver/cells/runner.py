@@ -66,7 +66,7 @@ class TrainRequest:
 class CellRunner:
     """Executes the cells of one cluster.
 
-    The public methods must be called on other threads than the loop's, and the coroutines run on the loop. A training
+    The public methods must not be called on the loop's thread, and the coroutines run on the loop. A training
     cell reserves the cluster with `ClusterCore.cell` before its run is created, and releases the cluster after the last
     reply.
     """
@@ -197,7 +197,8 @@ class CellRunner:
             resumed_from=source.id if source else None,
             origin=request.origin,
         )
-        # Run in a thread, because the volume may be slow. A cancelled call would leave behind a run that never ends.
+        # The call runs in a thread, because the volume may be slow. It is not cancelled, because that would leave
+        # behind a run that never ends.
         creating = asyncio.ensure_future(asyncio.to_thread(create))
         try:
             run = await asyncio.shield(creating)

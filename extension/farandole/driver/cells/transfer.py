@@ -17,7 +17,7 @@ from farandole.exceptions import RankDiedError, RankError, TransferError
 from farandole.protocol import PUSH_TARGET
 
 BROADCAST_BYTES = 1_000_000
-"""If the pickled values have at least this size in bytes, they go to rank 0, which broadcasts them over the backend."""
+"""Pickled values of at least this many bytes are sent only to rank 0, which broadcasts them over the backend."""
 CHUNK_BYTES = 4_000_000
 """The size of the chunks in which values are sent, in bytes. Jupyter Server accepts websocket messages of up to 10 MiB.
 """

@@ -80,8 +80,8 @@ class Mailbox:
             await in_thread(partial(write_atomically, self.folder / STATUS_FILE, status))
             self._written, self._touched = status, time.monotonic()
         elif time.monotonic() - self._touched > TOUCH_SECONDS:
-            # If the machine was suspended, other drivers may have removed the status because it looked stale. In that
-            # case `utime` raises, and the next poll writes the status again.
+            # If the machine was suspended, other processes may have removed this mailbox because it looked stale. In
+            # that case `utime` raises an error, and the next poll writes the status again.
             self._written, self._touched = b"", time.monotonic()
             await asyncio.to_thread(os.utime, self.folder / STATUS_FILE)
             self._written = status

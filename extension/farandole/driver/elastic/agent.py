@@ -47,7 +47,7 @@ class ElasticAgent:
         self._first_left: float | None = None
         """The monotonic time at which the agent noticed that a first rank had left its loop and was waiting."""
         self._causes: list[str] = []
-        """The failures that the user will be notified of together with the next world."""
+        """The failures to report to the user when the next world has formed."""
         self._size = 0
         self._work: asyncio.Task[None] | None = None
 

@@ -43,7 +43,7 @@ class ElasticTimeouts:
 
     @property
     def call(self) -> float:
-        """How long a rank may take to answer a call. At least `hung`, because late ranks are killed."""
+        """How long a rank may take to answer a call. This is at least `hung`, because late ranks are killed."""
         return max(CALL_SECONDS, self.hung)
 
 
@@ -66,7 +66,7 @@ class ElasticHost(Protocol):
         """Stop the workers of ranks that have left the run."""
 
     def notify(self, text: str) -> None:
-        """Show the user a notice, which is one sentence."""
+        """Show a one-sentence notice to the user."""
 
     def assigned(self, workers: Sequence[str]) -> None:
         """Record the names of the workers that run ranks 0, 1, and so on."""

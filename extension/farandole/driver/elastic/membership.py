@@ -19,8 +19,8 @@ from farandole.protocol import Kind
 T = TypeVar("T")
 
 SECOND_CALL_SECONDS = 5.0
-"""How many seconds a repeated call may take. The limit is short because if the driver itself was suspended, the answers
-have already arrived."""
+"""How many seconds a repeated call may take. Repeating helps if the driver itself was suspended, and in that case the
+answers have already arrived."""
 RECHECK_SECONDS = 1.0
 """How often `wait_until` checks its condition when no event wakes it: a restored connection and a passed deadline raise
 no event."""
@@ -141,7 +141,7 @@ class Membership:
         return values
 
     async def reach(self, kernels: Sequence[RankKernel], seconds: float) -> None:
-        """Wait until all ranks are connected, and kill any that are not within ``seconds`` of the first connection.
+        """Wait until all ranks are connected. Kill ranks that are not connected ``seconds`` after the first one.
 
         No rank is killed while all are disconnected, because a restart of the proxy is the most likely cause.
         """
@@ -203,7 +203,7 @@ class Membership:
                 await asyncio.wait(calls)
 
     async def _kill_late(self, silent: Sequence[RankKernel], timeouts: ElasticTimeouts) -> None:
-        """Kill late ranks. Ranks that did not answer a ping first get the rest of the `hung` timeout."""
+        """Kill late ranks. A rank that did not answer a ping is killed only after the full `hung` timeout."""
         # If the driver itself was suspended, the ranks' messages have already arrived and only need to be processed.
         await self.wait_until(self._all_wait, timeouts.grace)
         self.kill(kernel for kernel in self._late() if kernel not in silent)
@@ -211,8 +211,7 @@ class Membership:
         self.kill(self._late())
         await self.wait_until(self._all_wait, timeouts.interrupt)
         for kernel in [kernel for kernel in self._late() if not kernel.alive]:
-            # The cell of this dead rank is still open because its journal is being read, but the next world need not
-            # wait.
+            # The journal of this dead rank is still being read, but the next world need not wait for its end.
             self._cells[kernel].cancel()
             self._note_end(kernel, reply_of(DEAD, rank=kernel.rank, worker=kernel.worker.name, death=kernel.death))
 

@@ -44,8 +44,7 @@ class Rendezvous:
     def next_world(self) -> list[RankKernel]:
         """The ranks that would make up a world formed now.
 
-        Surviving ranks come first, because of several ranks with the same number of commits, the lowest provides the
-        state.
+        Surviving ranks come first, because the lowest of the ranks with the most commits provides the state.
         """
         return [*self._stay, *self.newcomers]
 
@@ -54,7 +53,7 @@ class Rendezvous:
         return [kernel for kernel in self._membership.world if kernel not in self.leaving]
 
     async def wait_for_enough(self, causes: Sequence[str], seconds: float) -> None:
-        """Wait until there are enough ranks for a world, or until the attempt has become pointless.
+        """Wait until there are enough ranks for a world, a rank is lost or has failed, or the cell has ended.
 
         Raises:
             RankDiedError: there are too few ranks after the timeout; ``causes`` says why the others were lost.

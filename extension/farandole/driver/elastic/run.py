@@ -21,7 +21,7 @@ from farandole.exceptions import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class RunCallbacks:
-    """Callbacks of a run: `notice` gets a sentence for the user, and `assigned` the workers' names in rank order."""
+    """Callbacks of a run: `notice` receives a sentence for the user, and `assigned` the workers in rank order."""
 
     notice: Callable[[str], None]
     assigned: Callable[[Sequence[str]], None]
@@ -64,7 +64,7 @@ class ElasticCell(ElasticHost):
             else:
                 if workers > len(handles):
                     await self._core.grow(workers - len(handles), progress)
-                # Even if the number is unchanged, ranks may have failed to join earlier.
+                # This is also needed if the number is unchanged, because ranks may have failed to join earlier.
                 self._agent.retry_new_ranks()
         progress("the run takes the change in at its next commit")
 

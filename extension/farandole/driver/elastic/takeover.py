@@ -63,7 +63,7 @@ class AdoptedRun(ElasticCell):
             await until_caught_up(self._replay.readers, READ_SECONDS)
             if lost:
                 await asyncio.wait(lost.values(), timeout=END_SECONDS)
-            # The key is the last number of a rank. If two ranks had the same number, the later cause is kept.
+            # The key is the last number that a rank had. If two ranks had the same number, the later cause is kept.
             causes = {reader.kernel.last_rank: task.result().evalue for reader, task in lost.items() if task.done()}
             return await self._lead(causes)
         finally:

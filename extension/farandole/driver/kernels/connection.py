@@ -40,8 +40,7 @@ class Connection:
 
     def __init__(self, worker: Worker, kernel_id: str, listener: Listener) -> None:
         self.session = ""
-        """The session id of the current websocket. Each new websocket gets a new one, and the kernel sends a reply only
-        to the session that sent the request."""
+        """The session id, which is new for each websocket. The kernel sends a reply only to the session of the request."""
         self._worker = worker
         self._kernel_id = kernel_id
         self._listener = listener
@@ -108,8 +107,7 @@ class Connection:
                 if self._listener.alive and not self._closing:
                     await self._open_again()
         finally:
-            # If the receiving task ends for any reason, such as a bug in a listener, nothing may keep waiting for
-            # messages.
+            # However the receiving task ends, even with a bug in a listener, nothing may keep waiting for messages.
             self._listener.mark_dead(GONE)
             self._ready.set()
 

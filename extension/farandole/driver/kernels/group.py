@@ -121,8 +121,7 @@ class RankGroup:
     async def lead(self, cells: Mapping[RankKernel, Coroutine[Any, Any, Reply]], *, together: bool) -> list[Reply]:
         """Wait until a cell has ended on all its ranks, and return the replies in order. See `run` for `together`."""
         self.clear()
-        # With a queue, each rank that ends costs the same. Calling `asyncio.wait` on the remaining ranks each time
-        # would take quadratic time.
+        # A queue takes linear time. Calling `asyncio.wait` on the remaining ranks each time would take quadratic time.
         ended: asyncio.Queue[asyncio.Task[Reply]] = asyncio.Queue()
         for kernel, cell in cells.items():
             self.begin(kernel, cell).add_done_callback(ended.put_nowait)
@@ -174,8 +173,7 @@ class RankGroup:
                 await asyncio.gather(*(interrupt_rank(kernel) for kernel in self.busy))
                 await self._until_idle(INTERRUPT_SECONDS)
                 # Idle ranks have to leave too, because a rank that is blocked in Gloo returns only after its peers have
-                # closed their connections. Ranks that are joining an elastic run are busy before they belong to the
-                # group.
+                # closed their connections. Ranks that join an elastic run are busy before the group has them.
                 everyone = dict.fromkeys([*self.kernels, *self.busy])
                 going = [kernel for kernel in everyone if kernel.alive] if together else self.busy
                 await asyncio.gather(*(self._force(kernel, together=together) for kernel in going))

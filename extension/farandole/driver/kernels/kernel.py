@@ -31,7 +31,7 @@ from farandole.protocol import COMM_TARGET, RECORD_NUMBER, RECORD_RUN, RUN_MARK,
 from farandole.runs.positions import JournalPosition
 
 Deaths: TypeAlias = Callable[[], None]
-"""A callback for when the driver detects that a kernel has died without having been stopped deliberately. Called once.
+"""A callback for the death of a kernel that was not stopped deliberately. It is called once.
 """
 
 

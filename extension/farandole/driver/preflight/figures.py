@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Free and total bytes of a memory or a disk."""
+    """The free and the total size of the memory or of a disk, in bytes."""
 
     free: int
     total: int
 
     @property
     def share(self) -> float:
-        """The free share, between 0 and 1."""
+        """The share that is free, between 0 and 1."""
         return self.free / self.total if self.total else 1.0
 
 

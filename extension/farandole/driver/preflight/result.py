@@ -19,7 +19,7 @@ class Preflight:
     """The result of checking a cluster before training.
 
     ``all_reduce`` is the rate, in bytes/s, at which the world sums 16 MB of float32 values. It is None if the cluster
-    has no world or a single rank, or if the sum failed for the reason in ``all_reduce_error``.
+    has no world or only one rank, or if the sum failed for the reason in ``all_reduce_error``.
     """
 
     name: str

@@ -134,7 +134,7 @@ def _left(store: RunStore) -> Iterator[RunInfo]:
 def _is_led(info: RunInfo) -> bool:
     """Return whether a driver leads the run.
 
-    A driver on another host cannot be checked, so it counts if it wrote ``run.json`` after the journals were persisted.
+    A driver on another host counts as running if it has written ``run.json`` since the journals were persisted.
     """
     if info.status is Status.LOST:
         return False

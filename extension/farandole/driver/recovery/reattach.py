@@ -52,8 +52,8 @@ class RunReader:
     async def read(self, sink: Sink, seen: RankKernel | None = None) -> Reply:
         """Read the journal to its end, and return how the cell ended on the rank.
 
-        ``seen`` represents the same kernel with a connection, which detects the death of the kernel. Reading the
-        journal may not detect it, because a proxy can keep the response of a killed worker open forever.
+        ``seen`` is the same kernel with an open websocket, which detects the kernel's death. Reading the journal may
+        not detect it, because a proxy can keep the response of a killed worker open forever.
         """
         if self._journal is None:
             self.kernel.mark_dead(GONE)
@@ -193,12 +193,12 @@ async def is_led(found: FoundRun, store: RunStore, seconds: float = OPEN_AGAIN_S
 
 
 def restore_run(found: FoundRun, store: RunStore, *, write: bool) -> Run:
-    """Return a found run, which its readers then fill; with `write`, this driver continues the run's files.
+    """Create the `Run` for a found run. Its readers add the messages, and with `write` this driver continues its files.
 
     Messages from ranks whose workers are lost exist only in these files.
     """
     make = store.resume if write else store.follow
-    # The ranks of an elastic run change their numbers, so no number is permanently missing.
+    # The ranks of an elastic run change their numbers, so no rank is permanently missing.
     return make(found.about["run"], found.about["code"], missing=() if found.elastic else found.missing)
 
 

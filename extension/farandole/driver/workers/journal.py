@@ -16,7 +16,7 @@ class JournalInfo:
     - ``ended`` is a time in seconds since the epoch, or None while the run continues.
     - ``led`` is true while a driver reads the journal or is connected to the kernel.
     - ``count`` is the number of messages.
-    - ``about`` describes the run as the driver began it: ``run`` (see `farandole.runs.run.RunInfo`) and ``code``.
+    - ``about`` is the description of the run by its first driver; see `farandole.driver.recovery.reattach.about`.
     """
 
     run: str

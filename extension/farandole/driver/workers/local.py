@@ -83,7 +83,7 @@ class LocalWorkers(WorkerSource):
         return {self._cluster: 1} if await self.find(self._cluster) else {}
 
     async def stop(self, _names: Sequence[str], /) -> None:
-        """End the server and its kernels by closing the server's lifeline, or by a kill after 10 s."""
+        """End the server and its kernels by closing the server's lifeline. Kill the server if that takes over 10 s."""
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None

@@ -50,7 +50,7 @@ class HubWorkers(WorkerSource):
                 "there is no JupyterHub here: this kernel was not started by one. Use `%cluster start --local` for "
                 "ranks on this machine, or give `hub_url=` and `token=`."
             )
-        # JupyterHub gives its servers the address that browsers use.
+        # JupyterHub sets this variable to the hub's address for browsers.
         public = os.environ.get("JUPYTERHUB_HOST", "") if url == own else ""
         return cls(HubClient(url=url, token=token, session=session, public=public))
 
@@ -109,7 +109,7 @@ class HubWorkers(WorkerSource):
         await self._client.session.close()
 
     async def _clean_up(self, names: Sequence[str], progress: Progress) -> None:
-        """Stop the servers of a failed start. Errors are only shown, so that they do not hide the original error."""
+        """Stop the servers of a failed start. Errors are shown instead of raised, to keep the original error."""
         try:
             await self.stop(names)
         except FarandoleError as exc:
@@ -169,7 +169,7 @@ class HubWorkers(WorkerSource):
         )
 
     async def _presence(self, name: str) -> bool | None:
-        """Return whether the hub lists a worker, or None if the hub does not answer the question."""
+        """Return whether the hub lists a worker, or None if the hub cannot be reached or refuses the request."""
         try:
             return name in await self._client.servers()
         except HubError:

@@ -182,7 +182,7 @@ class Worker:
         return WorkerJournal.from_json(await self._get("farandole/records"))
 
     async def find_again(self) -> WorkerJournal | str:
-        """Wait until the worker answers again and return its journals, or why the worker has to be treated as gone.
+        """Wait until the worker answers again, and return its journals or the reason to treat the worker as gone.
 
         A broken connection alone is no reason, because the hub or the proxy may be restarting while the ranks continue.
         """
@@ -196,8 +196,7 @@ class Worker:
                 if present is False:
                     return GONE
                 # A refusal comes from the proxy, and means that the worker's port is closed or that the proxy has no
-                # route to the worker. That is stronger evidence than a timeout, because a busy worker can also cause a
-                # timeout.
+                # route to the worker. A timeout is weaker evidence, because a busy worker can also cause one.
                 refusing = present is True and isinstance(exc, WorkerStartError)
                 refused = (refused or time.monotonic()) if refusing else None
                 if refused is not None and time.monotonic() - refused > REFUSED_SECONDS:
@@ -217,7 +216,7 @@ class Worker:
             return None
 
     async def follow(self, run: str, kernel_id: str, after: int) -> AsyncGenerator[bytes, None]:
-        """Yield a kernel's messages in a run, past and future, as websocket frames, starting after number ``after``."""
+        """Yield a kernel's messages in a run after number ``after`` as websocket frames, and wait for new messages."""
         path = f"farandole/records/{run}/{kernel_id}"
         try:
             async with self._session.get(

@@ -44,7 +44,7 @@ class RankAssignment:
 class Endpoint:
     """The address at which the ranks of a world connect to each other, and the network interface to use.
 
-    `interface` is None if the backend chooses the interface itself.
+    `interface` is None if the backend can choose the interface itself.
     """
 
     host: str = LOOPBACK

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A measured quantity: the values of its ``runs``, their median or other summary, and an optional limit."""
+    """A measured quantity with the values of its runs, a summary of these values, and an optional limit."""
 
     name: str
     value: float
@@ -42,7 +42,7 @@ def median_of(name: str, runs: Iterable[float], unit: str, *, limit: str = "", n
 
 
 def ratio_of_pairs(name: str, pairs: Sequence[tuple[float, float]], *, limit: str = "", note: str = "") -> Record:
-    """Return a record with the median of ours / theirs over paired runs; its note shows the median of each side."""
+    """Return a record of the median ratio of paired runs (ours / theirs); its note shows the median of each side."""
     ours, theirs = (median(side) for side in zip(*pairs, strict=True))
     sides = f"{ours:.4g} : {theirs:.4g}{', ' if note else ''}{note}"
     return median_of(name, (mine / other for mine, other in pairs), "ours / theirs", limit=limit, note=sides)

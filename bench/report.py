@@ -67,7 +67,7 @@ def send(cluster: Cluster, code: str, sent: int, kept: Callable[[Run], int]) -> 
 
 
 def arrivals(what: str, runs: list[tuple[float, float]]) -> Iterator[Record]:
-    """Yield the records <what>_lost, the maximum of all runs, and <what>_per_second, their median."""
+    """Yield the records <what>_lost (from the worst run) and <what>_per_second (the median of all runs)."""
     lost, rates = zip(*runs, strict=True)
     yield Record(name=f"{what}_lost", value=max(lost), unit=what, runs=lost, limit="<= 0", note="worst run")
     yield median_of(f"{what}_per_second", rates, f"{what} / s")

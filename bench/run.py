@@ -21,7 +21,7 @@ from hub.up import stop_on_signals  # noqa: E402
 
 BENCHES = ("fanout", "growth", "start", "report", "throughput", "state", "recovery")
 CONTAINER_BENCHES = ("carry",)
-"""Benches that only `make bench-carry` runs, because they need root, a container engine and `make images`."""
+"""Benches that only `make bench-carry` runs, because they need root, an engine and the images of `make images`."""
 LARGE_BENCHES = ("scale",)
 """Benches that only `make bench-scale` runs, because they take several minutes with a thousand users."""
 REPEATS = 5

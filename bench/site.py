@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 USER = "bench"
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""Variables that give each rank one thread, on both sides of a comparison."""
+"""Environment variables that give each rank one thread, on both sides of a comparison."""
 
 PROFILES = """
 [limits]

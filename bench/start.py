@@ -32,7 +32,7 @@ def measure(repeats: int) -> Iterator[Record]:
     """Yield the record start_ratio_2."""
     shell, rendezvous = make_shell(), Rendezvous()
     with bench_hub():
-        theirs(shell, rendezvous)  # warm up the file cache for both
+        theirs(shell, rendezvous)  # warms up the file cache for both sides
         pairs = [(ours(shell), theirs(shell, rendezvous)) for _ in range(repeats)]
     yield ratio_of_pairs("start_ratio_2", pairs, limit="<= 1.0", note="s")
 

@@ -50,7 +50,11 @@ def measure(repeats: int) -> Iterator[Record]:
 def _pair(
     shell: InteractiveShell, backend: str, loop: str, launcher: list[str], *, ours_first: bool
 ) -> tuple[float, float]:
-    """Return the samples per second of both sides, such that their ratio is the median of the ratios of all turns."""
+    """Return the samples per second of both sides.
+
+    The second value is a median over all turns. The first value is scaled so that the ratio of both values is the
+    median of the turns' ratios, because only the sides of the same turn are comparable.
+    """
     with tempfile.TemporaryDirectory(prefix="farandole-turns-") as name:
         folder = Path(name)
         turns = (LOOPS / "turns.py").read_text()

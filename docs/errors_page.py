@@ -57,7 +57,7 @@ OTHERS = {
 }
 """The headings and descriptions for errors from other packages, and for functions that create errors or findings."""
 SHARED = ("farandole.exceptions", "spawner_config.settings")
-"""Modules that define errors which code in other folders raises."""
+"""Modules whose exceptions are also raised by code in other folders."""
 INTERNAL = {"DamagedError"}
 """Exceptions that the page omits, because the code always handles them."""
 MESSAGE_ARGUMENTS = {"fault": slice(1, 3), "warning": slice(1, 3)}
@@ -283,7 +283,7 @@ def _is_sentence(texts: list[str]) -> bool:
 
 
 def _when(module: Module, around: list[ast.AST]) -> str:
-    """Return the first sentence of the nearest docstring: of the function, its only caller, its class or its module."""
+    """Return the first sentence of the nearest docstring, which may be that of the only caller or of the module."""
     functions = [node for node in reversed(around) if is_function(node)]
     nodes = [*functions, *_callers(module, functions), *reversed(around), module.tree]
     return next(filter(None, map(first_sentence, nodes)), "").replace("|", r"\|")

@@ -25,7 +25,7 @@ CONVERSIONS = {"repr", "str", "sorted", "list", "tuple", "round", "max", "min", 
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """The syntax tree of a file, and the modules from which the file may import, by their dotted names."""
+    """The syntax tree of a file; ``others`` maps dotted names to the modules from which the file may import."""
 
     tree: ast.Module
     path: Path = Path()
@@ -37,14 +37,14 @@ class Module:
         return cls(ast.parse(path.read_text(encoding="utf-8")), path, others)
 
     def function(self, name: str) -> tuple[Module, Function] | None:
-        """Return a function that this module defines or imports, after the module that defines it."""
+        """Return the function with this name and the module that defines it, which may be an imported module."""
         if name in self.functions:
             return self, self.functions[name]
         home, original = self._imported(name)
         return home.function(original) if home else None
 
     def constant(self, name: str) -> tuple[Module, ast.expr] | None:
-        """Return the value of a constant that this module defines or imports, after the module that defines it."""
+        """Return the value of this constant and the module that defines it, which may be an imported module."""
         if name in self.constants:
             return self, self.constants[name]
         home, original = self._imported(name)
@@ -56,7 +56,7 @@ class Module:
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
-        """For each imported name, the module and the name in that module."""
+        """The module and the original name of each imported name."""
         nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom) and node.module]
         return {alias.asname or alias.name: (node.module, alias.name) for node in nodes for alias in node.names}
 
@@ -105,7 +105,7 @@ class Texts:
         return [" ".join(text.split()) for text in texts]
 
     def of(self, node: ast.expr) -> list[str]:
-        """Return all texts that an expression may have, at least a placeholder."""
+        """Return all texts that an expression may have, or a placeholder if they are unknown."""
         match node:
             case ast.JoinedStr(values=values):
                 found = ["".join(parts) for parts in variants(map(self.of, values))]

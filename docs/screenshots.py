@@ -148,7 +148,7 @@ def kill_rank(state: Path, worker: str) -> None:
 
 
 STORIES = {"ada": first_notebook, "grace": panel_and_training_cell, "emmy": run_after_the_page_was_closed}
-"""For each user, the function that performs the user's actions and takes the screenshots."""
+"""The users and the functions that perform their actions and take the screenshots."""
 
 
 def take_pictures(browser: Browser, hub: HubProcess) -> None:

@@ -86,7 +86,7 @@ def horovod_version() -> str:
 
 
 def build_arguments(arguments: dict[str, str]) -> list[str]:
-    """Return ``arguments`` as command-line options of `docker build`."""
+    """Return ``arguments`` as `--build-arg` options."""
     return [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
 
 
@@ -106,7 +106,7 @@ def progress() -> list[str]:
 
 
 def archive() -> str:
-    """Return the variable DEBIAN, the address of a Debian archive; it is empty for the base image's own archive."""
+    """Return the variable DEBIAN, the address of a Debian archive, which is empty if the base image's archive is used."""
     return os.environ.get("DEBIAN", "")
 
 

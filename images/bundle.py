@@ -1,4 +1,4 @@
-"""Write one file with all that a machine without internet needs: images, compose file, settings, notebooks, programs.
+"""Write a bundle for a machine without internet: images, compose file, settings, notebooks and programs.
 
 To use the file on the new machine, run ``tar xf farandole-VERSION.tar && farandole-VERSION/load``.
 
@@ -27,7 +27,7 @@ NOT_WRITTEN = (
 
 
 def write_bundle(folder: Path) -> Path:
-    """Write the bundle into ``folder`` and return its path; an error leaves no incomplete bundle behind.
+    """Write the bundle into ``folder`` and return its path; after an error there is no incomplete bundle.
 
     Raises `PublishError` if an image is missing or the disk is full.
     """

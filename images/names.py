@@ -13,14 +13,14 @@ IMAGES = ROOT / "images"
 BUILD = ROOT / "build" / "images"
 """The folder for the files that builds need from outside the repository; git ignores this folder."""
 PYTHON = "3.11.2"
-"""The Python of debian:bookworm-slim, in full because some packages require a minimum patch version of 3.11."""
+"""The version of Python in debian:bookworm-slim. The patch version matters, because some packages require a later one than 3.11.0."""
 PYTHON_TAG = "cp311"
 CPU, CUDA = "cpu", "cuda"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """An image with its short name, its maximum size in bytes (None: no maximum) and its accelerator."""
+    """An image with its short name, its maximum size in bytes (None for no maximum) and its accelerator."""
 
     name: str
     limit: int | None

@@ -66,7 +66,7 @@ def download(what: list[str], folder: Path, *, environment: dict[str, str]) -> N
 
 
 def _pip_environment(image: Image) -> dict[str, str]:
-    # Ignore this machine's pip configuration for CUDA, because it may prefer a CPU build of torch.
+    # For CUDA, ignore this machine's pip configuration, because it may prefer a CPU build of torch.
     plain = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
     return {**os.environ, **(plain if image.accelerator == CUDA else {})}
 

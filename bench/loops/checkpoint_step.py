@@ -15,7 +15,7 @@ WIDTH, LAYERS, BATCH = 2236, 5, 64
 """The model has 5 float32 layers of 2236 x 2236 parameters, which take 100 MB."""
 CHECKPOINT_SECONDS = 10.0
 BLOCK_STEPS = 10
-"""The number of steps in a block, which has at most one commit."""
+"""The number of steps in a block; a block has at most one commit."""
 
 torch.set_num_threads(1)
 model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
@@ -26,7 +26,10 @@ state = fd.state(model, optimizer, step=0)
 
 
 def train(steps, end=None):
-    """Return how many seconds ``steps`` steps take; with ``end``, include a commit and the call of ``end``."""
+    """Return how many seconds ``steps`` steps take.
+
+    With ``end``, the first step is followed by a commit, and the time includes a final call of ``end``.
+    """
     began = time.perf_counter()
     for step in range(steps):
         optimizer.zero_grad()
@@ -56,11 +59,11 @@ def costs(pairs, end):
 
 
 train(3)
-for _ in range(3):  # the first commits allocate the buffers for the copies
+for _ in range(3):  # the first commits are slower, because they allocate buffers
     state.commit()
 commits = costs(4 * PAIRS, lambda: None)
 made = fd.checkpoint(state, every=1)
-# The block ends when the checkpoint is on disk, so that the next block does not contain a part of the cost.
+# The block ends when the checkpoint is on disk, so that the cost of the checkpoint does not affect the next block.
 checkpoints = costs(8 * PAIRS, made.wait)
 fd.result(
     {

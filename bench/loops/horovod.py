@@ -1,4 +1,4 @@
-"""The Horovod part of the throughput loop, which precedes turns.py in a cell and under horovodrun."""
+"""The Horovod part of the throughput loop; turns.py continues it, both in a cell and under horovodrun."""
 
 import horovod.torch as hvd
 import torch
@@ -15,5 +15,5 @@ def distribute(model):
 
 
 def from_rank_0(number):
-    """Return the number that rank 0 passes, on all ranks."""
+    """Broadcast rank 0's number, and return it on all ranks."""
     return hvd.broadcast(torch.tensor(number), root_rank=0).item()

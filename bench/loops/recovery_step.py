@@ -25,7 +25,7 @@ mark = Path(MARK)  # noqa: F821
 
 @fd.elastic
 def train(state):
-    """Train one epoch."""
+    """Train one epoch; rank KILL kills itself at step FATAL unless MARK exists."""
     for (x,) in loader:
         if state.step == FATAL and fd.rank() == KILL and not mark.exists():  # noqa: F821
             mark.touch()

@@ -9,7 +9,7 @@ CALLS, BLOCKS = 200, 20
 
 
 def block():
-    """Return the microseconds per call in a block."""
+    """Call `fd.report` repeatedly, and return the microseconds per call."""
     began = time.perf_counter()
     for step in range(CALLS):
         fd.report(step=step, epoch=1, loss=0.5, accuracy=0.9)

@@ -14,7 +14,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def train(steps, batch, *, report):
-    """Return the seconds per step."""
+    """Train for ``steps`` steps and return the seconds per step."""
     images, labels = torch.randn(batch, 256), torch.randint(10, (batch,))
     began = time.perf_counter()
     for step in range(steps):

@@ -1,4 +1,4 @@
-"""The DistributedDataParallel part of the throughput loop, which precedes turns.py in a cell and under torchrun."""
+"""The DistributedDataParallel part of the throughput loop; turns.py continues it, in a cell and under torchrun."""
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ def distribute(model):
 
 
 def from_rank_0(number):
-    """Return the number that rank 0 passes, on all ranks."""
+    """Broadcast rank 0's number, and return it on all ranks."""
     shared = torch.tensor(number)
     dist.broadcast(shared, src=0)
     return shared.item()

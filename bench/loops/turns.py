@@ -27,7 +27,7 @@ images, labels = torch.randn(BATCH, 1, 16, 16), torch.randint(10, (BATCH,))
 
 
 def train(steps):
-    """Return the seconds per step."""
+    """Train for ``steps`` steps and return the seconds per step."""
     began = time.perf_counter()
     for _ in range(steps):
         optimizer.zero_grad()

@@ -29,9 +29,9 @@ ROWS = {
     "megabytes": ("memory for the ranks, MB", 1, "driver_memory"),
     "stop": ("stop of all workers, s", 1, ""),
 }
-"""For each quantity, its label, its scale, and the name of the record of its growth.
+"""The label and the scale of each quantity, and a name for the record of its growth.
 
-The name is empty if the growth has no limit. Quantities with a name may grow at most linearly with the number of ranks.
+Quantities with a name may grow at most linearly with the number of ranks. The growth of the others has no limit.
 """
 
 

@@ -44,7 +44,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The number of requests, the seconds in which they were answered, and the CPU seconds of each process."""
+    """The number of requests, the time in which they were answered, and the CPU time of each process, in seconds."""
 
     requests: int
     seconds: float

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 ACTIVITY_SECONDS = 300.0
-"""The interval in which a server reports its activity to the hub; this is JupyterHub's default."""
+"""The interval at which a server reports its activity to the hub; this is JupyterHub's default."""
 CALL = re.compile(r"fromlist=\['_'\]\)\.(?P<name>\w+)\((?P<arguments>.*?)\)\)?$", re.DOTALL)
-"""Matches the end of the expressions of `farandole.driver.kernels.rank_calls`."""
+"""Matches the function and the arguments in an expression from `farandole.driver.kernels.rank_calls`."""
 
 
 @dataclass
@@ -225,7 +225,7 @@ class StandIn:
             due = -(-len(self.servers) // int(ACTIVITY_SECONDS))
             for path in list(self.servers)[:due]:
                 server = self.servers.pop(path)
-                self.servers[path] = server  # moves it to the end of the queue
+                self.servers[path] = server  # moves the server to the end of the queue
                 now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 body = {"servers": {server.name: {"last_activity": now}}, "last_activity": now}
                 with contextlib.suppress(OSError, TimeoutError):

@@ -25,11 +25,11 @@ MOST_MILLISECONDS = 200
 """The limit for the median response time of the hub's API when all users have a server."""
 
 PROXY_RATE = 1.0
-"""The assumed requests per second of an active user through the proxy: saved files, kernel messages, images."""
+"""The assumed number of requests per second that an active user sends through the proxy."""
 UNSEEN_RATE = 1 / 30
 SEEN_RATE = 1 / 3
 ACTIVITY_RATE = 1 / 300
-"""Requests per second from a notebook server to the hub: for a hidden panel, a visible panel and activity reports."""
+"""Requests per second from a notebook server to the hub for a hidden panel, a visible panel and activity reports."""
 PANELS_SEEN = 0.1
 """The assumed share of users with a visible panel."""
 

@@ -31,7 +31,7 @@ CHOICES = {
     "FARANDOLE_FIREWALL": ("", "set"),
 }
 ONLY_HERE = {"FARANDOLE_PRIVATE_RANGES"}
-"""Settings that only `make doctor` uses, so that docker-compose.yml does not mention them."""
+"""Settings that only `make doctor` uses, and that docker-compose.yml therefore does not mention."""
 READ_BY_OTHERS = 0o077
 
 

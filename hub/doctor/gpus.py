@@ -33,7 +33,7 @@ def check_gpus(deployment: Deployment, info: dict[str, Any]) -> Finding:
 
 
 def judge_gpus(deployment: Deployment, info: dict[str, Any], there: frozenset[str]) -> Finding:
-    """Judge FARANDOLE_GPUS by the engine's ``info`` and by ``there``, the indices and UUIDs of the host's GPUs."""
+    """Compare FARANDOLE_GPUS with the engine's ``info`` and with ``there``, the ids of the host's GPUs."""
     try:
         wanted = [gpu.id for gpu in parse_gpus(deployment.get("FARANDOLE_GPUS"))]
     except ProfileError as exc:

@@ -44,7 +44,7 @@ def check_disk(deployment: Deployment, engine: Engine, info: dict[str, Any]) -> 
 
 
 def judge_disk(root: str, free: float, missing: list[str]) -> Finding:
-    """Judge whether ``free`` bytes are enough, given that the ``missing`` kinds of image must still be pulled."""
+    """Check whether ``free`` bytes are enough, given that the ``missing`` kinds of image must still be pulled."""
     images = PULLING * sum(IMAGE_BYTES[kind] for kind in missing)
     need = f"; the images for {' and '.join(missing)} need {images / GB:.1f} GB" if missing else ""
     found = f"{free / GB:.1f} GB free in {root}{need}"
@@ -70,7 +70,7 @@ def check_state(deployment: Deployment, engine: Engine, info: dict[str, Any]) ->
 
 
 def judge_state(users: str, users_disk: int | None, state: str, state_disk: int | None) -> Finding:
-    """Judge the device numbers of the two disks; a number is None if its folder cannot be examined."""
+    """Compare the device numbers of the two disks; a number is None if its folder cannot be examined."""
     if users_disk is None:
         return warning("state", f"{users}, where users' volumes are, cannot be examined.", "Run this as root.")
     if state_disk != users_disk:
@@ -94,7 +94,7 @@ def _disk(path: Path) -> int | None:
 
 
 def check_memory(info: dict[str, Any]) -> Finding:
-    """Judge the memory and the cores that the engine reports."""
+    """Check whether the memory and the cores that the engine reports are enough."""
     memory, cores = int(info.get("MemTotal") or 0), int(info.get("NCPU") or 0)
     found = f"{memory / GB:.1f} GB of memory, {cores} cores"
     if memory < LEAST_MEMORY:
@@ -107,12 +107,12 @@ def check_memory(info: dict[str, Any]) -> Finding:
 
 
 def check_clock() -> Finding:
-    """Judge the clock by the kernel's estimate of its error."""
+    """Check whether the machine's clock is synchronised."""
     return judge_clock(_clock_error())
 
 
 def judge_clock(microseconds: int | None) -> Finding:
-    """Judge the clock by its largest possible error, which is None if the kernel does not report it."""
+    """Return a finding about the clock's maximum error, which is None if the kernel does not report it."""
     if microseconds is None:
         return ok("clock", "the kernel does not report whether it is synchronised")
     if microseconds >= LARGEST_ERROR:

@@ -53,7 +53,7 @@ def wanted_ports(deployment: Deployment) -> list[WantedPort]:
 
 
 def check_ports(deployment: Deployment, engine: Engine | None) -> Iterator[Finding]:
-    """Yield whether each port is free; without an engine, containers are reported like other programs."""
+    """Yield a finding about each port; without an engine, containers are reported like other programs."""
     containers = engine.get("/containers/json") if engine else []
     seen: dict[int | None, str] = {}
     for wanted in wanted_ports(deployment):

@@ -23,7 +23,7 @@ COMMAND_SECONDS = 30
 
 
 def check_engine(version: dict[str, Any], where: str) -> Finding:
-    """Judge the version of the engine."""
+    """Check that the engine's version is supported."""
     text = str(version.get("Version", ""))
     if _numbers(text) < OLDEST_ENGINE:
         oldest = ".".join(map(str, OLDEST_ENGINE))
@@ -32,7 +32,7 @@ def check_engine(version: dict[str, Any], where: str) -> Finding:
 
 
 def check_swarm(deployment: Deployment, info: dict[str, Any], version: dict[str, Any]) -> Iterator[Finding]:
-    """If the hub runs on a swarm, yield whether its engine is a manager and new enough."""
+    """If the hub runs on a swarm, check that its engine is a manager and new enough."""
     if deployment.get("FARANDOLE_DEPLOYMENT") != "swarm":
         return
     found = missing_features(info, str(version.get("ApiVersion") or "0"))
@@ -57,7 +57,7 @@ def check_compose() -> Finding:
 
 
 def judge_compose(answer: str) -> Finding:
-    """Judge the output of `docker compose version --short`, which is empty if the plugin is missing."""
+    """Check the output of `docker compose version --short`, which is empty if the plugin is missing."""
     oldest = ".".join(map(str, OLDEST_COMPOSE))
     remedy = f"Install docker-compose-plugin (or docker-compose-v2) {oldest} or newer."
     text = answer.strip().removeprefix("v")

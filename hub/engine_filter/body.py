@@ -33,7 +33,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
 def rebuild(where: str, value: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
     """Return a new object with the admitted keys, whose values are the results of their checks.
 
-    Other keys are dropped if their values are empty. Otherwise this raises `RefusedError`, which names the key.
+    Other keys are dropped if their values are empty. If such a value is not empty, `RefusedError` names the key.
     """
     if not isinstance(value, dict):
         raise RefusedError(f"{where or 'The body'} must be an object.")

@@ -52,7 +52,7 @@ def _mount(where: str, item: Any) -> dict[str, Any]:
 
 
 def gpus(where: str, value: Any) -> list[dict[str, Any]]:
-    """Check that each request is for one GPU or more, because a task that requests no GPU could get all of them."""
+    """Check that each GPU request is for at least one GPU, because a task that requests none could get all GPUs."""
     asked: list[dict[str, Any]] = objects({"DiscreteResourceSpec": GPU_COUNT})(where, value)
     for item in asked:
         count = item.get("DiscreteResourceSpec", {})

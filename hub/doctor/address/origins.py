@@ -37,7 +37,7 @@ def check_origins(deployment: Deployment) -> Finding:
 
 
 def judge_names(domain: str, resolve: Callable[[str], set[str]] | None = None) -> Finding:
-    """Judge whether the hub's host name and the names below it resolve to the same addresses."""
+    """Check that the hub's host name and the names below it resolve to the same addresses."""
     if is_local(domain):
         return ok(CHECK, f"each user has a host below {domain}, which browsers resolve to their own machine")
     own, users = map(resolve or _addresses, (domain, f"{ANY_USER}.{domain}"))

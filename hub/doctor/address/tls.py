@@ -37,7 +37,7 @@ def check_tls(deployment: Deployment) -> Finding:
 
 
 def judge_folder(folder: Path, user: int = USER, *, domain: str = "", users: bool = False) -> Finding:
-    """Judge whether the container, which runs as user id ``user`` and sees only this folder, can use the certificate.
+    """Check that the container, which runs as user id ``user`` and sees only this folder, can use the certificate.
 
     The certificate must cover ``domain``, if a domain is given, and with ``users`` also all hosts below the domain.
     """

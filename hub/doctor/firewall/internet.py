@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CHECK = "internet"
 SWARM_WAY = "docker_gwbridge"
-"""The bridge through which a swarm's containers reach addresses outside the swarm, on each machine."""
+"""The bridge on each machine through which a swarm's containers reach addresses outside the swarm."""
 PRIVATE = tuple(
     IPv4Network(text)
     for text in (
@@ -31,7 +31,7 @@ PRIVATE = tuple(
 )
 """Address ranges that are not on the internet. 168.63.129.16 looks public, but belongs to a service of Azure."""
 METADATA = tuple(map(IPv4Address, ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192")))
-"""Services that give out a machine's credentials in most clouds, in Alibaba Cloud, in Azure and in Oracle Cloud."""
+"""The metadata services of most clouds, Alibaba Cloud, Azure and Oracle Cloud, which give out credentials."""
 SWARM_PORTS = frozenset({"111", "2049", "2377", "4789", "7946"})
 """The ports of NFS and of the swarm, including VXLAN, which the machines of a swarm leave open to each other."""
 
@@ -59,9 +59,9 @@ def _promised(deployment: Deployment) -> Iterator[Finding]:
 
 
 def judge_rules(deployment: Deployment, forwarded: str | None, incoming: str | None) -> Finding:
-    """Judge the rules for forwarded and incoming packets, as `iptables -S` prints them.
+    """Check the rules for forwarded and incoming packets, as `iptables -S` prints them.
 
-    A chain is None if this user may not list its rules.
+    An argument is None if this user may not list the rules.
     """
     swarm = deployment.get("FARANDOLE_DEPLOYMENT") == "swarm"
     try:

@@ -17,7 +17,11 @@ ANYWHERE = IPv4Network("0.0.0.0/0")
 CLOSING, OPENING = {"DROP", "REJECT"}, {"ACCEPT", "RETURN"}
 PORTS = {"--dport", "--dports"}
 LIMITED = {*PORTS, "--sport", "--sports", "-o", "--ctorigdst", "--icmp-type"}
-"""Options that limit a rule to some packets. Only a negated port, as in `! --dport 53`, does not weaken a rule."""
+"""Options that limit a rule to some packets.
+
+Such a rule does not block all connections, so it is ignored. An exception is a rule for all ports except one, with an
+option such as `! --dport 53`.
+"""
 
 Origin = IPv4Network | str
 """The origin of packets: a range of addresses, or the interface through which the packets arrive."""

@@ -529,7 +529,7 @@ CLOSED = listed(closing_commands("10.213.0.0/16"))
 METADATA_ONLY = (
     "-A DOCKER-USER -s 10.213.0.0/16 -d 169.254.0.0/16 -p tcp -m tcp ! --dport 53 -j REJECT --reject-with x\n"
 )
-"""The rule that `make doctor` printed in version 0.1.0."""
+"""The firewall rule that version 0.1.0 printed for the operator. The rule covers only link-local addresses."""
 LOCKED = "-P INPUT ACCEPT\n-A INPUT -s 10.0.0.0/8 -p tcp -m tcp ! --dport 53 -m conntrack --ctstate NEW -j REJECT\n"
 ALL = ["private", "metadata", "own ports"]
 

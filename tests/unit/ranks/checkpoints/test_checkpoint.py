@@ -1,4 +1,4 @@
-"""Checkpoints on disk are complete or absent. Damaged checkpoints are skipped, and full or slow disks cause a notice."""
+"""Checkpoints on disk are complete or absent. Damaged checkpoints are skipped, and full or slow disks cause notices."""
 
 import json
 import random

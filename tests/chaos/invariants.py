@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 QUEUED_SECONDS = 5.0
 """How many seconds of records may be lost when a process is killed, because only its worker had received them."""
 LINE = re.compile(r"step \d+ at \d+\.\d+(e[+-]?\d+)?")
-REASON = re.compile(r"was given up|fewer than the|could not be reached")
+REASON = re.compile(r"so (it|the run) was stopped|fewer than the|could not be reached")
 """Words in the allowed reasons for a failure. "rank" is not enough, because errors of a cell also name ranks."""
 
 

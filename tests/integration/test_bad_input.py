@@ -84,7 +84,7 @@ def test_no_cluster_yet_for_a_cell(lone_shell, magic):
 
 @pytest.mark.parametrize("count", ["0", "-3"])
 def test_no_or_fewer_workers(hub, token, lone_shell, count):
-    with pytest.raises(UsageError, match=f"at least 1 of workers, not {count}"):
+    with pytest.raises(UsageError, match=f"number of workers must be at least 1, not {count}"):
         lone_shell.run_line_magic("cluster", f"start --workers {count}")
     assert servers(hub, token) == []
 
@@ -102,7 +102,7 @@ def test_too_many_workers(hub, token, lone_shell):
         ("start --backend mpi", UsageError, "choose one of horovod, torch, none"),
         ("start --name Not_A_Name", UsageError, "lower-case letters"),
         ("start --ranks 99", HubError, "1 to 8"),
-        ("start --ranks 0", UsageError, "at least 1 of ranks, not 0"),
+        ("start --ranks 0", UsageError, "number of ranks must be at least 1, not 0"),
         ("start --workers two", UsageError, "--workers"),
         ("launch", UsageError, "use one of start, status, check, scale"),
         ("attach nothing", NoClusterError, "%cluster list"),

@@ -73,7 +73,7 @@ def test_a_check_is_refused_while_a_cell_runs(cluster):
     with ThreadPoolExecutor() as pool:
         running = pool.submit(cluster.run, "import time\nwhile True: time.sleep(0.1)")
         wait_for(lambda: "busy" in str(cluster.status()))
-        with pytest.raises(UsageError, match="cluster 'one' runs another cell; wait for it, or stop it with"):
+        with pytest.raises(UsageError, match="cluster 'one' is running another cell; wait for it, or stop it with"):
             cluster.check()
         cluster.interrupt()
         assert "stopped on all ranks" in str(running.exception(timeout=10))
@@ -158,7 +158,7 @@ def test_no_report_and_no_print_is_lost(cluster):
 
 
 def test_attach_to_a_missing_cluster(where):
-    with pytest.raises(NoClusterError, match=r"no cluster 'nope' runs. `%cluster list`"):
+    with pytest.raises(NoClusterError, match=r"no cluster 'nope' is running. `%cluster list`"):
         Cluster.attach("nope", **where)
 
 

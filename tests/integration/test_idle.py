@@ -59,7 +59,7 @@ def lead(hub, user, folder, workers, said, backend="none"):
 
 def stopped(said):
     """Return the workers that the notebook was told had been stopped."""
-    return sorted(line.split()[1] for line in said if "is stopped: it had been idle for" in line)
+    return sorted(line.split()[1] for line in said if "was stopped: it had been idle for" in line)
 
 
 @pytest.mark.parametrize("backend", ["horovod", pytest.param("torch", marks=pytest.mark.release)])

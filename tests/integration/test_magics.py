@@ -146,7 +146,7 @@ def test_a_detached_run_returns_immediately_and_can_be_waited_for(shell, tmp_pat
     assert run.status is Status.RUNNING
     _, listed = output_of(shell, "runs", "")
     assert (listed.runs[0].id, listed.rows()[0][2]) == (run.id, "running (detached)")
-    with pytest.raises(UsageError, match="runs another cell"):
+    with pytest.raises(UsageError, match="is running another cell"):
         shell.run_cell_magic("distributed", "", "pass")
     with capture_output(), pytest.raises(DeadlineError, match="it continues"):
         shell.run_line_magic("runs", "wait apart --timeout 0.5")

@@ -105,7 +105,7 @@ class Cluster:
         count = workers if workers is not None else (1 if where.get("local") else 2)
         for what, number in (("workers", count), ("ranks", 1 if ranks is None else ranks)):
             if number < 1:
-                raise UsageError(f"a cluster needs at least 1 of {what}, not {number}")
+                raise UsageError(f"the number of {what} must be at least 1, not {number}")
         cluster = cls(name, backend=backend, **where)
         options = WorkerOptions(cluster=name, profile=profile, ranks=ranks, wait=wait, backend=backend)
         return cluster._open(cluster._core.start(count, options, cluster._progress, timeout))
@@ -151,7 +151,7 @@ class Cluster:
             source = cluster._core.source
             names = cluster._loop.call(source.names(name))
             if not names:
-                raise NoClusterError(f"no cluster {name!r} runs. `%cluster list` shows those that do.")
+                raise NoClusterError(f"no cluster {name!r} is running. `%cluster list` shows the running clusters.")
             cluster._loop.call(source.stop(names))
         finally:
             cluster.close()
@@ -370,7 +370,7 @@ class Cluster:
             )
         if self._core.busy:
             raise UsageError(
-                f"cluster {self.name!r} runs another cell; wait for it, or stop it with `%cluster interrupt`"
+                f"cluster {self.name!r} is running another cell; wait for it, or stop it with `%cluster interrupt`"
             )
 
     def _kernels(self, ranks: Sequence[int] | None) -> list[Any]:

@@ -53,7 +53,9 @@ class Elastic:
                 "call it with `fd.state(model, optimizer, loader)`, or leave `--elastic` out"
             )
         if backend == "none":
-            raise UsageError("backend none forms no world, which `--elastic` needs; use `--backend horovod` or `torch`")
+            raise UsageError(
+                "backend none does not form a world, but `--elastic` needs one; use `--backend horovod` or `torch`"
+            )
         too_few = size < self.min_ranks
         if too_few or size > self.room(size):
             limit = f"fewer than --min-ranks {self.min_ranks}" if too_few else f"more than --max-ranks {self.max_ranks}"

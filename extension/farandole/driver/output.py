@@ -43,12 +43,12 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if match is None:
-            raise UsageError(f"{text!r} names no ranks; write numbers and spans, such as `0,2-3`")
+            raise UsageError(f"{text!r} is not a list of ranks; write numbers and ranges, such as `0,2-3`")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise UsageError(f"the span {part.strip()!r} in {text!r} runs backwards; write `{last}-{first}`")
+            raise UsageError(f"the range {part.strip()!r} in {text!r} is reversed; write `{last}-{first}`")
         if last > LARGEST_RANK:
-            raise UsageError(f"{text!r} names rank {last}; no cluster has so many")
+            raise UsageError(f"{text!r} names rank {last}; no cluster has that many ranks")
         ranks.update(range(first, last + 1))
     return tuple(sorted(ranks))
 

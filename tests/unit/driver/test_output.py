@@ -32,12 +32,12 @@ def test_parse_ranks(text, ranks):
 
 @pytest.mark.parametrize("text", ["x", "", ",", "1,", "-1", "1-", "1.5", "0 1"])
 def test_text_that_names_no_ranks_is_refused_with_an_example(text):
-    with pytest.raises(UsageError, match=r"names no ranks; write numbers and spans, such as `0,2-3`"):
+    with pytest.raises(UsageError, match=r"is not a list of ranks; write numbers and ranges, such as `0,2-3`"):
         parse_ranks(text)
 
 
 def test_a_reversed_span_is_refused_with_the_correct_one():
-    with pytest.raises(UsageError, match=r"'3-1'.*runs backwards; write `1-3`"):
+    with pytest.raises(UsageError, match=r"'3-1'.*is reversed; write `1-3`"):
         parse_ranks("0,3-1")
 
 
@@ -157,7 +157,7 @@ def test_no_line_is_lost_when_many_ranks_differ():
 
 
 def test_a_huge_span_is_refused_before_it_is_expanded():
-    with pytest.raises(UsageError, match="no cluster has so many"):
+    with pytest.raises(UsageError, match="no cluster has that many ranks"):
         parse_ranks("0-99999999999")
 
 

@@ -117,9 +117,9 @@ def test_without_a_hub_the_remedy_is_local(shell, line):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("start --workers 0", "at least 1 of workers, not 0"),
-        ("start --workers -3", "at least 1 of workers, not -3"),
-        ("start --ranks 0 --local", "at least 1 of ranks, not 0"),
+        ("start --workers 0", "number of workers must be at least 1, not 0"),
+        ("start --workers -3", "number of workers must be at least 1, not -3"),
+        ("start --ranks 0 --local", "number of ranks must be at least 1, not 0"),
         ("start --workers many", "invalid int value: 'many'"),
         ("start --workers 3 --local", "this machine is the only worker, not 3; use more `--ranks`"),
         ("start --backend mpi --local", "no backend 'mpi'; choose one of horovod, torch, none"),

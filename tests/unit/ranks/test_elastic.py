@@ -405,7 +405,7 @@ def test_impossible_options_are_refused(options, message):
     ("cell", "message"),
     [
         ({"code": "train(state)"}, "put `@fd.elastic` above"),
-        ({"backend": "none"}, "forms no world"),
+        ({"backend": "none"}, "does not form a world"),
         ({"size": 1}, "has 1 rank, fewer than --min-ranks 2"),
         ({"size": 5}, "has 5 ranks, more than --max-ranks 4"),
     ],

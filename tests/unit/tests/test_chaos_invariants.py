@@ -74,7 +74,7 @@ def test_a_run_without_a_result_or_a_clear_reason_is_found(folder, lives, change
 
 
 def test_a_run_with_a_clear_reason_may_have_failed(folder, lives):
-    edit_record(folder, status="failed", results={}, error="rank 1 (worker w1) was lost, so it was given up")
+    edit_record(folder, status="failed", results={}, error="rank 1 (worker w1) was lost, so it was stopped")
     assert broken(folder, lives) == []
 
 

@@ -19,7 +19,7 @@ from tests.chaos.summary import summary
 WORKERS = 2
 AT_ONCE = 10
 PATIENCE = 3.0
-REASON = "rank 1 (worker w1) was lost, and the run was given up"
+REASON = "rank 1 (worker w1) was lost, so the run was stopped"
 
 
 class Pretended(Site):

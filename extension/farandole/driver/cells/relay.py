@@ -42,7 +42,7 @@ class OutputRelay:
             self._reported_dropped = True
             text = (
                 f"... {self._folder.dropped:,} more characters are not shown. `%cluster logs RANK` shows a rank's last "
-                "lines; a run's folder holds them all.\n"
+                "lines; a run's folder contains all of them.\n"
             )
             self._show(Block(ranks=(), stream="stderr", text=text))
 

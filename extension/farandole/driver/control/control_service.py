@@ -116,7 +116,7 @@ class ControlService:
         """Stop the requested run."""
         run = str(request["run"])
         if run not in self._runner.going:
-            raise UsageError(f"run {run} is not in progress here")
+            raise UsageError(f"run {run} is not in progress on this cluster")
         self._progress(f"run {run} is being stopped from the panel")
         await self._interrupt([run])
 

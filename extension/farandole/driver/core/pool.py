@@ -184,7 +184,7 @@ class WorkerPool:
         """Notify the user if the hub stopped an idle worker. Cells report other deaths when they run."""
         for handle in self.all:
             if handle.worker is worker and (reason := idle_reason(handle)):
-                self._on_notice(f"worker {worker.name} is stopped: it {reason}. The next cell starts it again, empty.")
+                self._on_notice(f"worker {worker.name} was stopped: it {reason}. The next cell starts it again.")
 
     async def _refill(self, handle: WorkerHandle, progress: Progress) -> bool:
         """Restart the dead ranks of a worker. Return False if the worker itself is lost."""

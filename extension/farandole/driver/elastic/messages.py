@@ -53,10 +53,10 @@ def refusal(reply: Reply, *, last: bool) -> str:
     if reply.status == "dead":
         return f"a new rank was lost before it could join: {reply.evalue.removeprefix('lost: ')}{then}"
     if reply.status == "ok":
-        return f"a new rank could not join, its cell ended before it reached the loop{then}"
+        return f"a new rank could not join: its cell ended before it reached the loop{then}"
     return (
-        f"a new rank could not join, its cell ended with {reply.ename}: {reply.evalue}; the cell has to define all "
-        f"that its loop needs, since variables of earlier cells are gone with a lost rank{then}"
+        f"a new rank could not join: its cell ended with {reply.ename}: {reply.evalue}; the cell has to define "
+        f"everything that its loop needs, because a new rank has no variables from earlier cells{then}"
     )
 
 
@@ -84,9 +84,9 @@ def too_few(members: Membership, least: int, seconds: float, causes: Sequence[st
     """Return the error for a run that did not get enough new ranks in time."""
     left = len(members.world)
     last = members.refusals[-1] if members.refusals else None
-    reason = f" The cell ended with {last.ename}: {last.evalue} on a new one." if last and last.ename else ""
+    reason = f" On a new rank, the cell ended with {last.ename}: {last.evalue}." if last and last.ename else ""
     return RankDiedError(
         f"{'; '.join(causes) or 'ranks left'}; {left} rank{' is' if left == 1 else 's are'} left, fewer than the "
-        f"{least} that the run must have (--min-ranks), and no new one came within {seconds:g} s, so it was given "
-        f"up.{reason}"
+        f"{least} that the run must have (--min-ranks), and no new rank joined within {seconds:g} s, so the run "
+        f"was stopped.{reason}"
     )

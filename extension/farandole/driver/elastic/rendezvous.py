@@ -73,7 +73,7 @@ class Rendezvous:
             await self._host.form(chosen)
         except FarandoleError as exc:
             why = str(exc).splitlines()[0]
-            self.failure = f"the ranks could form no world ({why})"
+            self.failure = f"the ranks could not form a world ({why})"
             await self._restore_waiting(before, why)
             return False
         complete = await members.wait_until(

@@ -67,7 +67,7 @@ class Replacer:
             await self._host.release(kernels)
         except FarandoleError as exc:
             self._host.notify(
-                f"a worker that left the run may still exist, stop it in the hub's control panel: "
+                f"a worker that left the run may still exist; stop it in the hub's control panel: "
                 f"{str(exc).splitlines()[0]}"
             )
 

@@ -47,11 +47,11 @@ class RestartPolicy:
         """
         if self.forming_failed:
             too_often = self._attempts >= MOST_FAILURES and time.monotonic() - self._since > self._seconds
-            problem = f"the ranks could form no world in {self._attempts} attempts and the run"
+            problem = f"the ranks could not form a world in {self._attempts} attempts, so the run"
         else:
             self._failures = self._failures + 1 if commits <= self._commits else 1
             self._commits = commits
             too_often = self._failures >= MOST_FAILURES
-            problem = f"the run failed {self._failures} times in a row without a commit in between and"
+            problem = f"the run failed {self._failures} times in a row without a commit in between, so it"
         if too_often:
-            raise RankError(f"{problem} was given up. The last cause: {'; '.join(causes)}.")
+            raise RankError(f"{problem} was stopped. The last cause: {'; '.join(causes)}.")

@@ -66,7 +66,7 @@ class ElasticCell(ElasticHost):
                     await self._core.grow(workers - len(handles), progress)
                 # This is also needed if the number is unchanged, because ranks may have failed to join earlier.
                 self._agent.retry_new_ranks()
-        progress("the run takes the change in at its next commit")
+        progress("the run changes its size at its next commit")
 
     async def replace_lost(self) -> list[RankKernel]:
         """Replace lost ranks and workers. No progress is shown because the agent reports the ranks that join."""

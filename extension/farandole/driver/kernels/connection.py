@@ -40,7 +40,7 @@ class Connection:
 
     def __init__(self, worker: Worker, kernel_id: str, listener: Listener) -> None:
         self.session = ""
-        """The session id, which is new for each websocket. The kernel sends a reply only to the session of the request."""
+        """The session id, which is new for each websocket. The kernel replies only to the session of the request."""
         self._worker = worker
         self._kernel_id = kernel_id
         self._listener = listener
@@ -130,7 +130,7 @@ class Connection:
                 await self._try_to_open()
         if not self._ready.is_set():
             self._listener.mark_dead(
-                f"lost: its worker answers, but opened no channel to its kernel for {LOST_SECONDS:g} s"
+                f"lost: its worker answers, but did not open a channel to its kernel for {LOST_SECONDS:g} s"
             )
 
     async def _try_to_open(self) -> None:

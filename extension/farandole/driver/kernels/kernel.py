@@ -252,7 +252,7 @@ class RankKernel:
         """
         if not self._connection.opened:
             raise DeadlineError(
-                f"rank {self.rank} on worker {self.worker.name} is not connected; attach the cluster again"
+                f"rank {self.rank} on worker {self.worker.name} is not connected; attach to the cluster again"
             )
         await self._connection.ready()
         header = self._connection.header(kind)

@@ -51,7 +51,7 @@ async def preflight(name: str, group: RankGroup, infos: Sequence[WorkerInfo], ba
 
 
 async def _figures(group: RankGroup, ranks: Sequence[RankAssignment]) -> list[RankFigures]:
-    found = await group.control(rank_calls.describe(), what="asking the ranks what they have", timeout=DESCRIBE_SECONDS)
+    found = await group.control(rank_calls.describe(), what="reading the ranks' resources", timeout=DESCRIBE_SECONDS)
     skews = await asyncio.gather(*(_skew(group, kernel) for kernel in group.kernels))
     return [
         rank_figures(answer, rank=one.rank, worker=one.worker, address=one.address, skew=skew, skew_error=error)
@@ -69,7 +69,7 @@ async def _skew(group: RankGroup, kernel: RankKernel) -> tuple[float, float]:
     for _ in range(CLOCK_TRIPS):
         sent = time.time()
         [theirs] = await group.control(
-            rank_calls.clock(), what="asking for the clocks", timeout=CLOCK_SECONDS, kernels=[kernel]
+            rank_calls.clock(), what="reading the ranks' clocks", timeout=CLOCK_SECONDS, kernels=[kernel]
         )
         came = time.time()
         trips.append(((came - sent) / 2, theirs - (sent + came) / 2))

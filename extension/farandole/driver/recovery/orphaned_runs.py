@@ -167,7 +167,7 @@ def _warned(info: RunInfo) -> Iterator[None]:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, RunNotFoundError) as error:
         warnings.warn(
-            f"The journals that workers left of run {info.id!r} cannot be read: {reason(error)}", stacklevel=4
+            f"The journals that workers saved of run {info.id!r} cannot be read: {reason(error)}", stacklevel=4
         )
 
 

@@ -49,7 +49,7 @@ class LocalWorkers(WorkerSource):
             )
         if self._server is not None:
             raise ClusterExistsError(
-                "without a hub this machine is the only worker, and it runs already; for more ranks use "
+                "without a hub this machine is the only worker, and it is already running; for more ranks use "
                 "`%cluster stop`, then `%cluster start --local --ranks N`"
             )
         port, token = _free_port(), secrets.token_hex(32)

@@ -135,7 +135,7 @@ class HubWorkers(WorkerSource):
                 f"worker {name} did not start within {timeout:g} s. The hub's last message: {message}. All workers of "
                 "this start were stopped; try again with a longer `--timeout`, or look at the hub's log."
             ) from exc
-        raise WorkerStartError(f"the hub sent no more events of worker {name} before it was ready: {message}")
+        raise WorkerStartError(f"the hub sent no more events about worker {name} before it was ready: {message}")
 
     async def _request_start(self, name: str, options: WorkerOptions, timeout: float) -> None:
         """Request the start of a worker, and retry as long as the hub answers that too many servers are starting."""

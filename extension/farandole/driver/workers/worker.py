@@ -175,7 +175,7 @@ class Worker:
                 )
         except (TimeoutError, aiohttp.ClientError) as exc:
             reason = str(exc) or f"no answer within {OPEN_SECONDS:g} s"
-            raise WorkerStartError(f"worker {self.name} opened no channel to its kernel: {reason}") from exc
+            raise WorkerStartError(f"worker {self.name} did not open a channel to its kernel: {reason}") from exc
 
     async def records(self) -> WorkerJournal:
         """Return the ids of the worker's live kernels, and its run journals."""
@@ -233,7 +233,7 @@ class Worker:
                     if length := int.from_bytes(head + await answer.content.readexactly(3), "big"):
                         yield await answer.content.readexactly(length)
         except (TimeoutError, aiohttp.ClientError, asyncio.IncompleteReadError, ConnectionError) as exc:
-            raise WorkerStartError(f"worker {self.name} interrupted its journal of run {run}: {exc}") from exc
+            raise WorkerStartError(f"worker {self.name} stopped sending its journal of run {run}: {exc}") from exc
 
     async def _get(self, path: str, **options: Any) -> dict[str, Any]:
         """Return the JSON object from one of the worker's routes.

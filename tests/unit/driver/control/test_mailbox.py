@@ -128,7 +128,7 @@ async def test_the_reason_of_a_failed_scale_is_answered_and_stays_in_the_status(
         ({"do": "scale", "workers": 0}, "at least 1 worker, not 0"),
         ({"do": "scale", "workers": "many"}, "does not understand"),
         ({"do": "dance"}, "does not understand"),
-        ({"do": "stop_run", "run": "other"}, "run other is not in progress here"),
+        ({"do": "stop_run", "run": "other"}, "run other is not in progress on this cluster"),
     ],
 )
 async def test_an_impossible_request_gets_an_answer(core, request_, message):

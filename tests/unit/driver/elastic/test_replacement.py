@@ -18,7 +18,7 @@ async def test_failures_of_new_ranks_are_reported_and_end_after_three_attempts()
     fresh.end("error", ename="NameError", evalue="name 'data' is not defined")
     await until(lambda: len(host.notices) == 3)
     assert all(
-        text.startswith("a new rank could not join, its cell ended with NameError: name 'data' is not defin")
+        text.startswith("a new rank could not join: its cell ended with NameError: name 'data' is not defin")
         for text in host.notices
     )
     assert [text.rpartition("; ")[2] for text in host.notices] == [
@@ -40,7 +40,7 @@ async def test_a_request_of_the_user_starts_new_attempts():
     await until(lambda: fresh in host.agent.membership.joining)
     fresh.end("ok")
     await until(lambda: len(host.notices) == 3)
-    failure = "a new rank could not join, its cell ended before it reached the loop; "
+    failure = "a new rank could not join: its cell ended before it reached the loop; "
     assert host.notices == [*[f"{failure}trying again"] * 2, f"{failure}no more attempts"]
     fresh.cell = asyncio.get_running_loop().create_future()
     host.agent.retry_new_ranks()

@@ -225,7 +225,7 @@ async def test_errors_name_missing_and_disconnected_kernels():
     async with connected(always()) as (kernel, _):
         missing = RankKernel(kernel.worker, "nope", slot=1)
         missing.rank = 1
-        with pytest.raises(WorkerStartError, match="worker c-w0 opened no channel to its kernel"):
+        with pytest.raises(WorkerStartError, match="worker c-w0 did not open a channel to its kernel"):
             await missing.connect()
         with pytest.raises(DeadlineError, match="rank 1 on worker c-w0 is not connected"):
             await missing.execute("pass")
@@ -344,7 +344,7 @@ async def test_a_silent_journal_stream_is_closed(monkeypatch):
     async with served(app) as url, aiohttp.ClientSession() as session:
         frames = Worker(name="c-w0", url=f"{url}/", token="secret", session=session).follow("r", "k", 0)
         assert [await anext(frames), await anext(frames)] == [b"said", b"more"]
-        with pytest.raises(WorkerStartError, match="worker c-w0 interrupted its journal of run r"):
+        with pytest.raises(WorkerStartError, match="worker c-w0 stopped sending its journal of run r"):
             await anext(frames)
 
 
@@ -398,7 +398,7 @@ async def test_a_worker_that_answers_but_accepts_no_connection_is_given_up(monke
         fake.closed = True
         await fake.socket.close()
         await asyncio.wait_for(kernel.reachable(), 30)
-        assert kernel.death == "lost: its worker answers, but opened no channel to its kernel for 1 s"
+        assert kernel.death == "lost: its worker answers, but did not open a channel to its kernel for 1 s"
 
 
 async def test_heartbeats_use_the_control_channel():

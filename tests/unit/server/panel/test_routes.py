@@ -318,10 +318,10 @@ async def test_a_dead_rank_is_marked(server, hub, tmp_path):
     ("body", "message"),
     [
         ({"name": "Big One"}, "cannot be a cluster's name"),
-        ({"workers": 0}, "at least 1 of workers, not 0"),
+        ({"workers": 0}, "number of workers must be at least 1, not 0"),
         ({"workers": 10**9}, "at most 1,024 workers, not 1,000,000,000"),
         ({"workers": True}, "workers must be of type int"),
-        ({"ranks": 0}, "at least 1 of ranks, not 0"),
+        ({"ranks": 0}, "number of ranks must be at least 1, not 0"),
         ({"backend": "mpi"}, "no backend 'mpi'"),
         ({"wait": "yes"}, "wait must be of type bool"),
         (None, "must be a JSON object"),

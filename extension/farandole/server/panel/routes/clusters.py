@@ -156,7 +156,7 @@ def start_options(body: Mapping[str, Any]) -> tuple[WorkerOptions, int]:
         )
     for what, count in (("workers", workers), ("ranks", 1 if ranks is None else ranks)):
         if count < 1:
-            raise UsageError(f"a cluster needs at least 1 of {what}, not {count}")
+            raise UsageError(f"the number of {what} must be at least 1, not {count}")
     if backend is not None and backend not in BACKENDS:
         raise UsageError(f"there is no backend {backend!r}; choose one of {', '.join(BACKENDS)}")
     _check_size(workers)

@@ -122,7 +122,7 @@ def widen_panel(lab: Lab) -> None:
     """Drag the edge between the panel and the notebook until the panel is `PANEL_WIDTH` pixels wide."""
     edge = lab.page.locator("#jp-main-split-panel > .lm-SplitPanel-handle:not(.lm-mod-hidden)").first.bounding_box()
     if edge is None:
-        raise LookupError("JupyterLab shows no edge of the panel")
+        raise LookupError("JupyterLab does not show the edge of the panel")
     mouse = lab.page.mouse
     mouse.move(edge["x"] + edge["width"] / 2, SIZE["height"] / 2)
     mouse.down()

@@ -178,7 +178,8 @@ def _lock(state: Path) -> IO[str]:
     except BlockingIOError as exc:
         lock.close()
         message = (
-            f"A hub already runs with the state folder {state}. Stop it, or set FARANDOLE_STATE to another folder."
+            f"A hub is already running with the state folder {state}. "
+            "Stop it, or set FARANDOLE_STATE to another folder."
         )
         raise HubProcessError(message) from exc
     return lock

@@ -15,7 +15,7 @@ NOTEBOOK = "01-first-distributed-training.ipynb"
 def banner(hub: HubProcess) -> str:
     """Return the text that tells users how to log in."""
     return (
-        f"\nFarandole runs.\n\n"
+        f"\nFarandole is running.\n\n"
         f"  hub        {hub.url}\n"
         f"  user       any name\n"
         f"  password   {hub.password}   (kept in {hub.settings.password_file})\n"

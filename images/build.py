@@ -96,7 +96,7 @@ def run_build(arguments: list[str], *, context: bytes | None = None) -> str:
         result = Path(folder) / "id"
         command = ["docker", "buildx", "build", "--load", "--iidfile", str(result), *progress(), *arguments]
         if subprocess.run(command, check=False, input=context).returncode:
-            raise BuildError("The image was not built; the reason is above. Images of earlier builds are unchanged.")
+            raise BuildError("The image was not built; the reason is above. Images from earlier builds are unchanged.")
         return result.read_text(encoding="utf-8").strip()
 
 
@@ -106,7 +106,7 @@ def progress() -> list[str]:
 
 
 def archive() -> str:
-    """Return the variable DEBIAN, the address of a Debian archive, which is empty if the base image's archive is used."""
+    """Return the address of a Debian archive from the variable DEBIAN, or an empty string if DEBIAN is not set."""
     return os.environ.get("DEBIAN", "")
 
 

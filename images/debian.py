@@ -87,7 +87,7 @@ def own_archive() -> str:
     match = re.search(r"^(?:URIs:|deb .*?)\s*(http://\S+/debian)/?(?:\s|$)", answer.stdout, re.MULTILINE)
     if match is None:
         raise DebianError(
-            f"{BASE} names no archive of Debian: {answer.stderr.strip()}\nGive its address: DEBIAN=ADDRESS."
+            f"{BASE} names no Debian archive: {answer.stderr.strip()}\nSet the address of one: DEBIAN=ADDRESS."
         )
     return match[1]
 

@@ -27,7 +27,7 @@ NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 def build_extra(requirements: Path, name: str) -> str:
     """Build and tag the image and return its name; raises `BuildError` or `PublishError`."""
     if not NAME.fullmatch(name):
-        raise BuildError(f"NAME is {name!r}. It must be lower-case letters, digits and single hyphens.")
+        raise BuildError(f"NAME is {name!r}. It must consist of lower-case letters, digits and single hyphens.")
     if not requirements.is_file():
         raise BuildError(f"There is no file {requirements}. EXTRA must name a requirements file of pip.")
     parent = local_tag(NOTEBOOK, registry_prefix())
@@ -52,7 +52,7 @@ def gather(requirements: Path, context: Path) -> None:
         raise BuildError(
             f"The packages of {requirements} cannot be installed in the notebook image; pip's reason is "
             "above. Each package needs a wheel for Linux and Python 3.11, and versions that are compatible with "
-            f"{NOTEBOOK.requirements.relative_to(IMAGES.parent)}. An image of an earlier build is unchanged."
+            f"{NOTEBOOK.requirements.relative_to(IMAGES.parent)}. An image from an earlier build is unchanged."
         )
     shutil.copyfile(requirements, context / "requirements.txt")
     shutil.copyfile(NOTEBOOK.requirements, context / "constraints.txt")

@@ -13,7 +13,7 @@ IMAGES = ROOT / "images"
 BUILD = ROOT / "build" / "images"
 """The folder for the files that builds need from outside the repository; git ignores this folder."""
 PYTHON = "3.11.2"
-"""The version of Python in debian:bookworm-slim. The patch version matters, because some packages require a later one than 3.11.0."""
+"""The Python version of debian:bookworm-slim. Some packages require a later patch version than 3.11.0."""
 PYTHON_TAG = "cp311"
 CPU, CUDA = "cpu", "cuda"
 

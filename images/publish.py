@@ -28,7 +28,8 @@ def publish(image: Image, registry: str) -> str:
         if subprocess.run(["docker", "push", "--quiet", tag], check=False, stdout=subprocess.DEVNULL).returncode:
             raise PublishError(
                 f"{tag} could not be pushed; the engine's reason is above. Is the registry reachable from this engine, "
-                "and are you logged in (docker login)? One without TLS must be in the engine's insecure-registries."
+                "and are you logged in (docker login)? A registry without TLS must be in the engine's "
+                "insecure-registries."
             )
     return digest(image, registry)
 

@@ -109,7 +109,7 @@ class Api:
                 async with self._session.get(url, headers=self._headers) as answer:
                     server = (await answer.json())["servers"].get("")
                 if server is None:
-                    raise StartError(f"the server of {name} did not start, see the hub's log")
+                    raise StartError(f"the server of {name} did not start; see the hub's log")
                 if server["ready"]:
                     return
                 await asyncio.sleep(0.5)

@@ -73,7 +73,7 @@ class Admission:
         """Admit a request to pull one tag of an allowed image."""
         image, tag = call.query.get("fromImage", ""), call.query.get("tag", "")
         if not tag:
-            raise RefusedError("A pull without a tag is not admitted: it would fetch every tag there is.")
+            raise RefusedError("A pull without a tag is not admitted, because it would fetch all tags.")
         self._rules.check_image(f"{image}@{tag}" if tag.startswith("sha256:") else f"{image}:{tag}")
         return Outgoing(path=call.path, query=call.query)
 
@@ -224,7 +224,7 @@ class Admission:
     def _check_swarm(self) -> None:
         """Raise RefusedError if the hub does not run on a swarm, because only a swarm has nodes and services."""
         if not self._rules.swarm:
-            raise RefusedError("FARANDOLE_DEPLOYMENT is not swarm: the hub has no services.")
+            raise RefusedError("FARANDOLE_DEPLOYMENT is not swarm, so the hub has no services.")
 
     async def _check_image_user(self, image: str) -> None:
         """Raise RefusedError if the image's default user is root."""

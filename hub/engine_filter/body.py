@@ -81,7 +81,7 @@ def texts(where: str, value: Any) -> list[str]:
 def texts_by_name(where: str, value: Any) -> dict[str, str]:
     """Check that the value is an object whose values are strings."""
     if not isinstance(value, dict):
-        raise RefusedError(f"{where} must be an object of strings.")
+        raise RefusedError(f"{where} must be an object whose values are strings.")
     return {key: text(f"{where}.{key}", item) for key, item in value.items()}
 
 

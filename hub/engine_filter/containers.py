@@ -48,7 +48,7 @@ def environment(where: str, value: Any) -> list[str]:
         name, _, given = item.partition("=")
         if (name == GPU_VARIABLE and given != NO_GPU) or name.startswith(GPU_RESOURCES):
             raise RefusedError(
-                f"{where} may not set {name}: only HostConfig.DeviceRequests and GenericResources give GPUs."
+                f"{where} may not set {name}: only HostConfig.DeviceRequests and GenericResources give access to GPUs."
             )
     return texts(where, value)
 

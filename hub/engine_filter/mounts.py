@@ -94,5 +94,5 @@ def check_driver_options(rules: Rules, where: str, volume: str, options: dict[st
     ours = rules.homes.options(volume, rules.name) if rules.homes and volume.startswith(rules.prefix) else {}
     if options != ours:
         raise RefusedError(
-            f"{where} of {volume!r} is not admitted: only FARANDOLE_SWARM_HOMES sets the place of a volume."
+            f"{where} of {volume!r} is not admitted: only FARANDOLE_SWARM_HOMES sets where a volume is stored."
         )

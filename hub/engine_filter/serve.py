@@ -66,7 +66,9 @@ async def handle(request: web.Request) -> web.StreamResponse:
 
 async def _send(request: web.Request) -> ClientResponse:
     if "Upgrade" in request.headers or request.method == "CONNECT":
-        raise RefusedError("A connection may not be upgraded: it would give access to the inside of a container.")
+        raise RefusedError(
+            "A connection may not be upgraded, because this would give access to the inside of a container."
+        )
     route, version, call = find(request.method, request.raw_path, await _body(request))
     engine = request.app[ENGINE]
     outgoing = await route.decide(Admission(request.app[RULES], engine), call)

@@ -142,5 +142,5 @@ def _owned(rules: Rules, mount: dict[str, Any]) -> dict[str, Any]:
         return mount
     if mount.get("Source") == whole(rules.name):
         # Refuse this volume even if the mount is read-only, because the volume holds the homes of all users.
-        raise RefusedError(f"The volume {mount['Source']!r} has the homes of all users: no server may have it.")
+        raise RefusedError(f"The volume {mount['Source']!r} holds the homes of all users, so no server may mount it.")
     return owned(rules, mount)

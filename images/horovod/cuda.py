@@ -25,7 +25,7 @@ def link_nccl(folder: Path) -> None:
     """Link to torch's NCCL, under the file name that the linker expects."""
     spec = importlib.util.find_spec("nvidia.nccl")
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("There is no NCCL beside this torch: it is not the CUDA build.")
+        raise SystemExit("The installed torch has no NCCL, because it is not the CUDA build.")
     nccl = Path(spec.submodule_search_locations[0])
     (folder / "nccl" / "lib").mkdir(parents=True)
     (folder / "nccl" / "include").symlink_to(nccl / "include")

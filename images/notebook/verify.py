@@ -35,7 +35,7 @@ def check_horovod(accelerator: str) -> None:
 
     hvd.init()
     if hvd.size() != 1 or (accelerator == "cuda" and not hvd.nccl_built()):
-        raise SystemExit("The build of Horovod is wrong: it cannot create a world, or has no NCCL.")
+        raise SystemExit("This build of Horovod is unusable: it cannot start a process group, or it lacks NCCL.")
     hvd.shutdown()
 
 

@@ -92,7 +92,7 @@ def _serving(folder: Path) -> ssl.SSLContext:
         reason = (exc.reason or "no PEM lines").lower().replace("_", " ")
         if exc.reason == "KEY_VALUES_MISMATCH":
             raise CertificateError(
-                f"{key} is not the key of {certificate}. Copy both files of one certificate."
+                f"{key} is not the key of {certificate}. Copy a certificate and a key that match."
             ) from exc
         raise CertificateError(
             f"{certificate} and {key} are not a certificate and its key in PEM form ({reason}). "
@@ -118,5 +118,5 @@ def _check_readable(path: Path) -> None:
 
 def _no_passphrase() -> NoReturn:
     raise CertificateError(
-        f"{KEY} has a passphrase, which the server cannot type. Remove it: openssl pkey -in KEY -out {KEY}"
+        f"{KEY} has a passphrase, which the server cannot enter. Remove it: openssl pkey -in KEY -out {KEY}"
     )

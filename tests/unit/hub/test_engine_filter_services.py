@@ -303,7 +303,7 @@ def test_no_other_container_mounts_all_homes(changes: dict[str, Any]) -> None:
 
 async def test_no_service_mounts_all_homes() -> None:
     whole = volume("farandole-homes", **HOMES.options("farandole-homes", "farandole"))
-    with pytest.raises(RefusedError, match="no server may have it"):
+    with pytest.raises(RefusedError, match="no server may mount it"):
         await admit(changed(f"{C}.Mounts", whole))
 
 

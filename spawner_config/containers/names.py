@@ -12,7 +12,7 @@ names: each lookup would time out after 10 s, and torch looks up a name for each
 def container_name(prefix: str, user: str, server: str) -> str:
     """Return the unique name of a server's container, with at most `LABEL_LENGTH` characters.
 
-    If the name would be too long, ``user`` and ``server`` are shortened, and each gets a hash as its suffix.
+    If the name would be too long, ``user`` and ``server`` are shortened, and a part that was shortened ends in a hash.
     """
     parts = [text for text in (user, server) if text]
     name = f"{prefix}-{'--'.join(slug(text) for text in parts)}"

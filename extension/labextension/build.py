@@ -83,7 +83,7 @@ def keep(folder: Path) -> None:
         try:
             (Path(made) / "built").rename(folder)
         except OSError:
-            # This is no error if another process has cached a build of the same sources in the meantime.
+            # This is not an error if another process has cached a build of the same sources in the meantime.
             if not folder.exists():
                 raise
     older = sorted((path for path in CACHE.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)

@@ -158,7 +158,7 @@ class FarandoleMagics(Magics):
         if options.action == "list":
             return RunList(store.list()[: options.limit], detached=background)
         if options.action not in {"show", "wait", "stop"} or options.id is None:
-            raise UsageError("write `%runs` for the list, or `%runs show ID`, `%runs wait ID`, `%runs stop ID`")
+            raise UsageError("use `%runs` for the list, or `%runs show ID`, `%runs wait ID` or `%runs stop ID`")
         if options.action == "show":
             publish_display_data(static_bundle(store.load(options.id)))
         elif options.action == "wait":

@@ -1,7 +1,7 @@
 """Records which messages the files of a run contain, so that another driver can continue without a gap.
 
-During a run, a worker keeps a journal for each of its kernels: the kernel's messages, numbered from 1.
-``positions.json`` has
+During a run, a worker keeps a journal for each of its kernels. The journal contains the kernel's messages, which are
+numbered from 1. ``positions.json`` contains
 
 - ``kernels``: the number of the last message whose content is in the files, by kernel id;
 - ``sizes``: the sizes of the files after that message, in bytes, by file name.
@@ -43,11 +43,12 @@ def sizes_of(folder: Path) -> dict[str, int]:
 
 
 def cut_back(folder: Path, keep: Container[int] = ()) -> Mapping[str, int]:
-    """Truncate a run's files to the sizes in ``positions.json`` and return the message numbers there, by kernel id.
+    """Truncate a run's files to the sizes in ``positions.json`` and return the message numbers in it, by kernel id.
 
-    - The files of the ranks to ``keep`` stay as they are, because no worker has a journal for these ranks.
-    - If there is no valid ``positions.json`` (e.g. an older version wrote the run), or a file is shorter than recorded
-      (the machine crashed), the files are renamed to ``.old``. The journals then supply all content again.
+    - The files of the ranks in ``keep`` are not changed, because no worker has a journal for these ranks.
+    - If there is no valid ``positions.json`` (for example, because an older version wrote the run), or a file is
+      shorter than recorded (because the machine crashed), the files are renamed to ``.old``. All content is then read
+      from the journals again.
     """
     found = _read(folder)
     if found is not None and any(_size(folder, name) < size for name, size in found["sizes"].items()):

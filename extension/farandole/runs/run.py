@@ -66,7 +66,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Folder of the run."""
+        """The folder that contains the files of the run."""
         return self._info.folder
 
     @property
@@ -175,7 +175,7 @@ class Run:
         return position is not None and position[1] <= self._written.get(position[0], 0)
 
     def set_rank_state(self, rank: int, state: RankStatus) -> None:
-        """Set the state of a rank."""
+        """Set the state of a rank, which the dashboard shows."""
         self._view(rank).state = state
 
     def assign_ranks(self, workers: Sequence[str]) -> None:

@@ -64,7 +64,7 @@ class RunStore:
         cwd: str | Path | None = None,
         origin: Origin | None = None,
     ) -> Run:
-        """Begin a run. If its folder cannot be written, keep the run in memory and add a notice about this to it."""
+        """Begin a run. If its folder cannot be written, the run stays in memory and gets a notice about the error."""
         run_id = self._new_id()
         cwd = Path(cwd or Path.cwd())
         info = RunInfo(
@@ -89,9 +89,9 @@ class RunStore:
     def resume(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
         """Take over a run that another driver began. Return the run with the content of its files.
 
-        The caller then adds the messages from the workers' journals. ``about`` is the initial content of ``run.json``.
-        It is used if this store does not have the run. The ranks in ``missing`` have no journals, so their files stay
-        as they are.
+        The caller then adds the messages from the workers' journals. ``about`` is the initial content of ``run.json``,
+        which is used if this store does not have the run. The ranks in ``missing`` have no journals, so their files
+        are not changed.
         """
         folder = self.folder / Path(about["id"]).name
         info = _info_to_resume(folder, about)
@@ -102,7 +102,7 @@ class RunStore:
         return self._write(run, written)
 
     def follow(self, about: Mapping[str, Any], code: str, *, missing: Container[int] = ()) -> Run:
-        """Return a run in memory that shows a run which another driver leads and writes to disk.
+        """Return an in-memory copy of a run that another driver leads and writes to disk.
 
         The caller adds all messages from the workers' journals. The ranks in ``missing`` have no journals, so their
         data is read from files.
@@ -154,7 +154,7 @@ class RunStore:
             return ()
 
     def find(self, key: str) -> RunInfo:
-        """Return the run whose id, name or beginning of the id is ``key``.
+        """Return the info of a run. ``key`` is the run's id, its name, or the beginning of its id.
 
         If several runs have this name, the newest is returned.
 
@@ -175,12 +175,12 @@ class RunStore:
         raise RunNotFoundError(_not_found(key, begun, runs, self.folder))
 
     def to_resume(self, key: str, *, name: str | None = None, cwd: Path | None = None) -> RunInfo:
-        """Return the run whose checkpoint a new run continues from.
+        """Return the info of the run from whose checkpoint a new run continues.
 
         - ``key`` is an id, the beginning of an id, or a name. If several runs have that name, the newest one with a
           checkpoint is returned.
-        - If ``key`` is empty, the newest run with a checkpoint is returned. Only the runs with this ``name`` are
-          considered, or without a name only the runs that were started in the directory ``cwd``.
+        - If ``key`` is empty, the newest run with a checkpoint is returned. Only runs with this ``name`` are
+          considered. Without a name, only runs that were started in the directory ``cwd`` are considered.
 
         Raises:
             UsageError: the run has no checkpoint.
@@ -194,8 +194,8 @@ class RunStore:
                 return info
         whose = f"with the name {name!r}" if name else f"from {here}"
         raise UsageError(
-            f"no run {whose} has a checkpoint; call fd.checkpoint(state) in the cell, or name a run: --resume ID "
-            "(%runs)."
+            f"no run {whose} has a checkpoint; call fd.checkpoint(state) in the cell, or name a run with --resume ID "
+            "(%runs lists the ids)."
         )
 
     def _with_checkpoint(self, key: str) -> RunInfo:
@@ -242,7 +242,7 @@ def _info_to_resume(folder: Path, about: Mapping[str, Any]) -> RunInfo:
 
 
 def git_state(cwd: Path) -> dict[str, Any] | None:
-    """Return the commit of a folder's git repository and whether files were changed, or None if git finds nothing."""
+    """Return ``commit`` and ``dirty`` for the git repository of a folder, or None if git finds no repository."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=GIT_SECONDS, check=True)

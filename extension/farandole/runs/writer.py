@@ -48,7 +48,7 @@ class Sink(Protocol):
         """Replace a whole file of the run."""
 
     def flush(self, *, force: bool = False) -> None:
-        """Write all data to the files. With ``force``, retry at once after an error."""
+        """Write all data to the files. If ``force`` is true, retry immediately after an error."""
 
     def close(self) -> None:
         """Write all data for the last time."""

@@ -1,6 +1,6 @@
 import { LabIcon } from "@jupyterlab/ui-components";
 
-/** The icon of Farandole, which shows a leading dancer and the chain of dancers behind. */
+/** The icon of Farandole, which shows a leading dancer and a chain of dancers behind the leader. */
 export const farandoleIcon = new LabIcon({
   name: "farandole:icon",
   svgstr: `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">

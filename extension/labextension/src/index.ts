@@ -1,8 +1,8 @@
 /**
  * The plugins of the extension.
  *
-    * Notebook 7 has no status bar, and some of its pages have no notebook. The plugins therefore declare services as
-    * optional if they may be missing.
+ * Notebook 7 has no status bar, and some of its pages have no notebook. The plugins therefore declare services as
+ * optional if they may be missing.
  */
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";

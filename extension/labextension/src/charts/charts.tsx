@@ -11,7 +11,7 @@ export type LogScales = readonly [readonly string[], (names: string[]) => void];
 
 interface Props {
   series: readonly (Series | Comparison)[];
-  /** State of the caller. If it is omitted, the component keeps this state itself and loses it when it is unmounted. */
+  /** The caller's logarithmic scales. By default, the component keeps its own, which are lost when it is unmounted. */
   logScales?: LogScales;
 }
 

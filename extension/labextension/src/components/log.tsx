@@ -1,4 +1,4 @@
-/** Shows logs, to which the server adds new output continuously. */
+/** Shows a log, to which new output is added as soon as the server sends it. */
 
 import { useEffect, useId, useMemo, useRef, useState, type JSX } from "react";
 

@@ -9,8 +9,8 @@ import type { OpenNotebook, Origin } from "./cells";
 /**
  * Return the current notebook, or a new one if there is none.
  *
-  * Return null on a page of Notebook 7 that has no notebook, because a new notebook would open on another page, where
-  * this page could not insert cells.
+ * Return null on a page of Notebook 7 that has no notebook, because a new notebook would open on another page, where
+ * this page could not insert cells.
  */
 export async function currentNotebook(
   app: JupyterFrontEnd,
@@ -26,7 +26,7 @@ export async function currentNotebook(
   return current;
 }
 
-/** Return the path and the kernel's id of a notebook, which are compared with the origins of runs and clusters. */
+/** Return the path and the kernel's id of an open notebook, to compare them with the origins of runs and clusters. */
 export function openedIn({ context, sessionContext }: NotebookPanel): OpenNotebook {
   return { path: context.localPath, kernel: sessionContext.session?.kernel?.id ?? "" };
 }
@@ -37,7 +37,7 @@ export function sourcesOf({ content }: NotebookPanel): string[] {
   return code.map(({ model }) => model.sharedModel.getSource());
 }
 
-/** Insert code cells below the active cell, or into it if it is an empty code cell. The last one becomes active. */
+/** Insert code cells below the active cell. An empty active code cell is used first. The last one becomes active. */
 export function insertCells({ content: notebook }: NotebookPanel, sources: readonly string[]): void {
   for (const source of sources) {
     const active = notebook.activeCell?.model;

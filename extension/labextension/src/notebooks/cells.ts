@@ -11,7 +11,7 @@ export interface OpenNotebook {
 /**
  * The notebook that started a run or leads a cluster.
  *
- * `notebook` is its path at the start of the kernel. A notebook that is renamed later still has the same kernel.
+ * `notebook` is its path when the kernel was started. A notebook that is renamed later still has the same kernel.
  */
 export type Origin = Pick<Lead, "notebook" | "kernel">;
 

@@ -19,10 +19,10 @@ export function isInMagic(source: string, offset: number): boolean {
 }
 
 /**
-  * Return the code to complete for an offset in a distributed cell, and how far offsets in the reply are shifted.
+ * Return the code to complete for an offset in a distributed cell, and how far offsets in the reply are shifted.
  *
-  * The imports and variables of distributed cells exist only on the ranks, not in the notebook's kernel. The returned
-  * code therefore begins with the sources of all earlier distributed cells, with their magics replaced by comments.
+ * The imports and variables of distributed cells exist only on the ranks, not in the notebook's kernel. The returned
+ * code therefore begins with the sources of all earlier distributed cells, with their magics replaced by comments.
  */
 export function completionCode(
   earlier: readonly string[],

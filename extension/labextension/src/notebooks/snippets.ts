@@ -23,9 +23,9 @@ export function startCell(clusters: readonly Cluster[], { cells }: Target, hub: 
 }
 
 /**
-  * Return a cell that attaches to the first cluster without a leader, or starts a new cluster if there is none.
+ * Return a cell that attaches to the first cluster without a leader, or starts a new cluster if there is none.
  *
-  * Return null if the notebook already leads a cluster, or if one of its cells starts a cluster or attaches to one.
+ * Return null if the notebook already leads a cluster, or if one of its cells starts a cluster or attaches to one.
  */
 export function setupCell(clusters: readonly Cluster[], target: Target, hub: boolean): string | null {
   const usable = clusters.filter((cluster) => cluster.state === "ready" || cluster.state === "starting");

@@ -69,7 +69,7 @@ export function addCommands(
   }
 }
 
-/** Return whether there is a hub on which clusters can start, or the server has not sent yet whether there is one. */
+/** Return whether clusters can start on a hub. Until the server has sent whether there is a hub, this is assumed. */
 function mayHaveHub({ hub, clusters }: PanelState): boolean {
   return hub !== null || clusters === null;
 }

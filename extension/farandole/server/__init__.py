@@ -26,6 +26,6 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     use_private_ipc_folder(serverapp)
     report_activity(serverapp)
     remove_stale_copies()
-    # The hub stops local processes with SIGINT. Jupyter Server asks for confirmation in a terminal; without a terminal
-    # it would exit immediately and leave the kernels behind.
+    # The hub stops local processes with SIGINT. Jupyter Server's own handler asks for confirmation in a terminal. If
+    # there is no terminal, the handler exits immediately without stopping the kernels.
     signal.signal(signal.SIGINT, serverapp._signal_stop)

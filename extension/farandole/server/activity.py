@@ -1,4 +1,4 @@
-"""Tracks whether a server is in use and reports this to the hub, which stops servers that are idle for too long."""
+"""Tracks when a server was last used and reports this to the hub, which stops servers that are idle for too long."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ActivityKernelManager(AsyncMappingKernelManager):
         super().__init__(**options)  # type: ignore[no-untyped-call]
         # Maps (observer, kernel, subshell) to (message id of the request, kernel process). A shell executes one request
         # at a time, so a new request replaces a previous one whose idle status was missed. Each observer has its own
-        # entries, because one may receive messages later than another.
+        # entries, because observers may receive the same message at different times.
         self._executing: dict[tuple[object, str, str], tuple[str, Any]] = {}
         self.before_work: Callable[[], None] = lambda: None
 
@@ -104,7 +104,7 @@ def idle_seconds(manager: ActivityKernelManager, settings: dict[str, Any]) -> fl
 
 
 def report_activity(serverapp: ServerApp) -> None:
-    """Report `last_use` to the hub as this server's activity. Without a hub, do nothing."""
+    """Configure the server to report `last_use` to the hub as its activity. Without a hub, do nothing."""
     manager, settings = serverapp.kernel_manager, serverapp.web_app.settings
     if "JUPYTERHUB_ACTIVITY_URL" not in os.environ or not isinstance(manager, ActivityKernelManager):
         return
@@ -140,5 +140,5 @@ class FirstReport:
         try:
             await self.notify()
         except TimeoutError:
-            # The hub is offline, and `notify_activity` has logged that. The next regular report will be sent.
+            # The hub is offline, which `notify_activity` has logged. Regular reports continue.
             return

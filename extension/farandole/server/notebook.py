@@ -1,4 +1,4 @@
-"""Farandole's extension for notebook servers: connections of reloaded pages, activity reports and the lab panel."""
+"""Farandole's extension for notebook servers, which adds the panel, activity reports and support for reloaded pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
     """Jupyter Server's websocket connection, extended to answer a page that is reloaded while a cell is running.
 
     Before JupyterLab restores a widget, such as the dashboard, it sends two kinds of requests on the shell channel.
-    There they would wait until the cell has finished, so this class handles them differently:
+    These requests would wait there until the cell has finished, so this class handles them differently:
 
     - A ``kernel_info_request`` is also sent on the control channel. The reply is forwarded to the page as if it came
       from the shell channel.
@@ -54,7 +54,7 @@ class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
         super().handle_incoming_message(incoming_msg)
 
     def _redirect(self, kind: str, parts: list[Any]) -> bool:
-        """Send a message to another channel or a subshell if necessary; return True if it is handled completely."""
+        """Send a message to another channel or a subshell if necessary. Return True if nothing remains to be sent."""
         if kind == "kernel_info_request":
             # Kernels reject a second message with the same signature. Different metadata changes the signature.
             asked = [*parts[:2], b'{"channel": "control"}', *parts[3:]]
@@ -124,18 +124,19 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 
 def _link_jupyter_server_extension(serverapp: ServerApp) -> None:
-    # Called before the server creates its kernel manager. An explicitly configured class, or a gateway, takes priority.
+    # Jupyter Server calls this function before it creates its kernel manager. A class in the configuration or a gateway
+    # takes priority.
     configured = "kernel_manager_class" in serverapp.config.ServerApp
     if not configured and not GatewayClient.instance(parent=serverapp).gateway_enabled:
         serverapp.kernel_manager_class = ActivityKernelManager
 
 
 def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
-    # Imported here, because worker servers import this package as well and must not import the driver.
+    # Worker servers import this package as well and must not import the driver, so this import is in the function.
     from farandole.server.panel.load import add_panel
 
     settings = serverapp.web_app.settings
-    # An explicitly configured connection class takes priority.
+    # A connection class in the configuration takes priority.
     if settings["kernel_websocket_connection_class"] is ZMQChannelsWebsocketConnection:
         settings["kernel_websocket_connection_class"] = NotebookWebsocketConnection
     report_activity(serverapp)
@@ -159,7 +160,7 @@ def hide_token(serverapp: ServerApp) -> None:
         found["token"] = ""
         return found
 
-    # JupyterHub's extension copies the token into the settings, before or after this extension is loaded.
+    # JupyterHub's extension copies the hook into the settings, either before or after this extension is loaded.
     provider.page_config_hook = without_token
     if "page_config_hook" in settings:
         settings["page_config_hook"] = without_token

@@ -1,4 +1,4 @@
-"""Removes copies of commits that ranks have left in their machine's shared memory."""
+"""Removes copies of commits that ranks have left behind in the shared memory of their machine."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 from farandole.protocol import COPY, copies_folder, copy_prefix
 
 OLD_SECONDS = 86_400.0
-"""Age in seconds from which an unused copy is stale. It is high because a run without ranks may get new ranks."""
+"""Age in seconds above which an unused copy is stale. Until that age, new ranks of an interrupted run may load it."""
 
 
 def remove_stale_copies(folder: Path | None = None) -> None:
-    """Remove this user's old copies from ranks that have ended. Copies from live ranks are locked, so they are kept."""
+    """Remove this user's old copies that no live rank uses. Live ranks lock their copies."""
     for path, modified in _own_files((folder or copies_folder()).glob("farandole-*")):
         if COPY.fullmatch(path.name) and time.time() - modified > OLD_SECONDS:
             _remove_unless_in_use(path)
 
 
 def remove_copies(runs: Iterable[str], folder: Path | None = None) -> None:
-    """Remove the copies that the ranks on this worker made during these runs."""
+    """Remove the copies that ranks on this worker have made during ``runs``."""
     worker = os.environ.get("FARANDOLE_WORKER", "")
     for run in runs:
         for path, _ in _own_files((folder or copies_folder()).glob(glob.escape(copy_prefix(run, worker)) + "*")):
@@ -38,7 +38,7 @@ def _remove_unless_in_use(path: Path) -> None:
 
 
 def _own_files(paths: Iterable[Path]) -> Iterator[tuple[Path, float]]:
-    """Yield the files of this user with their modification times; files that disappear in the meantime are skipped."""
+    """Yield this user's files with their modification times, and skip files that another process has just removed."""
     for path in paths:
         with suppress(FileNotFoundError):
             stat = path.lstat()

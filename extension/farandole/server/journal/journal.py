@@ -1,4 +1,4 @@
-"""The journal of one rank in one run. The worker's server keeps it, so it outlives the driver, hub and proxy."""
+"""The journal of one rank in one run. The worker's server stores the journal, so it outlives driver, hub and proxy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_
 from farandole.protocol import RECORD_NUMBER, RECORD_RUN, Part
 
 LIMIT_BYTES = 200_000_000
-"""Size above which a journal rejects further output. It always accepts reports and the messages that end the run."""
+"""Size in bytes above which a journal rejects output. Reports and the messages that end the run are always accepted."""
 READ_BYTES = 1_000_000
 OUTPUT = frozenset({"stream", "display_data", "execute_result", "update_display_data", "clear_output"})
 
@@ -55,7 +55,7 @@ class Journal:
         self.has_room: Callable[[], bool] = lambda: True
         self.readers = 0
         self.completed = False
-        """Whether the rank has finished the run. False while the rank is running, and if it died."""
+        """Whether the rank has finished the run. False while the rank is executing the run, and after its death."""
         self.end_was_read = False
         """Whether a driver has read the journal completely, including the last message."""
         self.persisted = False
@@ -72,12 +72,12 @@ class Journal:
 
     @property
     def count(self) -> int:
-        """Number of messages."""
+        """The number of messages in the journal."""
         return len(self._offsets) + len(self._unwritten)
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """The size of the journal in bytes."""
         return self._size
 
     @property
@@ -87,11 +87,11 @@ class Journal:
 
     @property
     def busy(self) -> bool:
-        """Whether the journal is being written, read or copied."""
+        """Whether the journal is being written, read or copied, so that it must not be deleted."""
         return not self.ended or self.readers > 0 or self.persisting
 
     def describe(self) -> dict[str, Any]:
-        """Return a description; see `farandole.driver.workers.journal.JournalInfo`."""
+        """Return a description of the journal; see `farandole.driver.workers.journal.JournalInfo`."""
         return {
             "run": self.run,
             "kernel": self.kernel_id,
@@ -104,7 +104,7 @@ class Journal:
         }
 
     def add(self, channel: str, kind: str, parts: list[bytes]) -> bytes:
-        """Append a message and return its frame. Output above the limit is not recorded and its frame has no number."""
+        """Append a message and return its frame. Output above the limit is not recorded and gets no number."""
         if kind in OUTPUT and (self._size >= self.limit or not self.has_room()):
             self._append_full_notice(channel)
             return bytes(serialize_msg_to_ws_v1(parts, channel))
@@ -125,11 +125,11 @@ class Journal:
         try:
             await future
         finally:
-            if future in self._waiters:  # cancelled
+            if future in self._waiters:  # only if the wait was cancelled
                 self._waiters.remove(future)
 
     def wake(self) -> None:
-        """Make all calls of `wait` return."""
+        """Make all pending calls of `wait` return."""
         waiters, self._waiters = self._waiters, []
         for future in waiters:
             if not future.done():
@@ -149,7 +149,7 @@ class Journal:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Count a driver as a reader of the journal for the duration of the context."""
+        """Count a driver as a reader of the journal during this context."""
         self.readers += 1
         try:
             yield
@@ -157,7 +157,7 @@ class Journal:
             self.readers -= 1
 
     def remove(self) -> None:
-        """Delete the journal."""
+        """End the journal and delete its file."""
         self.end()
         os.close(self._file)
         self._path.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ class Journal:
         return frame
 
     def _write(self) -> None:
-        """Write pending frames. Frames that could not be written completely are written again with the next frame."""
+        """Write all unwritten frames. If a frame cannot be written completely, the next call writes it again."""
         while self._unwritten:
             start = self._offsets[-1] if self._offsets else 0
             entry = self._unwritten[0]

@@ -1,4 +1,4 @@
-"""Manages the journals of one worker: ends them, limits their size, and saves those that no driver has read."""
+"""Manages the journals of one worker, limits their size, and copies unread journals to the user's volume."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from farandole.server.journal.persist import persist
 from farandole.server.journal.tempdirs import make_tempdir
 
 TOTAL_BYTES = 1_000_000_000
-"""Total size in bytes above which journals reject output. Journals of ended runs are deleted first to make room."""
+"""Total size in bytes above which journals reject output. Journals of ended runs are deleted before this happens."""
 RUN_ID = re.compile(r"[^/\x00-\x1f]{1,200}")
 KEPT_RUNS = 5
-"""Number of ended runs whose journals are kept."""
+"""Number of earlier runs whose journals are kept when a new run begins."""
 UNREAD_SECONDS = 86_400.0
-"""How long a worker counts as used after a run has ended, if no driver has read the journal and it was not copied."""
+"""How long a worker counts as used after the end of a run whose journal was neither read nor copied, in seconds."""
 PERSIST_SECONDS = 4.0
-"""Time limit for copying journals when the server stops. Shutting down kernels before that may take five seconds, and
-the process that stops the server kills it after ten seconds at the earliest."""
+"""Time limit in seconds for copying journals when the server stops.
+
+The server first shuts down the kernels, which may take five seconds, and is killed after ten seconds at the earliest.
+"""
 
 
 class Journals:
-    """The journals of the current runs and of the last few runs on one worker."""
+    """The journals of the active runs and of the last few runs on one worker."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -40,7 +42,7 @@ class Journals:
 
     @property
     def has_unread_end(self) -> bool:
-        """Whether a run has ended and this worker has the only record of that, because no driver has read it."""
+        """Whether this worker has the only record of the end of a run, because no driver has read the journal."""
         return any(
             journal.ended
             and not (journal.end_was_read or journal.persisted or journal.has_driver)
@@ -54,10 +56,10 @@ class Journals:
         return sorted({journal.run for journal in self._journals if not journal.ended})
 
     def note_request(self, kernel_id: str, message_id: str, mark: dict[str, Any], owner: Owner) -> None:
-        """Record a request that belongs to a run; the first request creates the journal.
+        """Record that a request belongs to a run. The first request of a run creates the journal.
 
-        ``mark`` is the metadata that the driver adds to the request. Raises ValueError if the metadata is invalid. A
-        run id with unexpected characters would break the responses that describe all journals.
+        ``mark`` is the metadata that the driver adds to the request. Raises ValueError if the metadata is invalid,
+        because a run id with unexpected characters would break the responses that describe all journals.
         """
         _check(mark)
         if mark["part"] == Part.BEGIN:
@@ -71,9 +73,9 @@ class Journals:
         return next((one for one in reversed(self._journals) if (one.run, one.kernel_id) == (run, kernel_id)), None)
 
     def of_message(self, kernel_id: str, kind: str, parts: list[bytes]) -> Journal | None:
-        """Return the journal that a message belongs to, even if it has ended.
+        """Return the journal to which a message belongs, or None. The journal may have ended.
 
-        Reports contain the id of their run, because their parent header may name any request.
+        Reports are found by the run id that they contain, because their parent header may refer to any request.
         """
         own = [journal for journal in reversed(self._journals) if journal.kernel_id == kernel_id]
         if not own:
@@ -84,7 +86,7 @@ class Journals:
         return next((journal for journal in own if request in journal.requests), None)
 
     def active(self, kernel_id: str) -> Journal | None:
-        """Return the kernel's journal that has not ended yet, or None if there is none."""
+        """Return the journal of the kernel's active run, or None if the kernel has no active run."""
         return next((one for one in self._journals if one.kernel_id == kernel_id and not one.ended), None)
 
     def describe(self) -> list[dict[str, Any]]:
@@ -114,7 +116,7 @@ class Journals:
                 self._persist(journal)
 
     async def persist_all(self) -> None:
-        """Persist all ended journals that no driver has written to disk. Call this when the server is stopping."""
+        """Persist all ended journals that no driver is reading. Call this when the server is stopping."""
         self._remove_copies(self._runs)
         for journal in self._journals:
             self._persist(journal)
@@ -129,14 +131,14 @@ class Journals:
         if journal.ended and not (journal.persisted or journal.persisting or journal.has_driver):
             journal.persisting = True
             task = asyncio.get_running_loop().create_task(_run_persist(journal), name=f"persist {journal.run}")
-            # The event loop keeps only weak references to tasks.
+            # A strong reference is necessary, because the event loop keeps only weak references to tasks.
             self._persisting.add(task)
             task.add_done_callback(self._persisting.discard)
 
     def _create(self, kernel_id: str, mark: dict[str, Any], owner: Owner) -> None:
         if (last := self.active(kernel_id)) is not None:
             last.end()
-        # If all ranks of an earlier run were killed, nothing has removed their copies of commits yet.
+        # If all ranks of an earlier run were killed, their copies of commits still exist.
         self._remove_copies([run for run in self._runs if run != mark["run"]])
         self._delete_old()
         path = self._tempdir() / f"{next(self._numbers)}.frames"
@@ -170,7 +172,7 @@ class Journals:
                 journal.remove()
 
     def _tempdir(self) -> Path:
-        # A temporary folder on this machine, because the volume with the user's home may be slow.
+        # The folder is on this machine, because the volume with the user's home may be slow.
         if self._folder is None:
             self._folder = make_tempdir("record")
         return self._folder

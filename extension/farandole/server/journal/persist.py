@@ -1,4 +1,4 @@
-"""Copies journals to the run's folder on the user's volume, because a worker may stop before a driver returns."""
+"""Copies journals to the run's folder on the user's volume, because a worker may stop before a driver reads them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def _write(journal: Journal, folder: Path) -> None:
     try:
         await asyncio.to_thread(folder.mkdir, exist_ok=True)
         await _copy(journal, frames)
-        # The header is written last: if it exists, the frames are complete.
+        # The header is written last, so that its existence shows that the frames are complete.
         await asyncio.to_thread(_put, header, json.dumps({**journal.describe(), "led": False, "worker": worker}))
     except OSError:
         with suppress(OSError):

@@ -1,1 +1,1 @@
-"""The server side of the JupyterLab panel: the state that its pages show, and the actions that they offer."""
+"""The server side of the JupyterLab panel, which keeps the state that the pages show and performs their actions."""

@@ -1,4 +1,4 @@
-"""Performs the panel's actions on clusters and runs, through the cluster's driver if there is one."""
+"""Performs the panel's actions on clusters and runs, using the cluster's driver if there is one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from farandole.server.panel.clusters import PendingAction, options_of
 from farandole.server.panel.problems import RefusedError
 
 SOON_SECONDS = 2.0
-"""How long a request waits for an error, in seconds. Longer actions continue in the background, and pages receive their
-results in the stream."""
+"""How long a request waits for early errors, in seconds.
+
+Longer actions continue in the background, and the pages receive the results over the stream.
+"""
 
 
 class Actions:
@@ -39,7 +41,7 @@ class Actions:
         return list(self._tasks.values())
 
     async def start(self, options: WorkerOptions, workers: int) -> None:
-        """Start the workers of a new cluster, either all of them or none. A notebook can then attach to the cluster."""
+        """Start all workers of a new cluster, or none if one of them fails. Notebooks can attach to it later."""
         name, source = options.cluster, self._source()
         if name in self._tasks or self._monitor.snapshot.members(name) or self._monitor.snapshot.driver_status(name):
             raise RefusedError("exists", f"cluster {name!r} already exists. Choose another name, or stop it first.")
@@ -49,7 +51,7 @@ class Actions:
         await self._soon(name, action, source.start(names, options, self._log, START_SECONDS))
 
     async def scale(self, name: str, workers: int) -> None:
-        """Scale a cluster to a number of workers, through its driver if there is one."""
+        """Scale a cluster to the given number of workers, using its driver if there is one."""
         await self._settled(name)
         members = self._members(name)
         if (status := self._monitor.snapshot.driver_status(name)) is not None:
@@ -67,9 +69,10 @@ class Actions:
         await self._soon(name, PendingAction(kind="scale", wanted=workers), job)
 
     async def stop(self, name: str, *, stop_runs: bool) -> bool:
-        """Stop a cluster, even while it is starting. Returns False if only a failed start had to be dismissed.
+        """Stop a cluster, even while it is starting.
 
-        Raises RefusedError if runs are active and ``stop_runs`` is False.
+        Returns False if there was no cluster but only the error of a failed action, which is then deleted. Raises
+        RefusedError if runs are active and ``stop_runs`` is False.
         """
         snapshot = self._monitor.snapshot
         action = snapshot.pending.get(name)
@@ -85,7 +88,7 @@ class Actions:
         if active and not stop_runs:
             raise RefusedError("runs_go_on", f"cluster {name!r} has an active run: {', '.join(active)}", runs=active)
         if driver_statuses := snapshot.driver_statuses_of(name):
-            # All drivers have to stop the cluster, because any remaining driver would restart the workers.
+            # Every driver of the cluster must stop it, because any remaining driver would restart the workers.
             await asyncio.gather(*(self._ask(status, "stop") for status in driver_statuses))
             return True
         self._refuse_if_changing(name)
@@ -93,7 +96,7 @@ class Actions:
         return True
 
     async def stop_run(self, info: RunInfo) -> None:
-        """Stop a run through its driver; if there is none, attach to the cluster to stop the run."""
+        """Stop a run using its driver. If the run has no driver, attach to the cluster to stop the run."""
         driver_statuses = [status for status in self._monitor.snapshot.driver_statuses if info.id in status.runs]
         if driver_statuses:
             own = next((status for status in driver_statuses if status.driver == info.driver), driver_statuses[0])
@@ -125,7 +128,7 @@ class Actions:
         await self._monitor.refresh()
 
     async def _soon(self, name: str, action: PendingAction, job: Coroutine[Any, Any, Any]) -> None:
-        """Run a job in the background. Early errors are raised here; later ones are shown with the cluster."""
+        """Run a job in the background and raise its early errors. Later errors are shown with the cluster."""
         self._monitor.snapshot.pending[name] = action
         task = self._tasks[name] = asyncio.create_task(self._do(name, action, job), name=f"{action.kind} {name}")
         await asyncio.wait([task], timeout=SOON_SECONDS / 4)
@@ -146,7 +149,7 @@ class Actions:
             pending.pop(name, None)
             if error is not None:
                 pending[name] = PendingAction(options=action.options, error=str(error))
-            # The refresh is part of the task, because the monitor is closed when there are no open pages and no tasks.
+            # The refresh is part of the task, because the monitor may be closed as soon as all tasks are done.
             try:
                 await self._monitor.refresh()
             finally:
@@ -170,7 +173,7 @@ class Actions:
         return self._monitor.workers
 
     async def _settled(self, name: str) -> None:
-        """Wait until the last action on a cluster, if it has completed, has refreshed the snapshot."""
+        """If the last action on a cluster is complete, wait until it has also refreshed the snapshot."""
         action = self._monitor.snapshot.pending.get(name)
         if (task := self._tasks.get(name)) is not None and (action is None or not action.kind):
             await asyncio.wait([task])

@@ -1,4 +1,4 @@
-"""Returns the view of a run, either as written by the run's driver or made from samples of the run's files."""
+"""Returns views of runs, which are either written by the runs' drivers or made from samples of the runs' files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from farandole.server.panel import wire
 from farandole.server.panel.views import MOST_SERIES, read_view
 
 SAMPLE_BYTES = 8_000_000
-"""How many bytes are read from a run without a view: all of a small run, or evenly spread blocks of a large run."""
+"""How many bytes of reports are read to make a view. Larger runs are sampled in evenly spaced blocks."""
 BLOCK = 8_192
 KEPT_SECONDS = 30.0
 
@@ -32,26 +32,26 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A view of a run; ``sampled`` is True if the view was made from samples of the reports."""
+    """A view of a run. ``sampled`` is True if the view was made from only a sample of the run's reports."""
 
     view: wire.RunView
     sampled: bool
 
 
 class Charts:
-    """Returns views of runs. Any thread may use it. Views that are made from samples are cached for `KEPT_SECONDS`."""
+    """Returns views of runs, and caches views that it had to make for `KEPT_SECONDS`. Any thread may use this class."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, bool], tuple[float, Chart]] = {}
         self._making = threading.Lock()
 
     def version(self, info: RunInfo, *, by_rank: bool = False) -> Version:
-        """Return numbers that change whenever the view of a run changes."""
+        """Return a version that changes whenever the view of a run changes: the times and sizes of the run's files."""
         paths = [info.folder / name for name in (VIEW, "run.json", "metrics", *([LINES] if by_rank else []))]
         return tuple(number for path in paths for number in _stat(path))
 
     def of(self, info: RunInfo, summary: wire.RunSummary, *, by_rank: bool = False) -> Chart:
-        """Return the view of a run, with one line per rank if ``by_rank`` is True."""
+        """Return the view of a run. If ``by_rank`` is True, each series contains a line for each rank."""
         try:
             chart = Chart(view=read_view(info.folder, by_rank=by_rank), sampled=False)
         except (OSError, ValueError):
@@ -60,7 +60,7 @@ class Charts:
 
     def _sampled(self, info: RunInfo, *, by_rank: bool) -> Chart:
         now, key = time.monotonic(), (info.id, by_rank)
-        # The lock also makes concurrent requests for the same view wait, so that the files are read only once.
+        # Concurrent requests for the same view wait for this lock, so that the files are read only once.
         with self._making:
             self._made = {one: made for one, made in self._made.items() if now - made[0] < KEPT_SECONDS}
             if key not in self._made:
@@ -69,7 +69,7 @@ class Charts:
 
 
 def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wire.RunView:
-    """Return a view updated from ``run.json``, which may be newer if the run's driver has ended."""
+    """Return a view updated from ``run.json``, which may be newer than the view if the run's driver has ended."""
     ended = not summary["goes_on"]
     ranks = [
         cast("wire.RankRow", {**row, "state": "stopped"}) if ended and row["state"] == "running" else row
@@ -90,7 +90,7 @@ def _updated(view: wire.RunView, summary: wire.RunSummary, info: RunInfo) -> wir
 def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
     """Make a view from the files of a run, reading at most `SAMPLE_BYTES` of reports.
 
-    The notices of the view name the files that cannot be read.
+    Files that cannot be read are omitted and reported in the notices of the view.
     """
     sampling = _Sampling(info)
     files = list(rank_files(info.folder, "metrics", ".jsonl"))
@@ -106,7 +106,7 @@ def sample(info: RunInfo, *, by_rank: bool = False) -> Chart:
 
 
 class _Sampling:
-    """A run that is filled with samples of its files."""
+    """Fills a run with records from its files."""
 
     def __init__(self, info: RunInfo) -> None:
         self.run = Run(info, "")
@@ -114,7 +114,7 @@ class _Sampling:
         self._series: set[tuple[int, str]] = set()
 
     def read(self, rank: int, name: str, share: int) -> None:
-        """Add the records of a file of at most ``share`` bytes, or of samples of a longer file."""
+        """Add the records of a file. From a file longer than ``share`` bytes, add only samples."""
         with self.noticing(), open_regular(self.run.folder, name) as file:
             if name.startswith("metrics/"):
                 self.sampled = self.sampled or os.fstat(file.fileno()).st_size > share
@@ -123,7 +123,7 @@ class _Sampling:
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Add a notice to the run if a file cannot be read, instead of raising an error."""
+        """If a file cannot be read, add a notice to the run instead of raising an error."""
         try:
             yield
         except (OSError, ValueError) as exc:
@@ -140,7 +140,7 @@ class _Sampling:
 
 
 def _records(file: BinaryIO, share: int) -> Iterator[dict[str, Any]]:
-    """Yield all records of a file of at most ``share`` bytes, or those in evenly spread blocks of a longer file."""
+    """Yield the records of a file. From a file longer than ``share`` bytes, read only evenly spaced blocks."""
     size = os.fstat(file.fileno()).st_size
     if size <= share:
         yield from _parsed(file.read(share).split(b"\n"))
@@ -150,7 +150,7 @@ def _records(file: BinaryIO, share: int) -> Iterator[dict[str, Any]]:
         start = (size - BLOCK) * number // (blocks - 1)
         file.seek(start)
         lines = file.read(BLOCK).split(b"\n")
-        # The first and the last line of a block may be incomplete.
+        # The first and last lines of a block may be incomplete.
         yield from _parsed(lines[1 if start else 0 : -1])
 
 

@@ -22,11 +22,11 @@ from farandole.server.worker.usage import UsageMeter
 HUB_SECONDS = 30.0
 WORKER_SECONDS = 5.0
 UNCOUNTED_SECONDS = 60.0
-"""How many seconds to wait before asking a hub again for GPU counts if it had none."""
+"""How many seconds to wait before requesting GPU counts again from a hub that has reported none."""
 
 
 class ClusterMonitor:
-    """Polls the hub, the workers and the status files of drivers; calls ``changed`` after each update."""
+    """Polls the hub, the workers and the status files of drivers, and calls ``changed`` after each update."""
 
     def __init__(
         self, store: Path, workers: HubWorkers | None, changed: Callable[[], None], pending: dict[str, PendingAction]
@@ -50,11 +50,11 @@ class ClusterMonitor:
 
     @property
     def unsettled(self) -> bool:
-        """True if a worker is starting or stopping."""
+        """True while a worker is starting or stopping."""
         return any(server.get("pending") for server in self.snapshot.servers.values())
 
     async def refresh(self, *, hub_seconds: float = HUB_SECONDS, worker_seconds: float = WORKER_SECONDS) -> None:
-        """Poll the hub, workers and drivers once. Servers that do not answer in time keep their previous state."""
+        """Poll the hub, the workers and the drivers once. Servers that do not respond in time keep their last state."""
         async with self._refreshing:
             await self.read_driver_statuses()
             here = any(status.local for status in self.snapshot.driver_statuses)
@@ -64,7 +64,7 @@ class ClusterMonitor:
                     async with asyncio.timeout(hub_seconds):
                         await self._ask_hub(self.workers)
                 except (HubError, aiohttp.ClientError, TimeoutError) as exc:
-                    # Either the hub's own error message, or the reason why its response was interrupted.
+                    # The exception contains the hub's error message or the reason why the request failed.
                     self.error = str(exc) or "the hub does not answer"
                 else:
                     self.error = None
@@ -72,16 +72,16 @@ class ClusterMonitor:
         self._changed()
 
     def forget_resolved_failures(self) -> None:
-        """Forget failed starts of clusters that exist, because a later start may have succeeded unobserved."""
+        """Delete the errors of clusters that exist, because they may have started while the panel was not used."""
         for name in [name for name in self.snapshot.pending if self.snapshot.members(name)]:
             del self.snapshot.pending[name]
 
     async def read_driver_statuses(self) -> None:
-        """Read the statuses that drivers write about their clusters."""
+        """Read the status files that drivers write about their clusters."""
         self.snapshot.driver_statuses = await asyncio.to_thread(driver_statuses, self._store)
 
     async def worker(self, name: str) -> Worker:
-        """Return a ready worker; raise WorkerStartError if there is none."""
+        """Return the worker of this name; raise WorkerStartError if it is not ready."""
         server = self.snapshot.servers.get(name)
         if self.workers is None or server is None or not server.get("ready"):
             raise WorkerStartError(f"worker {name} is not running")
@@ -114,7 +114,7 @@ class ClusterMonitor:
             self._count_gpus_at = 0.0 if self.gpus else time.monotonic() + UNCOUNTED_SECONDS
 
     async def _follow(self, workers: HubWorkers, name: str) -> None:
-        """Record the progress events that the hub sends while a worker is starting."""
+        """Record the progress events that the hub sends while this worker is starting."""
         try:
             async with aclosing(workers.client.progress(name)) as events:
                 async for event in events:
@@ -124,15 +124,15 @@ class ClusterMonitor:
                     if event.get("ready") or event.get("failed"):
                         break
         except (HubError, TimeoutError):
-            # The start had already ended before the request, or the hub is offline. The next refresh shows the result.
+            # The start ended before this request, or the hub is offline. The next refresh records the result.
             return
         finally:
             del self._following[name]
 
     def _note_end(self, name: str, event: Mapping[str, Any]) -> None:
-        """Record why a worker has failed to start, and delete the record when a later start of the cluster succeeds.
+        """Record why a worker failed to start, and delete this error when a worker of the cluster starts successfully.
 
-        This includes workers that were started from a notebook.
+        This also covers workers that were started from a notebook.
         """
         cluster = name.rpartition("-w")[0]
         action = self.snapshot.pending.get(cluster)

@@ -1,4 +1,4 @@
-"""Combines the states of the hub, the workers and the drivers into the user's clusters: pure functions."""
+"""Combines the states of the hub, the workers and the drivers into descriptions of the user's clusters."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from farandole.driver.workers.worker import WorkerInfo, WorkerLook, WorkerOption
 from farandole.server.panel import wire
 
 Server: TypeAlias = Mapping[str, Any]
-"""A server as in the answers of the hub's API."""
+"""A server model from the hub's API."""
 
 
 @dataclass(kw_only=True)
 class PendingAction:
-    """What the panel is currently doing to a cluster, or why that has failed."""
+    """An action that the panel is performing on a cluster, or the error of an action that has failed."""
 
     kind: str = ""
-    """``start``, ``scale``, ``stop`` or ``run`` (stopping a run); empty if it is over."""
+    """``start``, ``scale``, ``stop`` or ``run`` (for stopping a run), or empty after the action has failed."""
     options: WorkerOptions | None = None
     wanted: int | None = None
     error: str | None = None
@@ -28,7 +28,7 @@ class PendingAction:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerAnswer:
-    """A worker's last status, and when it was received."""
+    """The last status received from a worker, and the time at which it was received."""
 
     status: WorkerLook
     time: float
@@ -36,7 +36,10 @@ class WorkerAnswer:
 
 @dataclass(kw_only=True)
 class Snapshot:
-    """Everything that is known; ``progress`` holds the hub's last event for each starting worker."""
+    """The last known state of the hub, the workers and the drivers, and the panel's actions.
+
+    ``progress`` contains the hub's last progress event for each worker that is starting.
+    """
 
     servers: dict[str, Server] = field(default_factory=dict)
     progress: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -44,33 +47,33 @@ class Snapshot:
     driver_statuses: Sequence[DriverStatus] = ()
     pending: dict[str, PendingAction] = field(default_factory=dict)
     here: Mapping[str, Any] | None = None
-    """Usage of this notebook server with its child processes: kernels, and the ranks of local clusters."""
+    """The resource usage of this notebook server and its child processes, including the ranks of local clusters."""
 
     def members(self, cluster: str) -> list[str]:
-        """Return the names of a cluster's workers that the hub knows, sorted by index."""
+        """Return the names of the cluster's workers on the hub, sorted by index."""
         matches = [match for name in self.servers if (match := WORKER_NAME.match(name))]
         return [match[0] for match in sorted(matches, key=lambda one: int(one["index"])) if match["cluster"] == cluster]
 
     def names(self) -> list[str]:
-        """Return the names of all clusters, including those that are only in progress or known from drivers."""
+        """Return the names of all clusters that are on the hub, have a pending or failed action, or have a driver."""
         matches = [match for name in self.servers if (match := WORKER_NAME.match(name))]
         led = [status.cluster for status in self.driver_statuses if self.is_led_by(status)]
         return sorted({*(match["cluster"] for match in matches), *self.pending, *led})
 
     def is_led_by(self, status: DriverStatus) -> bool:
-        """Return whether a driver's cluster exists; a local cluster exists as long as its driver."""
+        """Return whether a driver's cluster still exists. A local cluster exists as long as its driver."""
         return bool(status.workers) and (status.local or any(name in self.servers for name in status.workers))
 
     def driver_status(self, cluster: str) -> DriverStatus | None:
-        """Return the status of a cluster's driver; if there are several, the newest one."""
+        """Return the status of the cluster's driver, or of the newest one if there are several, or None."""
         return next(iter(self.driver_statuses_of(cluster)), None)
 
     def driver_statuses_of(self, cluster: str) -> list[DriverStatus]:
-        """Return the statuses of all drivers of a cluster."""
+        """Return the statuses of all drivers of the cluster, newest driver first."""
         return [one for one in self.driver_statuses if one.cluster == cluster and self.is_led_by(one)]
 
     def active_runs(self, cluster: str | None = None) -> set[str]:
-        """Return the ids of the active runs, of one cluster or of all."""
+        """Return the ids of the active runs on one cluster, or on all clusters if no name is given."""
         members = self.answers if cluster is None else [name for name in self.members(cluster) if name in self.answers]
         driver_statuses = [status for status in self.driver_statuses if cluster in {None, status.cluster}]
         return {run for name in members for run in self.answers[name].status.runs} | {
@@ -79,12 +82,12 @@ class Snapshot:
 
 
 def clusters(snapshot: Snapshot, notebook: Callable[[str], str]) -> list[wire.Cluster]:
-    """Return all clusters; ``notebook`` returns a notebook's path as Jupyter shows it."""
+    """Return descriptions of all clusters. ``notebook`` converts a notebook's path to the path that Jupyter shows."""
     return [cluster(snapshot, name, notebook) for name in snapshot.names()]
 
 
 def cluster(snapshot: Snapshot, name: str, notebook: Callable[[str], str]) -> wire.Cluster:
-    """Return one cluster."""
+    """Return a description of one cluster; see `clusters` for the arguments."""
     status, action = snapshot.driver_status(name), snapshot.pending.get(name, PendingAction())
     members = list(status.workers) if status is not None and status.local else snapshot.members(name)
     workers = [_worker(snapshot, member, status) for member in members]
@@ -161,7 +164,7 @@ def _worker(snapshot: Snapshot, name: str, status: DriverStatus | None) -> wire.
 
 
 def worker_state(server: Server) -> wire.WorkerState:
-    """Return a server's state. An empty server belongs to a local cluster, which the hub does not know."""
+    """Return a server's state. An empty server model stands for a local cluster, which does not exist on the hub."""
     if server.get("pending") == "stop" or server.get("stopped"):
         return "stopping"
     return "ready" if server.get("ready") or not server else "starting"
@@ -175,12 +178,12 @@ def _ranks(status: DriverStatus | None, name: str) -> list[wire.Rank]:
 def _idle_until(info: WorkerInfo, answered: float) -> float | None:
     if info.idle_seconds is None or not info.idle_minutes:
         return None
-    # Rounded to seconds, so that the value stays the same between two polls.
+    # Rounded to seconds, so that the value does not change with every poll.
     return float(round(answered + 60 * info.idle_minutes - info.idle_seconds))
 
 
 def options_of(snapshot: Snapshot, name: str) -> WorkerOptions:
-    """Return the options that the workers of a cluster without a driver were started with."""
+    """Return the options with which the workers of a cluster were started, according to the hub."""
     asked = snapshot.servers[snapshot.members(name)[0]].get("user_options", {})
     known = {key: asked[key] for key in ("profile", "ranks", "backend", "wait") if asked.get(key) is not None}
     return WorkerOptions(cluster=name, **known)

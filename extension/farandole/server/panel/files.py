@@ -1,4 +1,4 @@
-"""Logs and reports of runs, read from disk: in chunks, and as CSV."""
+"""Reads the logs of runs in chunks, and converts the reports of runs to CSV."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ CHUNK_CELLS = 20_000
 
 
 def read_log(info: RunInfo, rank: int, offset: int, limit: int = LOG_CHUNK_BYTES) -> wire.LogPart:
-    """Return a chunk of a rank's output from a byte on; a negative offset counts from the end.
+    """Return a chunk of a rank's output that starts at byte ``offset``. A negative offset counts from the end.
 
-    Raises RunNotFoundError if the run has no such rank or its log cannot be read.
+    Raises RunNotFoundError if the run has no such rank, and RunUnreadableError if the log cannot be read.
     """
     name = f"logs/rank-{rank}.log"
     if not is_rank(rank) or (rank >= info.size and not (info.folder / name).exists()):
@@ -49,7 +49,7 @@ def _read_chunk(folder: Path, name: str, offset: int, limit: int) -> tuple[int, 
     with suppress(FileNotFoundError), open_regular(folder, name) as file:
         size = file.seek(0, io.SEEK_END)
         begin = file.seek(min(offset, size) if offset >= 0 else max(0, size + offset))
-        # An offset from the end may point into the middle of a UTF-8 character; its remaining bytes are skipped.
+        # An offset from the end may be in the middle of a UTF-8 character, whose remaining bytes are then skipped.
         data = file.read(limit)
         skipped = next((place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0) if offset < 0 else 0
         return begin + skipped, size, whole_characters(data[skipped:])
@@ -57,7 +57,7 @@ def _read_chunk(folder: Path, name: str, offset: int, limit: int) -> tuple[int, 
 
 
 def check_reports(info: RunInfo) -> None:
-    """Raise RunUnreadableError if a file of reports cannot be opened: a download must not be incomplete."""
+    """Raise RunUnreadableError if a file of reports cannot be opened, so that no download is silently incomplete."""
     for _, name in rank_files(info.folder, "metrics", ".jsonl"):
         try:
             open_regular(info.folder, name).close()
@@ -66,7 +66,10 @@ def check_reports(info: RunInfo) -> None:
 
 
 def csv_chunks(info: RunInfo) -> Iterator[str]:
-    """Yield all reports as CSV, rank by rank: rank, time, step, epoch and a column for each series."""
+    """Yield all reports as CSV, one rank after the other.
+
+    The columns are rank, time, step and epoch, followed by one column for each series.
+    """
     names = _series(info)
     yield _rows([["rank", "time", "step", "epoch", *names]])
     rows: list[list[Any]] = []
@@ -80,7 +83,10 @@ def csv_chunks(info: RunInfo) -> Iterator[str]:
 
 
 def _report_rows(rank: int, record: dict[str, Any], names: list[str]) -> list[list[Any]]:
-    """Return the row of a report, if the record is one; a full disk leaves other lines."""
+    """Return a list with the row of a report, or an empty list if the record is not a valid report.
+
+    A full disk can leave invalid lines in the file.
+    """
     with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
         if record.get("kind") == Kind.REPORT:
             return [_row(rank, record, names)]
@@ -100,7 +106,7 @@ def _rows(rows: list[list[Any]]) -> str:
 
 
 def _series(info: RunInfo) -> list[str]:
-    """Return the names of all series: from the view of an ended run, otherwise from all reports."""
+    """Return the names of all series, from the view of a run that has ended or otherwise from all reports."""
     if info.status.ended:
         with suppress(OSError, ValueError):
             view = read_view(info.folder)

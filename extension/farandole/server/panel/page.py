@@ -1,4 +1,4 @@
-"""The stream of one open page: its subscriptions, and the updates it has received."""
+"""Sends updates to one open page, and tracks the page's subscriptions and the updates that the page has received."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MAX_SUBSCRIPTIONS = 50
 LARGEST_OFFSET = 2**62
 
 Send: TypeAlias = Callable[[wire.Message], Awaitable[None]]
-"""Sends a message, and returns when the connection can take the next one."""
+"""A function that sends a message and returns when the connection can accept the next message."""
 
 
 class Page:
-    """Sends a page its updates, one message at a time.
+    """Sends updates to a page, one message at a time.
 
-    A slow page delays only itself: when it has taken a message, it gets the newest message of each kind, and misses
-    those in between.
+    A slow page does not delay other pages. After the page has accepted a message, it receives only the newest message
+    of each kind, and skips older messages.
     """
 
     def __init__(self, panel: Panel, send: Send) -> None:
@@ -42,21 +42,21 @@ class Page:
         self._woken = asyncio.Event()
 
     def subscribe(self, wanted: Mapping[str, Any]) -> None:
-        """Replace the page's subscriptions by those of a ``Watch`` message; raise UsageError if it is invalid."""
+        """Replace the page's subscriptions with those in a ``Watch`` message; raise UsageError if it is invalid."""
         runs, by_rank, logs = checked(wanted)
         self._panel.set_visible(self, visible=wanted["seen"])
-        # A page that unsubscribes from a run drops its data, so a new subscription starts from the beginning.
+        # A page that unsubscribes from a run deletes the run's data, so a new subscription must send all data again.
         kept = {run: one for run, one in self._runs.items() if one.by_rank == by_rank}
         self._runs = {run: kept.get(run) or RunSubscription(by_rank) for run in runs}
         asked = {(log["run"] or "", log["rank"] or 0, log["worker"] or ""): log["offset"] for log in logs}
-        # A page repeats its current logs in each message; those continue from where they are.
+        # Each message lists all logs that the page shows. Logs that are already being sent continue at their position.
         for key in self._logs.keys() - asked.keys():
             self._logs[key].cancel()
         self._logs = {key: self._logs.get(key) or LogSubscription(offset) for key, offset in asked.items()}
         self._woken.set()
 
     async def send_updates(self) -> None:
-        """Send updates until cancelled."""
+        """Send updates until this task is cancelled."""
         try:
             await self._send_for_ever()
         finally:
@@ -78,7 +78,7 @@ class Page:
                 await _first(POLL_SECONDS, changed, self._woken)
 
     async def refuse(self, error: FarandoleError) -> None:
-        """Tell the page that a request over the stream has failed."""
+        """Report to the page that a request over the stream has failed."""
         await self._send({"kind": "problem", "problem": problem(error)})
 
     async def _send_topics(self) -> None:
@@ -112,7 +112,7 @@ class Page:
         return version, {"kind": "run", "id": run, "summary": summary, "view": chart.view, "sampled": chart.sampled}
 
     async def _send_logs(self) -> bool:
-        """Send the next chunk of each log; return whether any log has more."""
+        """Send the next chunk of each log, and return whether any log has more data."""
         more = False
         for (run, rank, worker), subscription in dict(self._logs).items():
             try:
@@ -136,13 +136,16 @@ class Page:
         return chunk if chunk and (chunk["text"] or not subscription.begun) else None
 
     def _answered(self, request: asyncio.Task[wire.LogPart]) -> None:
-        # Retrieving the exception prevents a warning if the page has unsubscribed meanwhile.
+        # If the page has unsubscribed, nothing else retrieves the exception, and asyncio would log a warning.
         if not request.cancelled():
             request.exception()
         self._woken.set()
 
     def _chunk_of_worker(self, worker: str, subscription: LogSubscription) -> wire.LogPart | None:
-        """Return a worker's answer, if any. The request runs in a task, so that a worker that hangs blocks nothing."""
+        """Return the worker's response if it has arrived, otherwise None; send a new request when one is due.
+
+        Requests run in separate tasks, so that a worker that hangs does not block the stream.
+        """
         if subscription.request is None:
             if time.monotonic() >= subscription.due:
                 subscription.due = time.monotonic() + WORKER_LOG_SECONDS
@@ -154,7 +157,7 @@ class Page:
         answer, subscription.request = subscription.request, None
         chunk = answer.result()
         if chunk["size"] < subscription.offset:
-            # The server was restarted, so its log starts again from the beginning.
+            # The log is shorter than before because the server was restarted, so read it from the beginning.
             subscription.offset, subscription.due = 0, 0.0
             return None
         return chunk
@@ -162,7 +165,7 @@ class Page:
 
 @dataclass
 class RunSubscription:
-    """A run that a page shows, and the version that it has received."""
+    """A run that a page shows, and the version of the run's view that the page has received."""
 
     by_rank: bool
     sent: Hashable = None
@@ -170,7 +173,7 @@ class RunSubscription:
 
 @dataclass
 class LogSubscription:
-    """A log that a page shows, and the position up to which it has received it."""
+    """A log that a page shows, and the position up to which the page has received the log."""
 
     offset: int
     begun: bool = False
@@ -179,13 +182,13 @@ class LogSubscription:
     request: asyncio.Task[wire.LogPart] | None = None
 
     def cancel(self) -> None:
-        """Cancel the request to the worker, if any."""
+        """Cancel the pending request to the worker, if any."""
         if self.request is not None:
             self.request.cancel()
 
 
 async def worker_log(panel: Panel, name: str, offset: int) -> wire.LogPart:
-    """Return a chunk of the log of a worker's server; raise WorkerStartError if it does not answer."""
+    """Return a chunk of the log of a worker's server; raise WorkerStartError if the server does not respond."""
     chunk = await (await panel.monitor.worker(name)).log(offset)
     return cast("wire.LogPart", {"run": None, "rank": None, "worker": name, **chunk})
 
@@ -200,7 +203,7 @@ async def _first(seconds: float, *events: asyncio.Event) -> None:
 
 
 def checked(wanted: Mapping[str, Any]) -> tuple[list[str], bool, list[wire.LogRequest]]:
-    """Return the runs, ``by_rank`` and the logs of a ``Watch`` message; raise UsageError if it is invalid."""
+    """Return the runs, the ``by_rank`` flag and the logs in a ``Watch`` message; raise UsageError if it is invalid."""
     try:
         runs, by_rank, logs = wanted["runs"], wanted["by_rank"], [_log(log) for log in wanted["logs"]]
         seen = wanted["seen"]

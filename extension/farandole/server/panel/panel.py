@@ -1,4 +1,4 @@
-"""The panel of one notebook server: the state that all its pages share, while any page is open."""
+"""Keeps the panel's state, which all open pages of a notebook server share."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ from farandole.server.worker.routes import backends
 
 REFRESH_SECONDS = 3.0
 HIDDEN_REFRESH_SECONDS = 30.0
-"""Every open page of JupyterLab contains the panel, but few show it. Hidden panels must not load the hub."""
+"""Polling interval in seconds while no page shows the panel.
+
+Every open JupyterLab page contains the panel, but most pages hide it, and hidden panels must not burden the hub.
+"""
 RUNS_SECONDS = 1.0
 FIRST_SECONDS = 3.0
-"""Time limit for the hub when a panel is opened."""
+"""Time limit for the hub's response when a panel is opened, in seconds. The page waits for this response."""
 PROFILE_KEYS = "name", "description", "ranks", "cpus", "memory", "gpus", "gpu_class"
 
 
 @dataclass
 class Topic:
-    """The newest message of a kind; ``version`` grows when its content changes."""
+    """The newest message of one kind. ``version`` increases whenever the content of the message changes."""
 
     message: wire.Message | None = None
     version: int = 0
@@ -44,7 +47,7 @@ class Topic:
 
 
 class Panel:
-    """The state that all pages of a notebook server show. It is updated only while the panel is `used`."""
+    """The state that all pages of a notebook server show. The state is updated only while the panel is `used`."""
 
     def __init__(self, *, root: Path, log: logging.Logger) -> None:
         self.store = RunStore()
@@ -52,8 +55,8 @@ class Panel:
         self.charts = Charts()
         self.topics = {kind: Topic() for kind in ("clusters", "resources", "runs")}
         self.changed = asyncio.Event()
-        """Set on the next change, and then replaced by a new event."""
-        # The hub passes these in the environment of a notebook server.
+        """An event that is set on the next change and then replaced with a new event."""
+        # The hub passes the profiles and limits in the environment of a notebook server.
         self._profiles = json.loads(os.environ.get("FARANDOLE_PROFILES") or "[]")
         self._limits = json.loads(os.environ.get("FARANDOLE_LIMITS") or "{}")
         self._backends = backends()
@@ -61,12 +64,12 @@ class Panel:
         self._users = 0
         self._visible_pages: set[object] = set()
         self._refresh_now = asyncio.Event()
-        """Set to poll hub and workers immediately."""
+        """Set this event to poll the hub and the workers immediately."""
         self._led: Sequence[tuple[str, Sequence[str]]] = ()
-        # Held while the monitor is started or closed, so that two pages cannot do that at the same time.
+        # Held while the monitor is being started or closed, so that two pages cannot do this at the same time.
         self._lifecycle = asyncio.Lock()
         self._pending: dict[str, PendingAction] = {}
-        """Actions in progress and failed ones. They are kept while the panel is not used, for the next page."""
+        """Pending and failed actions by cluster. They are kept for the next page when no page uses the panel."""
         self._loops: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
         self._monitor: ClusterMonitor | None = None
@@ -74,19 +77,22 @@ class Panel:
 
     @property
     def monitor(self) -> ClusterMonitor:
-        """The monitor of the hub and the workers; it exists only while the panel is used."""
+        """The monitor of the hub, the workers and the drivers. It exists only while the panel is used."""
         assert self._monitor is not None
         return self._monitor
 
     @property
     def actions(self) -> Actions:
-        """The actions on clusters and runs; they are available only while the panel is used."""
+        """The actions on clusters and runs. They are available only while the panel is used."""
         assert self._actions is not None
         return self._actions
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[None]:
-        """Keep the state updated until the last user has left and all actions are done."""
+        """Keep the state updated during this context, and afterwards until the last action is done.
+
+        Several contexts can be open at the same time, for example one for each page.
+        """
         async with self._lifecycle:
             if self._monitor is None:
                 await self._begin()
@@ -102,7 +108,7 @@ class Panel:
                     self._refresh_now.set()
 
     async def state(self) -> wire.State:
-        """Return the initial state of a page."""
+        """Return the complete state, as a page needs it when it is opened."""
         resources, page = self.resources(), await self.runs()
         return {"hub": self.monitor.hub, "resources": resources, "clusters": self.clusters(), "runs": page}
 
@@ -111,11 +117,11 @@ class Panel:
         return clusters(self.monitor.snapshot, self.index.notebook)
 
     async def runs(self) -> wire.RunPage:
-        """Return the newest runs."""
+        """Return the newest runs and all active runs."""
         return await asyncio.to_thread(self.index.newest, self.monitor.snapshot.active_runs())
 
     def resources(self) -> wire.Resources:
-        """Return the profiles, GPUs, limits and backends that clusters can use."""
+        """Return the profiles, GPUs, limits and backends that are available for clusters."""
         gpus = self.monitor.gpus
         return {
             "profiles": [_profile(one, gpus) for one in self._profiles],
@@ -129,7 +135,7 @@ class Panel:
         }
 
     def set_visible(self, page: object, *, visible: bool) -> None:
-        """Note whether a page shows the panel."""
+        """Record whether a page currently shows the panel."""
         if not visible:
             self._visible_pages.discard(page)
         elif page not in self._visible_pages:
@@ -137,14 +143,14 @@ class Panel:
             self._refresh_now.set()
 
     def publish(self) -> None:
-        """Update the topics of clusters and resources, and notify the pages."""
+        """Update the messages about clusters and resources, and notify the pages."""
         there = self.clusters()
         self._publish("clusters", {"kind": "clusters", "hub": self.monitor.hub, "clusters": there})
         self._publish("resources", {"kind": "resources", "resources": self.resources()})
         self.notify_pages()
 
     def notify_pages(self) -> None:
-        """Make all pages check for updates."""
+        """Wake up the streams of all pages, which then send new updates."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -155,7 +161,8 @@ class Panel:
             topic.message, topic.content, topic.version = message, content, topic.version + 1
 
     async def _begin(self) -> None:
-        # No connection limit: all workers are polled concurrently, and each starting worker has an event stream.
+        # The number of connections is not limited, because all workers are polled concurrently and each starting worker
+        # needs an event stream.
         session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         workers: HubWorkers | None = None
         try:
@@ -165,10 +172,10 @@ class Panel:
         self._monitor = ClusterMonitor(self.store.folder, workers, self.publish, self._pending)
         self._actions = Actions(self._monitor, self.store, self._log.info)
         try:
-            # Short time limits, because the page waits for this.
+            # The time limits are short because the page waits for this refresh.
             await self._monitor.refresh(hub_seconds=FIRST_SECONDS, worker_seconds=FIRST_SECONDS / 3)
         except BaseException:
-            # Usually cancelled, because the page was closed.
+            # The usual reason is a cancellation, because the page was closed.
             await self._close()
             raise
         self._monitor.forget_resolved_failures()
@@ -185,7 +192,7 @@ class Panel:
         await self._close()
 
     async def _close(self) -> None:
-        # The next page must not receive these messages.
+        # The next page must not receive outdated messages.
         for topic in self.topics.values():
             topic.message = topic.content = None
         monitor, self._monitor, self._actions = self.monitor, None, None
@@ -207,7 +214,7 @@ class Panel:
         self._refresh_now.clear()
         await self.monitor.refresh()
         if not self._users and not self.actions.tasks:
-            # In a separate task, because `_end` cancels the task that runs this method.
+            # A separate task is necessary, because `_end` cancels the task that runs this method.
             self._ending = asyncio.create_task(self._end_if_unused(), name="panel: end")
 
     async def _end_if_unused(self) -> None:
@@ -218,7 +225,7 @@ class Panel:
     async def _refresh_runs(self) -> None:
         await self.monitor.read_driver_statuses()
         if (led := self._led_clusters()) != self._led:
-            # A notebook has started or stopped a cluster.
+            # A notebook has started, scaled or stopped a cluster.
             self._led = led
             self._refresh_now.set()
         self._publish_runs(await self.runs())
@@ -229,7 +236,7 @@ class Panel:
         return [(status.cluster, status.workers) for status in self.monitor.snapshot.driver_statuses]
 
     def _publish_runs(self, page: wire.RunPage) -> None:
-        # The elapsed time of an active run is not content: the page counts it itself.
+        # The page counts the elapsed time of active runs itself, so a change of this time alone is not sent.
         said = [{**run, "seconds": 0 if run["goes_on"] else run["seconds"]} for run in page["runs"]]
         message: wire.RunsMessage = {"kind": "runs", "runs": page["runs"], "total": page["total"]}
         self._publish("runs", message, json.dumps([said, page["total"]]))

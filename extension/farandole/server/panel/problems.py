@@ -1,4 +1,4 @@
-"""The errors that a page receives, and their HTTP status codes."""
+"""Converts errors into messages for the page, and assigns HTTP status codes to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.exceptions import (
 from farandole.server.panel import wire
 
 STATUS: dict[wire.ProblemCode, int] = {"invalid": 400, "refused": 403, "unknown": 404, "quota": 429, "unreachable": 502}
-"""Status codes by problem; 409 (conflict) for others."""
+"""HTTP status codes of problems. All other problems have status code 409 (conflict)."""
 CODES: tuple[tuple[type[FarandoleError], wire.ProblemCode], ...] = (
     (UsageError, "invalid"),
     (RunNotFoundError, "unknown"),
@@ -30,7 +30,7 @@ CODES: tuple[tuple[type[FarandoleError], wire.ProblemCode], ...] = (
 
 
 class RefusedError(FarandoleError):
-    """Raised if the panel cannot do what a page asks for."""
+    """Raised if the panel cannot perform the action that a page requests."""
 
     def __init__(self, code: wire.ProblemCode, message: str, *, runs: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class RefusedError(FarandoleError):
 
 
 def problem(error: FarandoleError) -> wire.Problem:
-    """Return an error as a page receives it."""
+    """Return the message that reports an error to a page."""
     if isinstance(error, RefusedError):
         return {"code": error.code, "message": str(error), "runs": error.runs}
     code: wire.ProblemCode = next((code for kind, code in CODES if isinstance(error, kind)), "failed")

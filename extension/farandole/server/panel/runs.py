@@ -1,4 +1,4 @@
-"""The list of runs for the panel. It reads only the runs that are shown, and only if they have changed."""
+"""Lists runs for the panel. Only runs that are shown are read, and only if their files have changed."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from farandole.runs.view_files import VIEW
 from farandole.server.panel import wire
 
 NEWEST = 50
-"""Number of runs in the stream, and the default for a page of the list."""
+"""Number of runs that the stream contains, and the default number of runs on a page of the list."""
 MOST = 200
 LONGEST_TEXT = 10_000
-"""Limit for the characters of a text, such as an error, in the list."""
+"""Maximum length of a string in the list, such as an error, in characters."""
 MOST_NOTICES = 100
 SHOWN = "id", "name", "error", "started", "ended", "backend", "cluster", "size", "kernel", "cell", "resumed_from"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Selects runs; ``text`` is searched for in id, name, notebook, cluster and error."""
+    """Selects runs. Each word of ``text`` must occur in the id, name, notebook, cluster or error of a run."""
 
     text: str = ""
     status: str = ""
     cluster: str = ""
 
     def lets_through(self, info: RunInfo) -> bool:
-        """Return whether a run is selected."""
+        """Return whether the filter selects a run."""
         words = " ".join((info.id, info.name, info.notebook, info.cluster, info.error or "")).lower()
         return (
             all(word in words for word in self.text.lower().split())
@@ -45,20 +45,20 @@ class Filter:
 
 
 class RunIndex:
-    """Caches what the list needs of the ``run.json`` of each run; for use from any thread.
+    """Caches the fields of each ``run.json`` that the list shows. Any thread may use this class.
 
-    A run that cannot be read is in the list with the reason as its error, and `find` raises it.
+    The list also contains runs that cannot be read, with the reason as their error. `find` raises this error.
     """
 
     def __init__(self, folder: Path, root: Path) -> None:
-        """Read the store ``folder``; paths of notebooks are relative to ``root``, the folder that Jupyter shows."""
+        """Read runs from ``folder``. Paths of notebooks are relative to ``root``, the root folder of Jupyter."""
         self.folder = folder
         self._root = root
         self._known: dict[str, tuple[tuple[int, ...], RunInfo | RunUnreadableError]] = {}
         self._lock = threading.Lock()
 
     def ids(self) -> list[str]:
-        """Return the ids of all runs, newest first (ids start with the time)."""
+        """Return the ids of all runs, newest first. The ids can be sorted, because they start with the time."""
         try:
             return list(reversed(run_names(self.folder)))
         except OSError:
@@ -76,7 +76,7 @@ class RunIndex:
         return as_it_stands(info)
 
     def page(self, *, active: Collection[str], wanted: Filter, offset: int = 0, limit: int = NEWEST) -> wire.RunPage:
-        """Return a page of the list. Without a filter, only the runs on the page are read."""
+        """Return a page of the list. Without a filter, this method reads only the runs on the page."""
         ids, limit = self.ids(), min(limit, MOST)
         if wanted != Filter():
             ids = [info.id for info in self._infos(ids) if wanted.lets_through(info)]
@@ -84,13 +84,13 @@ class RunIndex:
         return {"runs": [self.summary(info, active) for info in shown], "offset": offset, "total": len(ids)}
 
     def newest(self, active: Collection[str]) -> wire.RunPage:
-        """Return the newest runs, and active runs that are older."""
+        """Return the newest runs and all older runs that are active."""
         ids = self.ids()
         shown = [run for place, run in enumerate(ids) if place < NEWEST or run in active]
         return {"runs": [self.summary(info, active) for info in self._infos(shown)], "offset": 0, "total": len(ids)}
 
     def summary(self, info: RunInfo, active: Collection[str]) -> wire.RunSummary:
-        """Return a run as in the list; ``active`` are the ids of the runs for which ranks compute."""
+        """Return the list entry for a run. ``active`` contains the ids of the runs that ranks are executing."""
         status = info.status
         shown = {name: getattr(info, name) for name in SHOWN}
         derived = {
@@ -102,13 +102,13 @@ class RunIndex:
         return cast("wire.RunSummary", {**shown, **derived})
 
     def notebook(self, path: str) -> str:
-        """Return a notebook's path relative to Jupyter's root folder, if it is below that."""
+        """Return a notebook's path relative to Jupyter's root folder, or unchanged if it is outside this folder."""
         return str(Path(path).relative_to(self._root)) if path and Path(path).is_relative_to(self._root) else path
 
     def _seconds(self, info: RunInfo, active: Collection[str]) -> float:
         if info.status is not Status.LOST or info.id in active:
             return max(0.0, info.seconds)
-        # It is unknown when the ranks of a lost run ended; the last change of its files is the best estimate.
+        # The time at which the ranks of a lost run ended is unknown. The last change of its files is the best estimate.
         last = []
         for name in (VIEW, "run.json"):
             with suppress(OSError):
@@ -119,7 +119,10 @@ class RunIndex:
         return [info for run in ids if (info := self._info(run)) is not None]
 
     def _info(self, run: str) -> RunInfo | None:
-        """Return a run's info, with the reason as its error if it cannot be read; None if it is not there."""
+        """Return a run's info, or None if the run does not exist.
+
+        If the run cannot be read, the info contains the reason as its error.
+        """
         info = self._read(run)
         return self._placeholder(run, info) if isinstance(info, RunUnreadableError) else info and as_it_stands(info)
 
@@ -132,7 +135,7 @@ class RunIndex:
         )
 
     def _read(self, run: str) -> RunInfo | RunUnreadableError | None:
-        """Return what ``run.json`` holds, or why it cannot be read; None if there is none."""
+        """Return the content of ``run.json`` or the error from reading it, or None if the file does not exist."""
         try:
             stat = (self.folder / run / "run.json").lstat()
         except (OSError, ValueError):
@@ -146,10 +149,10 @@ class RunIndex:
         try:
             info = _slim(stored_info(self.folder / run))
         except RunUnreadableError as error:
-            # Without the traceback, which would keep the content of the file in memory.
+            # A new error has no traceback, which would keep the content of the file in memory.
             info = RunUnreadableError(str(error))
             if isinstance(error.__cause__, OSError):
-                # It may work the next time.
+                # Not cached, because reading the file may succeed the next time.
                 return info
         with self._lock:
             self._known[run] = version, info
@@ -157,7 +160,7 @@ class RunIndex:
 
 
 def _slim(info: RunInfo) -> RunInfo:
-    """Return a run's info without what may be large: there may be thousands of runs."""
+    """Return a run's info without fields that may be large, because the cache may contain thousands of runs."""
     texts = {name: value for name, value in vars(info).items() if type(value) is str and name != "id"}
     short: dict[str, Any] = {name: text[:LONGEST_TEXT] for name, text in texts.items()}
     notices = tuple(notice[:LONGEST_TEXT] for notice in info.notices[-MOST_NOTICES:])

@@ -1,4 +1,4 @@
-"""Reads the views that drivers write, and checks that they have the types of the messages to the page."""
+"""Reads the views that drivers write, and checks that the views match the types of the messages to the page."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from farandole.runs.view_files import LINES, VIEW
 from farandole.server.panel import wire
 
 MOST_SERIES = 10_000
-"""Limit for the series of a run in the panel."""
+"""Maximum number of series of a run that the panel shows."""
 
 
 def read_view(folder: Path, *, by_rank: bool = False) -> wire.RunView:
-    """Return the view in a run's folder; raise OSError or ValueError if it is missing or is not a view."""
+    """Return the view from a run's folder; raise OSError or ValueError if the file is missing or is not a view."""
     view = read_json(folder, VIEW)
     if by_rank:
         view["series"] = read_json(folder, LINES).get("series")
@@ -29,7 +29,7 @@ def read_view(folder: Path, *, by_rank: bool = False) -> wire.RunView:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Return whether a JSON value has a type of `farandole.server.panel.wire`."""
+    """Return whether a JSON value matches ``kind``, a type from `farandole.server.panel.wire`."""
     arguments = get_args(kind)
     match get_origin(kind):
         case builtins.list:
@@ -53,7 +53,7 @@ def _fits_plain(value: Any, kind: Any) -> bool:
 
 
 def _all_fit(values: list[Any], kind: Any) -> bool:
-    # Lines have hundreds of thousands of numbers.
+    # Lines may contain hundreds of thousands of numbers, so the types are collected in a set, which is faster.
     if kind == float | None:
         return set(map(type, values)) <= {int, float, types.NoneType}
     return all(fits(one, kind) for one in values)

@@ -1,7 +1,7 @@
 """Types of the JSON messages between the notebook server and the panel's page.
 
 All keys are always present; null means unknown or not applicable. Times are in seconds since the epoch, sizes in bytes.
-``tests/wire`` holds an example of each type, for the tests of both languages.
+``tests/wire`` contains an example of each type, which both the Python and the TypeScript tests use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Numbers: TypeAlias = list[float | None]
 
 
 class GpuUsage(TypedDict):
-    """A GPU that a worker sees, with the values of ``nvidia-smi``."""
+    """A GPU that a worker can use, with values from ``nvidia-smi``."""
 
     index: int
     percent: float | None
@@ -30,8 +30,8 @@ class GpuUsage(TypedDict):
 class Usage(TypedDict):
     """Resource usage of a worker and its ranks.
 
-    ``cpu`` is in percent of one core, and ``cpus`` is the number of cores available. ``received`` and ``sent`` are
-    bytes per second on the network of the container or machine. Rates are null until there are two samples.
+    ``cpu`` is in percent of one core, and ``cpus`` is the number of available cores. ``received`` and ``sent`` are the
+    network traffic of the container or machine in bytes per second. Rates are null until there are two samples.
     """
 
     time: float
@@ -45,7 +45,7 @@ class Usage(TypedDict):
 
 
 class Rank(TypedDict):
-    """A rank, as its cluster's driver knows it."""
+    """A rank, with its state as reported by the cluster's driver."""
 
     rank: int
     alive: bool
@@ -54,9 +54,9 @@ class Rank(TypedDict):
 class Worker(TypedDict):
     """A worker of a cluster.
 
-    While it starts, ``percent`` and ``message`` are from the hub's last event, and ``queue`` is its place in the queue
-    for GPUs. ``slots`` is the number of ranks it can hold; ``ranks`` is empty if the cluster has no driver. ``busy``:
-    a rank computes. The hub stops an unused worker at ``idle_until``. ``url`` is a path on the hub.
+    During a start, ``percent``, ``message`` and ``queue`` (the position in the queue for GPUs) are from the hub's last
+    progress event. ``slots`` is the maximum number of ranks, and ``ranks`` is empty if the cluster has no driver. The
+    hub stops a worker that is not ``busy`` at the time ``idle_until``. ``url`` is a path on the hub.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Worker(TypedDict):
 
 
 class Lead(TypedDict):
-    """The kernel that leads a cluster; ``notebook`` is its path, empty if unknown."""
+    """The kernel that leads a cluster. ``notebook`` is the path of the kernel's notebook, or empty if unknown."""
 
     notebook: str
     kernel: str
@@ -84,11 +84,11 @@ class Lead(TypedDict):
 
 
 class Cluster(TypedDict):
-    """A cluster. A failed start remains, with the reason in ``error``, until the page deletes it.
+    """A cluster. If the start fails, the cluster is listed with the reason in ``error`` until the user dismisses it.
 
-    ``wanted`` is the requested number of workers while it is not reached; ``notice`` says what has to happen first.
-    ``local``: the cluster has no hub, and ends with the kernel that leads it. ``size`` is its number of ranks; ``runs``
-    are the ids of its active runs.
+    ``wanted`` is the requested number of workers until the cluster has that many. ``notice`` is a message about a delay
+    or dead ranks. ``local`` is true if the cluster has no hub and ends with the kernel that leads it. ``size`` is the
+    number of ranks, and ``runs`` contains the ids of the active runs.
     """
 
     name: str
@@ -106,14 +106,14 @@ class Cluster(TypedDict):
 
 
 class Hub(TypedDict):
-    """The hub's latest state; ``error`` says why it cannot be reached."""
+    """The user's name on the hub, and in ``error`` the reason if the hub cannot be reached."""
 
     user: str | None
     error: str | None
 
 
 class Profile(TypedDict):
-    """A size of server that the admin offers; ``gpus_free`` and ``gpus_total`` count the GPUs of its class."""
+    """A server profile from the admin. ``gpus_free`` and ``gpus_total`` count the GPUs of the profile's class."""
 
     name: str
     description: str
@@ -127,14 +127,14 @@ class Profile(TypedDict):
 
 
 class Holder(TypedDict):
-    """The number of GPUs of a class that a user holds."""
+    """A user, and how many GPUs of a class this user's servers hold."""
 
     user: str
     count: int
 
 
 class GpuClass(TypedDict):
-    """The hub's GPUs of one class; ``waiting`` is the number of servers in the queue for them."""
+    """The hub's GPUs of one class. ``waiting`` is the number of servers in the queue for these GPUs."""
 
     name: str
     total: int
@@ -144,7 +144,7 @@ class GpuClass(TypedDict):
 
 
 class Quota(TypedDict):
-    """The user's limits; null if the hub has none."""
+    """The user's current number of workers, and the user's limits. A limit is null if the hub does not set it."""
 
     workers: int
     workers_max: int | None
@@ -152,7 +152,7 @@ class Quota(TypedDict):
 
 
 class Resources(TypedDict):
-    """The profiles, GPUs, limits and backends that clusters can use."""
+    """The profiles, GPUs, limits and backends that are available for clusters."""
 
     profiles: list[Profile]
     gpus: list[GpuClass]
@@ -161,7 +161,7 @@ class Resources(TypedDict):
 
 
 class RunBasics(TypedDict):
-    """Fields of a run that lists and views share."""
+    """The fields of a run that `RunSummary` and `RunView` have in common."""
 
     id: str
     name: str
@@ -174,8 +174,8 @@ class RunBasics(TypedDict):
 class RunSummary(RunBasics):
     """A run in the list.
 
-    ``goes_on``: ranks compute for it, possibly without a driver (its status is then lost until a notebook attaches).
-    ``notebook``, ``kernel`` and ``cell`` say where it was started; empty if that was not recorded.
+    ``goes_on`` is true while ranks execute the run, even without a driver. Without a driver, the status is lost until a
+    notebook attaches. ``notebook``, ``kernel`` and ``cell``, where the run was started, are empty if not recorded.
     """
 
     goes_on: bool
@@ -190,16 +190,16 @@ class RunSummary(RunBasics):
 
 
 class RankLine(TypedDict):
-    """The line of one rank in a series."""
+    """The points of one rank in a series."""
 
     x: Numbers
     mean: Numbers
 
 
 class Series(TypedDict):
-    """A series of at most 300 points (600 while it grows): the mean over the ranks, between ``low`` and ``high``.
+    """The mean, minimum and maximum of a metric over the ranks, at 300 points or fewer (600 while the run is active).
 
-    ``bad`` counts NaN and infinite values, and ``bad_x`` says where they are. ``ranks`` is null unless requested.
+    ``bad`` counts NaN and infinite values, and ``bad_x`` contains their positions. ``ranks`` is null unless requested.
     """
 
     name: str
@@ -215,7 +215,7 @@ class Series(TypedDict):
 
 
 class Bar(TypedDict):
-    """Progress of a loop."""
+    """The progress of a loop, such as the loop over epochs."""
 
     name: str
     done: float | None
@@ -224,7 +224,7 @@ class Bar(TypedDict):
 
 
 class RankRow(TypedDict):
-    """A rank of a run: usage of its process, speed, and its last lines of output. ``cpu`` is as in `Usage`."""
+    """A rank of a run with its resource usage, speed and last lines of output. ``cpu`` is in percent of one core."""
 
     rank: int
     worker: str
@@ -241,7 +241,7 @@ class RankRow(TypedDict):
 
 
 class RunView(RunBasics):
-    """The view of a run, which the dashboard in the notebook shows as well. ``ended``: no updates will follow."""
+    """The view of a run, which the notebook's dashboard shows as well. If ``ended`` is true, no updates will follow."""
 
     ended: bool
     notices: list[str]
@@ -253,7 +253,7 @@ class RunView(RunBasics):
 
 
 class RunDetail(TypedDict):
-    """``GET runs/ID``. ``sampled``: no driver has written a view, and the chart was made from samples of the files."""
+    """Response to ``GET runs/ID``. ``sampled`` is true if the view was made from only a sample of the run's reports."""
 
     summary: RunSummary
     view: RunView
@@ -266,7 +266,7 @@ class RunDetail(TypedDict):
 
 
 class RunSeries(TypedDict):
-    """``GET runs/ID/series``."""
+    """Response to ``GET runs/ID/series``."""
 
     id: str
     sampled: bool
@@ -274,7 +274,7 @@ class RunSeries(TypedDict):
 
 
 class RunPage(TypedDict):
-    """``GET runs``: a page of the runs that match a filter, newest first, and the total number of matching runs."""
+    """Response to ``GET runs``, with a page of the runs that match a filter, newest first, and their total number."""
 
     runs: list[RunSummary]
     offset: int
@@ -282,7 +282,7 @@ class RunPage(TypedDict):
 
 
 class LogRequest(TypedDict):
-    """A request for the log of a rank or a worker. In a subscription, a negative ``offset`` counts from the end."""
+    """A subscription to the log of a rank or a worker. A negative ``offset`` counts from the end of the log."""
 
     run: str | None
     rank: int | None
@@ -291,7 +291,7 @@ class LogRequest(TypedDict):
 
 
 class LogPart(LogRequest):
-    """The bytes from ``offset`` to ``next`` of a log with ``size`` bytes. The first bytes may no longer be kept."""
+    """The bytes from ``offset`` to ``next`` of a log with ``size`` bytes, whose beginning may have been deleted."""
 
     next: int
     size: int
@@ -299,7 +299,7 @@ class LogPart(LogRequest):
 
 
 class State(TypedDict):
-    """``GET state``, and the first messages of the stream. ``hub`` is null without a hub."""
+    """Response to ``GET state``, with the same content as the first messages of the stream; ``hub`` may be null."""
 
     hub: Hub | None
     resources: Resources
@@ -308,7 +308,7 @@ class State(TypedDict):
 
 
 class Problem(TypedDict):
-    """The reason for refusing a request; ``message`` is for the user. ``runs``: active runs that would be stopped."""
+    """The reason for refusing a request. ``message`` is for the user; ``runs`` are active runs that it would stop."""
 
     code: ProblemCode
     message: str
@@ -316,7 +316,7 @@ class Problem(TypedDict):
 
 
 class StartCluster(TypedDict):
-    """``POST clusters``; null selects the hub's default."""
+    """Body of ``POST clusters``. A null value selects the hub's default."""
 
     name: str
     workers: int
@@ -327,13 +327,13 @@ class StartCluster(TypedDict):
 
 
 class ScaleCluster(TypedDict):
-    """``PATCH clusters/NAME``."""
+    """Body of ``PATCH clusters/NAME``."""
 
     workers: int
 
 
 class Watch(TypedDict):
-    """A page's other subscriptions, which replace earlier ones. While the panel is ``seen``, polling is frequent."""
+    """The subscriptions of a page, which replace its earlier ones. If ``seen`` is true, the server polls more often."""
 
     kind: Literal["watch"]
     seen: bool
@@ -343,7 +343,7 @@ class Watch(TypedDict):
 
 
 class ClustersMessage(TypedDict):
-    """The current state of all clusters."""
+    """The current states of the hub and of all clusters."""
 
     kind: Literal["clusters"]
     hub: Hub | None
@@ -351,14 +351,14 @@ class ClustersMessage(TypedDict):
 
 
 class ResourcesMessage(TypedDict):
-    """The resources that clusters can use now."""
+    """The resources that are currently available for clusters."""
 
     kind: Literal["resources"]
     resources: Resources
 
 
 class RunsMessage(TypedDict):
-    """The newest runs, with all active runs, and the total number of runs."""
+    """The newest runs and all active runs, and the total number of runs."""
 
     kind: Literal["runs"]
     runs: list[RunSummary]
@@ -366,7 +366,7 @@ class RunsMessage(TypedDict):
 
 
 class RunMessage(TypedDict):
-    """The current state of a run that the page subscribes to."""
+    """The current state of a run to which the page has subscribed."""
 
     kind: Literal["run"]
     id: str
@@ -376,21 +376,21 @@ class RunMessage(TypedDict):
 
 
 class LogMessage(TypedDict):
-    """The next chunk of a log that the page subscribes to."""
+    """The next chunk of a log to which the page has subscribed."""
 
     kind: Literal["log"]
     part: LogPart
 
 
 class ProblemMessage(TypedDict):
-    """An error in a request over the stream."""
+    """The reason why a request over the stream has failed."""
 
     kind: Literal["problem"]
     problem: Problem
 
 
 class Beat(TypedDict):
-    """Sent every 15 seconds to show that the connection works; after 45 silent seconds, the page reconnects."""
+    """A heartbeat, sent every 15 seconds. The page reconnects if it receives no message for 45 seconds."""
 
     kind: Literal["beat"]
     time: float

@@ -1,6 +1,6 @@
-"""``python -m farandole.server.worker``: start a worker's Jupyter server in half the time of the usual commands.
+"""Starts a worker's Jupyter server with ``python -m farandole.server.worker``, twice as fast as the usual commands.
 
-With JupyterHub's variables in the environment it starts the hub's single-user server, otherwise a standalone server.
+If JupyterHub's variables are set in the environment, this is the hub's single-user server, otherwise a standalone one.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import sys
 
 MIB = 2**20
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 * MIB), "MALLOC_TRIM_THRESHOLD_": str(256 * MIB)}
-"""Settings of glibc's malloc, which the ranks inherit: freed memory stays with the process.
+"""Settings for glibc's malloc that keep freed memory in the process. The ranks inherit them from the server.
 
-By default glibc returns large blocks to the system, and a training step that allocates them again has a page fault for
-each 4 KiB. Source: mallopt(3), where 32 MiB is the maximum of the first value.
+By default, glibc returns large blocks to the system, so a training step that allocates the blocks again causes a page
+fault for every 4 KiB. According to mallopt(3), 32 MiB is the maximum of the first setting.
 """
 
 
 def main() -> None:
-    """Run the single-user server or the standalone server."""
-    # When jsonschema is imported, it compiles a grammar of internationalized addresses, which takes two seconds and is
-    # not used by any schema of a worker. jsonschema works without this module.
+    """Run the single-user server if the hub has started this process, otherwise a standalone server."""
+    # jsonschema imports this optional module, which takes two seconds to compile a grammar of internationalized
+    # addresses. No schema in a worker uses that grammar.
     sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
     for variable, value in ALLOCATOR.items():
         os.environ.setdefault(variable, value)

@@ -1,8 +1,8 @@
-"""Command-line arguments of a worker's Jupyter server, shared by all spawners and private workers."""
+"""Command-line arguments for a worker's Jupyter server, used by all spawners and by local clusters without a hub."""
 
 from __future__ import annotations
 
-# Listed by name, because each installed extension enables itself and can only be disabled by name.
+# Installed extensions enable themselves and can only be disabled by name.
 EXTENSIONS = {
     "farandole.server": True,
     "farandole.server.notebook": False,
@@ -18,19 +18,19 @@ EXTENSIONS = {
 WORKER_ARGS = [
     "--ServerApp.default_url=/api",
     "--ServerApp.terminals_enabled=False",
-    # A body is in memory before its sender is known; the largest is the list of the ranks of a world.
+    # The server reads a body into memory before it checks the login. The largest valid body lists the ranks of a world.
     "--ServerApp.max_body_size=10000000",
     f"--ServerApp.jpserver_extensions={EXTENSIONS}",
     "--ServerApp.kernel_websocket_connection_class=farandole.server.worker.websocket.RankWebsocketConnection",
     "--ServerApp.kernel_manager_class=farandole.server.worker.ranks.RankKernelManager",
-    # Messages that a connection has missed are in the journal, so buffering them is not needed.
+    # The journal records the messages that a disconnected driver has missed, so the server need not buffer them.
     "--MappingKernelManager.buffer_offline_messages=False",
-    # Why: see farandole.server.worker.sockets.
+    # See farandole.server.worker.sockets for the reason.
     "--KernelManager.transport=ipc",
-    # A dead kernel is reported instead of restarted: a restarted one would continue with an empty namespace.
+    # A dead kernel is reported instead of restarted, because a restarted kernel would have an empty namespace.
     "--AsyncIOLoopKernelRestarter.restart_limit=0",
     "--AsyncIOLoopKernelRestarter.time_to_dead=0.5",
     "--AsyncIOLoopKernelManager.shutdown_wait_time=1",
-    # By default, Jupyter Server drops output above a rate limit without notice.
+    # By default, Jupyter Server silently drops output that exceeds a rate limit.
     "--ZMQChannelsWebsocketConnection.limit_rate=False",
 ]

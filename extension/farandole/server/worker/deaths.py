@@ -1,4 +1,4 @@
-"""The cause of the end of a rank's process, as far as the host reports it."""
+"""Finds out why a rank's process has ended, as far as the host reports the cause."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ VMSTAT = Path("/proc/vmstat")
 
 
 def oom_kills() -> int:
-    """Return how many processes the out-of-memory killer has killed so far, in this cgroup or else on the host.
+    """Return how many processes the out-of-memory killer has killed so far.
 
-    Source: Linux, Documentation/admin-guide/cgroup-v2.rst (``memory.events``) and ``/proc/vmstat``.
+    The number is for this cgroup if the cgroup counts kills, otherwise for the host. Source: ``memory.events`` in
+    Documentation/admin-guide/cgroup-v2.rst of Linux.
     """
     for path in (MEMORY_EVENTS, VMSTAT):
         try:
@@ -26,7 +27,7 @@ def oom_kills() -> int:
 
 
 def explain_exit(returncode: int | None, *, out_of_memory: bool) -> str:
-    """Return why a process has ended; ``returncode`` is negative for a signal, as in `subprocess`."""
+    """Return a description of why a process has ended. ``returncode`` is negative for a signal, as in `subprocess`."""
     if returncode is None:
         return "ended for an unknown reason"
     if returncode >= 0:

@@ -13,9 +13,10 @@ LIFELINE_VARIABLE = "FARANDOLE_LIFELINE"
 
 
 def stop_with_parent(serverapp: ServerApp) -> None:
-    """Stop the server when its parent's end of a pipe is closed, which also happens when the parent is killed.
+    """Stop the server when the parent process ends, even if the parent is killed.
 
-    The parent passes the descriptor of the read end in ``FARANDOLE_LIFELINE``; without it nothing happens.
+    The parent keeps the write end of a pipe open and passes the descriptor of the read end in ``FARANDOLE_LIFELINE``.
+    If this variable is not set, the server does not watch its parent.
     """
     descriptor = os.environ.pop(LIFELINE_VARIABLE, None)
     if descriptor is None:

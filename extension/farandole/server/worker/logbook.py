@@ -1,4 +1,4 @@
-"""Keeps the latest log messages of this server for its user: only the admin can read a server's log in the hub."""
+"""Keeps the latest log messages of this server for its user, because only admins can read server logs on the hub."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ KEPT_BYTES = 500_000
 LOG_CHUNK_BYTES = 100_000
 FORMAT = "[%(levelname).1s %(asctime)s %(name)s] %(message)s"
 STATUS_REQUEST = re.compile(r"200 GET \S*/farandole/(look|log)\b")
-"""Log lines of the requests that drivers and panels send every few seconds; they are left out."""
+"""Matches log lines for requests that drivers and panels send every few seconds. The log book omits these lines."""
 
 
 class LogBook(logging.Handler):
-    """Keeps the last `KEPT_BYTES` of the log. Offsets count the bytes since the server started."""
+    """A logging handler that keeps the last `KEPT_BYTES` of the log. Offsets count bytes since the server started."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -23,7 +23,7 @@ class LogBook(logging.Handler):
         self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Append a record."""
+        """Append a log record, unless it is about a status request."""
         try:
             text = self.format(record)
         except Exception:  # noqa: BLE001 - formatting a wrong call may raise anything, which must not reach the caller
@@ -38,8 +38,11 @@ class LogBook(logging.Handler):
             self._lost += cut
 
     def read(self, offset: int) -> dict[str, Any]:
-        """Return a chunk as ``offset``, ``next``, ``size`` and ``text``; a negative offset counts from the end."""
-        self.acquire()  # other threads log as well, which would move the content
+        """Return a chunk of the log with ``offset``, ``next``, ``size`` and ``text``.
+
+        A negative offset counts from the end.
+        """
+        self.acquire()  # another thread that logs a message could remove content at the beginning
         try:
             size = self._lost + len(self._kept)
             begin = min(max(offset if offset >= 0 else size + offset, self._lost), size)
@@ -50,7 +53,7 @@ class LogBook(logging.Handler):
 
 
 def whole_characters(data: bytes) -> bytes:
-    """Return UTF-8 data without an incomplete character at its end."""
+    """Remove an incomplete character from the end of UTF-8 data."""
     for back, byte in enumerate(data[:-5:-1], start=1):
         if byte < 0x80:
             break

@@ -12,7 +12,7 @@ from farandole.server.journal.journals import Journals
 
 
 class RankKernelManager(ActivityKernelManager):
-    """Jupyter Server's kernel manager for the ranks of a worker."""
+    """Jupyter Server's kernel manager, extended with the journals of a worker's ranks."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -20,21 +20,21 @@ class RankKernelManager(ActivityKernelManager):
 
     @property
     def busy(self) -> bool:
-        """True if any kernel executes a request, or the end of a run is recorded only here and not read yet."""
+        """True if a kernel is executing a request, or if this worker has the only, unread record of a run's end."""
         return super().busy or self.journals.has_unread_end
 
     def note_read(self, journal: Journal) -> None:
-        """Note that a driver has read a journal to its end: this counts as use, and the journal may be deleted."""
+        """Record that a driver has read a journal to its end, which counts as activity of this server."""
         journal.end_was_read = True
         self.last_kernel_activity = utcnow()
 
     async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]
-        """Shut down all kernels, and persist their journals."""
+        """Shut down all kernels and persist their journals."""
         await super().shutdown_all(now)
         await self.journals.persist_all()
 
     def stop_watching_activity(self, kernel_id: str) -> None:
-        """Stop tracking a kernel that ends, and end its run, if any."""
+        """Stop tracking a kernel that is shutting down, and end its active run, if any."""
         super().stop_watching_activity(kernel_id)
         if (journal := self.journals.active(kernel_id)) is not None:
             journal.owner.end_stopped_run()

@@ -1,4 +1,7 @@
-"""Horovod's rendezvous server in a worker's server: it survives the ranks, and workers need not reach the driver."""
+"""Runs Horovod's rendezvous server in a worker's server.
+
+There, the rendezvous server survives the death of ranks, and workers do not have to connect to the driver.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ NUMBERS = {"rank", "local_rank", "cross_rank", "size", "local_size", "cross_size
 
 
 def are_slots(value: Any) -> TypeGuard[list[dict[str, int | str]]]:
-    """Return whether a JSON value lists the ranks of a world: fields of Horovod's SlotInfo."""
+    """Return whether a JSON value is a list of ranks, each with the fields of Horovod's SlotInfo."""
     return isinstance(value, list) and all(
         isinstance(one, dict)
         and one.keys() == {"hostname", *NUMBERS}
@@ -24,7 +27,7 @@ def are_slots(value: Any) -> TypeGuard[list[dict[str, int | str]]]:
 
 
 class Rendezvous:
-    """At most one rendezvous server at a time; opening another closes the previous one.
+    """Manages the rendezvous server of this process. Opening a new server closes the previous one.
 
     Source: ``horovod/runner/http/http_server.py`` of Horovod 0.28.1.
     """
@@ -33,9 +36,10 @@ class Rendezvous:
         self._server: RendezvousHTTPServer | None = None
 
     def open(self, slots: list[dict[str, int | str]], host: str) -> int:
-        """Start a server for a world of these slots (fields of Horovod's SlotInfo) at ``host``; return its port.
+        """Start a rendezvous server for the ranks in ``slots`` and return its port.
 
-        An empty host means all addresses. Horovod's own wrapper always listens on all addresses.
+        Each slot contains the fields of Horovod's SlotInfo. The server listens on the address ``host``, or on all
+        addresses if ``host`` is empty. Horovod's own wrapper is not used, because it always listens on all addresses.
         """
         from horovod.runner.common.util.hosts import SlotInfo
         from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
@@ -48,7 +52,7 @@ class Rendezvous:
         return int(server.server_address[1])
 
     def close(self) -> None:
-        """Stop the server, if any."""
+        """Stop the rendezvous server if it is running."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

@@ -1,4 +1,4 @@
-"""HTTP routes of a worker's server for its driver; all require the server's authentication."""
+"""HTTP routes of a worker's server for drivers and panels. All routes require the server's authentication."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
 
 NO_FRAME = bytes(4)
-"""Length of an empty frame, sent to keep the connection alive."""
+"""The length field of an empty frame, which is sent to keep a connection alive."""
 
 
 def node_id() -> str:
-    """Return an id of all processes with the same loopback: the boot of the machine and the network namespace."""
+    """Return an id that is the same for all processes that can connect to each other over the loopback interface.
+
+    The id consists of the machine's boot id and the network namespace.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id")
     namespace = Path("/proc/self/ns/net")
     if not boot.exists():
@@ -42,7 +45,7 @@ def node_id() -> str:
 
 
 def address() -> str:
-    """Return the address that this machine's host name resolves to; empty if it does not resolve."""
+    """Return the address that this machine's host name resolves to, or an empty string if it does not resolve."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -50,13 +53,16 @@ def address() -> str:
 
 
 def backends() -> list[str]:
-    """Return the backends available to ranks of this worker, the default first. Does not import them."""
+    """Return the backends that are installed for the ranks of this worker, without importing them.
+
+    The first backend is the default.
+    """
     found = [name for name in ("horovod", "torch") if importlib.util.find_spec(name) is not None]
     return [*found, "none"] if "torch" in found else ["none"]
 
 
 def describe(manager: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the worker's name, ranks, profile, network location, backends, idle time and idle limit."""
+    """Return a description of this worker: its name, ranks, profile, network location, backends and idle time."""
     return {
         "worker": os.environ.get("FARANDOLE_WORKER", "local"),
         "ranks": int(os.environ.get("FARANDOLE_RANKS", "1")),
@@ -72,54 +78,57 @@ def describe(manager: Any, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 class WorkerHandler(APIHandler):
-    """``GET farandole/worker``: the worker's description."""
+    """``GET farandole/worker`` returns the worker's description."""
 
     @web.authenticated
     def get(self) -> None:
-        """Write the description."""
+        """Respond with the description; see `describe`."""
         self.finish(describe(self.kernel_manager, self.settings))
 
 
 class StatusHandler(APIHandler):
-    """``GET farandole/look``: the worker's current status."""
+    """``GET farandole/look`` returns the worker's current status."""
 
     def initialize(self, meter: UsageMeter) -> None:
-        """Set the usage meter."""
+        """Store the usage meter."""
         super().initialize()
         self.meter = meter
 
     @web.authenticated
     async def get(self) -> None:
-        """Write the description, the resource usage and the active runs."""
+        """Respond with the worker's description, its resource usage and the ids of its active runs."""
         info = describe(self.kernel_manager, self.settings)
         self.finish({"info": info, "usage": await self.meter.sample(), "runs": _manager(self).journals.active_runs})
 
 
 class LogHandler(APIHandler):
-    """``GET farandole/log?offset=N``: the server's log."""
+    """``GET farandole/log?offset=N`` returns a chunk of the server's log."""
 
     def initialize(self, book: LogBook) -> None:
-        """Set the log buffer."""
+        """Store the log book."""
         super().initialize()
         self.book = book
 
     @web.authenticated
     def get(self) -> None:
-        """Write a chunk of the log, starting at byte N."""
+        """Respond with the chunk of the log that starts at byte N; see `LogBook.read`."""
         self.finish(self.book.read(_number(self, "offset")))
 
 
 class RendezvousHandler(APIHandler):
-    """``POST farandole/rendezvous``: open Horovod's rendezvous server for a world."""
+    """``POST farandole/rendezvous`` starts Horovod's rendezvous server for a world."""
 
     def initialize(self, rendezvous: Rendezvous) -> None:
-        """Set the rendezvous."""
+        """Store the manager of the rendezvous server."""
         super().initialize()
         self.rendezvous = rendezvous
 
     @web.authenticated
     async def post(self) -> None:
-        """Write the port; the body is ``{"slots": [...], "host": address to listen on, or ""}``."""
+        """Start the server for a body ``{"slots": [...], "host": "..."}`` and respond with its port.
+
+        `Rendezvous.open` describes the two fields.
+        """
         try:
             body = parse_json(self.request.body, "the body")
         except ValueError as exc:
@@ -148,26 +157,26 @@ def _manager(handler: APIHandler) -> RankKernelManager:
 
 
 class JournalsHandler(APIHandler):
-    """``GET farandole/records``: the kernels and journals of this worker."""
+    """``GET farandole/records`` returns the kernels and journals of this worker."""
 
     @web.authenticated
     def get(self) -> None:
-        """Write the ids of the running kernels and the descriptions of the journals, with the code of their runs."""
+        """Respond with the ids of the running kernels and the descriptions of all journals."""
         manager = _manager(self)
         self.finish({"kernels": manager.list_kernel_ids(), "records": manager.journals.describe()})
 
 
 class JournalHandler(APIHandler):
-    """``GET farandole/records/<run>/<kernel>?after=N``: the messages of a rank in a run."""
+    """``GET farandole/records/<run>/<kernel>?after=N`` returns the messages that a rank sent during a run."""
 
     _journal: Journal | None = None
     _closed = False
 
     @web.authenticated
     async def get(self, run: str, kernel_id: str) -> None:
-        """Stream the messages after number N, each after its length (4 bytes), until the journal ends.
+        """Stream the messages after number N until the journal ends.
 
-        A length of 0 keeps the connection alive.
+        Each message is preceded by its length in 4 bytes. A length of 0 without a message keeps the connection alive.
         """
         after = max(0, _number(self, "after"))
         self._journal = journal = _manager(self).journals.get(run, kernel_id)
@@ -194,7 +203,7 @@ class JournalHandler(APIHandler):
                 return
 
     def on_connection_close(self) -> None:
-        """Stop waiting for messages."""
+        """Stop streaming when the client has disconnected."""
         super().on_connection_close()
         self._closed = True
         if self._journal is not None:
@@ -202,7 +211,7 @@ class JournalHandler(APIHandler):
 
 
 def add_routes(serverapp: ServerApp) -> None:
-    """Add Farandole's routes to a Jupyter server."""
+    """Add Farandole's routes to a worker's Jupyter server, and collect the server's log for them."""
     base = url_path_join(serverapp.base_url, "farandole")
     book = LogBook()
     serverapp.log.addHandler(book)

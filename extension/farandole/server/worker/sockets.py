@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 def use_private_ipc_folder(serverapp: ServerApp) -> None:
     """Put the sockets of this server's kernels into a private folder that is deleted when the server ends.
 
-    Unix sockets avoid a race: with TCP, the server chooses free ports and the kernel binds them a second later. If
-    another connection takes a port in between, the kernel never starts, as about one kernel in fifty did. The folder is
-    below the temporary folder, because the path of a socket is limited to about 100 characters.
+    Unix sockets avoid a race. With TCP, the server chooses free ports, and the kernel binds them about a second later.
+    If another connection takes one of the ports in the meantime, the kernel never starts. This happened to about one
+    kernel in fifty. The folder is in the temporary folder, because the path of a Unix socket is limited to about 100
+    characters.
     """
     serverapp.kernel_manager.connection_dir = str(make_tempdir("ipc"))

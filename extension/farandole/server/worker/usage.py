@@ -1,4 +1,4 @@
-"""Resource usage of a worker: its server with all child processes, and the GPUs that they see."""
+"""Measures the resource usage of a worker's server with all its child processes, and of the GPUs that they can use."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 import psutil
 
 FRESH_SECONDS = 1.0
-"""Requests within this time get the last sample, because rates over shorter intervals are unreliable."""
+"""How long a sample is reused, in seconds. Rates over shorter intervals would be unreliable."""
 GPU_SECONDS = 5.0
-"""Time limit for ``nvidia-smi``."""
+"""Time limit for ``nvidia-smi``, in seconds."""
 MIB = 2**20
 GPU_QUERY = "--query-gpu=index,utilization.gpu,memory.used,memory.total"
 Process = tuple[int, float]
-"""A process: its id and start time."""
+"""The id and start time of a process. The id alone is not unique, because the system reuses ids."""
 
 
 class UsageMeter:
-    """Samples the usage of this process and its children; rates are relative to the previous sample."""
+    """Measures the usage of this process and its children. Rates are averages since the previous sample."""
 
     def __init__(self, command: str | None = None, clock: Callable[[], float] = time.time) -> None:
-        """Use the given ``nvidia-smi``, or the one in PATH."""
+        """Use ``command`` instead of the ``nvidia-smi`` in PATH, if given."""
         self._command = command or shutil.which("nvidia-smi")
         self._clock = clock
         self._sample: dict[str, Any] | None = None
@@ -35,7 +35,7 @@ class UsageMeter:
         self._asking = asyncio.Lock()
 
     async def sample(self) -> dict[str, Any]:
-        """Return the current usage; see ``Usage`` in `farandole.server.panel.wire`."""
+        """Return the current usage as a ``Usage`` message; see `farandole.server.panel.wire`."""
         async with self._asking:
             last = self._sample
             if last is None or self._clock() - last["time"] >= FRESH_SECONDS:
@@ -62,7 +62,7 @@ class UsageMeter:
         return sample
 
     def _spent(self, cpu: Mapping[Process, float]) -> float:
-        """Return the CPU seconds since the last sample, without those of processes that have ended since."""
+        """Return the CPU seconds that running processes have used since the last sample."""
         return sum(max(0.0, seconds - self._cpu.get(process, 0.0)) for process, seconds in cpu.items())
 
     async def _gpus(self) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ class UsageMeter:
 
 
 def parse_gpus(text: str) -> list[dict[str, Any]]:
-    """Return the GPUs from lines ``index, percent, MiB used, MiB total``; values that are not reported are None."""
+    """Parse lines of the form ``index, percent, MiB used, MiB total``. Values that are not reported become None."""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
     return [
         {
@@ -98,12 +98,12 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
 
 
 def _processes() -> tuple[dict[Process, float], int]:
-    """Return the CPU seconds of each process of this server, and the memory of all in bytes."""
+    """Return the CPU seconds of each process of this server, and the total memory of these processes in bytes."""
     cpu: dict[Process, float] = {}
     memory = 0
     me = psutil.Process()
     for process in (me, *me.children(recursive=True)):
-        # A process may end during the calls.
+        # A process may end while it is being measured.
         with suppress(psutil.Error), process.oneshot():
             times = process.cpu_times()
             memory += process.memory_info().rss
@@ -112,7 +112,7 @@ def _processes() -> tuple[dict[Process, float], int]:
 
 
 def _network() -> tuple[int, int]:
-    """Return the bytes received and sent so far in this network namespace, without loopback."""
+    """Return the total bytes received and sent in this network namespace, without the loopback interface."""
     counters = psutil.net_io_counters(pernic=True, nowrap=False)
     outer = [counter for name, counter in counters.items() if name != "lo"]
     return sum(counter.bytes_recv for counter in outer), sum(counter.bytes_sent for counter in outer)

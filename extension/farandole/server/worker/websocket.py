@@ -22,14 +22,16 @@ from farandole.server.worker.deaths import explain_exit, oom_kills
 
 
 class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
-    """Jupyter Server's websocket connection, optimized for many kernels and extended by the journal.
+    """Jupyter Server's websocket connection, optimized for many kernels and extended with a journal.
 
-    - Small messages are sent immediately (TCP_NODELAY).
-    - A cell takes one message instead of four: the echo of the code and the busy and idle status are not forwarded.
-      The reply is held back until the idle status arrives, so the reply is the last message of a cell.
-    - The message about a kernel's death contains the cause.
-    - Messages of a run are recorded in a `Journal`. The kernel sends replies only to the connection that made the
-      request, so a connection that loses its driver during a run stays open, without a driver, until the run ends.
+    - Small messages are sent without delay (TCP_NODELAY).
+    - A cell without output causes one message instead of four, because the echo of the code and the busy and idle
+      statuses are not forwarded. The reply is held back until the idle status arrives, so that the reply is always the
+      last message of a cell.
+    - The message that reports a kernel's death includes the cause.
+    - Messages of a run are recorded in a `Journal`. If the driver disconnects during a run, the connection to the
+      kernel stays open until the run ends, because the kernel sends replies only to the connection that made the
+      request.
     """
 
     has_driver = True
@@ -49,23 +51,23 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
 
     @property
     def _journal(self) -> Journal | None:
-        """The journal of the current run, if the run was started over this connection."""
+        """The journal of the active run if the run was started over this connection, otherwise None."""
         journal = self._journals.active(self.kernel_id)
         return journal if journal is not None and journal.owner is self else None
 
     @classmethod
     async def close_all(cls) -> None:
-        """Close all connections of a server that stops, including those without a driver."""
+        """Close all connections when the server stops, including connections without a driver."""
         for connection in list(cls._open_sockets):
             if isinstance(connection, cls):
                 connection.end_stopped_run()
         await super().close_all()  # type: ignore[no-untyped-call]
 
     def connect(self) -> Any:
-        """Connect the kernel's channels to the websocket; messages of the driver are read after that."""
+        """Connect the kernel's channels to the websocket. Messages from the driver are read after that."""
         self._oom_kills_before = oom_kills()
         self.websocket_handler.set_nodelay(True)
-        # No limit on queued messages: above a limit, zmq drops output, possibly with the end of a cell.
+        # 0 removes the limit on queued messages. Above a limit, ZeroMQ drops messages, possibly the end of a cell.
         self.kernel_manager.context.rcvhwm = 0
         connected = super().connect()
         if connected is not None:
@@ -88,9 +90,9 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         return super().disconnect()  # type: ignore[no-untyped-call]
 
     def _replace_server_stream(self, _connected: object) -> None:
-        # The server subscribes to all output as well, to track the kernel's activity. This connection can track it, so
-        # the server unsubscribes meanwhile, which halves its work per cell. Before, it needs the stream to see the
-        # kernel start.
+        # Jupyter Server subscribes to all output of the kernel to track the kernel's activity. While this connection is
+        # open, it tracks the activity itself, so the server's subscription is cancelled, which halves the server's work
+        # per cell. The server needs its subscription until the kernel has started, because it must detect the start.
         if self.channels:
             self._replaces_server_stream = True
             self._set_server_stream(zmq.UNSUBSCRIBE)
@@ -101,7 +103,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             stream.socket.setsockopt(option, b"")
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
-        """Forward a message of the driver to the kernel; an invalid one closes the connection."""
+        """Forward a message from the driver to the kernel. An invalid message closes the connection."""
         try:
             check_frame(incoming_msg, self.subprotocol)
             if self.channels and self.subprotocol == PROTOCOL and RUN_MARK.encode() in incoming_msg:
@@ -118,7 +120,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             self._journals.note_request(self.kernel_id, json.loads(parts[0])["msg_id"], mark, self)
 
     def handle_outgoing_message(self, stream: Any, outgoing_msg: Any) -> None:
-        """Record a message of the kernel and forward it to the driver, unless the driver does not need it."""
+        """Record a message from the kernel and forward it to the driver, except for messages that no driver needs."""
         parts: Any = self.session.feed_identities(outgoing_msg)[1][1:]
         stream = self.channels[stream] if isinstance(stream, str) else stream
         self._note_activity()
@@ -149,11 +151,11 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
     def _end(self, journal: Journal, *, completed: bool) -> None:
         self._journals.end(journal, completed=completed)
         if not self.has_driver:
-            # Deferred, because this is called from a callback of a channel that `disconnect` closes.
+            # `disconnect` closes a channel whose callback is running now, so the call is deferred.
             asyncio.get_running_loop().call_soon(self.disconnect)
 
     def _note_activity(self) -> None:
-        # Once per second is sufficient to detect idle servers.
+        # An update per second is sufficient to detect idle servers.
         if time.monotonic() - self._noted > 1:
             self._noted = time.monotonic()
             self.multi_kernel_manager.last_kernel_activity = self.kernel_manager.last_activity = utcnow()
@@ -173,7 +175,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         self.multi_kernel_manager.note_status(self.kernel_id, parent, state, observer=self)
         if self.kernel_manager.execution_state != state:
             self.kernel_manager.execution_state = state
-        # Idle messages for other connections arrive here too, their replies do not.
+        # Requests from other connections also cause idle statuses here, but their replies go to those connections.
         if state != "idle" or parent["session"] != self.session.session:
             return
         if (reply := self._replies.pop(parent["msg_id"], None)) is not None:
@@ -183,7 +185,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
             self._idle.add(parent["msg_id"])
 
     def on_restart_failed(self) -> None:
-        """Tell the driver that the kernel is dead, with the cause."""
+        """Report to the driver that the kernel is dead, and why."""
         process = getattr(self.kernel_manager.provisioner, "process", None)
         cause = explain_exit(
             process.poll() if process is not None else None,
@@ -194,7 +196,7 @@ class RankWebsocketConnection(ZMQChannelsWebsocketConnection):
         self._send_dead(cause)
 
     def end_stopped_run(self) -> None:
-        """End the run that was started over this connection, because the kernel was stopped."""
+        """End the active run of this connection, if any, because the kernel is being stopped."""
         if self._journal is not None:
             self._send_dead("stopped")
 

@@ -1,4 +1,7 @@
-"""The panel's routes for clusters; docs/decisions/0010-one-stream-for-the-panel.md describes the whole interface."""
+"""The panel's routes for clusters, and the base class of all its routes.
+
+docs/decisions/0010-one-stream-for-the-panel.md describes the complete interface.
+"""
 
 from __future__ import annotations
 
@@ -23,36 +26,36 @@ from farandole.server.panel.panel import Panel
 from farandole.server.panel.problems import STATUS, RefusedError, problem
 
 LONGEST_MESSAGE = 100_000
-"""Limit for a message from a page, in bytes."""
+"""Maximum size of a message from a page, in bytes."""
 NUMBER = re.compile(r"-?[0-9]{1,18}")
 MOST_WORKERS = 1024
-"""Limit for one cluster, independent of the hub's limits."""
+"""Maximum number of workers in a cluster, in addition to the hub's limits."""
 
 T = TypeVar("T")
 
 
 def requires(action: str) -> Callable[[Any], Any]:
-    """Return a decorator for methods that need a login and a user who may do ``action`` with the panel."""
+    """Return a decorator for methods that require a logged-in user with permission for ``action`` on the panel."""
     return lambda method: web.authenticated(authorized(action=action)(method))
 
 
 class PanelHandler(APIHandler):
-    """Base of all routes: writes JSON, and a ``Problem`` for each refused request."""
+    """Base class of all routes. Responses are JSON; the response to a refused request is a ``Problem`` message."""
 
     auth_resource = "farandole"
 
     def initialize(self, panel: Panel) -> None:
-        """Set the panel."""
+        """Store the panel."""
         super().initialize()
         self.panel = panel
 
     def answer(self, value: Mapping[str, Any], status: int = 200) -> None:
-        """Write a JSON answer."""
+        """Send a JSON response."""
         self.set_status(status)
         self.finish(strict_json(value))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Write why the request was refused."""
+        """Respond with the reason why the request was refused."""
         error = kwargs.get("exc_info", (None, None))[1]
         if isinstance(error, FarandoleError):
             refusal = problem(error)
@@ -61,12 +64,12 @@ class PanelHandler(APIHandler):
             super().write_error(status_code, **kwargs)
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """Log only unexpected errors with a traceback; refused requests are reported to the page."""
+        """Log unexpected errors only. The page receives the reasons for refused requests, so they are not logged."""
         if not isinstance(value, FarandoleError):
             super().log_exception(typ, value, tb)
 
     def body(self) -> dict[str, Any]:
-        """Return the request's body, a JSON object; raise UsageError if it is not one."""
+        """Return the JSON object in the request's body; raise UsageError if the body is too large or invalid."""
         if len(self.request.body) > LONGEST_MESSAGE:
             raise UsageError(f"the body must be a JSON object of at most {LONGEST_MESSAGE / 1e3:g} kB")
         try:
@@ -75,33 +78,33 @@ class PanelHandler(APIHandler):
             raise UsageError(f"the body must be a JSON object: {exc}") from exc
 
     def number(self, name: str, default: int) -> int:
-        """Return an integer from the query; raise UsageError if it is not one that a file's size can be."""
+        """Return an integer from the query; raise UsageError if it is invalid or has more than 18 digits."""
         text = self.get_query_argument(name, str(default))
         if NUMBER.fullmatch(text) is None:
             raise UsageError(f"{name} must be a number of at most 18 digits, not {text[:100]!r}")
         return int(text)
 
     def answer_cluster(self, name: str) -> None:
-        """Write the current state of a cluster."""
+        """Respond with the current state of a cluster."""
         self.answer(cluster(self.panel.monitor.snapshot, name, self.panel.index.notebook), 202)
 
 
 class StateHandler(PanelHandler):
-    """``GET state``."""
+    """``GET state`` returns the complete state."""
 
     @requires("read")
     async def get(self) -> None:
-        """Write the initial state of a page."""
+        """Respond with the complete state; see `Panel.state`."""
         async with self.panel.used():
             self.answer(await self.panel.state())
 
 
 class ClustersHandler(PanelHandler):
-    """``POST clusters``."""
+    """``POST clusters`` starts a cluster."""
 
     @requires("write")
     async def post(self) -> None:
-        """Start a cluster. Early errors are in the answer, later ones in the stream."""
+        """Start a cluster. The response reports early errors, and the stream reports later errors."""
         options, workers = start_options(self.body())
         async with self.panel.used():
             await self.panel.actions.start(options, workers)
@@ -109,11 +112,11 @@ class ClustersHandler(PanelHandler):
 
 
 class ClusterHandler(PanelHandler):
-    """``PATCH`` and ``DELETE clusters/NAME``."""
+    """``PATCH clusters/NAME`` scales a cluster, and ``DELETE clusters/NAME`` stops it."""
 
     @requires("write")
     async def patch(self, name: str) -> None:
-        """Scale a cluster."""
+        """Scale the cluster to the number of workers in the body."""
         workers = _typed(self.body(), "workers", int)
         if workers < 1:
             raise UsageError(f"a cluster needs at least 1 worker, not {workers}; stop it instead")
@@ -124,7 +127,7 @@ class ClusterHandler(PanelHandler):
 
     @requires("write")
     async def delete(self, name: str) -> None:
-        """Stop a cluster, or dismiss a failed start."""
+        """Stop the cluster, or delete the error of a failed start."""
         async with self.panel.used():
             if await self.panel.actions.stop(name, stop_runs=bool(self.number("stop_runs", 0))):
                 self.answer_cluster(name)
@@ -135,11 +138,11 @@ class ClusterHandler(PanelHandler):
 
 
 class WorkerLogHandler(PanelHandler):
-    """``GET clusters/NAME/workers/WORKER/log``."""
+    """``GET clusters/NAME/workers/WORKER/log`` returns a chunk of the log of a worker's server."""
 
     @requires("read")
     async def get(self, name: str, worker: str) -> None:
-        """Write a chunk of the log of a worker's server."""
+        """Respond with the chunk that starts at the query's offset."""
         async with self.panel.used():
             if worker not in self.panel.monitor.snapshot.members(name):
                 raise RefusedError("unknown", f"cluster {name!r} has no worker {worker!r}")
@@ -147,7 +150,7 @@ class WorkerLogHandler(PanelHandler):
 
 
 def start_options(body: Mapping[str, Any]) -> tuple[WorkerOptions, int]:
-    """Return the options and the number of workers of a ``StartCluster`` message; raise UsageError if it is invalid."""
+    """Return the options and the number of workers in a ``StartCluster`` message; raise UsageError if it is invalid."""
     name, workers = _typed(body, "name", str), _typed(body, "workers", int)
     ranks, backend = _maybe(body, "ranks", int), _maybe(body, "backend", str)
     if not CLUSTER_NAME.fullmatch(name):
@@ -171,7 +174,7 @@ def _check_size(workers: int) -> None:
 
 
 def _typed(body: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    """Return a value of a request's body; raise UsageError if it has another type."""
+    """Return a value from a request's body; raise UsageError if the value has another type."""
     value = body.get(key)
     if type(value) is not kind:
         raise UsageError(f"{key} must be of type {kind.__name__}, not {reprlib.repr(value)}")

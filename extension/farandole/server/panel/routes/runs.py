@@ -20,15 +20,15 @@ from farandole.server.panel.routes.clusters import PanelHandler, requires
 from farandole.server.panel.runs import NEWEST, Filter
 
 UNSAFE = re.compile(r"[^\w.-]", re.ASCII)
-"""Characters of a run's id that the name of a download cannot have."""
+"""Matches characters in a run's id that are replaced in the file name of a download."""
 
 
 class RunsHandler(PanelHandler):
-    """``GET runs``."""
+    """``GET runs`` returns a page of the list of runs."""
 
     @requires("read")
     async def get(self) -> None:
-        """Write a page of the list."""
+        """Respond with the runs that match the query."""
         wanted = Filter(**{key: self.get_query_argument(key, "") for key in ("text", "status", "cluster")})
         offset, limit = max(0, self.number("offset", 0)), max(1, self.number("limit", NEWEST))
         async with self.panel.used():
@@ -39,39 +39,39 @@ class RunsHandler(PanelHandler):
 
 
 class RunHandler(PanelHandler):
-    """``GET runs/ID``."""
+    """``GET runs/ID`` returns the details of a run."""
 
     @requires("read")
     async def get(self, run: str) -> None:
-        """Write the details of a run."""
+        """Respond with the run's summary, view, code, options, versions and results."""
         async with self.panel.used():
             info, summary, chart = await asyncio.to_thread(self.load, run)
         self.answer(await asyncio.to_thread(_detail, info, summary, chart))
 
     def load(self, run: str) -> tuple[RunInfo, wire.RunSummary, Chart]:
-        """Return a run's info, summary and view."""
+        """Return the info, the summary and the view of a run; raise RunNotFoundError if the run cannot be read."""
         info = self.panel.index.find(run)
         summary = self.panel.index.summary(info, self.panel.monitor.snapshot.active_runs())
         return info, summary, self.panel.charts.of(info, summary, by_rank=bool(self.number("by_rank", 0)))
 
 
 class SeriesHandler(RunHandler):
-    """``GET runs/ID/series``."""
+    """``GET runs/ID/series`` returns the series of a run."""
 
     @requires("read")
     async def get(self, run: str) -> None:
-        """Write the series of a run."""
+        """Respond with the series from the run's view."""
         async with self.panel.used():
             _, _, chart = await asyncio.to_thread(self.load, run)
         self.answer({"id": run, "sampled": chart.sampled, "series": chart.view["series"]})
 
 
 class RankLogHandler(PanelHandler):
-    """``GET runs/ID/logs/RANK``."""
+    """``GET runs/ID/logs/RANK`` returns a chunk of a rank's output."""
 
     @requires("read")
     async def get(self, run: str, rank: str) -> None:
-        """Write a chunk of a rank's output."""
+        """Respond with the chunk that starts at the query's offset."""
         info = await asyncio.to_thread(self.panel.index.find, run)
         offset, limit = self.number("offset", 0), max(4, self.number("limit", 100_000))
         number = int(rank) if len(rank) < 10 else MOST_RANKS
@@ -79,11 +79,11 @@ class RankLogHandler(PanelHandler):
 
 
 class CsvHandler(PanelHandler):
-    """``GET runs/ID/csv``."""
+    """``GET runs/ID/csv`` returns all reports of a run as a CSV file."""
 
     @requires("read")
     async def get(self, run: str) -> None:
-        """Stream all reports of a run as CSV."""
+        """Stream the CSV file, so that large runs need little memory."""
         info = await asyncio.to_thread(self.panel.index.find, run)
         await asyncio.to_thread(check_reports, info)
         self.set_header("Content-Type", "text/csv; charset=utf-8")
@@ -93,24 +93,24 @@ class CsvHandler(PanelHandler):
         try:
             while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
                 self.write(chunk)
-                # Waits until the chunk is sent, so that a slow download does not fill the memory.
+                # Wait until the chunk has been sent, so that chunks of a slow download do not accumulate in memory.
                 await self.flush()
         except StreamClosedError:
             self.log.debug("the download of run %s was interrupted", run)
             return
         except BaseException:
-            # Break the connection: a regular end would make an incomplete file look complete.
+            # Abort the connection, because an incomplete file would look complete if the response ended regularly.
             self.detach().close()
             raise
         await self.finish(set_content_type="text/csv; charset=utf-8")
 
 
 class StopHandler(PanelHandler):
-    """``POST runs/ID/stop``."""
+    """``POST runs/ID/stop`` stops a run."""
 
     @requires("write")
     async def post(self, run: str) -> None:
-        """Stop a run on all its ranks."""
+        """Stop the run on all its ranks, and respond with the run's summary."""
         index = self.panel.index
         async with self.panel.used():
             await self.panel.actions.stop_run(await asyncio.to_thread(index.find, run))
@@ -134,7 +134,7 @@ def _detail(info: RunInfo, summary: wire.RunSummary, chart: Chart) -> wire.RunDe
 
 
 def _code(folder: Path) -> str:
-    """Return the code of a run, or a comment about why it cannot be read."""
+    """Return the code of a run, or a Python comment with the reason why the code cannot be read."""
     try:
         return read_code(folder)
     except FileNotFoundError:

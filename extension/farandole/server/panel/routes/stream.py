@@ -1,4 +1,4 @@
-"""``GET events``: the stream of a page, a websocket."""
+"""The panel's route ``GET events``, a websocket that sends updates to a page."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from farandole.server.panel.routes.clusters import LONGEST_MESSAGE
 
 
 class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """Sends a page its updates, as long as it is open."""
+    """Sends updates to a page while the page is open."""
 
     auth_resource = "farandole"
 
     def initialize(self, panel: Panel) -> None:
-        """Set the panel."""
+        """Store the panel."""
         self.panel = panel
         self._telling: asyncio.Task[None] | None = None
         self._page = Page(panel, self._send)
 
     def set_default_headers(self) -> None:
-        """Set no headers: those of JupyterHandler are for HTML pages."""
+        """Set no headers, because the default headers of JupyterHandler are for HTML pages."""
 
     @property
     def max_message_size(self) -> int:
@@ -41,7 +41,7 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     @ws_authenticated
     @authorized(action="read", resource="farandole")
     async def get(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]  # what is decorated has no type
-        """Open the stream."""
+        """Open the websocket if the user is logged in and authorized."""
         await super().get(*args, **kwargs)
 
     def open(self, *args: Any, **kwargs: Any) -> None:
@@ -51,7 +51,7 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self._telling.add_done_callback(self._ended)
 
     async def on_message(self, message: str | bytes) -> None:
-        """Handle a message of the page: its subscriptions."""
+        """Update the page's subscriptions, which are the only messages that a page may send."""
         try:
             self._page.subscribe(_watch(message))
         except UsageError as exc:
@@ -71,13 +71,14 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
                 self.log.debug("a page of the panel was closed")
 
     def _ended(self, telling: asyncio.Task[None]) -> None:
-        # After an unexpected error the page opens another stream; an open one without messages would look alive.
+        # Close the stream after an unexpected error, so that the page opens a new one. If the stream stayed open, the
+        # page would show outdated data.
         if not telling.cancelled() and (error := telling.exception()) is not None:
             self.log.error("the stream of a page has ended", exc_info=error)
             self.close(1011, "unexpected error")
 
     async def _send(self, message: wire.Message) -> None:
-        # Waits until the connection has taken the message, so that a slow page does not fill the memory.
+        # Wait until the connection has accepted the message, so that messages to a slow page do not accumulate.
         await self.write_message(await asyncio.to_thread(strict_json, message))
 
 

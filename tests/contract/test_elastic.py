@@ -34,7 +34,7 @@ def whole(run, *, epochs=EPOCHS):
 
 
 def steps_lost(run):
-    """Return by how many steps rank 0's reports go back at most."""
+    """Return the largest number of steps by which rank 0's reports go back."""
     steps = run.dataframe().query("rank == 0")["step"].to_list()
     return max((before - now + 1 for before, now in pairwise(steps)), default=0)
 

@@ -1,4 +1,4 @@
-"""Rank, size and device of this process. The driver sets the environment variables for them before it forms a world."""
+"""Rank, size and device of this process, from environment variables that the driver sets before a world forms."""
 
 from __future__ import annotations
 

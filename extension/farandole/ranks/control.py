@@ -21,7 +21,7 @@ from farandole.ranks.world import membership, world
 
 
 def prepare(environment: dict[str, str]) -> None:
-    """Turn this kernel into a rank: set the environment variables and connect the kernel to the driver."""
+    """Turn this kernel into a rank by setting its environment variables and connecting it to the driver."""
     os.environ.update(environment)
     reporter.install()
     transfer.install()
@@ -33,8 +33,8 @@ def preload(backend: str) -> dict[str, str]:
     """Import the backend, so that the world forms quickly. Return the package versions that a run records.
 
     This also imports torch._dynamo, which the first optimizer step would otherwise import. An interrupt in the middle
-    of that import would break the rank, because the import cannot be repeated. An import in a background thread does
-    not help: if a cell is interrupted while it waits for the thread's import locks, they can stay locked forever.
+    of that import would break the rank, because the import cannot be repeated. An import in a background thread would
+    not help, because a cell that is interrupted while it waits for import locks can leave them locked forever.
     """
     if backend != "none":
         import torch._dynamo  # noqa: F401
@@ -134,7 +134,7 @@ def clock() -> float:
 
 
 def all_reduce() -> list[float]:
-    """Time a few all-reduces over the world. Return how long each took, in seconds."""
+    """Time a few all-reduces over the world. Return the duration of each all-reduce in seconds."""
     return preflight.all_reduce()
 
 

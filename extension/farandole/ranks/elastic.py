@@ -26,7 +26,7 @@ def elastic(loop: Callable[..., T]) -> Callable[..., T]:
     commit. In other runs the loop is called once.
 
     - The loop must start from the epoch and step in its state.
-    - A run has one elastic loop, which covers all epochs. With several calls, a new rank could not know which to join.
+    - A run has one elastic loop, which covers all epochs. With several, a new rank could not know which one to join.
 
     Args:
         loop (Callable): a function whose first argument is the state from :func:`farandole.state`.
@@ -81,7 +81,7 @@ def _set_up(member: ElasticClient, state: State) -> run.LoadedCheckpoint | None:
     from farandole.ranks.checkpoints.memory_checkpoint import MemoryCheckpoint
 
     copies = MemoryCheckpoint(reporter.current().run)
-    # If the cell of a new rank fails before the rank has joined, the copies stay: the next rank may depend on them.
+    # If the cell of a new rank fails before the rank has joined, the copies stay for the next rank.
     run.current().at_end(lambda: None if context.outside() else copies.remove())
     # Copies are made first, because `at_commit` may raise WorldChange, which skips later hooks.
     state.on_commit(lambda _: copies.save(state, member.lr_size))

@@ -167,7 +167,7 @@ def test_after_waiting_for_a_run_its_files_have_its_end(tmp_path):
         waiting = pool.submit(run.wait)
         with pytest.raises(TimeoutError):
             waiting.result(timeout=0.2)
-        assert run.wait(timeout=0) is run  # a call without a timeout returns immediately, because the run has ended
+        assert run.wait(timeout=0) is run  # a timeout of 0 does not wait for the files
         sink.may_close.set()
         assert waiting.result(timeout=DEADLINE) is run
         ending.result(timeout=DEADLINE)

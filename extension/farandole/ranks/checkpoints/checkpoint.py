@@ -105,7 +105,7 @@ class Checkpoints:
         """Commit, write a checkpoint of that commit and wait until it is on disk. All ranks must call this method."""
         self.wait()
         state = self._state
-        state.extras[NEXT_DECISION] = state.commits + 2  # prevents the commit hook from writing it too
+        state.extras[NEXT_DECISION] = state.commits + 2  # prevents the commit hook from also writing a checkpoint
         state.commit()
         self._start_writing(state, self._decide(state, force=True) or [])
         self.wait()
@@ -219,7 +219,7 @@ class Checkpoints:
             self._notice_failure(content.step, exc)
 
     def _notice_failure(self, step: int, exc: OSError) -> None:
-        if not self._failure_noticed:  # once until the next success, because a disk may stay full for hours
+        if not self._failure_noticed:  # one notice until a write succeeds, because a disk may stay full for hours
             self._failure_noticed = True
             run.notice(
                 f"the checkpoint of step {step} could not be written to {self.folder}: {exc.strerror or exc}; the "

@@ -62,7 +62,7 @@ class Content:
 
 
 def write(folder: Path, content: Content) -> Path:
-    """Write a checkpoint into ``folder`` and return its path. If writing fails, remove it and raise OSError."""
+    """Write a checkpoint into ``folder`` and return its path. If this raises OSError, partial files are removed."""
     path = folder / f"{CHECKPOINT_PREFIX}{content.step}"
     new = folder / f".{path.name}.new"
     remove(new)
@@ -84,7 +84,7 @@ def read(path: Path) -> Content:
         UntrustedError: other users may have written the checkpoint.
     """
     try:
-        # This comes first, because both the outline and the index of the tensors are pickles.
+        # Checked before reading, because both the outline and the index of the tensors are pickles.
         check_trusted(path)
     except OSError as exc:
         raise DamagedError(f"it cannot be read: {exc.strerror}") from exc
@@ -112,7 +112,7 @@ def written_after(folder: Path, run: str, commits: int) -> list[Path]:
 def checkpoint_paths(folder: Path) -> list[Path]:
     """Return the checkpoints in ``folder``, newest first. They may be damaged.
 
-    The result includes a checkpoint that was moved aside by a writer that was killed before it could replace it.
+    This includes a checkpoint that was moved aside to be replaced, if its writer was killed before the replacement.
     """
     aside = [path for path in folder.glob(f".{CHECKPOINT_PREFIX}*.old") if not _final_path(path).exists()]
     found = [path for path in (*folder.glob(f"{CHECKPOINT_PREFIX}*"), *aside) if path.is_dir()]
@@ -169,7 +169,7 @@ def _write_files(folder: Path, content: Content) -> None:
     }
     _write_file(folder / CHECKPOINT_MANIFEST, json.dumps(manifest, indent=2).encode())
     for path in (folder, *folder.iterdir()):
-        # In some folders, new files are writable for the group. `check_trusted` would refuse to load such files.
+        # In some folders, new files are writable for the group, and `check_trusted` would refuse to load them.
         path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     _sync(folder)
 
@@ -277,7 +277,7 @@ def _age(path: Path) -> tuple[float, int]:
 
 
 def _time_after(found: list[Path]) -> float:
-    """Return the current time, or a time just after the newest checkpoint if its writer's clock was ahead."""
+    """Return the current time, or a slightly later time than the newest checkpoint's if that lies in the future."""
     return max([time.time(), *(_age(path)[0] + 0.001 for path in found[:1])])
 
 

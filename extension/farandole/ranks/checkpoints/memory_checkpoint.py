@@ -36,7 +36,7 @@ unknown), and the length and the CRC-32 of the payload.
 """
 MAGIC = b"FDCOMMIT"
 MAX_TIME_SHARE = 0.05
-"""Maximum fraction of the training time that is spent on copies. Commits that come too soon are not copied."""
+"""Maximum fraction of the training time that is spent on copies. Commits that would exceed it are not copied."""
 ROOM_FACTOR = 4
 """Number of copies that must fit into the folder. Two copies are kept, and DataLoaders also need shared memory."""
 

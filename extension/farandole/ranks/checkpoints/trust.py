@@ -1,4 +1,4 @@
-"""Decides which checkpoints may be unpickled, because the author of a pickle can make it run any code."""
+"""Decides which checkpoints may be unpickled, because unpickling can run code that the author of a file chose."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def report(step: int | None = None, epoch: int | None = None, **values: Any) -> 
     Args:
         step (int, optional): training step, used as the x-axis of the charts.
         epoch (int, optional): epoch, counted from 0 or 1.
-        **values: metrics by name: numbers, or tensors and arrays with one element of any shape.
+        **values: metrics by name, each a number, or a tensor or array with a single element.
 
     Raises:
         ReportError: a value is not a single number, or ``step`` or ``epoch`` is not a whole number.

@@ -25,7 +25,10 @@ One driver can read this many messages without slowing down the user's own work.
 """
 USAGE_SECONDS = 1.0
 BATCH_RECORDS = 2000
-"""Maximum number of records in a message: about 200 kB of JSON, well below the limits of websockets and the proxy."""
+"""Maximum number of records in a message.
+
+This many take about 200 kB of JSON, which is well below the limits of websockets and the proxy.
+"""
 
 Record = dict[str, Any]
 Item = Record | Callable[[], Record]
@@ -100,7 +103,7 @@ class Reporter:
             self._wake.set()
 
     def send(self, record: Record, buffers: list[bytes] | None = None) -> None:
-        """Send a record immediately, after all queued ones."""
+        """Send a record immediately, after all queued records."""
         with self._sending:
             self.flush()
             if self._publish is not None:
@@ -155,7 +158,7 @@ def install() -> None:
 
 
 def send(record: Record, buffers: list[bytes] | None = None) -> None:
-    """Send one record immediately, after all queued ones."""
+    """Send one record immediately, after all queued records."""
     current().send(record, buffers)
 
 

@@ -36,7 +36,7 @@ def _process() -> psutil.Process:
 
 
 def _gpu() -> dict[str, Any]:
-    # The GPU is sampled only if the process already uses it: a first CUDA call takes seconds and hundreds of megabytes.
+    # Only a GPU in use is sampled, because a first CUDA call takes seconds and hundreds of megabytes.
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
         return {}

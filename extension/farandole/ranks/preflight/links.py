@@ -42,7 +42,7 @@ class Listener:
             self._socket = None
 
     def serve(self, seconds: float) -> float:
-        """Serve one call of `dial` by a peer. Return the rate of the received data in bytes per second."""
+        """Serve a peer that calls `dial`. Return the rate of the received data in bytes per second."""
         with closing(self._accept()) as peer:
             echo(peer)
         with closing(self._accept()) as peer:
@@ -75,7 +75,7 @@ def open_listener(host: str) -> dict[str, Any]:
 
 
 def serve(seconds: float) -> dict[str, Any]:
-    """Serve one peer and close the listener. Return ``bytes_per_second`` of the received data, or ``error``."""
+    """Serve one peer and close the listener. Return the received ``bytes_per_second``, or ``error``."""
     try:
         return {"bytes_per_second": listener().serve(seconds)}
     except OSError as exc:
@@ -87,8 +87,7 @@ def serve(seconds: float) -> dict[str, Any]:
 def dial(host: str, port: int, seconds: float) -> dict[str, Any]:
     """Measure the connection to a listening rank.
 
-    Return the median round-trip ``latency`` in seconds and the rate ``bytes_per_second`` of the received data, or
-    ``error``.
+    Return the median round-trip ``latency`` in seconds and the received ``bytes_per_second``, or ``error``.
     """
     try:
         with closing(_connect(host, port)) as peer:

@@ -21,7 +21,7 @@ MEMORY_FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     2: ("memory.max", "memory.current", "inactive_file"),
 }
-"""By cgroups version: file with the limit, file with the usage, and line of memory.stat with the page cache."""
+"""For each cgroups version, the files with the limit and the usage, and the line of memory.stat for the page cache."""
 
 
 def describe() -> dict[str, Any]:
@@ -38,7 +38,7 @@ def describe() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of the installed packages, and of CUDA and NCCL if there are GPUs."""
+    """Return the versions of Python and of `PACKAGES`, and those of CUDA and NCCL if there are GPUs."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 
 
 def memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> tuple[int, int]:
-    """Return free and total memory in bytes: the host's, or less if a cgroup limits this process."""
+    """Return the free and total memory of the host in bytes, or less if a cgroup limits this process."""
     import psutil
 
     host = psutil.virtual_memory()

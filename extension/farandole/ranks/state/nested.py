@@ -69,7 +69,7 @@ def broadcast_state(state: dict[str, Any], root: int) -> dict[str, Any]:
     tensors: dict[str, torch.Tensor] = {}
     outline = collectives.broadcast_bytes(pickle.dumps(split(state, tensors)) if mine else b"", root)
     if not mine:
-        # Unpickling is safe: the data comes from another rank of the same user.
+        # Unpickling is safe, because the data comes from another rank of the same user.
         state = join(pickle.loads(outline), tensors := {})
     for bucket in _buckets(list(tensors.values())):
         _broadcast_bucket(bucket, root, mine=mine)

@@ -66,7 +66,7 @@ class ElasticClient:
 
     @property
     def broken(self) -> bool:
-        """True if the driver has reported that the world is broken. Exceptions in the loop are attributed to this."""
+        """True if the driver has reported that the world is broken, which then explains exceptions in the loop."""
         return self._broken
 
     @property
@@ -132,7 +132,7 @@ class ElasticClient:
             self._changed.notify_all()
 
     def at_commit(self, state: State) -> None:
-        """Return to continue the loop, or raise WorldChange to leave it. This is a commit hook."""
+        """Commit hook that returns to continue the loop, or raises WorldChange to leave it."""
         deadline = time.monotonic() + PAUSE_SECONDS
         with self._changed:
             self._commits = state.commits

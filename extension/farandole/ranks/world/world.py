@@ -161,8 +161,7 @@ class TorchWorld(World):
             torch.cuda.set_device(context.device())
         with self._forming():
             # torch derives the keys in the store from this counter and increments the counter even if an attempt fails.
-            # Without the reset, ranks with different numbers of failed attempts would use different keys and never
-            # connect.
+            # Without the reset, ranks with different numbers of failed attempts would use different keys and time out.
             _world.group_count = 0
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if own_gpu else "gloo",

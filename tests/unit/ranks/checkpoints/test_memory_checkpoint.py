@@ -23,7 +23,7 @@ def make_state(weight=0.0):
 
 
 def kept(folder, commits, run="r"):
-    """Make and save ``commits`` commits whose weights are the number of the commit, and return the state."""
+    """Make and save ``commits`` commits, with each commit's number as the weight, and return the state."""
     one, state = MemoryCheckpoint(run, folder), make_state()
     for number in range(1, commits + 1):
         torch.nn.init.constant_(state.model.weight, number)

@@ -144,7 +144,7 @@ def test_a_restore_within_a_loop_ends_it_and_the_next_loop_continues_there() -> 
 
 def test_a_loop_closed_late_does_not_change_the_restored_position() -> None:
     loader = _make()
-    kept = iter(loader)  # the traceback of a failed step would keep the iterator in the same way
+    kept = iter(loader)  # keeps the iterator alive, like the traceback of a failed step
     next(kept)
     position = loader.state_dict()
     next(kept)

@@ -9,7 +9,7 @@ from farandole.ranks.world import cores
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """Return a function that simulates a machine with 16 cores, and returns the number of threads of a rank."""
+    """Return a function that simulates a machine with 16 cores and returns a rank's number of threads."""
 
     def set_up(node, whole, *, mine=16, files=None, own="0::/a\n"):
         monkeypatch.setattr(os, "cpu_count", lambda: 16)

@@ -105,8 +105,7 @@ def test_ranks_that_formed_a_world_and_ranks_that_failed_form_the_next_one(world
         # The first rank to arrive has to wait until the process of the second rank has started.
         monkeypatch.setattr(world_module, "MEETING_TIMEOUT", timedelta(seconds=SECONDS))
         world.form()
-        # Both ranks must have formed the world before one leaves, because leaving cuts connections that are being
-        # opened.
+        # Both ranks must have formed the world before one leaves, because leaving cuts unfinished connections.
         assert (dist.get_world_size(), other.stdout.readline()) == (2, "2\n")
     finally:
         world.leave()

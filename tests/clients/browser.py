@@ -81,8 +81,8 @@ class Browser:
                     if event.get("ready"):
                         return
         except requests.RequestException as exc:
-            raise BrowserError(f"The hub interrupted the progress of the server before it was ready: {exc}") from exc
-        raise BrowserError("The hub closed the progress of the server before it was ready.")
+            raise BrowserError(f"The stream of progress events broke before the server was ready: {exc}") from exc
+        raise BrowserError("The hub closed the stream of progress events before the server was ready.")
 
     def _progress(self) -> requests.Response:
         """Open the stream of progress events. After a failed start, the hub answers 400 until it has cleaned up."""
@@ -96,7 +96,7 @@ class Browser:
             # The response is read completely, because only then is its connection returned to the pool.
             reason = answer.text[:500]
             if answer.status_code != 400 or time.monotonic() > end:
-                raise BrowserError(f"The hub does not report its progress (HTTP {answer.status_code}): {reason}")
+                raise BrowserError(f"The hub sends no progress events (HTTP {answer.status_code}): {reason}")
             time.sleep(POLL_SECONDS)
 
     def make_token(self, scopes: list[str] | None = None) -> str:
@@ -105,6 +105,6 @@ class Browser:
         where = f"{self.url}/hub/api/users/{self._name}/tokens"
         answer = self._session.post(where, json=body, headers={"X-XSRFToken": self._xsrf()}, timeout=30)
         if answer.status_code != 201:
-            raise BrowserError(f"The hub made no token (HTTP {answer.status_code}): {answer.text[:500]}")
+            raise BrowserError(f"The hub did not create a token (HTTP {answer.status_code}): {answer.text[:500]}")
         token: str = answer.json()["token"]
         return token

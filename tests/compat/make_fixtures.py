@@ -87,7 +87,7 @@ fd.result(state.step)
 
 
 class Notebook:
-    """A kernel that leads clusters with the magics. It receives the same requests as from JupyterLab."""
+    """A kernel that leads clusters with the magics. It receives the same requests that JupyterLab would send."""
 
     def __init__(self, hub: RunningHub, name: str) -> None:
         self._manager = KernelManager(kernel_name="python3")
@@ -183,7 +183,7 @@ def _has_ended(hub: RunningHub, token: str, worker: str) -> bool:
 
 
 def newest(name: str) -> Path:
-    """Return the folder of the newest run, and check that the run has this name."""
+    """Return the folder of the newest run. Check that the run is called ``name``."""
     folder = max(RUNS.glob("2*"))
     assert json.loads((folder / "run.json").read_text())["name"] == name
     return folder

@@ -75,7 +75,7 @@ def test_a_hub_without_progress_is_given_up_with_its_reason(monkeypatch: pytest.
 
 @pytest.mark.parametrize("answer", [(403, "no scope"), (200, "")], ids=["refused", "closed"])
 def test_unreadable_progress_does_not_raise_an_error_of_the_library(answer: tuple[int, str]) -> None:
-    with hub(answer) as url, pytest.raises(BrowserError, match="no scope|closed the progress"):
+    with hub(answer) as url, pytest.raises(BrowserError, match="no scope|closed the stream of progress"):
         Browser(url, "ada", "secret").start_notebook()
 
 

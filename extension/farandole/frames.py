@@ -96,4 +96,4 @@ def _check_message(message: dict[str, Any]) -> None:
 def _check_header(header: dict[str, Any]) -> None:
     for key in ("msg_id", "msg_type"):
         if not isinstance(header.get(key), str):
-            raise ValueError(f"the header of a message needs a text as {key}")
+            raise ValueError(f"the {key} in the header of a message must be a string")

@@ -111,7 +111,7 @@ def check_types(record: Mapping[str, Any], kinds: Mapping[str, str], what: str) 
 
 
 def _is_process(value: Any) -> bool:
-    """Return whether a value has the form that `farandole.runs.folder.this_process` returns, or is empty."""
+    """Return whether a value is an empty object or has the form that `farandole.runs.folder.this_process` returns."""
     if not isinstance(value, dict) or not value:
         return value == {}
     pid = value.get("pid")
@@ -129,7 +129,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _are_ranks(value: Any) -> bool:
-    """Return whether a value is an empty object or has the form that `farandole.runs.folder.this_process` returns."""
+    """Return whether a value is a list of triples, each with a worker, a rank, and whether the rank is alive."""
     return isinstance(value, list) and all(
         isinstance(one, list) and len(one) == 3 and isinstance(one[0], str) and is_rank(one[1]) and type(one[2]) is bool
         for one in value
@@ -137,7 +137,7 @@ def _are_ranks(value: Any) -> bool:
 
 
 def _are_results(value: Any) -> bool:
-    """Return whether a value is a list of triples, each with a worker, a rank, and whether the rank is alive."""
+    """Return whether a value is a JSON object whose keys are rank numbers."""
     return isinstance(value, dict) and all(key.isdecimal() and len(key) < 10 for key in value)
 
 

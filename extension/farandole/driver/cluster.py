@@ -97,7 +97,7 @@ class Cluster:
             timeout: how many seconds all workers may take to become ready, not counting any time in a queue for GPUs.
             wait: whether to wait in a queue if no GPU is available.
             where: further arguments of the constructor: ``local=True`` for a cluster on this machine, ``hub_url`` and
-            ``token`` for another hub, ``store``, and ``progress``.
+                ``token`` for another hub, ``store``, and ``progress``.
 
         Raises:
             UsageError, ClusterExistsError, WorkerStartError, HubError: the start failed, and no new worker is left.
@@ -119,7 +119,7 @@ class Cluster:
 
         Raises:
             NoClusterError: no cluster with this name is running. Its runs have been completed from the journals that
-            its workers persisted.
+                its workers persisted.
         """
         cluster = cls(name, **where)
         try:
@@ -213,17 +213,17 @@ class Cluster:
         Args:
             elastic: the options of an elastic run, which continues when ranks are lost and lets new ranks join.
             resume: the id, the beginning of the id, or the name of the run from whose checkpoint the cell's
-            ``fd.checkpoint`` continues. An empty string means the most recent run with a checkpoint and with this
-            ``name`` or, without a ``name``, the most recent run with a checkpoint that was started in this working
-            directory.
+                ``fd.checkpoint`` continues. An empty string means the most recent run with a checkpoint and with this
+                ``name`` or, without a ``name``, the most recent run with a checkpoint that was started in this working
+                directory.
             watch: called with the run when the run begins. Returns a function that refreshes the display of the run.
             detach: whether to return the run immediately. The run continues in the `background`, and `Run.wait` waits
-            for its end.
+                for its end.
 
         Raises:
             RankError, RankDiedError: the run failed. Its files are kept.
             UsageError: the cluster is busy, the cell or the cluster cannot be elastic, or no run has a checkpoint. No
-            run was created.
+                run was created.
             RunNotFoundError: the run to resume does not exist. No run was created.
         """
         self._refuse_while_busy()

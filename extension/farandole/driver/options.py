@@ -1,4 +1,4 @@
-"""The options of an elastic run."""
+"""The options for elastic training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Elastic:
         min_ranks: with fewer ranks, the run waits for new ranks, and fails if they do not join in time.
         max_ranks: the maximum number of ranks, or None for no limit.
         lr_rule: ``linear`` multiplies learning rates by the new number of ranks divided by the old one; ``none`` keeps
-        them.
+            them.
         hung: how many seconds a rank may take to answer before it is treated as lost.
 
     Raises:
@@ -37,7 +37,9 @@ class Elastic:
         if self.max_ranks is not None and self.max_ranks < self.min_ranks:
             raise UsageError(f"--max-ranks {self.max_ranks} is less than --min-ranks {self.min_ranks}")
         if not self.hung > 0:
-            raise UsageError(f"--hung {self.hung:g} is not a valid time; give the seconds a rank may be silent")
+            raise UsageError(
+                f"--hung {self.hung:g} is not a valid time; give the number of seconds that a rank may be silent"
+            )
         if self.lr_rule not in LR_RULES:
             raise UsageError(f"there is no learning-rate rule {self.lr_rule!r}; choose one of {', '.join(LR_RULES)}")
 
@@ -65,5 +67,5 @@ class Elastic:
             )
 
     def room(self, wanted: int) -> int:
-        """Return how many of ``wanted`` ranks the run may have."""
+        """Return the number of ranks that the run may have if ``wanted`` ranks are available."""
         return wanted if self.max_ranks is None else min(wanted, self.max_ranks)

@@ -64,8 +64,7 @@ class ClusterCore:
         self.versions: dict[str, str] = {}
         """The versions of Python and packages on rank 0, read before the world is formed."""
         self.ended = ""
-        """The reason why the cluster was stopped or is being stopped from outside, or an empty string while it is
-        running."""
+        """The reason why the cluster was stopped or is being stopped from outside, or an empty string otherwise."""
         self._pool = WorkerPool(name, source, hear=self.router.route, on_notice=on_notice)
         self._wanted = backend
         # Every cell, every change of size and every start holds this lock. Two cells at the same time would mix up

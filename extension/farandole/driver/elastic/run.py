@@ -106,8 +106,8 @@ class ElasticCell(ElasticHost):
         left = sum(len(handle.kernels) for handle in staying)
         if left < self._options.min_ranks:
             raise UsageError(
-                f"{left} rank{'' if left == 1 else 's'} would be left, and the run must have {self._options.min_ranks} "
-                "(--min-ranks); keep more workers, or stop the run first"
+                f"{left} rank{'' if left == 1 else 's'} would be left, and the run needs at least "
+                f"{self._options.min_ranks} (--min-ranks); keep more workers, or stop the run first"
             )
         self._leaving |= {handle.worker.name for handle in leaving}
         self._agent.remove([kernel for handle in leaving for kernel in handle.kernels])

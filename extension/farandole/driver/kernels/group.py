@@ -230,6 +230,6 @@ def _too_late(
         task.cancel()
     names = ", ".join(f"rank {kernel.rank} (worker {kernel.worker.name})" for kernel in kernels)
     return DeadlineError(
-        f"{what}: no answer from {names} within {timeout:g} s. It may still run an earlier cell: wait for it, use "
-        "`%cluster interrupt`, or start again with `%cluster stop` and `%cluster start`."
+        f"{what}: no answer from {names} within {timeout:g} s. A rank may still be running an earlier cell: "
+        "wait for it, use `%cluster interrupt`, or start again with `%cluster stop` and `%cluster start`."
     )

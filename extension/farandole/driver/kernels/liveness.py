@@ -78,7 +78,7 @@ class Liveness:
         else:
             self._report(
                 f"{_name(kernel)} has not answered for {self._seconds:g} s: it hangs, its process is stopped, or a "
-                "call there lets no other thread run; stop the run or wait"
+                "call blocks all its threads; stop the run or wait"
             )
 
 

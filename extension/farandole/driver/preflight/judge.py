@@ -75,7 +75,7 @@ def _shortages(rank: RankFigures) -> list[str]:
     if rank.load > MOST_LOAD * rank.cpus:
         faults.append(
             f"{where} has a load of {rank.load:.1f} on {rank.cpus} CPUs. Other processes slow down its ranks, and "
-            "so all others; stop them, or use another host."
+            "therefore all other ranks; stop them, or use another host."
         )
     return faults
 

@@ -137,7 +137,7 @@ class LocalWorkers(WorkerSource):
                         return
                     if self._server.poll() is not None:
                         raise WorkerStartError(
-                            f"the local worker ended while it started. The end of its log:\n{_tail(log)}"
+                            f"the local worker ended while it was starting. The end of its log:\n{_tail(log)}"
                         )
                     await asyncio.sleep(0.05)
         except TimeoutError as exc:

@@ -243,7 +243,7 @@ class Worker:
         """
         answer: dict[str, Any] | None = await self._request("GET", path, **options)
         if answer is None:
-            raise WorkerStartError(f"another server than worker {self.name} answered GET {path}; try again")
+            raise WorkerStartError(f"a server other than worker {self.name} answered GET {path}; try again")
         return answer
 
     async def _request(self, method: str, path: str, *, missing_ok: bool = False, **options: Any) -> Any:

@@ -51,7 +51,7 @@ def refuses_while_it_is_averaged(model: torch.nn.Module, optimizer: torch.optim.
     except AssertionError as error:
         assert "race condition" in str(error)  # noqa: PT017
     else:
-        raise AssertionError("gradients were cleared during their averaging")
+        raise AssertionError("gradients were cleared while they were being averaged")
 
 
 class BrokenOffError(Exception):

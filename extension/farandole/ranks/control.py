@@ -68,9 +68,10 @@ def open_store(host: str) -> int:
 
 
 def begin(run_id: str, folder: str = "", resume: str = "", lr_rule: str = "") -> None:
-    """Begin the run ``run_id``. ``resume`` is the folder of the run to resume from.
+    """Begin the run ``run_id`` in ``folder``.
 
-    The run is elastic if ``lr_rule`` is not empty.
+    If ``resume`` is not empty, it is the folder of the run to resume from. If ``lr_rule`` is not empty, the run is
+    elastic.
     """
     reporter.current().begin(run_id)
     run.current().begin(folder, resume)

@@ -323,7 +323,7 @@ def test_a_commit_waits_until_the_commit_to_leave_at_is_known():
 
 
 def test_a_rank_that_does_not_wait_joins_no_world(member):
-    with pytest.raises(DeadlineError, match="rank 0 does not wait for a world"):
+    with pytest.raises(DeadlineError, match="rank 0 is not waiting for a world"):
         member.form(ALONE)
 
 

@@ -21,7 +21,7 @@ def check_trusted(path: Path, *, groups: Path = Path(GROUP_FOLDERS)) -> None:
     """
     real = path.resolve()
     if real.is_relative_to(groups.resolve()):
-        raise UntrustedError(_refusal(path, f"{real} is in the folder of a group, where all members write"))
+        raise UntrustedError(_refusal(path, f"{real} is in the folder of a group, where all members can write"))
     for each in (real, *real.iterdir()):
         if fault := _fault(each.lstat()):
             raise UntrustedError(_refusal(path, f"{each} {fault}"))

@@ -60,7 +60,7 @@ def to_number(key: str, value: Any) -> float | DeferredValue:
     count = _elements(value)
     if count != 1:
         raise ReportError(
-            f"fd.report: {key!r} is a {_type(value)} of {count} elements and a report takes one number; "
+            f"fd.report: {key!r} is a {_type(value)} of {count} elements, but a report takes one number; "
             f"reduce it first, e.g. {key}={key}.mean()."
         )
     return _to_float(key, value.item())

@@ -36,7 +36,7 @@ def result(value: Any) -> None:
     length = len(json.dumps(plain))
     if length > MOST_BYTES:
         raise ReportError(
-            f"fd.result: the value is {length / 1e6:.1f} MB as JSON and a result takes 1 MB; "
+            f"fd.result: the value is {length / 1e6:.1f} MB as JSON, but a result takes 1 MB; "
             f"fetch it with %pull, or save it to a file and return the path."
         )
     reporter.send({"kind": Kind.RESULT, "rank": context.rank(), "time": time.time(), "value": plain})
@@ -49,7 +49,7 @@ def _flat(value: Any) -> Any:
         check_levels(plain, "the value", MOST_LEVELS)
     except (RecursionError, ValueError) as exc:
         raise ReportError(
-            f"fd.result: the value has more than {MOST_LEVELS} lists and dicts within each other; return a flat list, "
+            f"fd.result: the value has lists and dicts nested more than {MOST_LEVELS} levels deep; return a flat list, "
             "or fetch it with %pull."
         ) from exc
     return plain

@@ -45,6 +45,6 @@ def _gpu() -> dict[str, Any]:
         free, total = torch.cuda.mem_get_info()
         record = {"gpu_memory_bytes": total - free, "gpu_memory_total_bytes": total}
         record["gpu_percent"] = float(torch.cuda.utilization())
-    except Exception:  # noqa: BLE001 - NVML raises its own classes, which only importing it could name
+    except Exception:  # noqa: BLE001 - naming NVML's exception classes would require importing NVML
         return record
     return record

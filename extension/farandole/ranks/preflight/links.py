@@ -53,7 +53,7 @@ class Listener:
 
     def _accept(self) -> socket.socket:
         if self._socket is None:
-            raise ConnectionError("this rank does not listen")
+            raise ConnectionError("this rank is not listening")
         peer, _ = self._socket.accept()
         peer.settimeout(SECONDS)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

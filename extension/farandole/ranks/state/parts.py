@@ -46,7 +46,7 @@ def named(positional: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[dict
         kind = _kind(item, place)
         if kind in parts or kind in by_name:
             raise UsageError(
-                f"fd.state: there are two of the kind {kind!r}; give the second one by another name, e.g. "
+                f"fd.state: two arguments have the name {kind!r}; pass the second one by another name, e.g. "
                 f"fd.state({kind}, second={kind}2)."
             )
         parts[kind] = item
@@ -63,8 +63,8 @@ def is_part(name: str, item: Any) -> bool:
     """Return True for a part and False for a plain value. Raise UsageError for anything else."""
     if isinstance(item, DataLoader):
         raise UsageError(
-            f"fd.state: {name} is a plain DataLoader, which does not record its position; give the one that fd.prepare "
-            "returned."
+            f"fd.state: {name} is a plain DataLoader, which does not record its position; pass the loader that "
+            "fd.prepare returned."
         )
     if not isinstance(item, type) and isinstance(item, Stateful):
         return True

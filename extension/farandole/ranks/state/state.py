@@ -110,7 +110,7 @@ class State:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a state from `state_dict`. If it has no key ``rng``, the random number generators stay unchanged.
+        """Load a state from `state_dict`. Without its key ``rng``, the random number generators are unchanged.
 
         Raises:
             UsageError: the state has different parts. The message names them.
@@ -150,7 +150,7 @@ class State:
         wanted = is_part(name, value)
         if name not in (self._parts if wanted else self._values):
             raise AttributeError(
-                f"This state has no {'part' if wanted else 'value'} {name!r}; declare it where the state is made: "
+                f"This state has no {'part' if wanted else 'value'} {name!r}; declare it when you create the state: "
                 f"fd.state(..., {name}=...)."
             )
         (self._parts if wanted else self._values)[name] = value

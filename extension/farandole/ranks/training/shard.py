@@ -238,7 +238,9 @@ def _check(loader: Any) -> None:
     if loader.batch_sampler is None:
         raise UsageError("fd.prepare: a DataLoader with batch_size=None has no batches; give it a batch_size.")
     if isinstance(getattr(loader.batch_sampler, "sampler", None), DistributedSampler):
-        raise UsageError("fd.prepare: the loader has a DistributedSampler; remove it, because fd.prepare shards.")
+        raise UsageError(
+            "fd.prepare: the loader has a DistributedSampler; remove it, because fd.prepare shards the data."
+        )
 
 
 def _rebuild(loader: DataLoader[Any], sampler: ShardSampler) -> DataLoader[Any]:

@@ -66,7 +66,7 @@ class ElasticClient:
 
     @property
     def broken(self) -> bool:
-        """True if the driver has reported that the world is broken, which then explains exceptions in the loop."""
+        """True if the driver has reported that the world is broken, which explains exceptions in the loop."""
         return self._broken
 
     @property
@@ -97,8 +97,8 @@ class ElasticClient:
         """Record that this cell's elastic loop has started. Raise UsageError if another loop has already started."""
         if self._looping:
             raise UsageError(
-                "a run with --elastic has one elastic loop, and this cell calls a second, or the same again; put all "
-                "epochs into one function under @fd.elastic, because a new rank could not know at which call to join"
+                "a run with --elastic can call only one elastic loop, and only once; put all epochs into one function "
+                "under @fd.elastic, because a new rank could not know which call to join"
             )
         self._looping = True
 
@@ -127,7 +127,7 @@ class ElasticClient:
         """
         with self._changed:
             if not self._waiting:
-                raise DeadlineError(f"rank {context.rank()} does not wait for a world, so it cannot join one")
+                raise DeadlineError(f"rank {context.rank()} is not waiting for a world, so it cannot join one")
             self._next_world = environment
             self._changed.notify_all()
 

@@ -89,7 +89,7 @@ def test_a_checkpoint_that_others_can_write_is_not_unpickled(made: Path, mode: i
 
 def test_a_checkpoint_in_a_folder_of_a_group_is_refused_although_its_owner_has_our_id(made: Path) -> None:
     """On the servers of a hub, all users have the same user id."""
-    with pytest.raises(UntrustedError, match="in the folder of a group, where all members write"):
+    with pytest.raises(UntrustedError, match="in the folder of a group, where all members can write"):
         check_trusted(made, groups=Path.cwd())
     check_trusted(made)
     assert GROUP_FOLDERS == GROUPS_PLACE

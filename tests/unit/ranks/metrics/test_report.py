@@ -233,5 +233,5 @@ def test_a_result_that_is_nested_too_deeply_is_refused_on_the_rank(levels: int) 
     value: Any = 1
     for _ in range(levels):
         value = [value]
-    with pytest.raises(ReportError, match="more than 90 lists and dicts within each other"):
+    with pytest.raises(ReportError, match="nested more than 90 levels deep"):
         result(value)

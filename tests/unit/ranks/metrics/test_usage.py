@@ -39,7 +39,7 @@ def test_a_gpu_in_use_is_reported(monkeypatch):
 
 def test_memory_is_reported_without_nvml(monkeypatch):
     def refuse():
-        raise RuntimeError("NVML is not there")
+        raise RuntimeError("NVML is not available")
 
     monkeypatch.setitem(sys.modules, "torch", cuda(mem_get_info=lambda: (30, 100), utilization=refuse))
     record = usage.sample(0)

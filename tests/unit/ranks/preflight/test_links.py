@@ -48,7 +48,7 @@ def test_a_served_listener_is_closed(pool):
     links.dial("127.0.0.1", port, SECONDS)
     served.result(DEADLINE)
     assert "refused" in links.dial("127.0.0.1", port, SECONDS)["error"]
-    assert "does not listen" in links.serve(SECONDS)["error"]
+    assert "is not listening" in links.serve(SECONDS)["error"]
 
 
 def test_listening_at_an_address_of_another_host_fails():

@@ -65,8 +65,8 @@ class Average:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: make_state(nn.Linear(1, 1), nn.Linear(1, 1)), "two of the kind 'model'"),
-        (lambda: make_state(nn.Linear(1, 1), model=nn.Linear(1, 1)), "two of the kind 'model'"),
+        (lambda: make_state(nn.Linear(1, 1), nn.Linear(1, 1)), "two arguments have the name 'model'"),
+        (lambda: make_state(nn.Linear(1, 1), model=nn.Linear(1, 1)), "two arguments have the name 'model'"),
         (lambda: make_state(DataLoader([1])), "plain DataLoader.*fd.prepare"),
         (lambda: make_state(Average()), "argument 1 is a Average, .*give it by name"),
         (lambda: make_state(nn.Linear(1, 1), 3), r"argument 2 \(3\) is a plain value; give it by name"),

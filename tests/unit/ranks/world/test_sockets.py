@@ -92,7 +92,7 @@ def test_sockets_left_open_by_a_failed_library_are_cut_too(connect):
     def form():
         with sockets.track():
             opened.extend(connect())
-            raise RuntimeError("no peer came")
+            raise RuntimeError("no peer connected")
 
     with pytest.raises(RuntimeError):
         form()

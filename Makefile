@@ -128,7 +128,7 @@ $(VENV)/stamp-docs: pyproject.toml $(VENV)/stamp-python
 	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
-# Install only the tools that gather an image's files on this machine, without torch and Horovod.
+# This installs only the tools that gather an image's files, and neither torch nor Horovod.
 $(VENV)/stamp-images: pyproject.toml $(VENV)/stamp-node
 	$(BIN)/python -m pip install --quiet --group build
 	@touch $@

@@ -32,7 +32,7 @@ INTRODUCTION = """# Error messages
 <!-- `make errors` writes this page from the source code. -->
 
 This page lists the messages of the errors that users and operators see. A name in braces stands for a value. The column
-*When* says what the code does at that point, in the words of its docstring.
+*When* describes what the code does at that point; it is taken from the docstrings.
 """
 PARTS = {
     "In notebooks and on the ranks": "extension/farandole",
@@ -43,8 +43,8 @@ PARTS = {
 """The headings of the page's parts, each with the folder whose messages the part lists."""
 
 OTHERS = {
-    "AttributeError": ("AttributeError", "Raised when an object has no attribute of a name."),
-    "FileNotFoundError": ("FileNotFoundError", "Raised when a file that Farandole was installed with is missing."),
+    "AttributeError": ("AttributeError", "Raised when an object has no attribute with the requested name."),
+    "FileNotFoundError": ("FileNotFoundError", "Raised when a file of Farandole's installation is missing."),
     "HTTPError": ("HTTPError", "Raised when the hub or a server refuses a request. The browser shows the message."),
     "LookupError": ("LookupError", "Raised when a name is not in a list of choices."),
     "SystemExit": ("SystemExit", "Raised when a program ends. The message is the last line that it prints."),

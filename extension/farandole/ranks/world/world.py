@@ -55,7 +55,7 @@ class World(ABC):
 
     @contextmanager
     def _forming(self) -> Iterator[None]:
-        """Hold the lock and track the connections that are opened. Raise DeadlineError if another thread keeps the lock."""
+        """Hold the lock and track the connections that are opened. Raise DeadlineError if the lock stays busy."""
         if not self._lock.acquire(timeout=FORM_SECONDS):
             raise DeadlineError(
                 f"rank {context.rank()} has been leaving its last world for {FORM_SECONDS:g} s; run `%cluster stop` "

@@ -1,4 +1,4 @@
-"""Configuration of a hub as on one machine, but with accounts as in containers."""
+"""Configuration of a hub that runs directly on one machine, but has user accounts like a hub in containers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Accounts on a real hub: what strangers can learn or delay, and which sessions end when a password changes."""
+"""Tests for accounts on a real hub: what strangers can find out or delay, and which sessions a new password ends."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ LOGINS = 30
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """A hub with accounts, on which anyone can sign up."""
+    """A hub with user accounts, on which anyone can sign up."""
     with run_hub(tmp_path_factory.mktemp("accounts"), config=CONFIG) as running:
         yield running
 
 
 def submit(hub: RunningHub, path: str, session: requests.Session | None = None, **fields: str) -> requests.Response:
-    """Send a form as the page at ``path`` does."""
+    """Submit the form of the page at ``path`` with the page's XSRF token."""
     session = session or local_session()
     session.get(f"{hub.url}/hub/{path}", timeout=30)
     token = [cookie.value or "" for cookie in session.cookies if cookie.name == "_xsrf"][-1]
@@ -89,7 +89,7 @@ def test_a_password_that_is_too_long_is_answered_alike_for_all_names(hub: Runnin
 
 
 def test_the_hub_answers_others_while_many_log_in(hub: RunningHub) -> None:
-    """Each login takes some tenths of a second of CPU time. In the event loop, logins would delay all requests."""
+    """Check that logins do not run in the event loop. Each takes a few tenths of a second of CPU time."""
     slowest = 0.0
     begun = time.monotonic()
     with ThreadPoolExecutor(LOGINS) as pool:

@@ -1,4 +1,4 @@
-"""Invalid input, typed into a real IPython shell that leads a cluster on a real hub."""
+"""Tests with invalid input in a real IPython shell that leads a cluster on a real hub."""
 
 import os
 import stat
@@ -53,7 +53,7 @@ def shell(environment):
 
 @pytest.fixture
 def lone_shell():
-    """A shell without a cluster."""
+    """A shell that leads no cluster."""
     shell = InteractiveShell()
     shell.run_line_magic("load_ext", "farandole")
     return shell

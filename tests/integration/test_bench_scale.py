@@ -1,4 +1,4 @@
-"""A small scale bench: a real hub and its proxy, real drivers, stand-ins for servers and ranks."""
+"""Tests the scale benchmark with small sizes. Hub, proxy and drivers are real, but servers and ranks are fake."""
 
 from __future__ import annotations
 

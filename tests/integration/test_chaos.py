@@ -1,4 +1,4 @@
-"""A short soak injects faults of several kinds into one elastic run, and checks for damage and leftovers."""
+"""A short soak test that injects several kinds of faults into one elastic run, and then checks for damage."""
 
 import pytest
 
@@ -12,5 +12,5 @@ KINDS = ("rank-0", "worker", "driver", "disk", "memory", "proxy")
 @pytest.mark.timeout(900)
 def test_a_run_survives_faults_of_different_kinds(tmp_path):
     with local_site(tmp_path / "site") as site:
-        # Only root can mount a small file system and limit memory.
+        # Some faults require root, for example to mount a small file system or to limit memory.
         assert_survives(site, [kind for kind in KINDS if kind in site.kinds], tmp_path / "kept")

@@ -1,4 +1,4 @@
-"""Clusters on a real hub: start, scale, attach, stop; many reports, and two users at once."""
+"""Tests for clusters on a real hub: start, scale, attach and stop, many reports, and two users at the same time."""
 
 import os
 import re
@@ -199,7 +199,7 @@ def test_stop_leaves_no_server_and_no_process(hub, where):
     processes = [psutil.Process(pid) for pid in found]
     cluster.stop()
     assert "short-w0" not in servers(hub, where)
-    # A rank checks its parent once a second.
+    # A rank checks once a second whether its parent process is still running.
     assert psutil.wait_procs(processes, timeout=5)[1] == []
 
 

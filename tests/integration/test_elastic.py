@@ -1,4 +1,4 @@
-"""Elastic runs on a real hub: a whole worker is killed, and workers join and leave during the run."""
+"""Tests for elastic runs on a real hub, in which workers are killed and workers join and leave during the run."""
 
 import threading
 from collections import Counter
@@ -62,7 +62,7 @@ def test_workers_are_added_and_removed_while_the_run_continues(cluster, tmp_path
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_other_rank_continues_without_a_killed_one(cluster, tmp_path, rank):
-    # `make bench` measures how long this takes.
+    # This test has no time limit for the recovery, because `make bench` measures the recovery time.
     run = cluster.train(elastic(tmp_path, epochs=4, fault=f"kill({rank}, 20)"), elastic=Elastic())
     whole(run, epochs=4)
     lost = f"rank {rank} (worker e-w{rank}) was lost: killed by "

@@ -1,6 +1,7 @@
-"""Faults during training on a real hub. Each fault ends the cell in time, and the next cell works.
+"""Tests for faults during training on a real hub. Each fault must end the cell in time, and the next cell must work.
 
-FARANDOLE_FAULT_ROUNDS sets how often one cluster goes through all faults. `make test` runs the first round, on Horovod.
+FARANDOLE_FAULT_ROUNDS sets how often all faults are repeated on the same cluster. `make test` runs the first round on
+Horovod only.
 """
 
 import os
@@ -30,7 +31,7 @@ def cluster(request, hub, tmp_path_factory):
     user = f"faults-{request.param}"
     access = {"hub_url": hub.url, "token": hub.token_for(user), "store": store, "progress": print}
     with Cluster.start(2, name="f", backend=request.param, **access) as cluster:
-        cluster.train(train())  # The time limits below do not include the imports of a first step.
+        cluster.train(train())  # Import all modules now, because the time limits below do not include imports.
         yield cluster
 
 

@@ -1,6 +1,6 @@
-"""Random run folders, requests and messages. Each case gets an answer, and the server's memory does not grow.
+"""Fuzz tests with random run folders, requests and messages. The server must always respond and not leak memory.
 
-`make test` runs 200 cases, always the same ones; the tests marked `release` run 10,000.
+`make test` runs the same 200 cases every time. The tests marked `release` run 10,000 cases.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tornado.testing import bind_unused_port
 from tests.strange import BAD, FILES, GOOD, RECORD, REPORT, replaced, write_run
 
 SECONDS = 20
-"""Limit for each answer."""
+"""Time limit for each response, in seconds."""
 MEMORY = 100_000_000
-"""Limit for the growth of a server, in bytes."""
+"""Maximum growth of a server's memory during all cases, in bytes."""
 WARM_UP = 5
 SHARES = [pytest.param(1, id="ci"), pytest.param(50, id="release", marks=[pytest.mark.release])]
-"""Factors for the numbers of cases, which add up to 200."""
+"""Factors by which the tests multiply their numbers of cases, which add up to 200."""
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -61,7 +61,7 @@ VIEW_KEYS = ("id", "ended", "notices", "series", "ranks", "progress", "elapsed",
 
 
 def changed(record: dict[str, Any]) -> st.SearchStrategy[bytes]:
-    """Return lines of JSON with a record in which some values are replaced."""
+    """Return a strategy for lines of JSON, each of which is the record with some random values."""
     changes = st.dictionaries(st.sampled_from(sorted(record)) | TEXT, VALUE, max_size=3)
     return changes.map(lambda change: json.dumps({**record, **change}).encode() + b"\n")
 
@@ -137,7 +137,7 @@ PARTS = st.tuples(HEADER | VALUE, st.just({}) | VALUE, MARKS.map(lambda mark: {R
 
 
 def v1(channel: str, parts: tuple[Any, ...], offsets: list[int] | None) -> bytes:
-    """Return a frame of protocol v1 with the correct offsets or with the given ones."""
+    """Return a frame of Jupyter's websocket protocol v1 with the given offsets, or with the correct ones if None."""
     texts = [channel.encode("utf-8", "replace"), *(json.dumps(part).encode() for part in parts)]
     first = 8 * (len(texts) + 2)
     own = [first + sum(map(len, texts[:place])) for place in range(len(texts) + 1)]
@@ -157,7 +157,7 @@ LEGACY = (
 
 
 class Server:
-    """A Jupyter server with Farandole's extension in a separate process, and a logged-in session."""
+    """A Jupyter server with Farandole's extension in a separate process, and an authenticated HTTP session."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.runs = folder / "runs"
@@ -198,13 +198,13 @@ class Server:
         raise AssertionError(self.log.read_text())
 
     def ask(self, method: str, path: str, **options: Any) -> requests.Response:
-        """Send a request, and check that the answer arrives in time and is not a 500."""
+        """Send a request, and check that the response arrives in time and is not a server error."""
         answer = self.session.request(method, f"http://{self.url}{path}", timeout=SECONDS, **options)
         assert answer.status_code < 500, f"{method} {path}: {answer.text}\n{self.log.read_text()[-3000:]}"
         return answer
 
     def socket(self, path: str, *protocols: str) -> Any:
-        """Open a websocket."""
+        """Open an authenticated websocket to the server."""
         header = [f"Authorization: token {self.token}"]
         return websocket.create_connection(
             f"ws://{self.url}{path}", timeout=SECONDS, header=header, subprotocols=protocols or None
@@ -212,7 +212,7 @@ class Server:
 
     @contextmanager
     def case(self) -> Iterator[None]:
-        """Run a case, and check that the server's memory has not grown."""
+        """Check after this context that the server's memory has not grown too much since the first few cases."""
         yield
         self.cases += 1
         resident = psutil.Process(self.process.pid).memory_info().rss
@@ -221,7 +221,7 @@ class Server:
         assert resident - self.memory < MEMORY, f"{resident / 1e6:.0f} MB after {self.cases} cases"
 
     def stop(self) -> None:
-        """Stop the server's process and kernel."""
+        """Stop the server's process, which also stops its kernel."""
         self.session.close()
         self.process.terminate()
         self.process.wait(SECONDS)
@@ -242,7 +242,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def fuzz(cases: int, check: Callable[..., None], *strategies: st.SearchStrategy[Any]) -> None:
-    """Check the given number of cases. They are the same in every test run."""
+    """Call ``check`` for the given number of cases. The cases are the same in every test run."""
     limits = settings(
         max_examples=cases, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
     )
@@ -261,7 +261,7 @@ def fill(folder: Path, content: dict[str, Any]) -> None:
 
 
 def read_in_the_kernel(runs: Path) -> None:
-    """Read a store with every function that a notebook's kernel uses. Only errors made for users are raised."""
+    """Read a store with all functions that a notebook's kernel uses, and check that only user errors are raised."""
     store = RunStore(runs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

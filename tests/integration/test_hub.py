@@ -27,7 +27,7 @@ description = "Tiny"
 
 @pytest.fixture(scope="module")
 def alice(hub: RunningHub) -> str:
-    """The token of alice, who has a notebook server and the worker ring-w0."""
+    """A token for the user alice, who has a notebook server and the worker ring-w0."""
     hub.start_notebook("alice")
     token = hub.token_for("alice")
     hub.start_worker(token, "alice", "ring-w0", profile="cpu-2")
@@ -158,7 +158,7 @@ def test_workers_stop_with_the_notebook_server_of_their_user(hub: RunningHub) ->
     token = hub.token_for("edsger")
     for name in ("main-w0", "main-w1"):
         hub.start_worker(token, "edsger", name)
-    # Servers that are still starting stop too.
+    # A worker that is still starting must stop as well.
     late = hub.api(token, "POST", "/hub/api/users/edsger/servers/main-w2", {"role": "worker"})
     assert late.status_code == 202, late.text
     browser.stop_notebook()

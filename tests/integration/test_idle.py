@@ -1,4 +1,4 @@
-"""Idle servers stop on a real hub, even with clients attached. Servers that compute without output do not."""
+"""Tests on a real hub that idle servers stop even if clients are connected, and that busy servers do not stop."""
 
 import threading
 import time
@@ -20,14 +20,14 @@ from tests.hub import run_hub
 from tests.lost import EPOCHS, Lost, LostElastic, assert_none_left_out, assert_whole, steps_on_disk
 
 LIMIT = 30.0
-"""Idle limit in seconds: long enough that on a busy machine no server is stopped while another one starts."""
+"""Idle limit in seconds. Even on a busy machine, no server may reach this limit while another server is starting."""
 SILENCE = 1.5 * LIMIT
 DEADLINE = 150.0
 
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """A hub that stops servers after half a minute of idleness."""
+    """A hub that stops servers after they have been idle for half a minute."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FARANDOLE_IDLE_MINUTES", str(LIMIT / 60))
         patch.setenv("FARANDOLE_IDLE_SERVER_MINUTES", str(LIMIT / 60))
@@ -37,14 +37,14 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def flag(tmp_path):
-    """The file that `silent` waits for. The fixture creates it at the end, so that no cell waits forever."""
+    """The file for which `silent` waits. The file is created after the test at the latest, so that all cells end."""
     path = tmp_path / "flag"
     yield path
     path.touch()
 
 
 def silent(flag):
-    """Return a cell that sends no messages until the file exists."""
+    """Return the code of a cell that runs until the file exists, and sends no messages while it is running."""
     return f"import time, pathlib\nwhile not pathlib.Path({str(flag)!r}).exists(): time.sleep(0.05)\nkept = 1"
 
 
@@ -58,7 +58,7 @@ def lead(hub, user, folder, workers, said, backend="none"):
 
 
 def stopped(said):
-    """Return the workers that the notebook was told had been stopped."""
+    """Return the workers whose stop has been reported to the notebook."""
     return sorted(line.split()[1] for line in said if "was stopped: it had been idle for" in line)
 
 
@@ -70,7 +70,7 @@ def test_an_idle_worker_stops_a_busy_one_stays_and_the_next_cell_replaces_it(hub
         cell = pool.submit(cluster.run, silent(flag), ranks=[0])
         begun = time.monotonic()
         wait_until(lambda: servers(hub, user, token) == {"main-w0"}, DEADLINE)
-        # The notebook is notified at once, not with its next cell.
+        # The notebook is notified immediately, without running another cell.
         wait_until(lambda: stopped(said) == ["main-w1"], DEADLINE)
         wait_until(lambda: time.monotonic() - begun > SILENCE, DEADLINE)
         assert servers(hub, user, token) == {"main-w0"}
@@ -79,12 +79,12 @@ def test_an_idle_worker_stops_a_busy_one_stays_and_the_next_cell_replaces_it(hub
         assert states[1].startswith("stopped: it had been idle for")
         flag.touch()
         cell.result(timeout=DEADLINE)
-        # The busy rank keeps its variables, the other one is new.
+        # The rank that was busy keeps its variables, and the other rank is new.
         assert text(cluster.run("import farandole as fd\nprint(fd.rank(), 'kept' in globals())")) == "0 True\n1 False\n"
         assert text(cluster.run(SUM[backend])) == "2\n"
         assert [line for line in said if "starting it again" in line and "main-w1 had been idle for" in line], said
         assert all("stopped at" in row[-1] for row in cluster.status().rows)
-        # After a longer pause all have stopped, and start again together.
+        # After a longer pause, both workers have stopped. The next cell starts them again.
         said.clear()
         wait_until(lambda: servers(hub, user, token) == set(), DEADLINE)
         wait_until(lambda: stopped(said) == ["main-w0", "main-w1"], DEADLINE)
@@ -119,7 +119,7 @@ def test_a_rank_that_waits_for_a_driver_stays_until_one_takes_over(hub, tmp_path
         lost.kill_rank()
         lost.wait_for_the_end_of(hub, 1)
         begun, workers = time.monotonic(), {"waiting-w0", "waiting-w1"}
-        # The other rank cannot train alone. It waits for the driver to replace the lost rank.
+        # The remaining rank cannot train alone, so it waits for a driver that replaces the lost rank.
         wait_until(lambda: servers(hub, "lost", lost.where["token"]) & workers == {"waiting-w0"}, DEADLINE)
         wait_until(lambda: time.monotonic() - begun > 2 * LIMIT, DEADLINE)
         assert servers(hub, "lost", lost.where["token"]) & workers == {"waiting-w0"}
@@ -136,7 +136,7 @@ def test_a_rank_that_waits_for_a_driver_stays_until_one_takes_over(hub, tmp_path
             run.wait(DEADLINE)
             assert_none_left_out(lost.store, run)
         steps = lost.store.load_run(run.id).query("rank == 1")["step"].to_list()
-        # A new worker has replaced the stopped one. The last records of the stopped worker are delivered too.
+        # The run contains the last records of the stopped worker, followed by the records of the new worker.
         before = sum(number == step for number, step in enumerate(steps, 1))
         assert known < before < len(steps)
         assert steps == [*range(1, before + 1), *range(steps[before], 31 * EPOCHS + 1)]
@@ -153,7 +153,7 @@ def open_page(hub, address, token):
         path = urlsplit(address).path
         while not closed.wait(1):
             for what in ("kernels", "sessions", "contents"):
-                # A server that is stopping may leave a request unanswered, so pages repeat their requests.
+                # A server may not respond while it is stopping, so errors are ignored and requests repeated.
                 with suppress(requests.RequestException):
                     hub.api(token, "GET", f"{path}/api/{what}")
 
@@ -176,7 +176,8 @@ def test_an_idle_notebook_server_stops_with_its_workers_unless_one_is_busy(hub, 
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor())
         stack.callback(flag.touch)
-        # A run continues while the notebook that started it is idle, for example after a kernel restart.
+        # The notebook server of this user is idle, but its worker is busy with a run, for example after the notebook's
+        # kernel was restarted.
         hub.start_notebook("worker")
         busy = stack.enter_context(lead(hub, "worker", tmp_path / "worker", 1, []))
         cells = [pool.submit(busy.train, silent(flag))]
@@ -193,7 +194,7 @@ def test_an_idle_notebook_server_stops_with_its_workers_unless_one_is_busy(hub, 
         flag.touch()
         for cell in cells:
             cell.result(timeout=DEADLINE)
-        # A server that has been busy also stops once it is idle.
+        # Servers that were busy also stop once they have been idle for long enough.
         wait_until(lambda: names("cell") == names("worker") == set(), DEADLINE)
 
 

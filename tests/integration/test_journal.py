@@ -1,4 +1,4 @@
-"""One local rank whose connections break during a run. The worker keeps the journal, so that nothing is lost."""
+"""Tests that no message is lost if connections to a rank break during a run, because the worker keeps a journal."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ print("all", step)
 
 
 class Rank:
-    """A rank's kernel, the messages received from it, and the run that it executes."""
+    """A rank's kernel and the messages received from the kernel. `run` executes code in the kernel as a run."""
 
     def __init__(self, worker, kernel_id):
         self.text = ""
@@ -63,7 +63,7 @@ class Rank:
                 await asyncio.sleep(0.02)
 
     def cut(self):
-        """Break the websocket as the death of a proxy would."""
+        """Abort the websocket's connection, as the death of a proxy would."""
         self.kernel._connection._socket._conn.transport.abort()
 
     def assert_whole(self):
@@ -100,7 +100,7 @@ async def test_a_connection_that_breaks_repeatedly_loses_nothing(worker, rank, t
     assert (await work).status == "ok"
     rank.assert_whole()
     assert (await rank.kernel.evaluate(rank_calls.identity().expression)).value["pid"] > 0
-    # The journal has ended and its connections are closed. The next run gets a new journal.
+    # The journal of the first run has ended, so the next run gets a new journal.
     rank.text, rank.reports = "", []
     assert (await rank.run(CELL.format(end=str(end), last=""), "20260101-000000-beef")).status == "ok"
     assert rank.text == "all 0\n"
@@ -147,7 +147,7 @@ async def test_an_unseen_failure_is_in_the_journal(worker, rank, tmp_path, last,
     [record] = (await worker.records()).records
     reply = await other.kernel.follow(record, other.take)
     assert (reply.status, reply.evalue) == (status, says)
-    # Messages that a killed process has not sent are lost. All sent messages are there once and in order.
+    # A killed process may lose messages that it has not yet sent. All messages that were sent arrive once and in order.
     assert other.reports == list(range(len(other.reports)))
     assert len(other.reports) >= 20
     assert other.text.startswith("line 0\nline 1\n")

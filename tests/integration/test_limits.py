@@ -1,4 +1,4 @@
-"""Limits on the memory and storage that one user, or anyone without a login, can make a real hub use."""
+"""Tests for the limits on the memory and storage of a hub that one user, or anyone without a login, can occupy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MB = 1_000_000
 USER = "mallory"
 SERVERS = 5
-"""Workers and notebook servers of a user of the small hub."""
+"""Maximum number of named servers of a user of the small hub: three workers and two notebook servers."""
 PROFILES = """
 [limits]
 workers_per_user = 3
@@ -41,7 +41,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
 
 
 def memory(hub: RunningHub, part: str) -> int:
-    """Return the memory use of a process of the hub, in bytes."""
+    """Return the memory usage of one of the hub's processes, in bytes."""
     [process] = hub._processes(part)
     return int(process.memory_info().rss)
 
@@ -88,7 +88,7 @@ def test_stopped_workers_never_keep_a_user_from_new_clusters(small: RunningHub) 
     for number in range(SERVERS + 2):
         name = f"cluster{number}-w0"
         small.start_worker(token, "builder", name)
-        # Stop the server as the culler does, without deleting its record.
+        # Stop the server without deleting its record, as the culler does.
         answer = small.api(token, "DELETE", f"/hub/api/users/builder/servers/{name}")
         assert answer.status_code in (202, 204), answer.text
         while name in small.api(token, "GET", "/hub/api/users/builder").json()["servers"]:

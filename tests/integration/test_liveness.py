@@ -1,4 +1,4 @@
-"""In a run that is not elastic, a rank whose process is stopped is reported but not killed."""
+"""Tests that a rank whose process is suspended is reported but not killed in a run that is not elastic."""
 
 import functools
 import os

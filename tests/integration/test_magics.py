@@ -1,4 +1,4 @@
-"""All magics as a user types them, in a real IPython shell that leads ranks on this machine."""
+"""Tests for all magics in a real IPython shell, which leads ranks on this machine."""
 
 import pytest
 from farandole import load_run

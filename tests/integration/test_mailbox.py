@@ -1,4 +1,4 @@
-"""While a driver waits for its cell, its mailbox shows the status and accepts requests. The ranks are local."""
+"""Tests that a driver's mailbox shows its status and accepts requests while a cell is running on local ranks."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ async def sign(store, wanted):
 
 
 async def test_a_blocked_cell_is_stopped_and_then_the_cluster(cluster, store):
-    # The ranks already exist while the cluster is starting.
+    # The status lists the ranks while the cluster is still starting, so wait until the driver is not busy.
     here = await sign(store, lambda said: len(said.ranks) == 2 and not said.busy)
     assert (here.cluster, here.local, here.busy, here.runs) == ("mailbox", True, False, ())
     cell = asyncio.create_task(asyncio.to_thread(cluster.train, SLEEP))
@@ -60,13 +60,13 @@ async def test_a_blocked_cell_is_stopped_and_then_the_cluster(cluster, store):
 
 
 async def test_a_starting_cluster_has_a_driver_and_can_be_stopped(store):
-    # There are so many ranks that the request arrives before all of them are ready.
+    # Four ranks take so long to start that the request arrives before all of them are ready.
     start = asyncio.create_task(
         asyncio.to_thread(Cluster.start, local=True, ranks=4, backend="none", name="early", store=store)
     )
     here = await sign(store, lambda said: said.workers)
     assert (here.workers, here.ranks, here.backend, here.busy) == (("early-w0",), (), "none", True)
-    # The answer may be removed together with the mailbox.
+    # The response may be deleted together with the mailbox, so the test does not wait for the response.
     stop = asyncio.create_task(ask(here, "stop", seconds=DEADLINE))
     with pytest.raises(NoClusterError, match="cluster 'early' was stopped from the panel"):
         await start

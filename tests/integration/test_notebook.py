@@ -1,4 +1,4 @@
-"""The first notebook, run through the hub as `make demo` runs it."""
+"""Runs the introductory notebook on a real hub, as `make demo` does."""
 
 import re
 

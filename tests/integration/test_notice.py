@@ -1,4 +1,4 @@
-"""Where notices of the driver's thread appear while no cell runs."""
+"""Tests in which cell a notice from the driver's thread appears while no cell is running."""
 
 import time
 
@@ -17,7 +17,7 @@ def client():
 
 
 def message(client, wanted):
-    """Return the next message for which `wanted` is true."""
+    """Return the next output message for which `wanted` returns True."""
     end = time.monotonic() + DEADLINE
     while True:
         found = client.get_iopub_msg(timeout=max(0.1, end - time.monotonic()))

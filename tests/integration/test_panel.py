@@ -1,4 +1,4 @@
-"""The panel's routes on a real hub: a cluster from start to end, and runs led by other drivers or by none."""
+"""Tests for the panel's routes on a real hub, including runs that another driver or no driver leads."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ from tests.unit.server.panel.test_wire import misfit
 
 @asynccontextmanager
 async def page_of(hub, user):
-    """Start a user's notebook server and open its panel. The server's own token must not reach the page."""
+    """Start a user's notebook server and yield its panel. Then check that no response contains the server's token."""
     address = await asyncio.to_thread(hub.start_notebook, user)
     secret = hub.environment_of(user, "")["JUPYTERHUB_API_TOKEN"]
     connector = aiohttp.TCPConnector(resolver=LocalhostResolver())
@@ -32,7 +32,7 @@ async def page_of(hub, user):
 
 
 def only(said):
-    """Return the one cluster of a message, or None."""
+    """Return the first cluster in a message, or None if there is no cluster."""
     return said["clusters"][0] if said["clusters"] else None
 
 

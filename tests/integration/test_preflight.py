@@ -1,4 +1,4 @@
-"""The preflight check on real ranks, one of which has a slow connection."""
+"""Tests for the preflight check on real ranks, one of which has a slow connection."""
 
 import pytest
 from farandole import Cluster

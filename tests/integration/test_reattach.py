@@ -1,4 +1,4 @@
-"""A run survives the death of its driver, the proxy and the hub. No output is missing or duplicated."""
+"""Tests that a run survives the death of its driver, the proxy or the hub without missing or duplicate output."""
 
 import pytest
 from farandole import Cluster
@@ -105,7 +105,7 @@ def is_worker(process, name):
 
 @pytest.fixture
 def shell(lost, monkeypatch):
-    """A new notebook of the user whose driver was killed."""
+    """The IPython shell of a new notebook, started by the user whose driver was killed."""
     monkeypatch.setenv("FARANDOLE_RUNS", str(lost.store.folder))
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
@@ -138,7 +138,8 @@ def test_a_killed_worker_loses_only_the_last_output_of_its_rank(hub, lost, shell
     lost.end.touch()
     lost.wait_for_the_end_of(hub, 1)
     Cluster.stop_named(lost.name, **lost.where)
-    # A worker without a journal may still be running. It is lost only once the hub answers that it is gone.
+    # `%runs` finds no journal of the killed worker and cannot know whether the worker is still running. Only an attempt
+    # to attach asks the hub, which responds that the worker is gone.
     assert shell.run_line_magic("runs", "").rows()[0][2] == "lost"
     with pytest.raises(NoClusterError):
         lost.attach()

@@ -1,4 +1,4 @@
-"""An elastic run continues after its driver or the proxy was killed. Ranks are replaced and no sample is skipped."""
+"""Tests that an elastic run continues after its driver or the proxy was killed, and that no sample is skipped."""
 
 import pytest
 from farandole import Cluster, Elastic
@@ -23,7 +23,8 @@ def test_another_driver_takes_over_a_run(hub, tmp_path, backend, alone):
         [background] = cluster.background.values()
         run = background.run
         if not alone:
-            # The driver reads the rank's journal through the proxy, which does not report a closed connection.
+            # The driver reads the rank's journal through the proxy, which keeps the driver's connection open after the
+            # worker is killed.
             hub.kill_server("lost", f"t-{backend}-w1")
         wait_until(lambda: any("joined: continuing with 2 ranks" in notice for notice in run.notices), PATIENCE)
         lost.hurry()

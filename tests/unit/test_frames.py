@@ -1,4 +1,4 @@
-"""Invalid websocket frames of kernels are refused before memory of the size that they claim is allocated."""
+"""Tests that invalid websocket frames are refused before memory is allocated for the sizes that the frames contain."""
 
 import json
 import struct

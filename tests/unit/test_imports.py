@@ -1,4 +1,4 @@
-"""Imports follow the diagram in CONTRIBUTING.md without cycles, and every route of a worker's server needs a login."""
+"""Tests that imports follow the diagram in CONTRIBUTING.md, and that every route of a worker requires a login."""
 
 import ast
 import graphlib
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(farandole.__file__).parent
 PRODUCT = ("extension", "spawner_config", "hub", "images", "docs", "bench")
 OURS = {"farandole", "tests", *PRODUCT}
-# All modules may import these. Each of these may import only the ones before it.
+# All modules may import these modules. Each of them may import only the modules before it in this list.
 EVERYWHERE = (
     "farandole.protocol",
     "farandole.exceptions",
@@ -32,7 +32,7 @@ MOST_LINES = 400
 
 
 def modules_below(folder, package):
-    """Return each module's dotted name with its path; a package's name stands for its `__init__`."""
+    """Yield the dotted name and the path of each module below a folder. `__init__` modules have the package's name."""
     for path in sorted(folder.rglob("*.py")):
         name = ".".join((package, *path.relative_to(folder).with_suffix("").parts))
         yield name.removesuffix(".__init__"), path
@@ -44,13 +44,13 @@ for top in PRODUCT[1:]:
 
 
 def dotted(place):
-    """Return the dotted name of an entry in the diagram: below the package, or else below the checkout."""
+    """Return the dotted name of an entry in the diagram, which is in the repository's root or in `farandole`."""
     name = place.strip().replace("/", ".")
     return name if name.split(".")[0] in OURS else f"farandole.{name}"
 
 
 def allowed_imports():
-    """Return the allowed imports of each package in the diagram."""
+    """Return a dict from each package in the diagram to the packages that it may import."""
     rooms = {}
     for left, right in PICTURE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
         targets = () if right == "nothing" else tuple(map(dotted, right.split(",")))
@@ -62,7 +62,7 @@ ALLOWED = allowed_imports()
 
 
 def imports_of(path):
-    """Yield the names that a module imports anywhere, including imports for types only."""
+    """Yield all names that a module imports, including imports in functions and imports for types only."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
@@ -72,7 +72,7 @@ def imports_of(path):
 
 
 def module_of(name):
-    """Return the module that an imported name belongs to, or None for another project's."""
+    """Return this project's module to which an imported name belongs, or None if there is none."""
     while name and name not in MODULES:
         name = name.rpartition(".")[0]
     return name or None
@@ -115,7 +115,7 @@ def test_no_module_imports_itself_indirectly():
         module: {found for name in imports_of(path) if (found := module_of(name)) not in {None, module}}
         for module, path in MODULES.items()
     }
-    # The public names are imported on demand, see `farandole.__getattr__`.
+    # `farandole.__getattr__` imports the public names on demand, so these imports cannot form a cycle.
     graph.pop("farandole", None)
     for imported in graph.values():
         imported.discard("farandole")
@@ -126,7 +126,7 @@ def test_no_module_imports_itself_indirectly():
 
 
 def product_modules(top):
-    """Yield the modules below a folder, in Python and TypeScript, without tests and build outputs."""
+    """Yield the Python and TypeScript modules below a folder, except for tests and build outputs."""
     for path in (ROOT / top).rglob("*"):
         product = not {"node_modules", "test", "lib"} & set(path.relative_to(ROOT).parts)
         if product and path.suffix in {".py", ".ts", ".tsx"} and path.name not in {"__init__.py", "wire.ts"}:
@@ -177,6 +177,6 @@ def test_every_route_needs_a_login_and_lies_below_ours():
         for verb in ("get", "post", "put", "patch", "delete"):
             method = getattr(handler, verb)
             if method.__qualname__.startswith(handler.__name__):
-                # In these classes, only `web.authenticated` wraps methods.
+                # A wrapped method requires a login, because these classes use no decorator but `web.authenticated`.
                 source = inspect.unwrap(method)
                 assert source is not method, f"{handler.__name__}.{verb} needs no login"

@@ -1,4 +1,4 @@
-"""The public names of `import farandole as fd`; a change here affects every user."""
+"""Tests for the public names of `import farandole as fd`. A change to these names affects every user."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The formats that a saved notebook keeps of a chart: SVG, HTML and text."""
+"""Tests for the formats in which a saved notebook contains a chart: SVG, HTML and text."""
 
 import base64
 import math

@@ -1,4 +1,4 @@
-"""The dashboard: the view of a run, the widget in the kernel, and the front end in a real browser."""
+"""Tests for the dashboard: the view of a run, the widget in the kernel, and the front end in a real browser."""
 
 import json
 import math
@@ -17,7 +17,7 @@ EVIL = '<img src=x onerror="window.hacked=1">'
 
 
 def example_run(tmp_path, *, size=4, steps=400, gpu=False, name="digits CNN"):
-    """Return a run in the middle of training, with reproducible noise."""
+    """Return a run in the middle of training, whose metrics contain reproducible noise."""
     noise = random.Random(1)
     workers = tuple(f"demo-w{rank // 2}" for rank in range(size))
     info = RunInfo(
@@ -58,7 +58,7 @@ def _report(run, rank, steps, *, gpu):
 
 
 def page_html(view, *, theme="", **traits):
-    """Return a page that shows the front end with a stand-in for anywidget's model."""
+    """Return an HTML page that runs the dashboard's front end with a fake of anywidget's model."""
     state = json.dumps({"view": view, "per_rank": False, "log_scale": [], "stopping": False, **traits})
     script = re.sub(r"export\{(\w+) as default\}", r"window.widget=\1", (STATIC / "dashboard.js").read_text())
     return f"""<!doctype html><meta charset="utf-8"><style>{theme}{(STATIC / "dashboard.css").read_text()}</style>

@@ -1,4 +1,4 @@
-"""The arguments of the magics, in a real IPython shell with a cluster that only records calls."""
+"""Tests for the arguments of the magics, in a real IPython shell with a fake cluster that records calls."""
 
 import pytest
 from farandole.driver.options import Elastic
@@ -8,7 +8,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 
 class RememberingCluster:
-    """Records each call; a cell prints one line on each rank."""
+    """A fake cluster that records calls. Each cell prints a line on both ranks and another line on rank 1."""
 
     name = "main"
     size = 2
@@ -103,7 +103,7 @@ def test_a_cluster_that_was_stopped_from_outside_is_released(shell, magics, clus
         shell.run_line_magic("cluster", "status")
     assert (magics.cluster, cluster.calls) == (None, [("close",)])
     magics.cluster = cluster
-    # There is no hub here. An error about the cluster that the kernel leads would come first.
+    # The error about the missing hub shows that the kernel no longer leads a cluster, which would be an earlier error.
     with pytest.raises(NoClusterError, match="no JupyterHub here"):
         shell.run_line_magic("cluster", "start")
 

@@ -1,4 +1,4 @@
-"""Event files of a run, read with TensorBoard's own reader."""
+"""Tests that TensorBoard's own reader can read the event files of a run."""
 
 import builtins
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Detection of activity on a server, from the states of its kernels, and the first report after a pause."""
+"""Tests for detecting activity on a server from the states of its kernels, and for the first report after a pause."""
 
 import asyncio
 import subprocess
@@ -112,7 +112,7 @@ async def test_a_real_kernel_is_watched_without_any_connection(tmp_path):
         flag = tmp_path / "flag"
         client.execute(f"import os, time\nwhile not os.path.exists({str(flag)!r}): time.sleep(0.05)")
         await until(lambda: manager.busy)
-        # After a click on the dashboard, the kernel is reported as idle although the cell is still running.
+        # A click in the dashboard sets this state to idle although the cell is still running.
         manager.get_kernel(kernel_id).execution_state = "idle"
         assert manager.busy
         flag.touch()

@@ -1,4 +1,4 @@
-"""Frames that would exhaust a server's memory are refused over real websockets, and the kernels keep working."""
+"""Tests over real websockets that frames that would exhaust a server's memory are refused, and kernels keep working."""
 
 import asyncio
 import io
@@ -37,7 +37,7 @@ async def kernel(request, tmp_path, monkeypatch):
 
 @asynccontextmanager
 async def running_kernel(server, folder, monkeypatch):
-    """Run a server of this kind with a kernel. Yield the server's address, the kernel's id and a session."""
+    """Run a notebook server or a worker's server during this context, and yield a kernel on the server."""
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
     monkeypatch.setenv("JUPYTER_NO_CONFIG", "1")
     app = ServerApp(port=0, root_dir=str(folder))
@@ -67,7 +67,7 @@ class Kernel:
             yield socket
 
     async def refused(self, frame, *protocols):
-        """Send a frame that is refused, and return the close code and the reason."""
+        """Send a frame that the server refuses, and return the close code and the reason from the websocket."""
         async with self.socket(*protocols) as socket:
             await (socket.send_bytes(frame) if isinstance(frame, bytes) else socket.send_str(frame))
             while (received := await socket.receive()).type in {aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY}:

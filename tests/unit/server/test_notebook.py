@@ -1,4 +1,4 @@
-"""Farandole's extension for notebook servers keeps the visitor's token out of JupyterLab's page."""
+"""Tests that Farandole's extension for notebook servers keeps the user's token out of JupyterLab's page."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ from farandole.server.notebook import hide_token
 
 
 class Provider:
-    """JupyterHub's identity provider."""
+    """A fake of JupyterHub's identity provider."""
 
     def page_config_hook(self, _handler, page_config):
         page_config["hubUser"], page_config["token"] = "ada", "secret"
@@ -19,7 +19,7 @@ def test_the_page_has_all_but_the_token(copied):
     provider = Provider()
     settings = {"page_config_hook": provider.page_config_hook} if copied else {}
     hide_token(SimpleNamespace(identity_provider=provider, web_app=SimpleNamespace(settings=settings)))
-    # JupyterHub's extension may read the token now.
+    # JupyterHub's extension copies the hook now if it is loaded after Farandole's extension.
     settings["page_config_hook"] = settings["page_config_hook"] if copied else provider.page_config_hook
     shared = {"appName": "JupyterLab"}
     assert settings["page_config_hook"](None, shared) == {"appName": "JupyterLab", "hubUser": "ada", "token": ""}

@@ -174,7 +174,8 @@ def test_later_commits_use_the_buffers_of_earlier_ones() -> None:
         _step(model, optimizer)
         state.commit()
         buffers.append(_pointers(state.last.state))
-    # Commits alternate between two buffers. In the first buffer, the optimizer has no momentum yet.
+    # Commits alternate between two buffers. The first buffer initially contains the state before any step, in which the
+    # optimizer has no momentum, so the second commit still allocates memory.
     assert buffers[2] == buffers[4] != buffers[3] == buffers[5]
 
 

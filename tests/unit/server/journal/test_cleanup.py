@@ -1,4 +1,4 @@
-"""Cleanup removes files that killed servers and ranks have left on a machine, and keeps files in use."""
+"""Tests that the cleanup removes copies left behind by killed ranks, and keeps copies in use."""
 
 import os
 import time
@@ -52,14 +52,14 @@ def test_an_old_copy_of_a_live_rank_that_commits_rarely_is_kept(tmp_path, monkey
     os.utime(path, (OLD, OLD))
     cleanup.remove_stale_copies(tmp_path)
     assert names(tmp_path) == [path.name]
-    os.close(one._locks.pop(path))  # The lock is closed like this when its process ends.
+    os.close(one._locks.pop(path))  # This releases the lock, as the end of the rank's process would.
     cleanup.remove_stale_copies(tmp_path)
     assert names(tmp_path) == []
 
 
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
-    """The folder for the copies of this worker's ranks."""
+    """The folder in which the ranks of this worker store their copies."""
     folder = tmp_path / "memory"
     folder.mkdir()
     monkeypatch.setenv("FARANDOLE_WORKER", "c-w1")

@@ -1,4 +1,4 @@
-"""The journal of a rank's part in a run: order, numbers, limits, full disks, and the notices about them."""
+"""Tests for the journal of a rank in a run: order, message numbers, size limits, full disks and notices."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def kept(tmp_path):
 
 
 def frames(data):
-    """Return the frames in ``data``; an incomplete frame fails the test."""
+    """Return the frames in ``data``, and check that no frame is incomplete."""
     found = []
     while data:
         length = int.from_bytes(data[:4], "big")
@@ -49,7 +49,7 @@ def frames(data):
 
 
 def contents_after(kept, after=0):
-    """Read all messages after the first ``after`` ones, and return the number and content of each."""
+    """Return the number and content of each message after the first ``after`` messages."""
     found = []
     while after < kept.count:
         data, after = kept.read(after)

@@ -1,4 +1,4 @@
-"""A process removes the temporary folders of killed processes, and keeps those of running processes."""
+"""Tests that a process removes temporary folders of killed processes, but not of running processes."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def other(tmp_path):
-    """Another process with its temporary folder."""
+    """Another running process, and the temporary folder that it has created."""
     command = [sys.executable, "-c", MAKE, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process, tmp_path / process.stdout.readline().strip()

@@ -1,4 +1,4 @@
-"""A slow page does not delay others, and receives the newest messages when its connection has room."""
+"""Tests that a slow page does not delay other pages, and receives the newest messages once its connection is free."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ async def test_a_slow_page_gets_the_newest_messages_and_delays_nothing(panel):
 
 
 async def test_a_run_that_is_shown_again_is_sent_again(panel):
-    """The page drops messages that were in transit when it stopped showing the run."""
+    """Check that a run is sent again after it was hidden, because the page deletes the data of hidden runs."""
     run = RunStore(panel.store.folder).create(code="", backend="torch", size=1, workers=["c-w0"])
     run.finish(Status.FINISHED)
     slow = Slow()
@@ -101,7 +101,7 @@ async def test_the_next_part_of_a_log_is_read_when_the_page_has_received_the_las
     log = {"run": run.id, "rank": 0, "worker": None, "offset": 0}
     page.subscribe({"seen": True, "runs": [], "by_rank": False, "logs": [log]})
     sending = asyncio.create_task(page.send_updates())
-    # First the messages that every page receives, then one part of the log.
+    # Accept the three messages that every page receives, and then one part of the log.
     await until(lambda: panel.topics["runs"].message)
     slow.let(4)
     await until(lambda: len(slow.taken) == 4 and slow.waiting)
@@ -148,7 +148,7 @@ async def test_a_silent_stream_sends_heartbeats(panel, monkeypatch):
 
 
 async def test_a_page_that_does_not_read_uses_no_memory(tmp_path, monkeypatch):
-    """Over a real connection, the server's memory for a page does not grow with the number of messages."""
+    """Check over a real connection that messages for a page that does not read them are skipped, not buffered."""
     async with panel_server(tmp_path, monkeypatch) as server, server.stream() as stream:
         await stream.until("runs")
         panel = panel_of(server)
@@ -163,7 +163,7 @@ async def test_a_page_that_does_not_read_uses_no_memory(tmp_path, monkeypatch):
         last = await stream.until("runs", lambda said: said["total"] == 299)
         assert last["total"] == 299
         heard = [one for one in stream.heard if one["kind"] == "runs"]
-        # The operating system's kernel buffers a few of the thirty megabytes that were published.
+        # The operating system buffers a few of the 30 MB that were published, so some old messages may arrive.
         assert len(heard) < published - 100
 
 

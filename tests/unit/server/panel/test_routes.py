@@ -1,4 +1,4 @@
-"""The panel's routes on a real notebook server: access control, rejected requests, and effects on clusters."""
+"""Tests for the panel's routes on a real notebook server: access control, refused requests and actions on clusters."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ async def alone(tmp_path, monkeypatch):
 
 
 async def until_there(server, wanted, name="main"):
-    """Wait until a cluster meets a condition, and return it."""
+    """Wait until the state of a cluster meets a condition, and return this state."""
     async with asyncio.timeout(DEADLINE):
         while True:
             state = await server.ask("GET", "state")
@@ -48,7 +48,7 @@ async def until_there(server, wanted, name="main"):
 
 
 def routes(server):
-    """Return path and handler of each route of the panel."""
+    """Return a dict from the path of each of the panel's routes to its handler."""
     rules = [*server.app.web_app.wildcard_router.rules, *server.app.web_app.default_router.rules]
     nested = [inner for rule in rules for inner in _inner(rule)]
     found = {}
@@ -67,7 +67,7 @@ async def test_every_route_answers_403_without_a_login(server):
     found = routes(server)
     assert len(found) == 11
     base = server.url.removesuffix("/farandole/panel/")
-    # Send the XSRF token of the login page, so that only the login is missing.
+    # The requests contain the XSRF token of the login page, so that they fail only because of the missing login.
     async with server.session.get(f"{base}/login") as answer:
         await answer.read()
     [xsrf] = [cookie.value for cookie in server.session.cookie_jar if cookie.key == "_xsrf"]
@@ -79,7 +79,7 @@ async def test_every_route_answers_403_without_a_login(server):
                 async with server.session.request(verb, base + path, headers={"X-XSRFToken": xsrf}) as answer:
                     assert answer.status == 403, f"{verb} {path}: {answer.status}"
                     assert "XSRF" not in await answer.text()
-    # Each path has one method, except for a cluster's path, which has two.
+    # Each of the 11 paths has one method, except for the path of a cluster, which has two.
     assert asked == 12
 
 
@@ -95,7 +95,7 @@ async def test_the_stream_needs_a_login_and_a_page_of_this_server(server):
 
 
 async def logged_in(server):
-    """Log in as a browser does, and return the XSRF token."""
+    """Log in as a browser would, and return the XSRF token."""
     base = server.url.removesuffix("farandole/panel/")
     for path in (f"?token={PAGE_TOKEN}", "login"):
         async with server.session.get(base + path) as answer:
@@ -249,7 +249,7 @@ async def test_an_active_run_keeps_its_cluster_unless_it_may_be_stopped(server, 
 
 
 class Driver:
-    """A driver's mailbox. The test answers its requests."""
+    """A fake driver with a real mailbox. It records the requests that it receives."""
 
     def __init__(self, store, **said):
         self.asked, self.error = [], None
@@ -471,7 +471,7 @@ async def test_a_stop_right_after_a_start_stops_workers_that_the_snapshot_lacks(
     monkeypatch.setattr(hub, "register", register_late)
     monkeypatch.setattr(ClusterMonitor, "_ask_hub", ask_late)
     await server.ask("POST", "clusters", 202, json=START)
-    # Delay the refresh that follows the start.
+    # Delay the refresh after the start, so that the snapshot is outdated when the start is complete.
     refreshed.clear()
     answered.set()
     async with asyncio.timeout(DEADLINE):
@@ -494,7 +494,7 @@ async def test_the_reason_of_a_failed_start_is_sent_to_the_next_page_too(server,
     [main] = (await server.ask("GET", "state"))["clusters"]
     assert (main["state"], "no GPU is free" in main["error"]) == ("failed", True)
     await until_nobody_is_asked()
-    # Another session has started the worker in the meantime.
+    # The worker has since been started from elsewhere.
     hub.has("main-w0")
     [main] = (await server.ask("GET", "state"))["clusters"]
     assert (main["state"], main["error"]) == ("ready", None)

@@ -1,4 +1,4 @@
-"""Runs in the panel: which files the server reads, and how much it sends."""
+"""Tests for runs in the panel, including which files the server reads and how much data it sends."""
 
 import asyncio
 import csv
@@ -67,7 +67,7 @@ def finished(store, **options):
 
 @contextmanager
 def opened(folder):
-    """Record the files below a folder that are opened."""
+    """Yield a list to which the path of each file is added that is opened below a folder during this context."""
     found, place = [], str(folder)
     _Watch.take = lambda path: found.append(path[len(place) + 1 :]) if path.startswith(place) else None
     try:
@@ -77,7 +77,7 @@ def opened(folder):
 
 
 class _Watch:
-    """The target of the audit hook. It can be unset, whereas Python cannot remove an audit hook."""
+    """Calls a function that can be replaced from an audit hook, because Python cannot remove audit hooks."""
 
     take = None
 
@@ -91,7 +91,7 @@ sys.addaudithook(_Watch.hook)
 
 
 def fill(folder, count):
-    """Write runs with many reports from many ranks. All runs share one report file."""
+    """Write runs with many reports from many ranks. Hard links to a single report file save space."""
     folder.mkdir(parents=True)
     reports = folder.parent / "reports.jsonl"
     line = '{"kind": "report", "rank": 0, "time": 1.0, "step": %d, "values": {"loss": 0.5}}\n'
@@ -132,12 +132,12 @@ async def test_500_runs_of_64_ranks_with_100_000_points_are_not_read(tmp_path, s
     assert misfit(message, wire.RunsMessage) is None
     assert [one["id"] for one in message["runs"][:2]] == ["20260101-000499-abcd", "20260101-000498-abcd"]
     assert set(files_opened) == {*(f"{one['id']}/run.json" for one in message["runs"]), f"{shown['id']}/{VIEW}"}
-    # Two threads that request a file at the same moment may both read it.
+    # If two threads request a file at the same time, both may read the file.
     assert len(files_opened) <= 2 * (NEWEST + 1)
     assert len(shown["view"]["series"][0]["x"]) == POINTS
     assert len(server.answers[0]) < 50_000
     assert sum(len(text) for text in server.answers) < 150_000
-    # Nothing has changed, so no message repeats.
+    # The run has not changed, so its message is not sent again.
     assert [one["kind"] for one in stream.heard].count("run") == 1
     with opened(runs) as files_opened:
         async with server.stream() as stream:
@@ -385,7 +385,7 @@ async def test_a_run_led_elsewhere_is_followed_live_with_its_log(store, server):
         while not stream.log().endswith("step 2\n"):
             await stream.until("log")
     assert stream.log() == "step 0\nstep 1\nstep 2\n"
-    # The missing run is reported only once.
+    # The stream reports the missing run only once.
     assert [one["kind"] for one in stream.heard].count("problem") == 1
 
 

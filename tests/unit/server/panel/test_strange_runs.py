@@ -1,4 +1,4 @@
-"""A damaged file in one run's folder, or an invalid message, hides only that run from the panel."""
+"""Tests that a damaged file in a run's folder or an invalid message does not affect other runs in the panel."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ async def server(tmp_path, monkeypatch, runs):
 
 
 async def listed(server):
-    """Check that the undamaged run can be opened, and return the listed runs by id."""
+    """Check that the undamaged run can be opened, and return a dict of all listed runs by id."""
     page = await server.ask("GET", "runs")
     assert misfit(page, wire.RunPage) is None
     detail = await server.ask("GET", f"runs/{GOOD}")

@@ -1,4 +1,4 @@
-"""Validation of the views that drivers write."""
+"""Tests for the validation of views that drivers have written."""
 
 from farandole.server.panel import wire
 from farandole.server.panel.views import fits

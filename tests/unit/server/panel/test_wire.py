@@ -1,4 +1,4 @@
-"""The examples in ``tests/wire``, which the page's tests read too, match the types; each type has an example."""
+"""Tests that each message type has a matching example in ``tests/wire``. The page's tests use the same examples."""
 
 import json
 import types
@@ -14,7 +14,7 @@ UNIONS = (typing.Union, types.UnionType)
 
 
 def misfit(value, kind, where="it"):
-    """Return how a JSON value differs from a type, or None."""
+    """Return a description of how a JSON value differs from a type, or None if the value matches the type."""
     if typing.is_typeddict(kind):
         return _misfit_of_keys(value, typing.get_type_hints(kind), where)
     return None if kind is typing.Any else _misfit_of_values(value, kind, where)

@@ -8,7 +8,7 @@ from farandole.server.worker.lifeline import LIFELINE_VARIABLE, stop_with_parent
 
 
 class Server:
-    """The part of a ServerApp that a lifeline uses."""
+    """A fake of Jupyter's ServerApp with the methods that a lifeline uses."""
 
     log = logging.getLogger("server")
 

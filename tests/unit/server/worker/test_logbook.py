@@ -1,4 +1,4 @@
-"""The last output of a worker's server is limited in bytes, and contains no partial characters."""
+"""Tests that the stored log of a worker's server is limited in size, and that chunks contain only whole characters."""
 
 import logging
 

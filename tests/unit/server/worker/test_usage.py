@@ -1,4 +1,4 @@
-"""The resources that a worker uses: processes, network and GPUs."""
+"""Tests for measuring the resources that a worker uses: processes, network and GPUs."""
 
 import asyncio
 import subprocess

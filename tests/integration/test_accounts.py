@@ -89,7 +89,7 @@ def test_a_password_that_is_too_long_is_answered_alike_for_all_names(hub: Runnin
 
 
 def test_the_hub_answers_others_while_many_log_in(hub: RunningHub) -> None:
-    """Check that logins do not run in the event loop. Each takes a few tenths of a second of CPU time."""
+    """Check that passwords are not hashed in the event loop, because this takes tenths of a second of CPU time."""
     slowest = 0.0
     begun = time.monotonic()
     with ThreadPoolExecutor(LOGINS) as pool:

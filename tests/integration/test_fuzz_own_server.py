@@ -212,7 +212,7 @@ class Server:
 
     @contextmanager
     def case(self) -> Iterator[None]:
-        """Check after this context that the server's memory has not grown too much since the first few cases."""
+        """Check at the end of this context that the server's memory has not grown too much since the first cases."""
         yield
         self.cases += 1
         resident = psutil.Process(self.process.pid).memory_info().rss
@@ -261,7 +261,7 @@ def fill(folder: Path, content: dict[str, Any]) -> None:
 
 
 def read_in_the_kernel(runs: Path) -> None:
-    """Read a store with all functions that a notebook's kernel uses, and check that only user errors are raised."""
+    """Read a store with all functions that a notebook's kernel uses. Only a RunNotFoundError may be raised."""
     store = RunStore(runs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -32,7 +32,7 @@ async def page_of(hub, user):
 
 
 def only(said):
-    """Return the first cluster in a message, or None if there is no cluster."""
+    """Return the first cluster in a message, or None if the message contains no cluster."""
     return said["clusters"][0] if said["clusters"] else None
 
 

@@ -54,7 +54,10 @@ class NotebookWebsocketConnection(ZMQChannelsWebsocketConnection):
         super().handle_incoming_message(incoming_msg)
 
     def _redirect(self, kind: str, parts: list[Any]) -> bool:
-        """Send a message to another channel or a subshell if necessary. Return True if nothing remains to be sent."""
+        """Send a message to another channel or a subshell if necessary.
+
+        Returns True if the message must not be sent to the shell channel as well.
+        """
         if kind == "kernel_info_request":
             # Kernels reject a second message with the same signature. Different metadata changes the signature.
             asked = [*parts[:2], b'{"channel": "control"}', *parts[3:]]

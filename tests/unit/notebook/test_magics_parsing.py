@@ -103,7 +103,7 @@ def test_a_cluster_that_was_stopped_from_outside_is_released(shell, magics, clus
         shell.run_line_magic("cluster", "status")
     assert (magics.cluster, cluster.calls) == (None, [("close",)])
     magics.cluster = cluster
-    # The error about the missing hub shows that the kernel no longer leads a cluster, which would be an earlier error.
+    # The missing hub is reported only if the kernel does not lead a cluster, so this error shows the release.
     with pytest.raises(NoClusterError, match="no JupyterHub here"):
         shell.run_line_magic("cluster", "start")
 

@@ -1,4 +1,4 @@
-"""Tests over real websockets that frames that would exhaust a server's memory are refused, and kernels keep working."""
+"""Tests that servers refuse websocket frames that would exhaust their memory, and that the kernels keep working."""
 
 import asyncio
 import io

@@ -17,7 +17,7 @@ OLD_SECONDS = 86_400.0
 
 
 def remove_stale_copies(folder: Path | None = None) -> None:
-    """Remove this user's old copies that no live rank uses. Live ranks lock their copies."""
+    """Remove this user's old copies, except for copies that live ranks have locked."""
     for path, modified in _own_files((folder or copies_folder()).glob("farandole-*")):
         if COPY.fullmatch(path.name) and time.time() - modified > OLD_SECONDS:
             _remove_unless_in_use(path)

@@ -1,4 +1,7 @@
-"""The journal of one rank in one run. The worker's server stores the journal, so it outlives driver, hub and proxy."""
+"""The journal of one rank in one run.
+
+The journal is stored by the worker's server, so that no message is lost if the driver, the hub or the proxy is killed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ OUTPUT = frozenset({"stream", "display_data", "execute_result", "update_display_
 
 
 class Owner(Protocol):
-    """The connection that started a run on a kernel. The kernel sends the replies for this run only there."""
+    """The connection that started a run on a kernel. The kernel sends replies for this run only to this connection."""
 
     @property
     def has_driver(self) -> bool:
@@ -111,7 +114,7 @@ class Journal:
         return self._append(channel, parts)
 
     def end(self) -> None:
-        """Mark the journal as complete and wake its readers."""
+        """Mark the journal as ended and wake its readers."""
         if not self.ended:
             self.ended, self.end_was_read = time.time(), self.has_driver
         self.wake()
@@ -136,7 +139,7 @@ class Journal:
                 future.set_result(None)
 
     def read(self, after: int) -> tuple[bytes, int]:
-        """Return the messages after the first ``after``, about 1 MB at most, and the number of the last one returned.
+        """Return about 1 MB of the messages after number ``after``, and the number of the last returned message.
 
         Each frame is preceded by its length as 4 bytes, most significant byte first.
         """

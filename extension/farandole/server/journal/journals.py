@@ -18,7 +18,7 @@ from farandole.server.journal.persist import persist
 from farandole.server.journal.tempdirs import make_tempdir
 
 TOTAL_BYTES = 1_000_000_000
-"""Total size in bytes above which journals reject output. Journals of ended runs are deleted before this happens."""
+"""Maximum total size of all journals in bytes. Journals of ended runs are deleted before output is rejected."""
 RUN_ID = re.compile(r"[^/\x00-\x1f]{1,200}")
 KEPT_RUNS = 5
 """Number of earlier runs whose journals are kept when a new run begins."""
@@ -109,7 +109,7 @@ class Journals:
         """Persist the completed journals of a connection whose driver has disconnected.
 
         The driver may have received the last messages without writing them to disk. Journals of ranks that died are not
-        persisted, because an elastic run continues without the rank after its driver has released it.
+        persisted, because the driver of an elastic run may have released such a rank to continue without it.
         """
         for journal in self._journals:
             if journal.owner is owner and journal.completed:

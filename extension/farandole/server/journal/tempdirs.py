@@ -1,4 +1,4 @@
-"""Temporary folders whose names contain their process id, so that folders of killed processes can be removed."""
+"""Creates temporary folders with the process id in their names, so that folders of killed processes can be removed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_tempdir(what: str, parent: Path | None = None) -> Path:
 
 def _is_abandoned(folder: Path, what: str) -> bool:
     named = re.fullmatch(rf"farandole-{what}-([0-9a-f]+)-(\d+)-.*", folder.name)
-    # Containers may share the parent folder with different process ids, so the id counts only in the same namespace.
+    # Containers may share the parent folder, but a process id is valid only in its own namespace.
     if named is None or int(named[1], 16) != _pid_namespace() or psutil.pid_exists(int(named[2])):
         return False
     with suppress(FileNotFoundError):

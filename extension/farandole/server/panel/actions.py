@@ -41,7 +41,7 @@ class Actions:
         return list(self._tasks.values())
 
     async def start(self, options: WorkerOptions, workers: int) -> None:
-        """Start all workers of a new cluster, or none if one of them fails. Notebooks can attach to it later."""
+        """Start all workers of a new cluster, or none if a worker fails. Notebooks can attach to the cluster later."""
         name, source = options.cluster, self._source()
         if name in self._tasks or self._monitor.snapshot.members(name) or self._monitor.snapshot.driver_status(name):
             raise RefusedError("exists", f"cluster {name!r} already exists. Choose another name, or stop it first.")
@@ -71,7 +71,7 @@ class Actions:
     async def stop(self, name: str, *, stop_runs: bool) -> bool:
         """Stop a cluster, even while it is starting.
 
-        Returns False if there was no cluster but only the error of a failed action, which is then deleted. Raises
+        Returns False if the cluster has no workers and only the error of a failed start had to be deleted. Raises
         RefusedError if runs are active and ``stop_runs`` is False.
         """
         snapshot = self._monitor.snapshot

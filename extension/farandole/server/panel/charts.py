@@ -23,7 +23,7 @@ from farandole.server.panel import wire
 from farandole.server.panel.views import MOST_SERIES, read_view
 
 SAMPLE_BYTES = 8_000_000
-"""How many bytes of reports are read to make a view. Larger runs are sampled in evenly spaced blocks."""
+"""How many bytes of reports are read to make a view. If a run has more, evenly spaced blocks are read."""
 BLOCK = 8_192
 KEPT_SECONDS = 30.0
 
@@ -39,7 +39,7 @@ class Chart:
 
 
 class Charts:
-    """Returns views of runs, and caches views that it had to make for `KEPT_SECONDS`. Any thread may use this class."""
+    """Returns views of runs. Views made from reports are cached for `KEPT_SECONDS`. Any thread may use this class."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, bool], tuple[float, Chart]] = {}

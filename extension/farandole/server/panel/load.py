@@ -18,7 +18,7 @@ SEGMENT = r"([^/]+)"
 
 
 def add_panel(serverapp: ServerApp) -> Panel:
-    """Create the panel and add its routes to a Jupyter server. Return the panel."""
+    """Create a panel, add its routes to a Jupyter server, and return the panel."""
     root = Path(serverapp.root_dir).expanduser().absolute()
     panel = Panel(root=root, log=serverapp.log)
     base = url_path_join(serverapp.base_url, "farandole/panel")

@@ -142,7 +142,7 @@ class Page:
         self._woken.set()
 
     def _chunk_of_worker(self, worker: str, subscription: LogSubscription) -> wire.LogPart | None:
-        """Return the worker's response if it has arrived, otherwise None; send a new request when one is due.
+        """Return the worker's response to the last request, or None if there is none. Send a new request if it is due.
 
         Requests run in separate tasks, so that a worker that hangs does not block the stream.
         """

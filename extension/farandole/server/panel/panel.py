@@ -47,7 +47,7 @@ class Topic:
 
 
 class Panel:
-    """The state that all pages of a notebook server show. The state is updated only while the panel is `used`."""
+    """The state that all pages of a notebook server show, and its updates, which run only while the panel is `used`."""
 
     def __init__(self, *, root: Path, log: logging.Logger) -> None:
         self.store = RunStore()
@@ -66,7 +66,7 @@ class Panel:
         self._refresh_now = asyncio.Event()
         """Set this event to poll the hub and the workers immediately."""
         self._led: Sequence[tuple[str, Sequence[str]]] = ()
-        # Held while the monitor is being started or closed, so that two pages cannot do this at the same time.
+        # This lock is held while the monitor is being started or closed, so that only one page can do this at a time.
         self._lifecycle = asyncio.Lock()
         self._pending: dict[str, PendingAction] = {}
         """Pending and failed actions by cluster. They are kept for the next page when no page uses the panel."""

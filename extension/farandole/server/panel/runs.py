@@ -58,16 +58,16 @@ class RunIndex:
         self._lock = threading.Lock()
 
     def ids(self) -> list[str]:
-        """Return the ids of all runs, newest first. The ids can be sorted, because they start with the time."""
+        """Return the ids of all runs, newest first. An id begins with the start time, so ids can be sorted by time."""
         try:
             return list(reversed(run_names(self.folder)))
         except OSError:
             return []
 
     def find(self, run: str) -> RunInfo:
-        """Return a run by its complete id, without its results.
+        """Return the run with this complete id, without its results.
 
-        Raises RunNotFoundError if there is none, and RunUnreadableError if it cannot be read.
+        Raises RunNotFoundError if the run does not exist, and RunUnreadableError if it cannot be read.
         """
         if run != Path(run).name or run.startswith(".") or (info := self._read(run)) is None:
             raise RunNotFoundError(f"there is no run {run[:100]!r} in {self.folder}")

@@ -12,8 +12,8 @@ VMSTAT = Path("/proc/vmstat")
 def oom_kills() -> int:
     """Return how many processes the out-of-memory killer has killed so far.
 
-    The number is for this cgroup if the cgroup counts kills, otherwise for the host. Source: ``memory.events`` in
-    Documentation/admin-guide/cgroup-v2.rst of Linux.
+    The number is for this cgroup if the cgroup reports it, otherwise for the host. Source: ``memory.events`` in the
+    Linux documentation, Documentation/admin-guide/cgroup-v2.rst.
     """
     for path in (MEMORY_EVENTS, VMSTAT):
         try:

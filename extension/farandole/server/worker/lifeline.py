@@ -1,4 +1,4 @@
-"""Stops a private worker when the driver that started it ends."""
+"""Stops the worker of a local cluster when the driver that started the worker ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel manager of a worker, with the journals of its ranks."""
+"""The kernel manager of a worker, which also manages the journals of the worker's ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RankKernelManager(ActivityKernelManager):
 
     @property
     def busy(self) -> bool:
-        """True if a kernel is executing a request, or if this worker has the only, unread record of a run's end."""
+        """True while a kernel is executing a request, or while only this worker has a record of the end of a run."""
         return super().busy or self.journals.has_unread_end
 
     def note_read(self, journal: Journal) -> None:

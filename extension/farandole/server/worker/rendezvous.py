@@ -1,6 +1,6 @@
 """Runs Horovod's rendezvous server in a worker's server.
 
-There, the rendezvous server survives the death of ranks, and workers do not have to connect to the driver.
+The rendezvous server therefore survives the death of ranks, and workers do not have to connect to the driver.
 """
 
 from __future__ import annotations

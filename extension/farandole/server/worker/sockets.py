@@ -1,4 +1,4 @@
-"""Unix sockets between ranks and their worker's server."""
+"""Configures the Unix sockets through which a worker's server communicates with its ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures the resource usage of a worker's server with all its child processes, and of the GPUs that they can use."""
+"""Measures the resource usage of a worker's server, including its child processes, and the usage of the GPUs."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ async def test_a_silent_stream_sends_heartbeats(panel, monkeypatch):
 
 
 async def test_a_page_that_does_not_read_uses_no_memory(tmp_path, monkeypatch):
-    """Check over a real connection that messages for a page that does not read them are skipped, not buffered."""
+    """Check over a real connection that messages are skipped instead of buffered if a page does not read them."""
     async with panel_server(tmp_path, monkeypatch) as server, server.stream() as stream:
         await stream.until("runs")
         panel = panel_of(server)

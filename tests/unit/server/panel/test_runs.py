@@ -67,7 +67,7 @@ def finished(store, **options):
 
 @contextmanager
 def opened(folder):
-    """Yield a list to which the path of each file is added that is opened below a folder during this context."""
+    """Yield a list that collects the paths of all files below a folder that are opened during this context."""
     found, place = [], str(folder)
     _Watch.take = lambda path: found.append(path[len(place) + 1 :]) if path.startswith(place) else None
     try:
@@ -77,7 +77,7 @@ def opened(folder):
 
 
 class _Watch:
-    """Calls a function that can be replaced from an audit hook, because Python cannot remove audit hooks."""
+    """An audit hook that calls ``take`` for each opened file. ``take`` can be unset, but hooks cannot be removed."""
 
     take = None
 

@@ -192,6 +192,38 @@ def test_users_do_not_reach_each_others_servers(swarm_stack: SwarmStack, ada: Re
     swarm_stack.browser("grace").stop_notebook()
 
 
+def test_the_doctors_rules_close_machines_homes_and_vxlan_to_users(
+    machines: Swarm, swarm_stack: SwarmStack, ada: RemoteKernel
+) -> None:
+    def reached_ports() -> set[str]:
+        server = swarm_stack.notebook("ada")
+        return {server.run("python3", "-c", DIAL, str(CABLE[end]), "7946") for end in (1, 2)}
+
+    assert reached_ports() == {"reached"}
+    with closed(machines):
+        assert reached_ports() == {"refused"}
+        ada.execute(f"%%distributed\n{SUM['horovod']}", deadline=CELL_SECONDS)
+    assert reached_ports() == {"reached"}
+
+
+@contextmanager
+def closed(machines: Swarm) -> Iterator[None]:
+    """Apply the firewall rules that the doctor prints to both machines."""
+
+    def change(flag: str) -> None:
+        for engine in machines.engines:
+            iptables = f"nsenter --net=/run/netns/{engine.name} iptables -w 60"
+            for command in swarm_commands():
+                inside = command.replace("sudo iptables -I", f"{iptables} {flag}")
+                subprocess.run(["bash", "-e", "-c", inside], check=True)
+
+    change("-I")
+    try:
+        yield
+    finally:
+        change("-D")
+
+
 def test_training_continues_while_the_hub_is_killed_and_started_again(
     swarm_stack: SwarmStack, ada: RemoteKernel
 ) -> None:
@@ -292,35 +324,3 @@ def test_a_run_continues_without_a_lost_machine(swarm_stack: SwarmStack) -> None
         assert "was lost" in " ".join(notices)
         lise.execute("%cluster stop", deadline=CELL_SECONDS)
     wait_until(lambda: not swarm_stack.workers("lise"), STOP_SECONDS)
-
-
-def test_the_doctors_rules_close_machines_homes_and_vxlan_to_users(
-    machines: Swarm, swarm_stack: SwarmStack, ada: RemoteKernel
-) -> None:
-    def reached_ports() -> set[str]:
-        server = swarm_stack.notebook("ada")
-        return {server.run("python3", "-c", DIAL, str(CABLE[end]), "7946") for end in (1, 2)}
-
-    assert reached_ports() == {"reached"}
-    with closed(machines):
-        assert reached_ports() == {"refused"}
-        ada.execute(f"%%distributed\n{SUM['horovod']}", deadline=CELL_SECONDS)
-    assert reached_ports() == {"reached"}
-
-
-@contextmanager
-def closed(machines: Swarm) -> Iterator[None]:
-    """Apply the firewall rules that the doctor prints to both machines."""
-
-    def change(flag: str) -> None:
-        for engine in machines.engines:
-            iptables = f"nsenter --net=/run/netns/{engine.name} iptables -w 60"
-            for command in swarm_commands():
-                inside = command.replace("sudo iptables -I", f"{iptables} {flag}")
-                subprocess.run(["bash", "-e", "-c", inside], check=True)
-
-    change("-I")
-    try:
-        yield
-    finally:
-        change("-D")

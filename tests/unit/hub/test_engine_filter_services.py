@@ -412,5 +412,5 @@ def test_a_home_is_recorded_on_the_hubs_machine_as_the_folder_of_its_name() -> N
     }
     assert rebuild_volume(RULES, body) == {**body, "Labels": {"farandole.owner": "ann", **OURS}}
     for other in (HOMES.options("farandole-home-bo", "farandole"), {"type": "none", "o": "bind", "device": "/"}):
-        with pytest.raises(RefusedError, match="DriverOpts.*only FARANDOLE_SWARM_HOMES sets the place"):
+        with pytest.raises(RefusedError, match="DriverOpts.*only FARANDOLE_SWARM_HOMES sets where"):
             rebuild_volume(RULES, {**body, "DriverOpts": other})

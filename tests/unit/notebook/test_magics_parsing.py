@@ -209,7 +209,7 @@ def test_runs_lists_nothing_and_finds_nothing_in_an_empty_store(shell):
     assert "no runs yet" in repr(shell.run_line_magic("runs", ""))
     with pytest.raises(UsageError, match=r"`%runs show ID`"):
         shell.run_line_magic("runs", "show")
-    with pytest.raises(UsageError, match=r"`%runs show ID`, `%runs wait ID`, `%runs stop ID`"):
+    with pytest.raises(UsageError, match=r"`%runs show ID`, `%runs wait ID` or `%runs stop ID`"):
         shell.run_line_magic("runs", "delete all")
     with pytest.raises(RunNotFoundError, match="No run 'x'"):
         shell.run_line_magic("runs", "wait x")

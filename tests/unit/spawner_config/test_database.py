@@ -58,7 +58,7 @@ def test_a_server_that_does_not_answer_is_given_up(tmp_path):
 
 
 def test_an_unusable_database_is_reported(tmp_path):
-    with pytest.raises(SettingsError, match="cannot be used .unable to open database file.. Check its address"):
+    with pytest.raises(SettingsError, match="cannot be used .unable to open database file.. Check that the address"):
         database_url({"FARANDOLE_DATABASE": f"sqlite:///{tmp_path}/no/such/folder"}, tmp_path)
 
 

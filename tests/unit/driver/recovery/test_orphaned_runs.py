@@ -202,7 +202,7 @@ def test_an_unreadable_journal_does_not_break_the_list_of_runs(store, run, tmp_p
     frames.unlink()
     assert complete(store) == []
     frames.mkdir()
-    with pytest.warns(UserWarning, match=rf"left of run '{run.id}' cannot be read: .*is not a regular file"):
+    with pytest.warns(UserWarning, match=rf"saved of run '{run.id}' cannot be read: .*is not a regular file"):
         assert complete(store) == []
 
 
@@ -278,7 +278,7 @@ def test_a_strange_journal_hides_no_other_run(store, run, tmp_path, name, make):
     leave(tmp_path / "other", other, 0)
     leave(tmp_path, run, 0, 1)
     replaced(make, run.folder / LEFT_RECORDS / name)
-    with limited_memory(), pytest.warns(UserWarning, match=f"left of run '{run.id}' cannot be read: "):
+    with limited_memory(), pytest.warns(UserWarning, match=f"saved of run '{run.id}' cannot be read: "):
         assert [one.id for one in complete(store)] == [other.id]
     assert {info.id for info in store.list()} == {run.id, other.id}
 
@@ -293,7 +293,7 @@ def test_a_journal_of_wrong_types_hides_no_other_run(store, run, tmp_path, chang
     leave(tmp_path, run, 0, 1)
     header = run.folder / LEFT_RECORDS / "kernel-1.json"
     header.write_text(json.dumps({**json.loads(header.read_text()), **changes}))
-    with pytest.warns(UserWarning, match=f"left of run '{run.id}' cannot be read: "):
+    with pytest.warns(UserWarning, match=f"saved of run '{run.id}' cannot be read: "):
         assert complete(store) == complete(store, cluster="c") == []
     assert [info.id for info in store.list()] == [run.id]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tornado.web import HTTPError
+
 from spawner_config.roles import is_worker
 
 if TYPE_CHECKING:
@@ -32,7 +34,15 @@ class NamedServerLimit:
 def forget_stopped_workers(user: Any) -> None:
     """Delete the records of the user's stopped workers. This deletes no files, because homes belong to users."""
     for name, record in list(user.orm_spawners.items()):
-        # Servers that are active, or whose failed start is still to be reported, have a spawner object.
-        if is_worker(name) and name not in user.spawners:
+        if is_worker(name) and not (name in user.spawners and _is_in_use(user.spawners[name])):
+            user.spawners.pop(name, None)
             user.db.delete(record)
     user.db.commit()
+
+
+def _is_in_use(spawner: Any) -> bool:
+    """Return whether the server is active, or its driver may still ask why its start failed.
+
+    A start that was refused needs no record: the answer to its request gave the reason.
+    """
+    return spawner.active or (spawner._failed and not isinstance(spawner._failed, HTTPError))

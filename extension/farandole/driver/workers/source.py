@@ -50,8 +50,10 @@ class HubWorkers(WorkerSource):
                 "there is no JupyterHub here: this kernel was not started by one. Use `%cluster start --local` for "
                 "ranks on this machine, or give `hub_url=` and `token=`."
             )
-        # JupyterHub sets this variable to the hub's address for browsers.
-        public = os.environ.get("JUPYTERHUB_HOST", "") if url == own else ""
+        # JupyterHub sets JUPYTERHUB_HOST to the hub's address for browsers. The panel passes its client's address as
+        # ``url``, which ends with a slash.
+        is_own = own is not None and url.rstrip("/") == own.rstrip("/")
+        public = os.environ.get("JUPYTERHUB_HOST", "") if is_own else ""
         return cls(HubClient(url=url, token=token, session=session, public=public))
 
     @property

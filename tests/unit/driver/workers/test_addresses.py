@@ -59,7 +59,8 @@ async def test_servers_connect_to_the_proxy_and_name_the_public_host(monkeypatch
         monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret")
         monkeypatch.setenv("JUPYTERHUB_HOST", PUBLIC)
         # When the panel attaches to a cluster, it passes the address that its own client uses.
-        for given in (None, f"http://127.0.0.1:{port}"):
+        panel = HubWorkers.from_environment(None, None, session).client.url
+        for given in (None, f"http://127.0.0.1:{port}", panel):
             [worker] = await HubWorkers.from_environment(given, None, session).find("main")
             assert worker.url == f"http://127.0.0.1:{port}/user/ada/main-w0/"
             assert await worker.kernels() == {0: "k"}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jupyterhub import orm
 from jupyterhub.user import User
+from tornado.web import HTTPError
 
 from spawner_config.limits.servers import NamedServerLimit
 from spawner_config.profiles.limits import Limits
@@ -18,17 +19,17 @@ LIMIT = NamedServerLimit(Limits(workers_per_user=2, notebooks_per_user=1, ranks_
 
 @pytest.fixture
 def ada() -> Iterator[Callable[..., User]]:
-    """Return a function that creates the user ada with these named servers. Only the ``active`` servers are running."""
+    """Return a function that creates the user ada with these named servers. Servers without a spawner are stopped."""
     session = orm.new_session_factory("sqlite:///:memory:")()
 
-    def with_servers(*names: str, active: tuple[str, ...] = ()) -> User:
+    def with_servers(*names: str, **spawners: Any) -> User:
         record = orm.User(name="ada")
         session.add(record)
         session.commit()
         user = User(record, {}, session)
         for name in names:
             user._new_orm_spawner(name, name)
-        user.spawners.update(dict.fromkeys(active))
+        user.spawners.update({name.replace("_", "-"): spawner for name, spawner in spawners.items()})
         return user
 
     yield with_servers
@@ -47,9 +48,18 @@ def test_a_user_has_no_more_named_servers_than_workers_and_notebooks(ada: Callab
 
 
 def test_records_of_stopped_workers_make_room_for_new_ones(ada: Callable[..., User]) -> None:
-    user = ada("old-w0", "old-w1", "old-w2", "paper", active=("old-w1",))
+    user = ada("old-w0", "old-w1", "old-w2", "paper", old_w1=SimpleNamespace(active=True))
     assert LIMIT(asks(user, "ada", "new-w0")) == 3
     assert set(user.orm_spawners) == {"", "old-w1", "paper"}
+
+
+def test_refused_workers_make_room_and_failed_ones_stay(ada: Callable[..., User]) -> None:
+    refused = SimpleNamespace(active=False, _failed=HTTPError(400, "That makes 7 workers"))
+    failed = SimpleNamespace(active=False, _failed=TimeoutError("The image was not pulled"))
+    user = ada("old-w0", "old-w1", "old-w2", "paper", old_w0=refused, old_w1=refused, old_w2=failed)
+    assert LIMIT(asks(user, "ada", "new-w0")) == 3
+    assert set(user.orm_spawners) == {"", "old-w2", "paper"}
+    assert set(user.spawners) == {"old-w2"}
 
 
 def test_records_stay_while_there_is_room(ada: Callable[..., User]) -> None:

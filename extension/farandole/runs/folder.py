@@ -108,7 +108,14 @@ def warned(run: str) -> Iterator[None]:
 
 
 def read_lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a file of JSON lines. Incomplete lines are skipped.
+    """Yield the objects in a file of JSON lines. Incomplete lines are skipped. Raises the errors of `raw_lines`."""
+    for line in raw_lines(folder, name):
+        if (record := parsed_line(line)) is not None:
+            yield record
+
+
+def raw_lines(folder: Path, name: str) -> Iterator[bytes]:
+    """Yield the lines of a file of JSON lines, without parsing them.
 
     Raises ValueError if a line is longer than `LINE_BYTES`. Farandole writes no such lines, so the file is damaged. For
     example, it may contain a block of zeros.
@@ -117,8 +124,7 @@ def read_lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
         while line := file.readline(LINE_BYTES + 1):
             if len(line) > LINE_BYTES:
                 raise ValueError(f"{name!r} has a line of more than {LINE_BYTES / 1e6:g} MB")
-            if (record := parsed_line(line)) is not None:
-                yield record
+            yield line
 
 
 def parsed_line(line: bytes) -> dict[str, Any] | None:

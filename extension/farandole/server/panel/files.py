@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from farandole.exceptions import RunNotFoundError, RunUnreadableError
 from farandole.protocol import Kind, is_rank, report_from_json
 from farandole.reading import open_regular, reason
-from farandole.runs.folder import read_lines
+from farandole.runs.folder import raw_lines, read_lines
 from farandole.runs.model import RunInfo
 from farandole.runs.positions import rank_files
 from farandole.server.panel import wire
@@ -57,10 +58,13 @@ def _read_chunk(folder: Path, name: str, offset: int, limit: int) -> tuple[int, 
 
 
 def check_reports(info: RunInfo) -> None:
-    """Raise RunUnreadableError if a file of reports cannot be opened, so that no download is silently incomplete."""
+    """Raise RunUnreadableError if a file of reports cannot be read to its end. A download that has begun cannot fail.
+
+    This reads all files once more, but without parsing them.
+    """
     for _, name in rank_files(info.folder, "metrics", ".jsonl"):
         try:
-            open_regular(info.folder, name).close()
+            deque(raw_lines(info.folder, name), maxlen=0)
         except (OSError, ValueError) as exc:
             raise RunUnreadableError(f"the reports of run {info.id!r} cannot be read: {reason(exc)}") from exc
 

@@ -9,7 +9,20 @@ from farandole.driver.control.mailbox import MAILBOXES
 from farandole.server.panel import wire
 
 from tests.panel import panel_server
-from tests.strange import BAD, FILES, GOOD, RECORD, limited_memory, loop, outside, pipe, replaced, write_run
+from tests.strange import (
+    BAD,
+    FILES,
+    GOOD,
+    RECORD,
+    huge,
+    limited_memory,
+    loop,
+    outside,
+    pipe,
+    replaced,
+    values,
+    write_run,
+)
 from tests.unit.server.panel.test_wire import misfit
 
 pytestmark = pytest.mark.timeout(60)
@@ -177,6 +190,13 @@ async def test_a_file_that_cannot_be_read_is_named_among_the_notices_of_its_run(
     log = await server.ask("GET", f"runs/{BAD}/logs/0", 404 if name.startswith("logs/") else 200)
     csv = await server.ask("GET", f"runs/{BAD}/csv", 404 if name.startswith("metrics/") else 200)
     assert "root:" not in f"{log}{csv}"
+
+
+@pytest.mark.parametrize("make", [huge, values])
+async def test_a_download_of_reports_with_an_endless_line_is_refused_before_it_begins(server, runs, make):
+    replaced(make, write_run(runs, BAD) / "metrics" / "rank-1.jsonl")
+    error = await server.ask("GET", f"runs/{BAD}/csv", 404)
+    assert "'metrics/rank-1.jsonl' has a line of more than 1 MB" in error["message"]
 
 
 @pytest.mark.parametrize("make", [pipe, loop, outside, *FILES])

@@ -192,6 +192,12 @@ async def test_a_file_that_cannot_be_read_is_named_among_the_notices_of_its_run(
     assert "root:" not in f"{log}{csv}"
 
 
+async def test_a_name_that_utf_8_cannot_represent_is_replaced_in_a_download(server, runs):
+    report = {**RECORD, "kind": "report", "rank": 0, "time": 1.0, "values": {"\ud800loss": 0.5}}
+    (write_run(runs, BAD) / "metrics" / "rank-0.jsonl").write_text(json.dumps(report))
+    assert "?loss" in await server.ask("GET", f"runs/{BAD}/csv")
+
+
 @pytest.mark.parametrize("make", [huge, values])
 async def test_a_download_of_reports_with_an_endless_line_is_refused_before_it_begins(server, runs, make):
     replaced(make, write_run(runs, BAD) / "metrics" / "rank-1.jsonl")

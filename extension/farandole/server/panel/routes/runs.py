@@ -92,7 +92,8 @@ class CsvHandler(PanelHandler):
         chunks = csv_chunks(info)
         try:
             while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-                self.write(chunk)
+                # JSON can contain half of a surrogate pair, which UTF-8 cannot represent.
+                self.write(chunk.encode("utf-8", "replace"))
                 # Wait until the chunk has been sent, so that chunks of a slow download do not accumulate in memory.
                 await self.flush()
         except StreamClosedError:

@@ -15,9 +15,6 @@ LOOT = []
 class Evil(RequestHandler):
     """Serves ``page``, ``worker.js``, ``xsrf`` (a token for the login form), ``code`` (stores a code) and ``loot``."""
 
-    def check_xsrf_cookie(self):
-        """Turn off the XSRF check, which Tornado makes only for methods that this handler refuses, such as POST."""
-
     def get(self, what):
         """Serve one of the pages or values."""
         if what == "page":

@@ -1,8 +1,11 @@
-"""Tests with a complete JupyterHub and the configuration of the local deployment, but without a proxy or servers."""
+"""Tests with a complete JupyterHub and a deployment's configuration, but without a proxy or servers."""
 
+import http.server
+import json
 import os
 import subprocess
 import sys
+import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from hub.process import CONFIG
 from spawner_config.access.logins import TEMPLATES as ACCOUNTS
 from spawner_config.local import free_port
 from spawner_config.origins.application import FarandoleHub
+from spawner_config.origins.certificates import PATH
 from spawner_config.origins.hosts import host_label
 
 OWN = "hub.localhost:8000"
@@ -186,3 +190,53 @@ async def test_servers_that_a_new_address_has_broken_are_named(application, proc
         async with running(FarandoleHub(log_level=30)):
             [said] = [line for line in capfd.readouterr().err.splitlines() if "Stop these servers at" in line]
             assert said.endswith(f"cannot use them: {broken}")
+
+
+class Engine(http.server.BaseHTTPRequestHandler):
+    """A container engine without any containers or networks."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"ApiVersion": "1.45"} if self.path == "/version" else []).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def behind_caddy(application, monkeypatch):
+    """The hub of docker-compose.yml with Caddy in front of it."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for key, value in {
+        "COMPOSE_PROFILES": "caddy",
+        "CONFIGPROXY_AUTH_TOKEN": "0123456789abcdef" * 4,
+        "DOCKER_HOST": f"tcp://127.0.0.1:{server.server_port}",
+        "FARANDOLE_ADMIN": "ada",
+        "FARANDOLE_ADMIN_PASSWORD": "N4vzUqPqzHnVJb1m",
+        "FARANDOLE_DEPLOYMENT": "docker",
+        "FARANDOLE_DOMAIN": "hub.example.org",
+        "FARANDOLE_NOTEBOOK_IMAGE": "farandole-notebook",
+    }.items():
+        monkeypatch.setenv(key, value)
+    yield application
+    server.shutdown()
+    server.server_close()
+
+
+async def test_caddy_gets_certificates_for_the_hosts_of_the_hub_and_of_its_users_only(behind_caddy):
+    answers = {"": 204, "ada.": 204, "nobody.": 404, "x.ada.": 404, "hub.example.org.": 404}
+    async with running(behind_caddy) as session:
+        for label, status in answers.items():
+            asked = {"domain": f"{label}hub.example.org", "token": os.environ["CONFIGPROXY_AUTH_TOKEN"]}
+            async with session.get(f"/hub{PATH}", params=asked, headers={"Host": "hub:8081"}) as answer:
+                assert answer.status == status, label
+        asked["domain"] = "hub.example.org"
+        assert (await ask(session, "GET", f"/hub{PATH}", "hub.example.org", params=asked))[0] == 404
+
+
+async def test_behind_https_the_cookies_of_users_servers_are_secure(behind_caddy):
+    async with running(behind_caddy):
+        environment = behind_caddy.users.get("ada").spawners[""].get_env()
+        assert json.loads(environment["JUPYTERHUB_COOKIE_OPTIONS"]) == {"secure": True}

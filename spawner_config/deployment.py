@@ -88,4 +88,6 @@ def configure_proxied_hub(
     if front.https:
         # The hub cannot detect HTTPS by itself, because the proxy in front of it always uses plain HTTP.
         c.JupyterHub.tornado_settings["cookie_options"] = {"secure": True}
-        c.JupyterHub.tornado_settings["headers"] = {"Strict-Transport-Security": HSTS}
+        # With separate hosts for users, all hosts below the hub's belong to them.
+        below = "" if settings.one_origin else "; includeSubDomains"
+        c.JupyterHub.tornado_settings["headers"] = {"Strict-Transport-Security": f"{HSTS}{below}"}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 INSECURE = "insecure"
 HSTS = "max-age=31536000"
-"""The Strict-Transport-Security header: after a visit over HTTPS, browsers refuse plain HTTP to the hub for one
+"""The Strict-Transport-Security header: after a visit over HTTPS, browsers refuse plain HTTP to its host for one
 year."""
 REMEDY = (
     "Set FARANDOLE_BIND=127.0.0.1 and COMPOSE_PROFILES=tls or caddy; or FARANDOLE_HTTPS=yes if another machine in "

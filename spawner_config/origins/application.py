@@ -14,6 +14,7 @@ from jupyterhub.handlers.base import auth_header_pat
 from tornado.routing import Matcher
 from tornado.web import RequestHandler
 
+from spawner_config.access.transport import HSTS
 from spawner_config.origins.navigations import (
     SAFE,
     ConfirmHandler,
@@ -120,6 +121,9 @@ class OwnHostHandler(RequestHandler):
 
     def prepare(self) -> None:
         """Redirect to the hub's own host, or answer 421."""
+        if self._own.startswith("https:"):
+            # Only for this host, because any name may lead here, and the hosts below it may belong to others.
+            self.set_header("Strict-Transport-Security", HSTS)
         if self.request.method in SAFE and (self.request.uri or "").startswith("/"):
             self.redirect(f"{self._own}{self.request.uri}")
             return

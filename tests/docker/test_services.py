@@ -177,7 +177,7 @@ def test_https_with_an_own_certificate(closed_stack: Stack, https: tuple[str, st
     assert answer.headers["Location"].startswith(("/", f"{url}/", url.replace("//", f"//{ADMIN}.", 1)))
     assert session.get(f"{url}/hub/home", allow_redirects=False, timeout=30).ok
     assert [cookie.name for cookie in session.cookies if not cookie.secure] == []
-    assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
+    assert answer.headers["Strict-Transport-Security"] == "max-age=31536000; includeSubDomains"
     # Browsers accept a __Host- cookie only from the host that it belongs to, so no user's page can set this cookie.
     assert "__Host-jupyterhub-hub-login" in {cookie.name for cookie in session.cookies}
     # The port serves nothing without TLS, not even the login page.

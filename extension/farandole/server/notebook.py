@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from jupyter_server.gateway.gateway_client import GatewayClient
@@ -145,6 +146,13 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     report_activity(serverapp)
     add_panel(serverapp)
     hide_token(serverapp)
+    keep_https(settings)
+
+
+def keep_https(settings: dict[str, Any]) -> None:
+    """If the hub has HTTPS, let browsers refuse plain HTTP to this server's host for a year (HSTS)."""
+    if os.environ.get("JUPYTERHUB_HOST", "").startswith("https:"):
+        settings["headers"] = {**settings.get("headers", {}), "Strict-Transport-Security": "max-age=31536000"}
 
 
 def hide_token(serverapp: ServerApp) -> None:

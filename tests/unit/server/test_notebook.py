@@ -1,9 +1,9 @@
-"""Tests that Farandole's extension for notebook servers keeps the user's token out of JupyterLab's page."""
+"""Tests for what Farandole's extension for notebook servers changes in the answers of Jupyter Server."""
 
 from types import SimpleNamespace
 
 import pytest
-from farandole.server.notebook import hide_token
+from farandole.server.notebook import hide_token, keep_https
 
 
 class Provider:
@@ -30,3 +30,14 @@ def test_without_a_hub_nothing_changes():
     settings = {}
     hide_token(SimpleNamespace(identity_provider=object(), web_app=SimpleNamespace(settings=settings)))
     assert settings == {}
+
+
+@pytest.mark.parametrize(
+    ("hub", "added"),
+    [("https://hub.example.org", {"Strict-Transport-Security": "max-age=31536000"}), ("http://hub.localhost:8000", {})],
+)
+def test_browsers_stay_with_https_at_the_host_of_a_server(hub, added, monkeypatch):
+    monkeypatch.setenv("JUPYTERHUB_HOST", hub)
+    settings = {"headers": {"X-JupyterHub-Version": "6"}}
+    keep_https(settings)
+    assert settings["headers"] == {"X-JupyterHub-Version": "6", **added}

@@ -57,8 +57,11 @@ def test_behind_https_cookies_are_secure_and_browsers_stay_with_https(
     configure_proxied_hub(c, Settings(), front=Front(https=has_https(environment), port=443), **where)
     assert c.JupyterHub.tornado_settings == {
         "cookie_options": {"secure": True},
-        "headers": {"Strict-Transport-Security": "max-age=31536000"},
+        "headers": {"Strict-Transport-Security": "max-age=31536000; includeSubDomains"},
     }
+    # With one origin, other applications may have the hosts below the hub's.
+    configure_proxied_hub(c, Settings(one_origin=True), front=Front(https=True, port=443), **where)
+    assert c.JupyterHub.tornado_settings["headers"] == {"Strict-Transport-Security": "max-age=31536000"}
     c.JupyterHub.tornado_settings = {}
     configure_proxied_hub(c, Settings(), front=Front(https=False, port=8000), **where)
     assert c.JupyterHub.tornado_settings == {}

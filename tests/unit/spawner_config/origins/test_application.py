@@ -63,6 +63,17 @@ async def test_another_host_only_leads_to_the_hubs_own(host):
         assert (await ask(session, "HEAD", "/hub/login", host))[:2] == (302, f"{OWN}/hub/login")
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_another_host_keeps_browsers_with_https(method):
+    header = "Strict-Transport-Security"
+    for own, wanted in ((OWN, None), ("https://hub.example.org", "max-age=31536000")):
+        async with (
+            hub(own) as session,
+            session.request(method, "/", headers={"Host": "ada.hub.example.org"}, allow_redirects=False) as answer,
+        ):
+            assert answer.headers.get(header) == wanted
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 async def test_another_host_refuses_what_changes_something(method):
     async with hub() as session:

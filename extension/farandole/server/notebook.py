@@ -150,8 +150,12 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
 
 
 def keep_https(settings: dict[str, Any]) -> None:
-    """If the hub has HTTPS, let browsers refuse plain HTTP to this server's host for a year (HSTS)."""
+    """If the hub has HTTPS, let browsers refuse plain HTTP to this server's host for a year (HSTS).
+
+    JupyterHub's extension sets ``Secure`` for its login cookie, but not for the XSRF cookie.
+    """
     if os.environ.get("JUPYTERHUB_HOST", "").startswith("https:"):
+        settings["xsrf_cookie_kwargs"] = {**settings.get("xsrf_cookie_kwargs", {}), "secure": True}
         settings["headers"] = {**settings.get("headers", {}), "Strict-Transport-Security": "max-age=31536000"}
 
 

@@ -32,12 +32,18 @@ def test_without_a_hub_nothing_changes():
     assert settings == {}
 
 
-@pytest.mark.parametrize(
-    ("hub", "added"),
-    [("https://hub.example.org", {"Strict-Transport-Security": "max-age=31536000"}), ("http://hub.localhost:8000", {})],
-)
-def test_browsers_stay_with_https_at_the_host_of_a_server(hub, added, monkeypatch):
-    monkeypatch.setenv("JUPYTERHUB_HOST", hub)
-    settings = {"headers": {"X-JupyterHub-Version": "6"}}
+def test_browsers_stay_with_https_at_the_host_of_a_server(monkeypatch):
+    monkeypatch.setenv("JUPYTERHUB_HOST", "https://hub.example.org")
+    settings = {"headers": {"X-JupyterHub-Version": "6"}, "xsrf_cookie_kwargs": {"path": "/user/ada/"}}
     keep_https(settings)
-    assert settings["headers"] == {"X-JupyterHub-Version": "6", **added}
+    assert settings == {
+        "headers": {"X-JupyterHub-Version": "6", "Strict-Transport-Security": "max-age=31536000"},
+        "xsrf_cookie_kwargs": {"path": "/user/ada/", "secure": True},
+    }
+
+
+def test_without_https_no_cookie_is_limited_to_it(monkeypatch):
+    monkeypatch.setenv("JUPYTERHUB_HOST", "http://hub.localhost:8000")
+    settings = {}
+    keep_https(settings)
+    assert settings == {}

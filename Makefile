@@ -29,7 +29,7 @@ help: ## show the targets
 setup: $(VENV)/stamp-node $(VENV)/stamp-horovod $(VENV)/stamp-extension ## install what the hub needs into .venv and node_modules
 
 # Install what all targets below need. .ci/run does this first, because two targets must not install at the same time.
-setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium
+setup-all: setup $(VENV)/stamp-test $(VENV)/stamp-docs $(VENV)/stamp-images $(VENV)/stamp-lab-modules $(VENV)/stamp-chromium $(VENV)/stamp-caddy
 
 demo: setup ## start a hub, log in, run the first notebook on two workers, and stop everything
 	@$(BIN)/python -m tests.demo
@@ -37,7 +37,7 @@ demo: setup ## start a hub, log in, run the first notebook on two workers, and s
 up: setup ## run the hub in the foreground; FARANDOLE_PORT and FARANDOLE_STATE set its port and state folder
 	@$(BIN)/python -m hub.up
 
-test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
+test: setup $(VENV)/stamp-test $(VENV)/stamp-chromium $(VENV)/stamp-caddy $(VENV)/stamp-lab-modules ## run the tests that need no container engine, without the soaks and load tests of `make release`
 	$(BIN)/npm --prefix $(LAB) test
 	$(BIN)/python -m tests.lanes -m "$(SELECT)" $(PYTEST_ARGS)
 
@@ -167,4 +167,12 @@ $(VENV)/stamp-horovod: images/horovod/build_wheel.py $(VENV)/stamp-python
 $(VENV)/stamp-chromium:
 	@command -v chromium >/dev/null || { $(call packages,chromium); } || \
 		{ echo "The browser tests need chromium." >&2; false; }
+	@touch $@
+
+# Take only the program out of Debian's package, because the installed package would start a server at port 80.
+$(VENV)/stamp-caddy: $(VENV)/stamp-venv
+	@command -v caddy >/dev/null || { folder=$$(mktemp -d) && cd $$folder && \
+		{ apt-get download -qq caddy 2>/dev/null || { apt-get update -qq && apt-get download -qq caddy; }; } && \
+		dpkg-deb --extract caddy_*.deb . && cp usr/bin/caddy $(CURDIR)/$(BIN)/ && rm -r $$folder; } || \
+		{ echo "The tests of HTTPS need caddy." >&2; false; }
 	@touch $@

@@ -12,7 +12,7 @@ from jupyterhub import orm
 from nativeauthenticator import NativeAuthenticator
 from nativeauthenticator.orm import UserInfo
 from tornado.web import HTTPError
-from traitlets import Integer, Unicode
+from traitlets import Integer, List, Unicode
 
 from spawner_config.access.guards import GuardedAuthenticator
 from spawner_config.access.oauth import configure_oauth
@@ -54,6 +54,12 @@ class AccountAuthenticator(GuardedAuthenticator, NativeAuthenticator):  # type: 
         min=1,
         help="How many accounts may be created from one address within an hour, and how many of them may wait for "
         "approval. A whole class may share an address, for example behind a router.",
+        config=True,
+    )
+    tls_servers = List(
+        Unicode(),
+        help="The host names of the TLS servers in front of the hub's proxy. Sign-ups through such a server count for "
+        "the address that the server appends to X-Forwarded-For, for example ['tls'].",
         config=True,
     )
 

@@ -14,6 +14,7 @@ from tornado import web
 
 from spawner_config.access.accounts import AccountsHandler
 from spawner_config.access.sessions import end_sessions
+from spawner_config.access.sign_ups import client_address
 
 if TYPE_CHECKING:
     from typing import Any
@@ -38,7 +39,8 @@ class SignUpPage(SignUpHandler):  # type: ignore[misc]
         taken = self.authenticator.user_exists(name)
         account = None
         if password == confirmation and not taken:
-            account = await self.authenticator.create_user(name, password, address=self.request.remote_ip)
+            address = await client_address(self.request, self.authenticator.tls_servers)
+            account = await self.authenticator.create_user(name, password, address=address)
         alert, message = self.get_result_message(account, True, taken, password == confirmation, False)
         self.finish(await self.render_template("signup.html", alert=alert, result_message=message))
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
+
+    from tornado.httputil import HTTPServerRequest
 
 HOUR = 3600
 IPV6_PREFIX = 64
@@ -42,6 +46,29 @@ class SignUps:
         """Return how many of the accounts in ``names`` were created from ``address``, and forget all other accounts."""
         self._senders = {name: sender for name, sender in self._senders.items() if name in names}
         return list(self._senders.values()).count(sender_of(address))
+
+
+async def client_address(request: HTTPServerRequest, tls_servers: Iterable[str]) -> str:
+    """Return the address of the client that sent a request to the hub's proxy or to one of the ``tls_servers``.
+
+    Each proxy appends the address of its own client to X-Forwarded-For. Therefore:
+
+    - the last address comes from the hub's proxy;
+    - if the last address is that of a TLS server, the address before it comes from that server;
+    - the client may have invented all other addresses.
+    """
+    *_, before, last = ["", *(part.strip() for part in request.headers.get("X-Forwarded-For", "").split(","))]
+    # Resolve the names for each request, because a container that was started again may have another address.
+    return before if before and last in await _addresses(tls_servers) else str(request.remote_ip)
+
+
+async def _addresses(hosts: Iterable[str]) -> set[str]:
+    found = set()
+    for host in hosts:
+        # A host that has no address at the moment has sent no request.
+        with suppress(OSError):
+            found |= {str(info[4][0]) for info in await asyncio.get_running_loop().getaddrinfo(host, None)}
+    return found
 
 
 def sender_of(address: str) -> str:

@@ -10,7 +10,7 @@ from spawner_config.containers.names import slug
 from spawner_config.containers.proxy import NetworkedProxy
 from spawner_config.deployment import HOME, HUB_PORT, PROXY_PORT, Front, configure_proxied_hub
 from spawner_config.origins.certificates import admit_certificates
-from spawner_config.origins.compose import has_https, open_to_others, profiles, public_port
+from spawner_config.origins.compose import HTTPS_PROFILES, has_https, open_to_others, profiles, public_port
 from spawner_config.origins.configure import check_domain
 from spawner_config.profiles.options import OptionsHook
 from spawner_config.settings import check_together
@@ -40,6 +40,8 @@ def configure_hub(c: Any, settings: Settings, profile_set: ProfileSet, deploymen
     deployment.check_data(profile_set)
     front = Front(https=has_https(os.environ), port=public_port(os.environ), reached_by=open_to_others(os.environ))
     check_together(lambda: check_transport(os.environ), lambda: check_domain(settings, front.reached_by))
+    # Only these services have these names in the networks of the hub, because users cannot name their containers.
+    c.AccountAuthenticator.tls_servers = sorted(HTTPS_PROFILES & profiles(os.environ))
     if "caddy" in profiles(os.environ):
         admit_certificates(c, settings)
     configure_proxied_hub(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from spawner_config.origins.certificates import PATH
-from spawner_config.origins.compose import DEFAULTS
+from spawner_config.origins.compose import DEFAULTS, HTTPS_PROFILES
 from spawner_config.settings import ROOT
 
 SERVICES: dict[str, dict[str, Any]] = {
@@ -57,6 +57,12 @@ def test_the_proxy_routes_by_host_as_the_hub_expects() -> None:
 def test_the_hub_knows_its_address_and_whether_others_reach_it() -> None:
     known = set(SERVICES["hub"]["environment"])
     assert {"COMPOSE_PROFILES", "FARANDOLE_DOMAIN", "FARANDOLE_HTTP", "FARANDOLE_PUBLIC_PORT", *DEFAULTS} <= known
+
+
+@pytest.mark.parametrize("name", sorted(HTTPS_PROFILES))
+def test_the_hub_finds_a_tls_server_by_the_name_of_its_profile(name: str) -> None:
+    assert SERVICES[name]["profiles"] == [name]
+    assert set(SERVICES[name]["networks"]) & set(SERVICES["hub"]["networks"])
 
 
 def test_caddy_asks_the_hub_before_it_gets_a_certificate() -> None:

@@ -21,7 +21,7 @@ class Request:
         self.authenticator, self.users, self.db = hub.authenticator, hub.users, hub.database
         self.current_user, self.form = user, form
         self.shown, self.cookie = None, None
-        self.request = SimpleNamespace(remote_ip="192.0.2.1")
+        self.request = SimpleNamespace(remote_ip="192.0.2.1", headers={})
 
     def get_body_argument(self, key, *, strip):
         assert not strip

@@ -240,3 +240,8 @@ async def test_behind_https_the_cookies_of_users_servers_are_secure(behind_caddy
     async with running(behind_caddy):
         environment = behind_caddy.users.get("ada").spawners[""].get_env()
         assert json.loads(environment["JUPYTERHUB_COOKIE_OPTIONS"]) == {"secure": True}
+
+
+async def test_sign_ups_through_caddy_count_for_the_addresses_of_its_clients(behind_caddy):
+    async with running(behind_caddy):
+        assert behind_caddy.authenticator.tls_servers == ["caddy"]

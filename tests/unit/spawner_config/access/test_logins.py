@@ -459,6 +459,20 @@ async def test_nobody_signs_up_under_a_name_with_the_slug_of_another(database):
     assert ours.get_user(SECOND) is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields"), [(orm.User, {"name": "grace"}), (UserInfo, {"username": "grace", "password": HASH})]
+)
+async def test_nobody_signs_up_under_a_name_with_the_host_of_another(database, kind, fields, monkeypatch):
+    """No such names are known, because all names that are no hosts get 160 bits of a hash."""
+    monkeypatch.setattr("spawner_config.origins.hosts.host_label", lambda name, _kind="user": name.strip("_"))
+    ours = authenticator(database, FARANDOLE_SIGNUP="open")
+    database.add(kind(**fields))
+    database.commit()
+    assert await ours.create_user("grace_", "a long one, too") is None
+    assert ours.get_user("grace_") is None
+    assert await ours.create_user("emmy_", "a long one, too")
+
+
 async def test_a_login_under_a_name_with_the_slug_of_another_is_refused(database):
     ours = authenticator(database)
     database.add_all([orm.User(name=FIRST), UserInfo(username=SECOND, password=HASH, is_authorized=True)])

@@ -1,7 +1,9 @@
-"""Check the certificate of the service `tls` on the machine, before the container needs it."""
+"""Check the hub's certificate: with the service `tls` its files, otherwise the certificate that browsers receive."""
 
 from __future__ import annotations
 
+import socket
+import ssl
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -16,24 +18,59 @@ from hub.doctor.address.certificate import (
     uncovered,
 )
 from hub.doctor.finding import Finding, fault, ok, warning
-from spawner_config.origins.hosts import DEFAULT_DOMAIN
+from spawner_config.origins.compose import HTTPS_PORT
+from spawner_config.origins.hosts import DEFAULT_DOMAIN, host_label, is_domain, is_local
+from spawner_config.settings import read_port
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from hub.doctor.deployment import Deployment
 
 CHECK = "certificate"
 SOON = timedelta(days=21)
+CONNECT_SECONDS = 30.0
+"""The time limit of a connection. Caddy obtains the certificate of a host at the first connection."""
 
 
 def check_tls(deployment: Deployment) -> Finding:
-    """Check the folder FARANDOLE_TLS_FOLDER, which is needed only with the compose profile `tls`."""
-    if "tls" not in deployment.profiles:
-        return ok(CHECK, "not needed, since COMPOSE_PROFILES does not have tls")
+    """Check the folder FARANDOLE_TLS_FOLDER with the compose profile `tls`, otherwise the hub's public address."""
     users = deployment.get("FARANDOLE_ORIGINS") != "one"
     domain = deployment.get("FARANDOLE_DOMAIN") or (DEFAULT_DOMAIN if users else "")
-    return judge_folder(deployment.path("FARANDOLE_TLS_FOLDER"), domain=domain, users=users)
+    if "tls" in deployment.profiles:
+        return judge_folder(deployment.path("FARANDOLE_TLS_FOLDER"), domain=domain, users=users)
+    if deployment.get("FARANDOLE_HTTPS") != "yes" and "caddy" not in deployment.profiles:
+        return ok(CHECK, "not needed, since .env sets up no HTTPS")
+    if not is_domain(domain) or is_local(domain):
+        return ok(CHECK, "not checked, since FARANDOLE_DOMAIN is no name that leads to this machine from others")
+    # The hub always has a user with the administrator's name, so Caddy gets a certificate for this host too.
+    admin = f"{host_label(deployment.get('FARANDOLE_ADMIN').lower())}.{domain}"
+    port = read_port(deployment.get("FARANDOLE_PUBLIC_PORT")) or HTTPS_PORT
+    return judge_hosts([domain, admin] if users else [domain], port, ssl.create_default_context())
+
+
+def judge_hosts(hosts: Sequence[str], port: int, context: ssl.SSLContext) -> Finding:
+    """Connect to ``hosts``, and check that the certificate of each host is valid for it."""
+    for host in hosts:
+        try:
+            with socket.create_connection((host, port), CONNECT_SECONDS) as connection:
+                context.wrap_socket(connection, server_hostname=host).close()
+        except ssl.SSLCertVerificationError as exc:
+            return fault(
+                CHECK,
+                f"The certificate at https://{host}:{port} is refused: {exc.verify_message.rstrip('.')}.",
+                "Give the server in front of the hub a certificate for the hub's host and all names below it.\n"
+                "If the certificate is from your own authority, add the authority's certificate to this machine.",
+            )
+        except OSError as exc:
+            return warning(
+                CHECK,
+                f"https://{host}:{port} does not answer ({exc}): its certificate cannot be checked.",
+                "Start the hub and the server in front of it, and run this again. Or open the address in a browser, if "
+                "only other machines reach it.",
+            )
+    return ok(CHECK, f"valid for {' and '.join(hosts)}")
 
 
 def judge_folder(folder: Path, user: int = USER, *, domain: str = "", users: bool = False) -> Finding:

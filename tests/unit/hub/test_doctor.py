@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hub.doctor.address.origins import check_origins, judge_names
-from hub.doctor.address.tls import judge_folder
+from hub.doctor.address.tls import check_tls, judge_folder, judge_hosts
 from hub.doctor.deployment import DEFAULTS, Deployment, read_env_file
 from hub.doctor.engine import EngineError, SocketEngine
 from hub.doctor.env_file import check_settings
@@ -31,7 +34,7 @@ from tests.docker.stack import fill_in
 from tests.unit.hub.test_certificate import make_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 GOOD = {
@@ -653,6 +656,53 @@ def test_a_certificate_that_expires_soon_or_is_missing(tmp_path: Path) -> None:
     assert judge_folder(make_pair(tmp_path / "soon", days=3), user).level is Level.WARNING
     assert judge_folder(make_pair(tmp_path / "ended", days=-1), user).level is Level.FAULT
     assert judge_folder(tmp_path / "nowhere", user).level is Level.FAULT
+
+
+@pytest.fixture
+def https(tmp_path: Path) -> Iterator[tuple[int, ssl.SSLContext]]:
+    """A server with a certificate for localhost: its port, and a context that trusts the certificate."""
+    folder = make_pair(tmp_path / "https", names=["localhost"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port, ssl.create_default_context(cafile=str(folder / "tls.crt"))
+        server.shutdown()
+
+
+def test_the_certificate_that_browsers_receive(https: tuple[int, ssl.SSLContext]) -> None:
+    port, trusting = https
+    assert judge_hosts(["localhost"], port, trusting).level is Level.OK
+    for hosts, context, said in (
+        (["localhost", "127.0.0.1"], trusting, "IP address mismatch"),
+        (["localhost"], ssl.create_default_context(), "self-signed certificate"),
+    ):
+        found = judge_hosts(hosts, port, context)
+        assert found.level is Level.FAULT
+        assert f"at https://{hosts[-1]}:{port} is refused: " in found.found
+        assert said in found.found
+        assert found.remedy.startswith("Give the server in front of the hub a certificate for the hub's host and all")
+
+
+def test_a_server_that_does_not_answer_is_named(https: tuple[int, ssl.SSLContext]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+    found = judge_hosts(["localhost"], port, https[1])
+    assert found.level is Level.WARNING
+    assert f"https://localhost:{port} does not answer" in found.found
+
+
+def test_the_certificates_of_the_hub_and_of_a_user_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("hub.doctor.address.tls.judge_hosts", lambda *given: asked.append(given[:2]))
+    for more in ({"FARANDOLE_HTTPS": "yes", "FARANDOLE_PUBLIC_PORT": "8443"}, {"COMPOSE_PROFILES": "caddy"}):
+        check_tls(deployment(tmp_path, FARANDOLE_DOMAIN="hub.test", **more))
+    check_tls(deployment(tmp_path, FARANDOLE_DOMAIN="hub.test", FARANDOLE_HTTPS="yes", FARANDOLE_ORIGINS="one"))
+    assert asked == [(["hub.test", "ada.hub.test"], 8443), (["hub.test", "ada.hub.test"], 443), (["hub.test"], 443)]
+    for others in ({"FARANDOLE_DOMAIN": "hub.test"}, {"FARANDOLE_HTTPS": "yes"}, {"COMPOSE_PROFILES": "caddy"}):
+        assert check_tls(deployment(tmp_path, **others)).level is Level.OK
+    assert len(asked) == 3
 
 
 # --- origins ---

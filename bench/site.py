@@ -34,7 +34,7 @@ environment = { OMP_NUM_THREADS = "1", MKL_NUM_THREADS = "1" }
 
 @contextmanager
 def bench_hub(profiles: str = PROFILES, config: Path = CONFIG) -> Iterator[HubProcess]:
-    """Run a hub, and set the environment variables with which a driver in this process uses the hub."""
+    """Run a hub, and set the environment variables through which a driver in this process finds it."""
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as name:
         folder = Path(name)
         file = folder / "profiles.toml"

@@ -152,7 +152,7 @@ STORIES = {"ada": first_notebook, "grace": panel_and_training_cell, "emmy": run_
 
 
 def take_pictures(browser: Browser, hub: HubProcess) -> None:
-    """Log in as each user, start a server and perform the user's actions; a failure also leaves a screenshot."""
+    """For each user: log in, start a server and perform the user's actions. If this fails, also take a screenshot."""
     for user, story in STORIES.items():
         with browser.new_context(viewport=SIZE) as context:
             context.set_default_timeout(PATIENCE * 1000)

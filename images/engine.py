@@ -31,12 +31,12 @@ def run_step(step: Callable[[], None]) -> int:
 
 
 def check_engine() -> None:
-    """Check that an engine answers and can build images; raises `EngineError`."""
+    """Check that the Docker engine responds and can build images; raises `EngineError`."""
     if not shutil.which("docker"):
         raise EngineError("There is no docker command here. Install Docker 20.10 or newer with its buildx plugin.")
     answer = subprocess.run(["docker", "version"], check=False, capture_output=True, text=True)
     if answer.returncode:
-        raise EngineError(f"No Docker engine answers: {answer.stderr.strip()}\nStart it, or set DOCKER_HOST.")
+        raise EngineError(f"The Docker engine does not respond: {answer.stderr.strip()}\nStart it, or set DOCKER_HOST.")
     if subprocess.run(["docker", "buildx", "version"], check=False, capture_output=True).returncode:
         raise EngineError("Docker has no buildx plugin, which builds the images. Install docker-buildx-plugin.")
 

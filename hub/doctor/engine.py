@@ -77,10 +77,11 @@ def _no_answer(path: Path, exc: Exception) -> EngineError:
         )
     if isinstance(exc, TimeoutError):
         return EngineError(
-            f"The engine at {path} does not answer within {SECONDS:.0f} s.", "Restart it: sudo systemctl restart docker"
+            f"The Docker engine at {path} does not respond within {SECONDS:.0f} s.",
+            "Restart it: sudo systemctl restart docker",
         )
     return EngineError(
-        f"No engine answers at {path} ({getattr(exc, 'strerror', None) or exc}).",
+        f"No Docker engine responds at {path} ({getattr(exc, 'strerror', None) or exc}).",
         "Install Docker 20.10 or newer (https://docs.docker.com/engine/install), start it: sudo systemctl enable --now "
         "docker\nIf its socket is another file (rootless Docker), set FARANDOLE_ENGINE_SOCKET in .env.",
     )

@@ -52,7 +52,7 @@ def check_compose() -> Finding:
     except FileNotFoundError:
         return fault("compose", "There is no docker command here.", "Install the packages docker-ce-cli or docker-cli.")
     except subprocess.TimeoutExpired:
-        return fault("compose", f"docker compose does not answer within {COMMAND_SECONDS} s.", "Install it again.")
+        return fault("compose", f"docker compose does not respond within {COMMAND_SECONDS} s.", "Install it again.")
     return judge_compose(answer.stdout if not answer.returncode else "")
 
 

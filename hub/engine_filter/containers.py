@@ -160,7 +160,7 @@ def _container(rules: Rules) -> dict[str, Check]:
 
 def _ports(where: str, value: Any) -> list[str]:
     if not isinstance(value, dict) or any(value.values()):
-        raise RefusedError(f"{where} must be an object of ports with empty values.")
+        raise RefusedError(f"{where} must be an object whose keys are ports and whose values are empty.")
     return list(value)
 
 

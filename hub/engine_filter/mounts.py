@@ -33,7 +33,7 @@ def inside(where: str, value: Any) -> str:
 def paths(where: str, value: Any) -> list[str]:
     """Check an object whose keys are paths in the container and whose values are empty; return the paths."""
     if not isinstance(value, dict) or any(value.values()):
-        raise RefusedError(f"{where} must be an object of paths with empty values.")
+        raise RefusedError(f"{where} must be an object whose keys are paths and whose values are empty.")
     return [inside(where, path) for path in value]
 
 

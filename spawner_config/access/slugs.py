@@ -27,15 +27,15 @@ def check_slug(db: Any, name: str) -> None:
     if holder in {None, name}:
         return
     app_log.warning(
-        "%r cannot be used: the home and network of that name would be those of %r. Delete one of the two users at "
+        "%r cannot be used: its home and network would be those of %r. Delete one of the two users at "
         "/hub/admin, or discard one of the accounts at /hub/authorize.",
         name,
         holder,
     )
     raise HTTPError(
         403,
-        f"The name {name!r} cannot be used here: its short form, by which homes and networks are found, belongs to "
-        "another user. Choose another name, or ask the administrator, who finds the other name in the hub's log.",
+        f"The name {name!r} cannot be used here: its short form, which names homes and networks, already belongs to "
+        "another user. Choose another name, or ask the administrator: the hub's log shows the other user's name.",
     )
 
 

@@ -55,7 +55,7 @@ class ImagePulls:
             async with asyncio.timeout(self._seconds):
                 await asyncio.to_thread(self._pull_in_thread, repository, tag)
         except TimeoutError as exc:
-            raise requests.Timeout(f"its pull has not ended within {self._seconds / 60:.0f} minutes") from exc
+            raise requests.Timeout(f"the pull did not finish within {self._seconds / 60:.0f} minutes") from exc
 
     def _pull_in_thread(self, repository: str, tag: str) -> None:
         with closing(self._connect()) as client:

@@ -35,9 +35,10 @@ class WatchingSpawner(KubeSpawner):  # type: ignore[misc]
 
 
 def keep_watching(reflector: ResourceReflector | None) -> None:
-    """Restart a watch that has stopped, as KubeSpawner's watches do after a minute without the API server.
+    """Restart a watch that has stopped.
 
-    The watch keeps the last known state until the API server answers again.
+    KubeSpawner's watches give up after about a minute without the API server. The watch keeps the last known state
+    until the API server answers again.
     """
     if reflector is None or reflector._stopping:
         return

@@ -60,7 +60,10 @@ class PodNeeds(Table):
 
     @classmethod
     def of(cls, profile: Profile) -> PodNeeds:
-        """Return the table of a profile; raises `ProfileError` with the profile's name."""
+        """Return the checked ``[profile.kubernetes]`` table of a profile.
+
+        If the table is invalid, this method raises a `ProfileError` that names the profile.
+        """
         with naming(f"kubernetes of profile {profile.name!r}"):
             return cls(**profile.kubernetes)
 

@@ -75,9 +75,9 @@ def servers_of_another_address(db: Any, users: Any) -> list[str]:
 class Misdirected(Matcher):
     """Matches requests that must not reach the hub's own handlers.
 
-    - Requests for another host. Exceptions are requests that programs send directly to the hub's port for one of the
-      `INTERNAL` paths, and the health check, which monitors request by IP address. The health check needs no login and
-      sets no cookie.
+    - Requests for another host. There are two exceptions: programs may request the `INTERNAL` paths directly at the
+      hub's port, and monitors may request the health check by IP address. The health check needs no login and sets no
+      cookie.
     - Requests that change something and come from a page of another origin, according to the ``Origin`` header. Such a
       page may have set the hub's cookies, because a host can set cookies for its parent domains. Requests with a token
       are allowed, because browsers add passwords of HTTP authentication to a request automatically, but never tokens.

@@ -51,7 +51,7 @@ class PublicAddress:
 
 
 def is_domain(text: str) -> bool:
-    """Return whether a hub can have this host, with users' hosts below it."""
+    """Return whether ``text`` is a valid domain name for a hub and leaves room for users' hosts below it."""
     return len(text) <= DOMAIN_LENGTH and DOMAIN.fullmatch(text) is not None
 
 

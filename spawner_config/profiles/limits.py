@@ -21,7 +21,7 @@ class Limits(Table):
     notebooks_per_user: int = Field(3, ge=1, description=AT_LEAST_1)
 
     def check_workers(self, others: int) -> None:
-        """Raise `LimitError` if a user with ``others`` existing or requested workers may not have another worker."""
+        """Raise `LimitError` if a user who has ``others`` workers, existing or requested, may not start another."""
         if others >= self.workers_per_user:
             raise LimitError(
                 f"That makes {others + 1} workers and this hub allows {self.workers_per_user} for each user. "

@@ -33,7 +33,7 @@ class Leftovers:
                 self._temporary |= {folder for path in paths for folder in _temporary_folder(path)}
 
     def left(self, run: str | None) -> list[str]:
-        """Return the processes, commits in shared memory and temporary folders that still exist after a run."""
+        """Return the processes, temporary folders and copies of states in shared memory that a run has left."""
         processes = [f"process {one.pid}: {_command(one)}" for one in self._servers()]
         copies = sorted(SHARED_MEMORY.glob(f"farandole-{run}-*")) if run else []
         folders = sorted(path for path in self._temporary if path.exists())

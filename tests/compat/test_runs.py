@@ -89,7 +89,7 @@ def test_a_failed_run_has_its_error(store: RunStore) -> None:
 
 
 def test_series_equal_those_in_the_folder(store: RunStore) -> None:
-    """The current code makes the same view of an old run as the view that is stored in the run's folder."""
+    """The view that the current code builds from an old run equals the one stored in the run's folder."""
     folder = store.folder / REPORTS
     kept, lines = (json.loads((folder / name).read_text()) for name in ("view.json", "lines.json"))
     run = store.load("reports")

@@ -86,7 +86,7 @@ def test_addresses_of_another_network_are_a_fault(stack: Stack, tmp_path: Path) 
 def test_a_missing_engine_is_a_fault(tmp_path: Path) -> None:
     done = doctor(Stack(tmp_path, subnets=SUBNETS, FARANDOLE_ENGINE_SOCKET=str(tmp_path / "nowhere.sock")))
     assert done.returncode == 1
-    assert "No engine answers at" in "".join(of_level("fault", done))
+    assert "No Docker engine responds at" in "".join(of_level("fault", done))
     assert "Traceback" not in done.stderr
 
 

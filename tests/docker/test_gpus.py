@@ -1,4 +1,7 @@
-"""GPUs on a real engine, assigned by a hub whose servers are small enough to start fifty of them."""
+"""Tests how a hub assigns stand-in GPUs to containers on a real engine.
+
+The servers are so small that fifty of them can be started at once.
+"""
 
 from __future__ import annotations
 

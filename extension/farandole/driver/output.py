@@ -16,7 +16,7 @@ from farandole.exceptions import UsageError
 HOLD_SECONDS = 1.0
 """How many seconds a line waits for the same line from other ranks before it is shown without them."""
 LARGEST_RANK = 100_000
-LIMIT_BYTES = 1_000_000
+MOST_CHARACTERS = 1_000_000
 """How many characters of a cell's output are shown. Much more text would make a browser unresponsive."""
 
 
@@ -195,7 +195,7 @@ class Folder:
     - Lines from one rank stay together instead of alternating with lines from other ranks.
     """
 
-    def __init__(self, ranks: Sequence[int], *, limit: int = LIMIT_BYTES) -> None:
+    def __init__(self, ranks: Sequence[int], *, limit: int = MOST_CHARACTERS) -> None:
         self._waiting = _Waiting()
         for rank in ranks:
             self._waiting.of(rank)

@@ -207,7 +207,7 @@ class RunFiles:
         return self._failed_at is None or time.monotonic() - self._failed_at >= self._retry_seconds
 
     def _try_to_write(self) -> str | None:
-        """Write the data in memory. Return a notice for the user if this fails for the first time or works again."""
+        """Write the buffered data to disk. Return a notice for the user when writing starts to fail or works again."""
         failed_before = self._failed_at is not None
         try:
             self._write_all()

@@ -95,8 +95,8 @@ def _serving(folder: Path) -> ssl.SSLContext:
                 f"{key} is not the key of {certificate}. Copy a certificate and a key that match."
             ) from exc
         raise CertificateError(
-            f"{certificate} and {key} are not a certificate and its key in PEM form ({reason}). "
-            "They begin with -----BEGIN CERTIFICATE----- and -----BEGIN PRIVATE KEY-----."
+            f"{certificate} and {key} cannot be loaded as a certificate and its key ({reason}). Both must be PEM "
+            "files, with lines such as -----BEGIN CERTIFICATE----- and -----BEGIN PRIVATE KEY-----."
         ) from exc
     return context
 

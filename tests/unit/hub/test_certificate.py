@@ -118,7 +118,7 @@ def test_a_key_with_a_passphrase_does_not_prompt(tmp_path: Path) -> None:
 def test_an_invalid_certificate_is_named(tmp_path: Path) -> None:
     make_pair(tmp_path)
     (tmp_path / "tls.crt").write_text("hello")
-    with pytest.raises(CertificateError, match="not a certificate and its key in PEM form"):
+    with pytest.raises(CertificateError, match="cannot be loaded as a certificate and its key"):
         check_pair(tmp_path)
 
 

@@ -89,7 +89,7 @@ def test_the_doctor_needs_no_package(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stderr
     assert not done.stderr
-    assert "fault    engine        No engine answers at" in done.stdout
+    assert "fault    engine        No Docker engine responds at" in done.stdout
     assert f"{tmp_path}/.env is complete" in done.stdout
 
 
@@ -180,7 +180,7 @@ def test_a_readable_file_and_a_mistyped_setting_are_warnings(tmp_path: Path) -> 
 
 
 def test_a_missing_engine_and_a_missing_permission_are_distinguished(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="No engine answers") as missing:
+    with pytest.raises(EngineError, match="No Docker engine responds") as missing:
         SocketEngine(tmp_path / "nowhere.sock").get("/version")
     assert "FARANDOLE_ENGINE_SOCKET" in missing.value.remedy
     left_over = tmp_path / "left-over.sock"

@@ -58,9 +58,9 @@ class RunView:
         self._refresh: Callable[[], None] | None = None
 
     async def begin(self, run: Run) -> OutputRelay:
-        """Start to show a run, and return the relay for the run's output. Called on the loop's thread.
+        """Start showing a run, and return the relay for its output. Called on the loop's thread.
 
-        The watch begins before the cell so that it does not miss the first reports.
+        ``watch`` is called before the cell begins, so that the dashboard does not miss the first reports.
         """
         self.run, self._relay = run, OutputRelay(list(range(run.size)), self._show)
         # Set last, because the cell's thread reads `run` and `_relay` only if `begun` is True.

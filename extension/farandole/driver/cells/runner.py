@@ -106,7 +106,7 @@ class CellRunner:
         return self._loop.call(work, pump=errand.pump, wake=errand.wake).run
 
     def stop(self, run_id: str) -> Run:
-        """Stop a run in the `background` on all ranks, wait up to `STOP_SECONDS` for its end, and return the run."""
+        """Stop a run in the `background` on all ranks, wait up to `STOP_SECONDS` until it has ended, and return it."""
         background = self.background[run_id]
         if not background.run.status.ended:
             self._loop.call(self._core.interrupt())

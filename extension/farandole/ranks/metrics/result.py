@@ -36,7 +36,7 @@ def result(value: Any) -> None:
     length = len(json.dumps(plain))
     if length > MOST_BYTES:
         raise ReportError(
-            f"fd.result: the value is {length / 1e6:.1f} MB as JSON, but a result takes 1 MB; "
+            f"fd.result: the value is {length / 1e6:.1f} MB as JSON, but the limit for a result is 1 MB; "
             f"fetch it with %pull, or save it to a file and return the path."
         )
     reporter.send({"kind": Kind.RESULT, "rank": context.rank(), "time": time.time(), "value": plain})
@@ -88,7 +88,7 @@ def _detached(value: Any) -> Any:
     count = value.numel() if callable(getattr(value, "numel", None)) else getattr(value, "size", 1)
     if isinstance(count, int) and count * 2 > MOST_BYTES:
         raise ReportError(
-            f"fd.result: an array of {count} elements is larger than the 1 MB that a result takes; "
+            f"fd.result: an array of {count} elements is larger than 1 MB as JSON, the limit for a result; "
             f"fetch it with %pull, or save it to a file and return the path."
         )
     return value.detach() if callable(getattr(value, "detach", None)) else value

@@ -102,7 +102,7 @@ def _kind(item: Any, place: int) -> str:
             return kind
     if is_part(f"argument {place}", item):
         raise UsageError(
-            f"fd.state: argument {place} is a {type(item).__name__}, not one of: {', '.join(KINDS)}; give it by name, "
+            f"fd.state: argument {place} is a {type(item).__name__}, not one of: {', '.join(KINDS)}; pass it by name, "
             "e.g. fd.state(model, ema=ema)."
         )
-    raise UsageError(f"fd.state: argument {place} ({item!r:.40}) is a plain value; give it by name, e.g. step=0.")
+    raise UsageError(f"fd.state: argument {place} ({item!r:.40}) is a plain value; pass it by name, e.g. step=0.")

@@ -21,18 +21,19 @@ NOTE = "n" * 4_000
 OPTION = "o" * 16_000
 """The note and the option are about as long as the hub allows."""
 BODY = 4_000_000
+PASSWORD = "three quiet horses"
+PASSWORD_FIELDS = ("signup_password", "signup_password_confirmation")
 CHUNK = 65536
 
 
 @dataclass(kw_only=True)
 class Flood:
-    """Requests of ``user`` with ``token``, optionally with sign-ups, and of another user with the token ``probe``."""
+    """Requests of ``user`` with ``token``, logins, sign-ups, and requests of another user with the token ``probe``."""
 
     url: str
     user: str
     token: str
     probe: str
-    sign_ups: bool = False
     statuses: dict[str, dict[int, int]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
 
@@ -50,39 +51,55 @@ class Flood:
         timeout = aiohttp.ClientTimeout(total=60)
         many, one = (aiohttp.TCPConnector(limit=limit, resolver=LocalhostResolver()) for limit in (CONNECTIONS, 1))
         async with (
-            aiohttp.ClientSession(connector=many, timeout=timeout) as attacker,
-            aiohttp.ClientSession(connector=one, timeout=timeout) as other,
+            aiohttp.ClientSession(connector=many, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as attacker,
+            aiohttp.ClientSession(connector=one, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as other,
         ):
-            attacks = [self._attack(attacker, self._requests(number), end) for number in range(CONNECTIONS)]
+            attacks = [self._attack(attacker, number, end) for number in range(CONNECTIONS)]
             await asyncio.gather(self._probe(other, end), *attacks)
 
-    async def _attack(self, session: aiohttp.ClientSession, wanted: Iterator[Any], end: float) -> None:
+    async def _attack(self, session: aiohttp.ClientSession, number: int, end: float) -> None:
+        form = await self._form(session)
+        wanted = self._requests(number, form)
         while time.monotonic() < end:
-            method, path, options = next(wanted)
+            kind, method, path, options = next(wanted)
             try:
-                async with session.request(method, f"{self.url}{path}", **options) as answer:
+                async with session.request(method, f"{self.url}{path}", allow_redirects=False, **options) as answer:
                     await answer.read()
                     status = answer.status
             except (aiohttp.ClientError, TimeoutError):
                 status = 0
-            counts = self.statuses.setdefault(f"{method} {path.rpartition('/')[0]}", {})
+            counts = self.statuses.setdefault(kind, {})
             counts[status] = counts.get(status, 0) + 1
 
-    def _requests(self, number: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    async def _form(self, session: aiohttp.ClientSession) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the headers and the fields with which the hub accepts a form from this client."""
+        async with session.get(f"{self.url}/hub/login") as answer:
+            answer.raise_for_status()
+            cookies = {name: cookie.value for name, cookie in answer.cookies.items()}
+        header = "; ".join(f"{name}={value}" for name, value in cookies.items())
+        return {"Cookie": header}, {"_xsrf": cookies["_xsrf"]}
+
+    def _requests(
+        self, number: int, form: tuple[dict[str, str], dict[str, str]]
+    ) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         own = {"headers": {"Authorization": f"token {self.token}"}}
         users = f"/hub/api/users/{quote(self.user, safe='')}"
+        headers, fields = form
+        options = {"user_options": {"profile": OPTION}}
         for turn in itertools.count(number, CONNECTIONS):
-            options = {"user_options": {"profile": OPTION}}
-            yield "POST", f"{users}/tokens", {"json": {"note": NOTE}, **own}
-            yield "PUT", f"{users}/servers/kept{turn}", {"json": options, **own}
-            yield "POST", f"{users}/servers/asked{turn}", {"json": options, **own}
-            yield "POST", f"{users}/servers/flood{turn}-w0", {"json": {"role": "worker"}, **own}
-            yield "PATCH", f"{users}/server", {"json": options, **own}
-            yield "GET", f"{users}/tokens", own
-            yield "POST", "/hub/login", {"data": _large()}
-            yield "POST", f"{users}/servers/big{turn}", {"data": _large(), **own}
-            if self.sign_ups:
-                yield "POST", "/hub/signup", {"data": {"username": f"u{turn}", "signup_password": "x" * 12}}
+            name = f"u{turn}"
+            login = {**fields, "username": name, "password": PASSWORD}
+            sign_up = {**fields, "username": name, **dict.fromkeys(PASSWORD_FIELDS, PASSWORD)}
+            yield "token", "POST", f"{users}/tokens", {"json": {"note": NOTE}, **own}
+            yield "server", "PUT", f"{users}/servers/kept{turn}", {"json": options, **own}
+            yield "start", "POST", f"{users}/servers/asked{turn}", {"json": options, **own}
+            yield "worker", "POST", f"{users}/servers/flood{turn}-w0", {"json": {"role": "worker"}, **own}
+            yield "options", "PATCH", f"{users}/server", {"json": options, **own}
+            yield "list", "GET", f"{users}/tokens", own
+            yield "large login", "POST", "/hub/login", {"data": _large()}
+            yield "large body", "POST", f"{users}/servers/big{turn}", {"data": _large(), **own}
+            yield "login", "POST", "/hub/login", {"data": login, "headers": headers}
+            yield "sign-up", "POST", "/hub/signup", {"data": sign_up, "headers": headers}
 
     async def _probe(self, session: aiohttp.ClientSession, end: float) -> None:
         headers = {"Authorization": f"token {self.probe}"}

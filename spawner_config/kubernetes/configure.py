@@ -27,7 +27,7 @@ USER_ID = 1000
 CPU_REQUEST = 0.1
 """The CPU request, in cores, of a server whose profile does not limit CPUs."""
 SCRATCH = "ephemeral-storage"
-SCRATCH_REQUEST = "256Mi"
+SCRATCH_REQUEST_MI = 256
 """The request for local disk space. Without it, Kubernetes would reserve the full limit for each server."""
 STOP_SECONDS = 5
 END_SECONDS = 10
@@ -140,8 +140,9 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
     spawner.mem_guarantee = needs.memory_request or spawner.mem_limit
     spawner.cpu_guarantee = needs.cpu_request or profile.cpus or CPU_REQUEST
     gpus = {deployment.gpu_resource: str(profile.gpus)} if profile.gpus else {}
-    spawner.extra_resource_limits = {**gpus, SCRATCH: needs.scratch or deployment.scratch}
-    spawner.extra_resource_guarantees = {SCRATCH: SCRATCH_REQUEST}
+    scratch = needs.scratch or deployment.scratch
+    spawner.extra_resource_limits = {**gpus, SCRATCH: scratch}
+    spawner.extra_resource_guarantees = {SCRATCH: scratch_request(scratch)}
     # A training job with priority must not preempt a notebook server, because the driver on that server may control
     # other jobs.
     spawner.priority_class_name = (needs.priority if is_worker(spawner.name) else deployment.notebook_priority) or ""
@@ -155,6 +156,12 @@ def set_profile(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, p
     queue = queue_labels(needs.queue, own[USER_LABEL], spawner.name, spawner.user_options)
     spawner.extra_labels = {**deployment.pod_labels, **ACCESS_LABELS, **own, **cluster_label(spawner.name), **queue}
     spawner.extra_annotations = {QUEUE_COUNT: str(spawner.user_options["together"])} if QUEUE_GROUP in queue else {}
+
+
+def scratch_request(limit: str) -> str:
+    """Return the ephemeral storage to request, since the API server refuses a request above the limit."""
+    amount, unit = limit[:-2], limit[-2:]
+    return f"{min(int(amount), SCRATCH_REQUEST_MI)}Mi" if unit == "Mi" else f"{SCRATCH_REQUEST_MI}Mi"
 
 
 def place_pod(deployment: KubernetesSettings, needs: PodNeeds, spawner: Any, profile: Profile) -> None:

@@ -21,6 +21,7 @@ from spawner_config.kubernetes.configure import (
     QUEUE_NAME,
     QUEUE_SECONDS,
     configure_servers,
+    scratch_request,
 )
 from spawner_config.kubernetes.pods import FarandoleKubeSpawner
 from spawner_config.kubernetes.settings import KubernetesSettings
@@ -132,6 +133,13 @@ def test_a_profile_without_a_table_requests_its_limits(made: Any) -> None:
         "limits": {"cpu": 2.0, "memory": 4 << 30, "ephemeral-storage": "10Gi"},
         "requests": {"cpu": 2.0, "memory": 4 << 30, "ephemeral-storage": "256Mi"},
     }
+
+
+@pytest.mark.parametrize(
+    ("limit", "request_"), [("64Mi", "64Mi"), ("256Mi", "256Mi"), ("512Mi", "256Mi"), ("1Gi", "256Mi")]
+)
+def test_a_server_never_requests_more_storage_than_its_limit(limit: str, request_: str) -> None:
+    assert scratch_request(limit) == request_
 
 
 def test_a_worker_has_the_resources_of_its_profile(made: Any) -> None:

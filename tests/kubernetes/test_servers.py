@@ -1,18 +1,22 @@
-"""The rights, home and network policy of a user's pods.
+"""The rights, home, limits and network policy of a user's pods.
 
 The tests only read the policy, because the cluster's network does not enforce policies.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hub.process import wait_until
+from spawner_config.containers.spawner import PROCESSES
 from tests.docker.engines.debian import SetUpError
+from tests.docker.engines.remains import CGROUPS
 from tests.docker.test_stack import CELL_SECONDS
+from tests.kubernetes.node.one_node import NODE
 from tests.kubernetes.site import DATA_SET
 
 if TYPE_CHECKING:
@@ -20,6 +24,29 @@ if TYPE_CHECKING:
 
 EVICTION_SECONDS = 180.0
 NO_RIGHTS = {"CapEff": "0", "CapPrm": "0", "CapBnd": "0", "NoNewPrivs": "1", "Seccomp": "2"}
+OTHER_PROCESSES = 200
+"""The most processes and threads of a pod that belong to its notebook server and its kernel."""
+# The processes are small programs, because thousands of copies of Python would exceed the memory of the pod. They end
+# at the end of their input, which the kernel holds.
+FORK = """
+import os
+count = 0
+try:
+    while True:
+        os.posix_spawn("/bin/cat", ["cat"], {})
+        count += 1
+except BlockingIOError:
+    print(count, flush=True)
+for _ in range(count):
+    os.wait()
+"""
+START_FORKING = f"""
+import subprocess, sys
+forking = subprocess.Popen([sys.executable, "-ISc", {FORK!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+print(forking.stdout.readline().decode())
+"""
+END_FORKING = "forking.stdin.close(); print(forking.wait())"
+ECHO = "import subprocess; print(subprocess.check_output(['echo', 'still here'], text=True))"
 
 
 def test_a_users_pods_have_no_rights_and_no_token(site: Site) -> None:
@@ -84,3 +111,26 @@ def test_a_server_that_fills_the_disk_of_its_node_is_ended(site: Site) -> None:
     assert container["resources"]["limits"]["ephemeral-storage"] == "64Mi"
     site.execute("filler", "sh", "-c", "head -c 200M /dev/zero > /tmp/filled")
     wait_until(lambda: not site.browser("filler").has_notebook(), EVICTION_SECONDS)
+
+
+def test_the_processes_of_one_server_leave_the_hub_and_other_servers_alone(site: Site) -> None:
+    kubelet = json.loads(site.kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/configz"))["kubeletconfig"]
+    assert kubelet["podPidsLimit"] == PROCESSES
+    with site.kernel("grace") as other, site.kernel("forker") as kernel:
+        started = int(kernel.execute(START_FORKING, deadline=CELL_SECONDS))
+        assert PROCESSES - OTHER_PROCESSES < started < PROCESSES
+        limit = pod_processes(site, "forker")
+        assert limit.read_text().strip() == str(PROCESSES)
+        assert int(limit.with_name("pids.current").read_text()) <= PROCESSES
+        assert other.execute(ECHO, deadline=60).strip() == "still here"
+        site.browser("later").start_notebook()
+        assert kernel.execute(END_FORKING, deadline=60).strip() == "0"
+        assert kernel.execute(ECHO, deadline=60).strip() == "still here"
+    for user in ("forker", "later"):
+        site.browser(user).stop_notebook()
+
+
+def pod_processes(site: Site, user: str) -> Path:
+    """Return the file with the process limit of a user's notebook server, in the control groups of this machine."""
+    [file] = CGROUPS.glob(f"**/pod{site.pods(user)['']['metadata']['uid']}/pids.max")
+    return file

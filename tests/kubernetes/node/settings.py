@@ -6,6 +6,8 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spawner_config.containers.spawner import PROCESSES
+
 if TYPE_CHECKING:
     from tests.kubernetes.node.keys import Keys
 
@@ -76,6 +78,8 @@ def kubelet(folder: Path, keys: Keys, *, address: str, groups: str) -> dict[str,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{groups}",
         "failSwapOn": False,
+        # The value from docs/how-to/kubernetes.md, since no field of a pod limits its processes.
+        "podPidsLimit": PROCESSES,
         # Report often, because the test session has to wait this long for the first report.
         "nodeStatusUpdateFrequency": "2s",
         "resolvConf": f"{folder}/resolv.conf",

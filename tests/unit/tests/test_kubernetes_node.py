@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from spawner_config.containers.spawner import PROCESSES
+from spawner_config.settings import ROOT
 from tests.docker.engines import debian
 from tests.docker.engines.remains import Remains
 from tests.kubernetes.node import pause, settings
@@ -70,6 +72,12 @@ def test_the_kubelet_keeps_all_pods_in_our_control_group(tmp_path: Path) -> None
     found = settings.kubelet(tmp_path, Keys(folder=tmp_path), address="10.0.0.2", groups="some-name")
     assert found["cgroupRoot"] == "/some-name"
     assert found["authentication"]["anonymous"] == {"enabled": False}
+
+
+def test_the_kubelet_limits_processes_as_the_documentation_recommends(tmp_path: Path) -> None:
+    found = settings.kubelet(tmp_path, Keys(folder=tmp_path), address="10.0.0.2", groups="some-name")
+    assert found["podPidsLimit"] == PROCESSES
+    assert f"`podPidsLimit: {PROCESSES}`" in (ROOT / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
 
 
 def test_a_kubeconfig_is_readable_by_its_holder_only(tmp_path: Path) -> None:

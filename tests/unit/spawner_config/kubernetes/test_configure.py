@@ -58,6 +58,7 @@ PROFILES: list[dict[str, Any]] = [
             "scratch": "50Gi",
         },
     },
+    {"name": "small", "description": "", "kubernetes": {"scratch": "64Mi"}},
 ]
 
 
@@ -140,6 +141,11 @@ def test_a_profile_without_a_table_requests_its_limits(made: Any) -> None:
 )
 def test_a_server_never_requests_more_storage_than_its_limit(limit: str, request_: str) -> None:
     assert scratch_request(limit) == request_
+
+
+def test_a_server_with_little_scratch_storage_requests_no_more(made: Any) -> None:
+    resources = container(made(profile="small")[0])["resources"]
+    assert resources["limits"]["ephemeral-storage"] == resources["requests"]["ephemeral-storage"] == "64Mi"
 
 
 def test_a_worker_has_the_resources_of_its_profile(made: Any) -> None:

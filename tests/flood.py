@@ -25,6 +25,20 @@ PASSWORD = "three quiet horses"
 PASSWORD_FIELDS = ("signup_password", "signup_password_confirmation")
 CHUNK = 65536
 
+REACHED = {
+    "token": {201},
+    "server": {201},
+    "start": {400},
+    "worker": {400},
+    "options": {200},
+    "list": {200},
+    "large login": {400, 413},
+    "large body": {400, 413},
+    "login": {403},
+    "sign-up": {200},
+}
+"""For each kind of request, the statuses with which the hub answers it. The proxy answers others with 503."""
+
 
 @dataclass(kw_only=True)
 class Flood:
@@ -45,6 +59,13 @@ class Flood:
     def p99(self) -> float:
         """The 99th percentile of the response times for the other user, in seconds."""
         return sorted(self.seconds)[int(0.99 * (len(self.seconds) - 1))]
+
+    def assert_reached(self) -> None:
+        """Raise AssertionError unless the hub handled each kind of request, and none failed in the hub."""
+        for kind, statuses in self.statuses.items():
+            assert REACHED[kind] & set(statuses), (kind, self.statuses)
+            assert 500 not in statuses, (kind, self.statuses)
+        assert set(self.statuses) == set(REACHED), self.statuses
 
     async def _run(self, duration: float) -> None:
         end = time.monotonic() + duration

@@ -10,8 +10,11 @@ import pytest
 from hub.process import local_session
 from spawner_config.limits.bodies import SMALL_BODY
 from spawner_config.limits.tokens import SPARE_TOKENS
+from tests.clients.browser import Browser
 from tests.flood import Flood
 from tests.hub import RunningHub, run_hub
+from tests.integration.test_accounts import CONFIG as ACCOUNTS
+from tests.integration.test_accounts import PASSWORD, sign_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,15 +116,22 @@ def test_the_number_of_tokens_is_limited(small: RunningHub) -> None:
     assert small.api(token, "POST", where, {"note": "x"}).status_code == 201
 
 
+def signed_up(hub: RunningHub, name: str) -> Browser:
+    assert sign_up(hub, name).ok
+    return Browser(hub.url, name, PASSWORD)
+
+
 @pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.release)])
 def test_a_flood_of_one_user_leaves_the_hub_to_the_others(tmp_path: Path, seconds: int) -> None:
     profiles = tmp_path / "profiles.toml"
     profiles.write_text(PROFILES)
-    with run_hub(tmp_path / "state", profiles) as hub:
-        flood = Flood(url=hub.url, user=USER, token=hub.browser(USER).make_token(), probe=hub.token_for("ada"))
+    with run_hub(tmp_path / "state", profiles, config=ACCOUNTS) as hub:
+        attacker, other = (signed_up(hub, name) for name in (USER, "ada"))
+        flood = Flood(url=hub.url, user=USER, token=attacker.make_token(), probe=other.make_token())
         before = psutil.Process(hub.process.process.pid).memory_info().rss
         flood.run(seconds)
         assert flood.p99 < 1, (flood.p99, max(flood.seconds), flood.statuses)
         assert psutil.Process(hub.process.process.pid).memory_info().rss - before < 200 * MB, flood.statuses
         assert database(hub) < 20 * MB, flood.statuses
-        assert hub.browser("ada").spawn_page()
+        flood.assert_reached()
+        assert other.spawn_page()

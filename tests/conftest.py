@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-# Keep Chromium from contacting Google's services and from using a proxy for the hub.
+# Keep Chromium from contacting Google's services and from using a proxy for the hub. The certificates of the tests are
+# not verified: a service worker needs this flag, because Playwright's `ignore_https_errors` does not admit it.
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -28,6 +29,7 @@ CHROMIUM_ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--ignore-certificate-errors",
 ]
 
 

@@ -10,7 +10,7 @@ import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
@@ -49,9 +49,13 @@ SERVERS = """async (user) => {
 
 def install(kernel: RemoteKernel) -> None:
     """Install the hostile pages on a kernel's server, which serves them after its next start."""
+    kernel.execute(INSTALL.format(files=json.dumps(hostile_files())), deadline=60)
+
+
+def hostile_files() -> dict[str, str]:
+    """Return the texts of the hostile files by their paths in a home. `INSTALL` writes them."""
     files = {name: (SOURCES / name).read_text(encoding="utf-8") for name in ("evil.py", "page.html")}
-    files[".jupyter/jupyter_server_config.py"] = CONFIG.format(home="HOME")
-    kernel.execute(INSTALL.format(files=json.dumps(files)), deadline=60)
+    return {**files, ".jupyter/jupyter_server_config.py": CONFIG.format(home="HOME")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,25 +109,25 @@ class OriginProbe:
         return servers
 
     @contextmanager
-    def logged_in(self, chromium: Browser, victim: Victim, **options: Any) -> Iterator[tuple[BrowserContext, Page]]:
+    def logged_in(self, chromium: Browser, victim: Victim) -> Iterator[tuple[BrowserContext, Page]]:
         """Log in as the victim in a new browser context, and yield the context and its page."""
-        with chromium.new_context(**options) as context:
+        with chromium.new_context() as context:
             context.set_default_timeout(SECONDS * 1000)
             page = context.new_page()
             self._log_in(page, victim)
             yield context, page
 
-    def start_server(self, chromium: Browser, user: Victim, profile: str, **options: Any) -> None:
+    def start_server(self, chromium: Browser, user: Victim, profile: str) -> None:
         """Start a user's server from the spawn page."""
-        with self.logged_in(chromium, user, **options) as (_, page):
+        with self.logged_in(chromium, user) as (_, page):
             page.goto(f"{self.url}/hub/spawn/{user.name}")
             page.locator(f"input[type=radio][value={profile}]").check()
             page.get_by_role("button", name="Start", exact=True).click()
             page.wait_for_url(f"{url_of(self.url, f'/user/{user.name}/lab')}**")
 
-    def assert_nothing_is_stolen(self, chromium: Browser, victim: Victim, **options: Any) -> None:
+    def assert_nothing_is_stolen(self, chromium: Browser, victim: Victim) -> None:
         """Run all attempts, and check that they steal nothing and that the victim can still work."""
-        with self.logged_in(chromium, victim, **options) as (context, page):
+        with self.logged_in(chromium, victim) as (context, page):
             servers = self.servers_of(page, victim)
             for attempt in ("login_as_eve", "spawn_by_navigation", "logout"):
                 assert self.steal(page, victim, attempt) == {}
@@ -158,7 +162,9 @@ class OriginProbe:
         assert self.user_of(page) == victim.name
         page.goto(f"{self.url}/hub/user-redirect/lab")
         page.wait_for_url(f"{url_of(self.url, f'/user/{victim.name}/lab')}**")
-        expect(page.locator("#jp-top-panel, #top-panel-wrapper, #jp-main-dock-panel").first).to_be_visible()
+        expect(page.locator("#jp-top-panel, #top-panel-wrapper, #jp-main-dock-panel").first).to_be_visible(
+            timeout=SECONDS * 1000
+        )
 
     def _assert_no_login_on_a_users_host(self, page: Page) -> None:
         host = urlsplit(self.page_url)

@@ -47,9 +47,9 @@ def test_a_page_of_another_user_steals_nothing_over_tls(own_stack: Stack, chromi
     own_stack.compose("up", "-d", "--wait")
     probe = probe_of(own_stack, f"https://{DEFAULT_DOMAIN}:{own_stack.settings['FARANDOLE_TLS_PORT']}")
     for user in users:
-        probe.start_server(chromium, user, "cpu", ignore_https_errors=True)
+        probe.start_server(chromium, user, "cpu")
     for victim in users[1:]:
-        probe.assert_nothing_is_stolen(chromium, victim, ignore_https_errors=True)
+        probe.assert_nothing_is_stolen(chromium, victim)
 
 
 def test_a_hub_for_other_machines_without_a_domain_does_not_start(own_stack: Stack) -> None:

@@ -42,9 +42,9 @@ def test_a_page_of_another_user_steals_nothing_over_tls(site: Site, chromium: Br
     with serving_https(site, tmp_path / "tls") as url:
         probe = probe_of(site, url)
         for user in (Victim(name=EVE, password=site.passwords[EVE]), *victims(site)):
-            probe.start_server(chromium, user, "cpu", ignore_https_errors=True)
+            probe.start_server(chromium, user, "cpu")
         for victim in victims(site):
-            probe.assert_nothing_is_stolen(chromium, victim, ignore_https_errors=True)
+            probe.assert_nothing_is_stolen(chromium, victim)
     # The hub has its previous URL again, for which these servers are not configured.
     stop_servers(site)
 

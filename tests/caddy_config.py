@@ -7,7 +7,7 @@ from spawner_config.origins.certificates import admit_certificates
 from spawner_config.origins.configure import configure_origins
 from spawner_config.settings import Settings
 
-load_subconfig(str(Path(__file__).with_name("accounts_config.py")))  # noqa: F821 - JupyterHub defines it
+load_subconfig(str(Path(__file__).with_name("integration") / "accounts_config.py"))  # noqa: F821 - JupyterHub defines it
 
 c = get_config()  # noqa: F821 - and this
 

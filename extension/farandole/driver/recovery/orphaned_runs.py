@@ -19,7 +19,7 @@ from typing import Any
 from farandole.driver.kernels.errors import rank_error
 from farandole.driver.kernels.replies import Reply
 from farandole.driver.kernels.router import MessageRouter
-from farandole.driver.loop import LoopThread
+from farandole.driver.loop import LoopThread, all_or_first_error
 from farandole.driver.options import Elastic
 from farandole.driver.recovery.reattach import find_runs, follow_to_end, restore_run
 from farandole.driver.workers.journal import WorkerJournal
@@ -211,7 +211,7 @@ async def _complete_from_journals(store: RunStore, info: RunInfo) -> Run:
     router.runs[run.id] = run
     readers, sink = found.readers(router.to_run), partial(_take, run)
     if found.elastic is None:
-        replies: Sequence[Reply] = await asyncio.gather(*(reader.read(sink) for reader in readers))
+        replies: Sequence[Reply] = await all_or_first_error([reader.read(sink) for reader in readers])
     else:
         replies = await follow_to_end(readers, sink)
     error = str(rank_error(replies)) if any(reply.status != "ok" for reply in replies) else None

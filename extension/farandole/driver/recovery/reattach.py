@@ -11,6 +11,7 @@ from typing import Any
 
 from farandole.driver.kernels.kernel import RankKernel
 from farandole.driver.kernels.replies import Records, Reply, Sink
+from farandole.driver.loop import all_or_first_error
 from farandole.driver.options import Elastic
 from farandole.driver.workers.journal import JournalInfo
 from farandole.driver.workers.worker import GONE, Worker
@@ -67,6 +68,7 @@ class RunReader:
             return await reading
         finally:
             reading.cancel()
+            await asyncio.wait([reading])
 
     async def _read_while_it_comes(self, reading: asyncio.Task[Reply], journal: JournalInfo, seen: RankKernel) -> None:
         """Wait for the end of the journal, or until the rank is dead and all its messages have been read."""
@@ -214,7 +216,7 @@ async def until_caught_up(readers: Sequence[RunReader], seconds: float) -> bool:
 
 async def follow_to_end(readers: Sequence[RunReader], sink: Sink) -> list[Reply]:
     """Follow an elastic run without controlling it, and return the replies of the ranks that reached the end."""
-    replies = await asyncio.gather(*(reader.read(sink) for reader in readers))
+    replies = await all_or_first_error([reader.read(sink) for reader in readers])
     failed = [reply for reply in replies if reply.status == "error"]
     ended = [reply for reply in replies if reply.status == "ok"]
     return failed or ended or list(replies)
